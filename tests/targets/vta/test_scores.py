@@ -58,7 +58,7 @@ def test_a_plan_takes_as_long_on_the_smallest_machine_that_it_fits(case: Case, m
 
 
 def a_plan() -> tuple[Layer, Plan]:
-    layer = Layer("sum", False, (28, 28), (28, 28), 8, 8, "dense", 1, "16 channels a tile")
+    layer = Layer((28, 28), (28, 28), 8, 8, "16 channels a tile")
     found = search.best(layer, PRESETS["pynq"], DEFAULT)
     assert found
     return layer, found

@@ -12,8 +12,8 @@ from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.epilogue import FLOOR
 from tilewright.targets.vta.compiler.explain import counts
+from tilewright.targets.vta.compiler.joint import _moved
 from tilewright.targets.vta.compiler.layer import Codes, Immediates
-from tilewright.targets.vta.compiler.start import _moved
 from tilewright.targets.vta.config import PRESETS
 
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))

@@ -56,7 +56,6 @@ class Built:
 
     @property
     def stream(self) -> Stream:
-        """The decoded instructions."""
         return self.buffer.stream(self.distinct, self.bits)
 
     @property
@@ -84,7 +83,6 @@ class StreamBuilder:
         self._nops = [self.distinct.transfer(*nop, 0, 0, (0, 0), 0) for nop in self.line.nops]
 
     def __len__(self) -> int:
-        """Return the number of steps that were added so far."""
         return len(self._units)
 
     def step(self, unit: int, rows: Sequence[int], operands: Operands, after: int = NOBODY) -> int:
@@ -118,7 +116,6 @@ class StreamBuilder:
         self.step(self.line.home, (self.distinct.finish(),), Operands((), tuple(range(len(self.parts)))))
 
     def build(self) -> Built:
-        """Return all instructions with their tokens."""
         unit, operands = np.array(self._units, np.int64), [*self._known]
         sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
         starts = np.cumsum(sizes) - sizes
@@ -223,7 +220,6 @@ def _carrier(state: _Links, unit: int, other: int, need: int) -> int:
 
 @part
 def _put(state: _Links, unit: int, step: int) -> int:
-    """Add a step (NOBODY: a NOP) of `unit` as a row, with tokens from the rows in `state.wants`; return its number."""
     made, now, row, units = state.made, state.now, state.rows[0], state.wants.shape[0]
     for other in (unit - 1, unit + 1):
         if other < 0 or other >= units or state.wants[other] <= now[unit, other]:

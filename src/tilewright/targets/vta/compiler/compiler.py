@@ -5,7 +5,7 @@ A launch keeps its tensors in DRAM segments. Its `meta` tells the host how they 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,7 @@ from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.arrange import arranged
-from tilewright.targets.vta.compiler.chain import Chain, Joined, Member, View, chains, operands, placed
+from tilewright.targets.vta.compiler.chain import Chain, ChainNode, chains, placed
 from tilewright.targets.vta.compiler.emit import Code, Names, Place, draft, emit, weight_image
 from tilewright.targets.vta.compiler.legal import noted
 from tilewright.targets.vta.compiler.lowered import Context
@@ -69,7 +69,7 @@ def compile_graph(
     alone = {layer.layer for layer in schedule.layers if layer.alone}
     with uncollected():
         for step in chains(graph, plain, mode, timing, schedule, starts):
-            steps += [step] if isinstance(step, HostStep) else _launches(step, graph, plain, timing, alone)
+            steps += [step] if isinstance(step, HostStep) else _launches(step, graph, timing, alone)
     return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
@@ -81,32 +81,28 @@ def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
     found = placed((site,), Context(config, rounding_mode("tflm"), DEFAULT))
     if isinstance(found, str):
         raise ProgramError(f"op '{site.node.name}'", found)
-    chain = Chain()
-    chain.add((site,), found[0], chosen, config.batch, given=True)
-    return _launch_of(chain, {site.output.name}, config, DEFAULT)
+    chain = Chain(config)
+    chain.add((site,), found[0], chosen, given=True)
+    return _launch_of(chain, {site.output.name}, DEFAULT)
 
 
-def _launches(
-    chain: Chain, graph: Graph, config: Config, timing: str, apart: Collection[str]
-) -> list[Launch | HostStep]:
+def _launches(chain: Chain, graph: Graph, timing: str, apart: Collection[str]) -> list[Launch | HostStep]:
     """Compile a chain to one launch, or to one per member if the token queues are too short for one.
 
     `apart`: layers, by first node, whose chain is compiled to one launch per member in any case.
     """
     if len(chain.members) == 1 or not any(member.site.node.name in apart for member in chain.members):
-        launch = _launch(chain, graph, config, timing)
-        if len(chain.members) == 1 or config.token_depth >= AMPLE or _ends(launch, config):
+        launch = _launch(chain, graph, timing)
+        if len(chain.members) == 1 or chain.config.token_depth >= AMPLE or _ends(launch, chain.config):
             return [launch]
     alone: list[Launch | HostStep] = []
     for node in chain.nodes:
-        if isinstance(node, View):
+        if node.view:
             alone.append(HostStep(node.site.node.name, MOVES))
-            continue
-        if isinstance(node, Joined):
-            continue  # it is in its member's launch
-        single = Chain()
-        single.add(node.sites, node.lowered, node.plan, config.batch, node.given)
-        alone.append(_launch(single, graph, config, timing, alone=True))
+        elif chain.leads(node):
+            member, single = chain.members[node.members[0]], Chain(chain.config)
+            single.add(member.sites, member.lowered, member.plan, member.given)
+            alone.append(_launch(single, graph, timing, alone=True))
     return alone
 
 
@@ -118,40 +114,47 @@ def _ends(launch: Launch, config: Config) -> bool:
     return not any(finding.kind == DEADLOCK for finding in known.findings)
 
 
-def _launch(chain: Chain, graph: Graph, config: Config, timing: str, alone: bool = False) -> Launch:
+def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Launch:
     """Compile a chain to one launch; tensors that only the chain's nodes read stay in the machine's DRAM.
 
     `alone`: whether it is a layer of a longer chain.
     """
-    own = {node.site.node.name for node in chain.nodes}
-    wanted = {name for node in graph.nodes if node.name not in own for name in node.inputs} | set(graph.results)
-    return _launch_of(chain, wanted, config, timing, alone)
+    inside = {node.site.node.name for node in chain.nodes}
+    wanted = {name for node in graph.nodes if node.name not in inside for name in node.inputs} | set(graph.results)
+    return _launch_of(chain, wanted, timing, alone)
 
 
-def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, alone: bool = False) -> Launch:
-    members = chain.members
-    places = _places(chain)
-    names = [_names(index, member, members, places) for index, member in enumerate(members)]
-    stages = tuple(map(_stage, members))
-    stages, code = _code(stages, tuple(names), config, timing)
-    members = chain.replan([stage.plan for stage in stages])
-    kinds = _kinds(chain, names, places, wanted)
-    addresses = code.segments.addresses
-    listed = [
-        {"name": name, "address": addresses[name], "size": size, "kind": kinds[name]}
-        for name, size in code.segments.sizes.items()
-    ]
+def _launch_of(chain: Chain, wanted: set[str], timing: str, alone: bool = False) -> Launch:
+    names, members = _names(chain), chain.members
+    stages = tuple(
+        Stage(
+            member.plan,
+            tuple(filter(None, member.reads[: member.lowered.layer.operands])),
+            (*member.reads[member.lowered.layer.operands :], ())[0],
+            member.given,
+        )
+        for member in members
+    )
+    stages, code = _code(stages, names, chain.config, timing)
+    members = chain.members = [replace(each, plan=stage.plan) for each, stage in zip(members, stages, strict=True)]
+    layers = [_layout_of(chain, names, node, wanted) for node in chain.nodes]
+    kinds = {"uop": "const"}
+    for member, name in zip(members, names, strict=True):
+        kinds |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
+        kinds |= {place.segment: "input" for place, made in zip(name.inputs, member.reads, strict=True) if not made}
+        kinds.setdefault(name.result.segment, "scratch")
+    kinds |= {form.result: "output" for form in layers if form.result}
     meta: dict[str, Any] = {
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
-        "segments": listed,
-        "layers": [form.to_json() for form in _forms(chain, names, places, wanted, config)],
-        "schedule": [
-            noted(member.plan, member.lowered.form, tuple(site.node.name for site in member.sites), alone).to_json()
-            for member in members
+        "segments": [
+            {"name": name, "address": code.segments.addresses[name], "size": size, "kind": kinds[name]}
+            for name, size in code.segments.sizes.items()
         ],
+        "layers": [form.to_json() for form in layers],
+        "schedule": [noted(each.plan, each.lowered.form, each.nodes, alone).to_json() for each in members],
     }
+    positions = [position for position, node in enumerate(chain.nodes) if chain.leads(node)]
     arrays: dict[str, Array] = {"insns": code.insns, "dram.uop": code.uops.reshape(-1)}
-    positions = [position for position, node in enumerate(chain.nodes) if isinstance(node, Member)]
     if len(chain.nodes) > 1:
         arrays["layer"] = np.array(positions, np.int64)[code.layer]
     for position, member, name in zip(positions, members, names, strict=True):
@@ -163,22 +166,12 @@ def _launch_of(chain: Chain, wanted: set[str], config: Config, timing: str, alon
         elif not lowered.layer.closed:
             if lowered.layer.carries:
                 arrays[f"{CARRIED}.{position}"] = carried(member.plan).astype(np.int32)
-            arrays |= {
-                f"{name}.{position}": channels
-                for name, channels in ((READ, lowered.inputs), (COMPUTED, lowered.outputs))
-                if channels is not None
-            }
-            tables = (lowered.correction, lowered.row_class, lowered.column_class)
-            arrays |= {f"{table}.{position}": values for table, values in zip(TABLES, tables, strict=True)}
+            tables = (lowered.inputs, lowered.outputs, lowered.correction, lowered.row_class, lowered.column_class)
+            for table, values in zip((READ, COMPUTED, *TABLES), tables, strict=True):
+                if values is not None:
+                    arrays[f"{table}.{position}"] = values
     nodes = tuple(node.site.node.name for node in chain.nodes)
     return Launch(nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, arrays)
-
-
-def _stage(member: Member) -> Stage:
-    """Return a member's plan, and the members that write its inputs and its residual."""
-    inputs = member.lowered.layer.operands
-    residual = (*member.reads[inputs:], ())[0]
-    return Stage(member.plan, tuple(filter(None, member.reads[:inputs])), residual, member.given)
 
 
 @lru_cache(maxsize=256)
@@ -197,117 +190,69 @@ def _code(
     return stages, emit(made, config)
 
 
-def _places(chain: Chain) -> dict[int, Place]:
-    """Return where in DRAM each member (by index) puts its result: in its own segment, or in one with other results."""
-    number = len(chain.members) > 1
-    found = {}
-    for members in chain.segments:
-        first = members[0]
-        kind = "out" if chain.members[first].lowered.layer.closed else "acc"
-        at = 0
-        for member in members:
-            found[member] = Place(f"{kind}{first if number else ''}", at)
-            layer = chain.members[member].lowered.layer
+def _names(chain: Chain) -> tuple[Names, ...]:
+    """Return the names of the members' DRAM segments; they contain numbers if the chain has several members."""
+    members = chain.members
+    numbers = [str(index) if len(members) > 1 else "" for index in range(len(members))]
+    results: dict[int, Place] = {}
+    for segment in chain.segments:
+        kind, at = "out" if members[segment[0]].lowered.layer.closed else "acc", 0
+        for index in segment:
+            results[index] = Place(f"{kind}{numbers[segment[0]]}", at)
+            layer = members[index].lowered.layer
             at += layer.planes * layer.out_tiles * layer.out_pixels
-    return found
-
-
-def _names(index: int, member: Member, members: Sequence[Member], where: Mapping[int, Place]) -> Names:
-    """Return the names of a member's DRAM segments; they contain numbers if the chain has several members."""
-    number = str(index) if len(members) > 1 else ""
-    inputs = tuple(
-        where[made[0]] if made else Place(f"x{number}{'b' * operand}") for operand, made in enumerate(member.reads)
-    )
-    return Names(f"wgt{number}", f"par{number}", inputs, where[index])
-
-
-def _kinds(chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str]) -> dict[str, str]:
-    """Return the kind of each DRAM segment, by name: const, input, scratch, or output (results that the host needs)."""
-    found = {"uop": "const"}
-    for member, name in zip(chain.members, named, strict=True):
-        found |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
-        found |= {place.segment: "input" for place, made in zip(name.inputs, member.reads, strict=True) if not made}
-        found.setdefault(name.result.segment, "scratch")
-    for position, node in enumerate(chain.nodes):
-        if _needed(chain, node, wanted):
-            found[where[_first(chain, position)].segment] = "output"
-    return found
-
-
-def _forms(
-    chain: Chain, named: Sequence[Names], where: Mapping[int, Place], wanted: set[str], config: Config
-) -> Iterator[NodeLayout]:
-    """Yield what the host must know of each node."""
-    for position, node in enumerate(chain.nodes):
-        first = _first(chain, position)
-        place = where[first] if _needed(chain, node, wanted) else None
-        if isinstance(node, View):
-            form = _view(node, config)
-        else:
-            form = _layer(chain.members[first], named[first], config, node if isinstance(node, Joined) else None)
-        yield replace(
-            form,
-            node=node.site.node.name,
-            result=place.segment if place else None,
-            first=place.first if place else 0,
+    names = []
+    for index, (number, member) in enumerate(zip(numbers, members, strict=True)):
+        inputs = tuple(
+            results[made[0]] if made else Place(f"x{number}{'b' * operand}")
+            for operand, made in enumerate(member.reads)
         )
+        names.append(Names(f"wgt{number}", f"par{number}", inputs, results[index]))
+    return tuple(names)
 
 
-def _first(chain: Chain, position: int) -> int:
-    """Return the index of the first member that computes or writes the result of the chain's node number `position`."""
-    node = chain.nodes[position]
-    if isinstance(node, View):
-        return node.made[0]
-    return node.member if isinstance(node, Joined) else chain.members.index(node)
-
-
-def _needed(chain: Chain, node: Member | Joined | View, wanted: set[str]) -> bool:
-    """Return whether the host takes a node's result from DRAM; of a member's nodes, only the last one's is there."""
-    if isinstance(node, View):
-        return node.site.output.name in wanted
-    member, last = (chain.members[node.member], node.last) if isinstance(node, Joined) else (node, len(node.sites) == 1)
-    return last and (node.site.output.name in wanted or not member.lowered.layer.closed)
-
-
-def _layer(member: Member, name: Names, config: Config, part: Joined | None) -> NodeLayout:
-    """Return what the host must know of a member's first node, or of its part `part`, which reads nothing itself."""
-    layer = member.lowered.layer
-    chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
-    named = [tensor for tensor, _ in operands(member.sites, layer, config.batch)]
-    read = [] if part else list(zip(name.inputs, named, member.reads, strict=True))
-    inputs, residual = read[: layer.operands], read[layer.operands :]
-    return NodeLayout(
-        node=member.site.node.name,
+def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: set[str]) -> NodeLayout:
+    """Return what the host must know of a node; of a member's nodes, the first one reads its tensors."""
+    index, name = node.members[0], node.site.node.name
+    member, place = chain.members[index], names[index].result
+    layer, config = member.lowered.layer, chain.config
+    needed = node.stored and (node.site.output.name in wanted or not layer.closed)
+    tiles, pixels = (node.view.channel_tiles, node.view.pixels) if node.view else (layer.out_tiles, layer.out_pixels)
+    form = NodeLayout(
+        node=name,
         batch=config.batch,
         block=config.block,
-        inputs=[place.segment for place, _, made in inputs if not made],
-        tensors=[tensor for _, tensor, made in inputs if not made],
-        residual=[[place.segment, tensor] for place, tensor, made in residual if not made],
-        weights=name.weights if chunks and not part else None,
+        result=place.segment if needed else None,
+        first=place.first if needed else 0,
+        in_tiles=tiles,
+        in_pixels=pixels,
+        out_tiles=tiles,
+        out_pixels=pixels,
+        plan="a view of data in DRAM, no instructions",
+    )
+    if node.view:
+        return form
+    chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
+    leads = chain.leads(node)
+    by_host = [
+        (place.segment, tensor, operand < layer.operands)
+        for operand, (place, tensor) in enumerate(zip(names[index].inputs, member.operands, strict=True))
+        if leads and not member.reads[operand]
+    ]
+    return replace(
+        form,
+        inputs=[segment for segment, _, is_input in by_host if is_input],
+        tensors=[tensor for _, tensor, is_input in by_host if is_input],
+        residual=[[segment, tensor] for segment, tensor, is_input in by_host if not is_input],
+        weights=names[index].weights if chunks and leads else None,
         chunks=chunks,
         matrix=layer.matrix,
         codes=layer.closed,
         in_tiles=layer.in_tiles,
         in_pixels=layer.size[0] * layer.size[1],
-        out_tiles=layer.out_tiles,
-        out_pixels=layer.out_pixels,
         planes=layer.planes,
         fold=layer.fold,
         strip=list(member.lowered.strip) if member.lowered.strip else None,
         turned=member.lowered.turned,
-        plan=f"{JOINED}{member.site.node.name}" if part else member.plan.dump(),
-    )
-
-
-def _view(view: View, config: Config) -> NodeLayout:
-    layout = view.layout
-    return NodeLayout(
-        node=view.site.node.name,
-        batch=config.batch,
-        block=config.block,
-        in_tiles=layout.channel_tiles,
-        in_pixels=layout.pixels,
-        out_tiles=layout.channel_tiles,
-        out_pixels=layout.pixels,
-        plan="a view of data in DRAM, no instructions",
+        plan=member.plan.dump() if leads else f"{JOINED}{member.site.node.name}",
     )

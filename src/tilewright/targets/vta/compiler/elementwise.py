@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import floor, log2, prod
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler import parameters
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.lowered import Context, Lowered, packing
-from tilewright.targets.vta.compiler.parameters import Parameters, Requantised, Scaling, float_bits
+from tilewright.targets.vta.compiler.parameters import Parameters, Scaling, float_bits
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import requantise_float
 from tilewright.targets.vta.launch.codes import CODE_DTYPES, given_back, held_codes, held_zero_point
 
@@ -48,22 +49,22 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
         return f"it adds {other.dtype} to {out.dtype}; VTA's buffers hold int8"
     if not context.codes:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
-    width = _width(site, context)
-    shifted = parameters.of_add_shift(site, op, width) if rounding.elementwise == "pow2" else None
+    layer = _elements(site, "add", context)
+    shifted = parameters.of_add_shift(site, op, layer) if rounding.elementwise == "pow2" else None
     if shifted is not None:
         made = Parameters(None, shifted)
     elif rounding.elementwise == "pow2" and config.alu != "float":
         return "its operands differ in scale or have zero points, so a shift alone cannot rescale the sum"
     elif config.alu == "float":
-        parts = proven_sum(site, op, rounding)
+        parts = proven_sum(op, tuple((each.dtype, each.quant) for each in (site.input(0), other, out)), rounding)
         if parts is None:
             return f"no factors of this ALU give the results of rounding {rounding.name} for all pairs of codes"
-        made = parameters.of_all(parts, width, config)
+        made = parameters.of_all(parts, layer, config)
     elif rounding.elementwise != "tflite":
         return f"rounding {rounding.name} adds by another rule than TFLite's kernels, which this ALU follows"
     else:
-        made = parameters.of_add(site, op, width, config)
-    return _elements(site, made, "add", context)
+        made = parameters.of_add(site, op, layer, config)
+    return _requantised(layer, made, config)
 
 
 def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
@@ -83,19 +84,15 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
     parts = proven_one(site, real, rounding) if real else None
     if parts is None:
         return f"no factor of this ALU gives the results of rounding {rounding.name} for all codes"
-    tiles = -(-out.image[3] // config.block)
-    return _elements(site, parameters.of_all(parts, _width(site, context), config, tiles), "sum", context)
+    layer = _elements(site, "sum", context)
+    return _requantised(layer, parameters.of_all(parts, layer, config), config)
 
 
-def _width(site: Site, context: Context) -> int:
-    """Return the number of tiles that hold all pixels of one channel tile, with `config.batch` pixels in each."""
-    return -(-prod(site.output.image[:3]) // context.config.batch)
-
-
-def _elements(site: Site, made: Parameters, kind: Literal["add", "sum"], context: Context) -> Lowered:
-    config, width = context.config, _width(site, context)
-    tiles = -(-site.output.image[3] // config.block)
-    layer = Layer(
+def _elements(site: Site, kind: Literal["add", "sum"], context: Context) -> Layer:
+    """Return the layer of an elementwise operator: a tile holds a channel tile of `config.batch` pixels."""
+    config = context.config
+    width, tiles = -(-prod(site.output.image[:3]) // config.batch), -(-site.output.image[3] // config.block)
+    return Layer(
         kind=kind,
         matrix=True,
         size=(1, width),
@@ -104,20 +101,16 @@ def _elements(site: Site, made: Parameters, kind: Literal["add", "sum"], context
         out_tiles=tiles,
         link="diagonal",
         shared=True,
-        planes=1,
         packing=packing("pixels", config, True),
-        codes=made.codes,
     )
-    return Lowered(layer, np.eye(config.block, dtype=np.int8)[None, None, None], parameters=made.tiles)
 
 
-def proven_sum(site: Site, op: Add, rounding: Rounding) -> tuple[Requantised, ...] | None:
-    """Return the requantisations of an addition's operands and sum; None if none are right for all pairs of codes."""
-    tensors = [_Codes.of(tensor) for tensor in (site.input(0), site.input(1), site.output)]
-    return _proven_sum(op, tensors[0], tensors[1], tensors[2], rounding)
+def _requantised(layer: Layer, made: Parameters, config: Config) -> Lowered:
+    identity = np.eye(config.block, dtype=np.int8)[None, None, None]
+    return Lowered(replace(layer, codes=made.codes), identity, parameters=made.tiles)
 
 
-def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Requantised, ...] | None:
+def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Scaling, ...] | None:
     """Return the requantisation (1-tuple) of `real * (code - zero_point)`; None if no factor is right for all codes."""
     x, out = site.input(0), site.output
     wanted = _results(site.node.op, (x,), site.inputs[1:], out, (HELD,), rounding)
@@ -127,22 +120,10 @@ def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Requantised
         inside = bias + round(zero / float(factor))  # the zero point added before rounding, as onnxruntime's Mul does
         for one, added in ((bias, zero), (inside, 0)):
             if abs(one) < 1 << 31:
-                made = Requantised(one, Scaling(float_bits(factor), np.array(0), 0, added, bounds))
+                made = Scaling(float_bits(factor), np.array(0), 0, added, bounds, one)
                 if np.array_equal(_applied(made, HELD), wanted):
                     return (made,)
     return None
-
-
-class _Codes(NamedTuple):
-    """The dtype, scale and zero point of a quantised tensor: the key by which found constants are cached."""
-
-    dtype: str
-    scale: float
-    zero_point: int
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> _Codes:
-        return cls(tensor.dtype, tensor.scale, tensor.zero_point)
 
 
 def _results(
@@ -164,10 +145,10 @@ def _results(
     return held_codes(found[0]).astype(np.int64)
 
 
-def _applied(part: Requantised, acc: Array) -> Array:
+def _applied(part: Scaling, acc: Array) -> Array:
     """Return the accumulators `acc` (any shape), requantised by `part` with the simulator's own function."""
-    low, high = part.scaling.bounds or (1, 0)
-    words = part.bias, int(part.scaling.multiplier), part.scaling.zero_point << 16, (low & 0xFFFF) | high << 16
+    low, high = part.bounds or (1, 0)
+    words = part.bias, int(part.multiplier), part.zero_point << 16, (low & 0xFFFF) | high << 16
     return requantise_float(acc.astype(np.int32), *(np.array([word]).astype(np.int32) for word in words))
 
 
@@ -179,9 +160,13 @@ def _neighbours(factor: np.float32) -> Iterator[np.float32]:
 
 
 @lru_cache(maxsize=256)
-def _proven_sum(op: Add, a: _Codes, b: _Codes, out: _Codes, rounding: Rounding) -> tuple[Requantised, ...] | None:
-    left, right = np.float32(a.scale) / np.float32(out.scale), np.float32(b.scale) / np.float32(out.scale)
-    tensors = [_tensor(kind) for kind in (a, b, out)]
+def proven_sum(op: Add, kinds: tuple[tuple[str, Quant | None], ...], rounding: Rounding) -> tuple[Scaling, ...] | None:
+    """Return the requantisations of an addition's operands and sum; None if none are right for all pairs of codes.
+
+    `kinds`: the dtypes and the quantisation of the operands and of the result.
+    """
+    tensors = [Tensor("codes", (), *kind) for kind in kinds]
+    left, right = (np.float32(tensor.scale) / np.float32(tensors[2].scale) for tensor in tensors[:2])
     zeros = [held_zero_point(tensor) for tensor in tensors]
     constant = zeros[2] - float(left) * zeros[0] - float(right) * zeros[1]
     grid = HELD[:, None], HELD[None, :]
@@ -197,13 +182,9 @@ def _proven_sum(op: Add, a: _Codes, b: _Codes, out: _Codes, rounding: Rounding) 
     return None
 
 
-def _tensor(kind: _Codes) -> Tensor:
-    return Tensor("codes", (), kind.dtype, Quant((kind.scale,), (kind.zero_point,)))
-
-
 def _candidates(
     left: float, right: float, constant: float, bounds: tuple[int, int]
-) -> Iterator[tuple[Requantised, Requantised, Requantised]]:
+) -> Iterator[tuple[Scaling, Scaling, Scaling]]:
     """Yield triples of requantisations to try (two operands, sum): first the nearest, then random ones (fixed seed)."""
     rng = np.random.default_rng(0)
     most = floor(BITS - log2(256 * (left + right) + abs(constant)))
@@ -215,11 +196,11 @@ def _candidates(
             reach = 0 if attempt == 0 else 16 << attempt // 100
             steps = rng.integers(-2, 3, 2) if attempt > FIRST else (0, 0)
             p, q = (np.float32(f + n * np.spacing(f)) for f, n in zip((first, second), steps, strict=True))
-            operands = [Requantised(0, Scaling(float_bits(factor), np.array(0))) for factor in (p, q)]
-            yield operands[0], operands[1], Requantised(plain + int(rng.integers(-reach, reach + 1)), last)
+            operands = [Scaling(float_bits(factor), np.array(0)) for factor in (p, q)]
+            yield operands[0], operands[1], last._replace(bias=plain + int(rng.integers(-reach, reach + 1)))
 
 
-def _agrees(made: tuple[Requantised, ...], wanted: Array, pairs: tuple[Array, ...]) -> bool:
+def _agrees(made: tuple[Scaling, ...], wanted: Array, pairs: tuple[Array, ...]) -> bool:
     first, second, last = made
     total = _applied(first, HELD)[pairs[0]] + _applied(second, HELD)[pairs[1]]
     return np.array_equal(_applied(last, total), wanted[pairs])

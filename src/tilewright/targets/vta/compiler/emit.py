@@ -16,7 +16,6 @@ from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuild
 from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
 from tilewright.targets.vta.compiler.layer import covered
 from tilewright.targets.vta.compiler.plan import Plan, Regions, SlotRegion, in_slots, memory_of
-from tilewright.targets.vta.compiler.residual import residual_weights
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
 from tilewright.targets.vta.compiler.work import PARAMETERS, WEIGHTS, Costs, Item, LoadTiles, RunSteps, StoreResults
 from tilewright.targets.vta.config import Config
@@ -149,7 +148,6 @@ def draft(
 
 
 def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
-    """Return the instructions of a single layer as a `Draft`, for timing only."""
     count = plan.layer.operands + (plan.layer.residual is not None)
     inputs = tuple(Place(f"x{operand}") for operand in range(count))
     order = listing(walk, early(walk.loads))
@@ -336,7 +334,6 @@ class _Runs:
         self._builder.step(known.unit, rows, known.operands)
 
     def _row(self, number: int, uops: range) -> int:
-        """Return step `number` as an instruction (its number in StreamBuilder.distinct) on cached micro-ops `uops`."""
         distinct, step = self._builder.distinct, self._all[number]
         outer, inner = (_loop(dim) for dim in (step.kernel.outer, step.kernel.inner))
         if step.op is None:
@@ -411,5 +408,6 @@ def weight_image(plan: Plan, tiles: Array) -> Array:
         for outs, sums in plan.weight_chunks
     ]
     if plan.layer.residual is not None:
-        parts = [*parts, residual_weights(plan.layer.residual, tiles.shape[-1]).reshape(-1)]
+        identity = np.eye(tiles.shape[-1], dtype=np.int8)
+        parts = [*parts, (identity << plan.layer.residual.weight).reshape(-1)]
     return np.concatenate(parts).view(np.uint8)

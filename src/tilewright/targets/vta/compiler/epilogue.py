@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.targets.vta.compiler.kernels import ONE, Dim, Kernel, Step, over
-from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Layer, Words
+from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Layer, Residual, Words
 from tilewright.targets.vta.compiler.plan import Group
 from tilewright.targets.vta.compiler.pooling import Blocks
 from tilewright.targets.vta.isa.alu import AluOp
@@ -61,7 +61,7 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 
 
 def beginning(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the ALU steps with which the accumulators of a group start (see start.py); none if GEMM clears them."""
+    """Return the ALU steps with which the accumulators of a group start (see joint.py); none if GEMM clears them."""
     codes = layer.codes
     if codes is None or codes.start == "zero":
         return ()
@@ -74,7 +74,6 @@ def beginning(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 
 
 def _patches(codes: Codes, group: Group, limit: int) -> tuple[Patch, ...]:
-    """Return the patches of a group, each with one bias tile per channel tile."""
     rows = codes.rows[group.rows.start : group.rows.start + group.rows.extent]
     columns = codes.columns[group.columns.start : group.columns.start + group.columns.extent]
     return tuple(
@@ -95,7 +94,6 @@ def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
 
 
 def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
-    """Yield the patches into which a patch is cut, each with at most `limit` listed micro-ops (see _tiles)."""
     top, bottom, left, right, _ = patch
     if right - left == width:
         yield patch
@@ -112,7 +110,7 @@ def _add(words: Words, tiles: int) -> tuple[Step, ...]:
     """Return the ALU steps that rescale two operands, add them and rescale the sum, each with its own parameters."""
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
-    total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1, 0, False))
+    total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1))
     operands = [_requantise(words, whole, Box(1, tiles, tiles, k * tiles), k * words.tiles, False) for k in (0, 1)]
     result = _requantise(words, whole, Box(1, tiles, tiles), 2 * words.tiles)
     return (*operands[0], *operands[1], Step(total, AluOp.ADD), *result)
@@ -153,7 +151,7 @@ def _tensor(op: AluOp, patch: Patch, source: int, words: Words, box: Box, factor
     """Return a step: `op` on a patch, with parameter tile `source` of each channel tile as second operand."""
     dst, inner = _tiles(patch, box.width)
     one = np.ones_like(dst)
-    channels = Dim(box.outs, box.pixels, words.tiles, 0, False) if box.outs > 1 else ONE
+    channels = Dim(box.outs, box.pixels, words.tiles) if box.outs > 1 else ONE
     kernel = Kernel(dst + box.first, one * source, one * factors, channels, inner)
     return Step(kernel, op, None, False, True, words.tiles)
 
@@ -166,7 +164,6 @@ def _biased(words: Words, patches: tuple[Patch, ...], box: Box) -> tuple[Step, .
 
 @lru_cache(maxsize=1024)
 def _biased_blocks(words: Words, blocks: Blocks) -> tuple[Step, ...]:
-    """Return the ALU steps that set a group's sums for a pool to their biases; see _biased."""
     steps = []
     for y, x in np.ndindex(len(blocks.rows), len(blocks.columns)):
         tiles = blocks.rows[y].span.extent * blocks.columns[x].span.extent
@@ -185,14 +182,33 @@ def raised(tiles: int) -> Step:
 def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
     """Return the ALU steps that shift `tiles` tiles right and clamp them; `rounds`: add the rounding half first."""
     assert words.immediates
-    left = words.immediates.shift or 0
-    steps = [Step(over(tiles), AluOp.ADD, 1 << (left - 1))] if rounds and left else []
-    while left:
-        part = min(left, LARGEST_SHIFT)
-        steps.append(Step(over(tiles), AluOp.SHR, part))
-        left -= part
-    bounds = ((AluOp.MAX, words.immediates.low), (AluOp.MIN, words.immediates.high))
-    return (*steps, *(Step(over(tiles), op, imm) for op, imm in bounds))
+    bits, low, high = words.immediates.shift or 0, words.immediates.low, words.immediates.high
+    half = [Step(over(tiles), AluOp.ADD, 1 << (bits - 1))] if rounds and bits else []
+    return (*half, *_right(over(tiles), bits), Step(over(tiles), AluOp.MAX, low), Step(over(tiles), AluOp.MIN, high))
+
+
+def _right(kernel: Kernel, bits: int) -> Iterator[Step]:
+    for done in range(0, bits, LARGEST_SHIFT):
+        yield Step(kernel, AluOp.SHR, min(bits - done, LARGEST_SHIFT))
+
+
+@lru_cache(maxsize=1024)
+def residual_steps(residual: Residual, tiles: int) -> tuple[Step, ...]:
+    """Return the steps that add `tiles` tiles of codes to the first tiles of an accumulator slot."""
+    start = np.zeros(1, np.int64)
+    added = Step(Kernel(start, start, start, ONE, Dim(tiles, 1, 1)))
+    return (added, Step(over(tiles), AluOp.SHR, -residual.left)) if residual.left else (added,)
+
+
+@lru_cache(maxsize=1024)
+def parted(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Return an epilogue in two parts, between which a residual is added: after `after` bits of the right shift."""
+    places = [place for place, step in enumerate(steps) if step.op == AluOp.SHR]
+    bits, kernel = sum(steps[place].imm or 0 for place in places), steps[places[0]].kernel
+    return (
+        (*steps[: places[0]], *_right(kernel, after)),
+        (*_right(kernel, bits - after), *steps[places[-1] + 1 :]),
+    )
 
 
 def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
@@ -200,7 +216,7 @@ def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
     rows, columns = patch.bottom - patch.top, patch.right - patch.left
     start = patch.top * width + patch.left
     if columns == width or rows == 1:
-        return np.array([start], np.int64), Dim(rows * columns, 1, 0, 0, False)
+        return np.array([start], np.int64), Dim(rows * columns, 1, 0)
     if rows >= columns:
-        return start + np.arange(columns), Dim(rows, width, 0, 0, False)
-    return start + np.arange(rows) * width, Dim(columns, 1, 0, 0, False)
+        return start + np.arange(columns), Dim(rows, width, 0)
+    return start + np.arange(rows) * width, Dim(columns, 1, 0)

@@ -124,12 +124,10 @@ def _launch(launch: Launch, config: Config, timing: str) -> list[str | Stage]:
 
 
 def _walk(launch: Launch, index: int, config: Config) -> Sequence[str | Stage]:
-    """Return the block walk of layer `index` (see explain_walk)."""
     return explain_walk.walk(launch, config, short=True, layer=index if len(launch.nodes) > 1 else None)
 
 
 def _by_layer(launch: Launch, each: Iterable[tuple[Mapping[str, Any], Sequence[str | Stage]]]) -> list[str | Stage]:
-    """Return the lines about layers; in a launch of several, under each layer's name."""
     if len(launch.nodes) > 1:
         return [Stage(f"{layer['node']}:", lines) for layer, lines in each if lines]
     return [line for _, lines in each for line in lines]

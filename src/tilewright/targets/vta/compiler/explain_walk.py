@@ -163,7 +163,6 @@ def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
 
 
 def _start(move: Move, dram: Dram) -> int:
-    """Return the address of the DRAM segment in which a transfer begins."""
     return max((segment.address for segment in dram.segments if segment.address <= move.address), default=0)
 
 

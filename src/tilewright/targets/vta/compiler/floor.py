@@ -117,7 +117,6 @@ def _least(site: Site, known: dict[str, Bounds], readers: Sequence[Site], is_out
 
 
 def _varies(tensor: Tensor, known: dict[str, Bounds]) -> Array:
-    """Return whether the code of each channel is not proven constant, bool [channels]."""
     return ~known[tensor.name].constant if tensor.name in known else np.ones(tensor.shape[-1], np.bool_)
 
 

@@ -7,7 +7,7 @@ become the instruction's loops, some may become separate instructions, and the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations, groupby, permutations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.vta.compiler.layer import Layer, Span
+from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.isa.alu import AluOp
 
 #: Least distance in micro-ops between two writes of an accumulator tile (upstream's runtime: VerifyDep).
@@ -32,13 +32,13 @@ class Dim(NamedTuple):
     """A loop of `extent` iterations: strides of the tile indices dst, src, wgt. `sums`: all add to the same outputs."""
 
     extent: int
-    dst: int
-    src: int
-    wgt: int
-    sums: bool
+    dst: int = 0
+    src: int = 0
+    wgt: int = 0
+    sums: bool = False
 
 
-ONE = Dim(1, 0, 0, 0, False)
+ONE = Dim(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +80,8 @@ class SumPart(NamedTuple):
     copies: tuple[Dim, ...] = ()
 
 
-def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """Return the GEMM instructions that add a chunk's products to the sums; each lists at most `limit` micro-ops."""
-    width = columns.extent
-    return part_kernels(layer, SumPart(rows.shape[:4], columns.shape[:4], 0, width, rows.extent * width), block, limit)
-
-
-def part_kernels(layer: Layer, part: SumPart, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """Return the GEMM instructions that add a chunk's products to a part of the sums. See sum_kernels."""
+def sum_kernels(layer: Layer, part: SumPart, block: Block, limit: int) -> tuple[Kernel, ...]:
+    """Return the GEMM instructions that add a chunk's products to sums; each lists at most `limit` micro-ops."""
     window = layer.window
     stride = window.stride[0] * part.step[0], window.stride[1] * part.step[1]
     taps = TapSteps(window.kernel[1], stride, window.dilation, layer.taps)
@@ -103,13 +97,6 @@ class TapSteps(NamedTuple):
     taps: int
 
 
-def rectangles(rows: Span, columns: Span) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
-    """Yield each rectangle of outputs with the same valid taps: the fields of its row Taps, then column Taps."""
-    for vertical in rows.taps:
-        for horizontal in columns.taps:
-            yield (*vertical, *horizontal)
-
-
 @lru_cache(maxsize=4096)
 def _sum_kernels(
     taps: TapSteps, diagonal: bool, shared: bool, part: SumPart, block: Block, limit: int
@@ -117,7 +104,6 @@ def _sum_kernels(
     stride, dilation = taps.stride, taps.dilation
     _, in_height, row_offset, vertical = part.rows
     _, in_width, column_offset, horizontal = part.columns
-    width = part.width
     plane = in_height * in_width
     w = 0 if shared else 1
     kernels: list[Kernel] = []
@@ -130,11 +116,11 @@ def _sum_kernels(
                 Dim(ys, 0, dilation[0] * in_width, w * taps.width, True),
                 Dim(xs, 0, dilation[1], w, True),
                 Dim(block.outs, part.plane, plane if diagonal else 0, w * block.sums * taps.taps, False),
-                Dim(bottom - top, width, stride[0] * in_width, 0, False),
-                Dim(right - left, 1, stride[1], 0, False),
+                Dim(bottom - top, part.width, stride[0] * in_width),
+                Dim(right - left, 1, stride[1]),
                 *part.copies,
             )
-            base = part.first + top * width + left, src, w * (y * taps.width + x)
+            base = part.first + top * part.width + left, src, w * (y * taps.width + x)
             kernels += nest(merged(dims), base, limit)
     return tuple(kernels)
 
@@ -252,4 +238,4 @@ def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
 def over(tiles: int, first: int = 0) -> Kernel:
     """Return the instruction that updates `tiles` tiles of a slot in place, starting at the slot's tile `first`."""
     start = np.full(1, first, np.int64)
-    return Kernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1, 0, False))
+    return Kernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1))

@@ -7,7 +7,6 @@ the inputs that it reads, the taps that are valid at each position, and the DRAM
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -36,7 +35,7 @@ class Codes:
     The bias of an output tile depends on its class: the set of taps that lie inside the image. `rows` and `columns`:
     the class of each row and each column of output tiles. A channel tile has one bias tile per pair of classes, then
     `factors` tiles of factors. `immediates`: the constants in ALU instructions if the ALU lacks the operation REQ.
-    `start`: how the accumulators of a group start (see start.py).
+    `start`: how the accumulators of a group start (see joint.py).
     """
 
     rows: tuple[int, ...]
@@ -117,15 +116,15 @@ class Layer:
     `residual`: if given, a tensor of codes in the layout of the output is added to the sums.
     """
 
-    kind: Literal["sum", "max", "add", "repeat"]
-    matrix: bool
     size: tuple[int, int]
     out: tuple[int, int]
     in_tiles: int
     out_tiles: int
-    link: Link
-    planes: int
     packing: str
+    kind: Literal["sum", "max", "add", "repeat"] = "sum"
+    matrix: bool = False
+    link: Link = "dense"
+    planes: int = 1
     window: Window = Window()
     bands: tuple[tuple[int, int], ...] = ()
     shared: bool = False
@@ -206,19 +205,6 @@ class Layer:
         """The rows and columns of sums: those of the output tiles unless a pool follows."""
         return self.grid if self.pool else self.out
 
-    def valid_taps(self) -> int:
-        """Return the number of (output pixel, tap) pairs whose input lies inside the image."""
-        total = 1
-        for axis in (0, 1):
-            w = self.window
-            positions = (
-                out * w.stride[axis] + tap * w.dilation[axis] - w.padding[2 * axis]
-                for out in range(self.sums[axis])
-                for tap in range(w.kernel[axis])
-            )
-            total *= sum(0 <= position < self.size[axis] for position in positions)
-        return total
-
     def gemm_uops(self) -> int:
         """Return the number of GEMM micro-ops that compute the layer's sums, not counting resets."""
         if self.kind == "repeat":
@@ -226,7 +212,12 @@ class Layer:
         reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
         if self.link == "banded":
             reads = sum(high - low for low, high in self.bands)
-        return self.valid_taps() * reads
+        w, valid = self.window, 1  # the pairs of an output pixel and a tap whose input lies inside the image
+        for axis in (0, 1):
+            origins = [out * w.stride[axis] - w.padding[2 * axis] for out in range(self.sums[axis])]
+            taps = [tap * w.dilation[axis] for tap in range(w.kernel[axis])]
+            valid *= sum(0 <= origin + tap < self.size[axis] for origin in origins for tap in taps)
+        return valid * reads
 
 
 def _whole(shift: int) -> int:
@@ -405,25 +396,15 @@ def transfers(
     size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
 ) -> tuple[TileTransfer, ...]:
     """Return the transfers that move a box of a [channel tile][row][column] tensor of `size` (rows, columns)."""
-    return tuple(_transfers(size, channel, channels, row, rows, column, columns))
-
-
-def _transfers(
-    size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
-) -> Iterator[TileTransfer]:
     plane = size[0] * size[1]
     start = channel * plane + row * size[1] + column
     run = rows * columns
     if (columns == size[1] or rows == 1) and run <= LARGEST_SIZE:  # each channel tile is one contiguous run
         if run == plane and channels * run <= LARGEST_SIZE:
-            yield TileTransfer(0, start, 1, channels * run, channels * run)
-        elif plane <= LARGEST_SIZE or channels == 1:
-            yield TileTransfer(0, start, channels, run, min(plane, LARGEST_SIZE))
-        else:
-            for c in range(channels):
-                yield TileTransfer(c * run, start + c * plane, 1, run, run)
-        return
+            return (TileTransfer(0, start, 1, channels * run, channels * run),)
+        if plane <= LARGEST_SIZE or channels == 1:
+            return (TileTransfer(0, start, channels, run, min(plane, LARGEST_SIZE)),)
+        return tuple(TileTransfer(c * run, start + c * plane, 1, run, run) for c in range(channels))
     if rows == 1 or columns > LARGEST_SIZE or size[1] > LARGEST_SIZE:
         raise ValueError(f"a row of {size[1]} tiles does not fit the 16 bits of x_size and x_stride")
-    for c in range(channels):
-        yield TileTransfer(c * run, start + c * plane, rows, columns, size[1])
+    return tuple(TileTransfer(c * run, start + c * plane, rows, columns, size[1]) for c in range(channels))

@@ -37,7 +37,7 @@ from tilewright.graph.rounding import clamp_range, mean_factor
 from tilewright.targets.vta.compiler import parameters, strips
 from tilewright.targets.vta.compiler.constant import Kept, centred_weights, kept
 from tilewright.targets.vta.compiler.elementwise import add, rescale
-from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Codes, Layer
+from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, LARGEST_SIZE, Codes, Layer, Residual
 from tilewright.targets.vta.compiler.lowered import (
     Context,
     Fold,
@@ -51,9 +51,13 @@ from tilewright.targets.vta.compiler.lowered import (
     width_of,
     windowed,
 )
-from tilewright.targets.vta.compiler.residual import residual_of
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.codes import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
+#: log2 of the largest weight of a residual, the largest power of two that int8 holds.
+LARGEST_WEIGHT = 6
+#: Bits of the accumulators that a residual needs: as many as the reference's sums have.
+SUM_BITS = 32
 #: The reason why the host runs an operator, by the kind of operator or its ONNX type.
 REASONS = {
     kind: reason
@@ -112,7 +116,6 @@ def _shifts(context: Context) -> bool:
 
 
 def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
-    """Lower a convolution or fully connected operator, or return the reason why the host runs it."""
     config = context.config
     bias = site.optional(2)
     if bias is not None and bias.data is None:
@@ -169,13 +172,11 @@ def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> L
     fold = folded_rows(w, rows, config, context.single)
     width = -(-rows // (config.batch * fold.pixels))
     layer = Layer(
-        kind="sum",
         matrix=True,
         size=(1, width),
         out=(1, width),
         in_tiles=-(-fold.weights.shape[2] // block),
         out_tiles=-(-fold.weights.shape[0] // block),
-        link="dense",
         planes=wide.planes,
         carries=wide.carries,
         fold=fold.pixels,
@@ -189,7 +190,6 @@ def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> L
 
 
 def _spatial(site: Site, part: Kept, window: Window, context: Context) -> Lowered:
-    """Lower a convolution."""
     config, w, start, channels = context.config, part.w, part.start, len(part.low)
     out = site.output.shape[1:3]
     (row_class, rows), (column_class, columns) = classes_of(site.input(0).shape[1:3], out, window)
@@ -213,15 +213,35 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
         made = parameters.of_linear(site, op, lowered, context.config, context.rounding)
     if made is None or not context.codes:
         return lowered
-    residual = residual_of(site, op, made.codes, context.config) if op.residual(site) else None
+    residual = _residual(site, op, made.codes, context.config) if op.residual(site) else None
     if residual is None and op.residual(site):
         return lowered  # the host adds it
     made_here = replace(_closed(layer, made.codes), residual=residual)
     return replace(lowered, layer=made_here, parameters=made.tiles)
 
 
+def _residual(site: Site, op: Linear, codes: Codes, config: Config) -> Residual | None:
+    """Return how the machine adds a node's residual to its sums, which it requantises by `codes`; None if it cannot.
+
+    GEMM adds codes times a power of two: the weights are a multiple of the identity. A left shift by s bits takes one
+    micro-op per output tile if s <= LARGEST_WEIGHT. If the ALU shifts the sums right by t bits, codes can also be added
+    after k of these bits, shifted left by s - k: the result is the same. With k = t, this takes one micro-op as well,
+    with k = s < t one more right shift. In all other cases the ALU shifts the codes left before products are added.
+    """
+    tensor, lift = op.residual(site), op.lift(site)
+    if tensor is None or tensor.zero_point or tensor.dtype != "int8" or config.acc.width < SUM_BITS:
+        return None
+    if lift <= LARGEST_WEIGHT:
+        return Residual(lift, 0, None)
+    shift = codes.immediates.shift if codes.immediates else None
+    if shift is not None and config.stages == 3:  # one unit runs GEMM and ALU
+        after = min(shift, lift)
+        if lift - after <= LARGEST_WEIGHT:
+            return Residual(lift - after, 0, after)
+    return Residual(LARGEST_WEIGHT, lift - LARGEST_WEIGHT, None) if lift <= LARGEST_WEIGHT + LARGEST_SHIFT else None
+
+
 def _closed(layer: Layer, codes: Codes) -> Layer:
-    """Return a layer whose sums the machine requantises to codes, one byte each."""
     return replace(layer, planes=1, carries=False, codes=codes)
 
 
@@ -236,7 +256,6 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     bands = tuple((matrix * deep, matrix * deep + deep) for matrix in range(count) for _ in range(wide))
     width = -(-rows // config.batch)
     layer = Layer(
-        kind="sum",
         matrix=True,
         size=(1, width),
         out=(1, width),
@@ -315,7 +334,6 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
 
 
 def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
-    """Lower an upsampling to a layer that writes each input tile to several output tiles."""
     lowered = _pooled(site, Window(), context, None)
     out = site.output.shape[1], site.output.shape[2]
     return replace(lowered, layer=replace(lowered.layer, kind="repeat", out=out, repeat=op.factors))

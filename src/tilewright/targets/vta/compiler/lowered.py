@@ -118,8 +118,6 @@ def windowed(
     elif bands == tuple((o, o + 1) for o in range(out_tiles)):
         link = "diagonal"
     return Layer(
-        kind="sum",
-        matrix=False,
         size=(height, -(-columns // pixels)),
         out=(out_height, -(-out_columns // pixels)),
         window=fold.window,

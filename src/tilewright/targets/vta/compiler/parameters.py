@@ -35,9 +35,11 @@ RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float
 
 
 class Scaling(NamedTuple):
-    """Multipliers and shifts (positive: left) as in TFLite, int64 [channels] or []; the result's zero point and bounds.
+    """One requantisation: `bias` is added to the accumulator, then the sum is scaled and `zero_point` is added.
 
-    The float ALU's multiplier is the bits of a float32. `extra_left`: a further left shift. `bounds` None: no clamp.
+    Multipliers and shifts (positive: left) as in TFLite, int64 [channels] or []. The float ALU's multiplier is the bits
+    of a float32. `extra_left`: a further left shift. `bounds` None: no clamp. `bias` is that of all channels, if they
+    have one.
     """
 
     multiplier: Array
@@ -45,13 +47,7 @@ class Scaling(NamedTuple):
     extra_left: int = 0
     zero_point: int = 0
     bounds: tuple[int, int] | None = None
-
-
-class Requantised(NamedTuple):
-    """One requantisation, the same for all channels: a bias is added to the accumulator, then the sum is scaled."""
-
-    bias: int
-    scaling: Scaling
+    bias: int = 0
 
 
 class Parameters(NamedTuple):
@@ -72,18 +68,19 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
     if layer.matrix:
         column_class = np.zeros(layer.out[1] * fold, np.int64)
     less = held_offset(site.output)
-    factor = (requant.real32.view(np.int32).astype(np.int64), 0 * requant.real32.astype(np.int64))
-    factor = factor if config.alu == "float" else quantize_multiplier(requant.real)
-    multiplier, shift = (np.broadcast_to(part, channels) for part in factor)
-    scaling = Scaling(multiplier, shift, 0, requant.zero_point - less, (requant.low - less, requant.high - less))
-    bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
+    if config.alu == "float":
+        multiplier, shift = requant.real32.view(np.int32).astype(np.int64), np.array(0)
+    else:
+        multiplier, shift = quantize_multiplier(requant.real)
+    bounds = requant.low - less, requant.high - less
+    multiplier, shift = (np.tile(np.broadcast_to(part, channels), fold) for part in (multiplier, shift))
+    scaling = Scaling(multiplier, shift, zero_point=requant.zero_point - less, bounds=bounds)
     if not correction.any():
         row_class, column_class, correction = 0 * row_class, 0 * column_class, correction[:1, :1]
-    biases = bias.astype(np.int64) - correction
+    biases = _bias(site, channels) - correction
     patterns, columns = _folded(column_class, fold)
     lanes = biases[:, patterns].reshape(correction.shape[0] * len(patterns), fold * channels)
-    wide = Scaling(np.tile(scaling.multiplier, fold), np.tile(scaling.shift, fold), *scaling[2:])
-    tiles = _tiles(np.concatenate([lanes, factors(wide, config)]), config)
+    tiles = _tiles(np.concatenate([lanes, factors(scaling, config)]), config)
     return Parameters(tiles, Codes(tuple(row_class.tolist()), tuple(columns.tolist()), _immediates([scaling], config)))
 
 
@@ -105,12 +102,19 @@ def of_product_shift(
         return None
     if not config.has_parameters and config.acc.width < BIAS_BITS:
         return None
-    channels = correction.shape[2]
-    bias = site.constant(2) if site.optional(2) is not None else np.zeros(channels, np.int32)
-    spread = (0,) * layer.out[0], (0,) * layer.out[1]
-    wide = np.tile(bias.astype(np.int64), layer.fold)
+    wide = np.tile(_bias(site, correction.shape[2]), layer.fold)
     words, immediates = _shifted(wide, int(shift[0]), (requant.low, requant.high), config)
-    return Parameters(_tiles(words, config), Codes(*spread, immediates, len(words) - 1))
+    return Parameters(_tiles(words, config), _of_one_class(layer, immediates, len(words) - 1))
+
+
+def _bias(site: Site, channels: int) -> Array:
+    """Return the bias of a linear operator's channels, int64 [channels]."""
+    return np.zeros(channels, np.int64) if site.optional(2) is None else site.constant(2).astype(np.int64)
+
+
+def _of_one_class(layer: Layer, immediates: Immediates | None, factors: int = FACTOR_TILES) -> Codes:
+    """Return the `Codes` of a layer whose tiles all have the same biases."""
+    return Codes((0,) * layer.out[0], (0,) * layer.out[1], immediates, factors)
 
 
 def _shifted(bias: Array, shift: int, bounds: tuple[int, int], config: Config) -> tuple[Array, Immediates | None]:
@@ -145,12 +149,11 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
         scaling = _mean(site, count, config, rounding)
         if scaling is None:
             raise UnsupportedError("VTA", f"this machine's ALU cannot rescale a mean under rounding {rounding.name}")
-        scaling = scaling._replace(zero_point=held_zero_point(out), bounds=(low, high))
-        bias = np.full((1, 1), -count * held_zero_point(x))
-        words, immediates = np.concatenate([bias, factors(scaling, config)]), _immediates([scaling], config)
+        bias = -count * held_zero_point(x)
+        scaling = scaling._replace(zero_point=held_zero_point(out), bounds=(low, high), bias=bias)
+        return of_all([scaling], layer, config)
     lanes = np.broadcast_to(words, (len(words), layer.out_tiles * config.block))
-    shape = ((0,) * layer.out[0], (0,) * layer.out[1])
-    return Parameters(_tiles(lanes, config), Codes(*shape, immediates, len(words) - 1))
+    return Parameters(_tiles(lanes, config), _of_one_class(layer, immediates, len(words) - 1))
 
 
 def _mean(site: Site, count: int, config: Config, rounding: Rounding) -> Scaling | None:
@@ -169,35 +172,36 @@ def float_bits(factor: np.float32) -> Array:
     return np.array(factor).view(np.int32).astype(np.int64)
 
 
-def of_add_shift(site: Site, op: Add, pixels: int) -> Codes | None:
+def of_add_shift(site: Site, op: Add, layer: Layer) -> Codes | None:
     """Return the `Codes` of an addition whose operands have one scale, so that a shift rescales the sum; else None."""
     out = site.output
     left, right, up = op.shifts(site)
     if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
         return None
     low, high = clamp_range(op.activation, out.scale, out.zero_point, out.dtype)
-    return Codes((0,), (0,) * pixels, Immediates(0, low, high, False, -up), 0)
+    return _of_one_class(layer, Immediates(0, low, high, False, -up), 0)
 
 
-def of_add(site: Site, op: Add, pixels: int, config: Config) -> Parameters:
+def of_add(site: Site, op: Add, layer: Layer, config: Config) -> Parameters:
     """Return the parameters of an addition: a bias and factors for each operand and the sum, equal for all channels."""
-    out = site.output
-    scales = [np.float64(site.input(index).scale) for index in (0, 1)]
-    twice = 2 * max(scales)
-    parts: list[Scaling] = [Scaling(*quantize_multiplier(scale / twice), extra_left=ADD_LEFT_SHIFT) for scale in scales]
+    out, operands = site.output, (site.input(0), site.input(1))
+    twice = 2 * max(np.float64(tensor.scale) for tensor in operands)
+    parts = [
+        Scaling(*quantize_multiplier(np.float64(x.scale) / twice), ADD_LEFT_SHIFT, bias=-held_zero_point(x))
+        for x in operands
+    ]
     low, high = (b - held_offset(out) for b in clamp_range(op.activation, out.scale, out.zero_point, out.dtype))
     last = quantize_multiplier(twice / ((1 << ADD_LEFT_SHIFT) * np.float64(out.scale)))
     parts.append(Scaling(*last, zero_point=held_zero_point(out), bounds=(low, high)))
-    biases = (-held_zero_point(site.input(0)), -held_zero_point(site.input(1)), 0)
-    return of_all([Requantised(bias, part) for bias, part in zip(biases, parts, strict=True)], pixels, config)
+    return of_all(parts, layer, config)
 
 
-def of_all(parts: Sequence[Requantised], pixels: int, config: Config, channel_tiles: int = 1) -> Parameters:
-    """Return the parameters of several requantisations, in order; all channels and all `pixels` pixels share them."""
-    rows = [np.concatenate([np.full((1, 1), part.bias), factors(part.scaling, config)]) for part in parts]
-    lanes = np.broadcast_to(np.concatenate(rows), (sum(map(len, rows)), channel_tiles * config.block))
-    immediates = _immediates([part.scaling for part in parts], config)
-    return Parameters(_tiles(lanes, config), Codes((0,), (0,) * pixels, immediates))
+def of_all(parts: Sequence[Scaling], layer: Layer, config: Config) -> Parameters:
+    """Return the parameters of several requantisations, in order, which all channels share."""
+    words = np.concatenate([np.concatenate([[[part.bias]], factors(part, config)]) for part in parts])
+    channel_tiles = 1 if layer.kind == "add" else layer.out_tiles
+    lanes = np.broadcast_to(words, (len(words), channel_tiles * config.block))
+    return Parameters(_tiles(lanes, config), _of_one_class(layer, _immediates(parts, config)))
 
 
 def factors(scaling: Scaling, config: Config) -> Array:
@@ -211,7 +215,7 @@ def factors(scaling: Scaling, config: Config) -> Array:
     return np.stack([multiplier, words, np.full_like(words, (low & 0xFFFF) | high << 16)])
 
 
-def _immediates(parts: list[Scaling], config: Config) -> Immediates | None:
+def _immediates(parts: Sequence[Scaling], config: Config) -> Immediates | None:
     if config.alu != "rounding":
         return None
     low, high = parts[-1].bounds or (0, 0)

@@ -17,7 +17,6 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import Range, ranges, to_and_fro
-from tilewright.targets.vta.compiler.kernels import Block
 from tilewright.targets.vta.compiler.layer import (
     Layer,
     Span,
@@ -60,6 +59,11 @@ class Group(NamedTuple):
     @property
     def pixels(self) -> int:
         return self.rows.extent * self.columns.extent
+
+    @property
+    def box(self) -> int:
+        """The number of input pixels that the group reads."""
+        return self.rows.size * self.columns.size
 
     @property
     def tiles(self) -> int:
@@ -109,7 +113,6 @@ class Plan:
 
     @property
     def tapers(self) -> bool:
-        """Whether groups are large enough for `head` and `tail` to cut them."""
         return self.layer.pool is None and (self.columns if self._axis else self.rows) > 2
 
     @property
@@ -136,7 +139,6 @@ class Plan:
         )
 
     def weight_tiles(self, chunk: int) -> int:
-        """Return the number of weight tiles in a chunk."""
         outs, sums = self.weight_chunks[chunk]
         return outs.size * sums.size * (1 if self.layer.shared else self.layer.taps)
 
@@ -217,9 +219,6 @@ class Plan:
             Chunk(Range(low + part.first, part.size), 0 if layer.shared else first + k) for k, part in enumerate(parts)
         )
 
-    def block(self, group: Group, chunk: Chunk) -> Block:
-        return Block(group.outs.size, 1 if self.layer.link == "diagonal" else chunk.inputs.size)
-
     def needs(self) -> Needs:
         """Return the number of tiles that one slot of each memory must hold."""
         layer, rows, columns = self.layer, self._rows(), spans(self.layer, 1, self.columns)
@@ -233,25 +232,20 @@ class Plan:
         return Needs(box * carried * layer.operands, weights, held * self.outs, par, residual)
 
     def dump(self) -> str:
-        """Return the plan as text for the report."""
-        layer = self.layer
+        layer, pooled = self.layer, ""
+        if layer.pool:
+            shared = "; rows of sums that two groups share are computed once" if self.keeps else ""
+            pooled = f"; largest of {layer.pool.kernel[0]}x{layer.pool.kernel[1]} sums, then requantised{shared}"
         return (
             f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
             f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
             f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}"
-            f"{self._pool()}\n"
+            f"{pooled}\n"
             f"{f'first group halved {self.head} times; ' if self.head else ''}"
             f"{f'last group halved {self.tail} times; ' if self.tail else ''}"
             f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
             f"{'; a residual is added to the sums' if layer.residual else ''}"
         )
-
-    def _pool(self) -> str:
-        pool = self.layer.pool
-        if pool is None:
-            return ""
-        shared = "; rows of sums that two groups share are computed once" if self.keeps else ""
-        return f"; largest of {pool.kernel[0]}x{pool.kernel[1]} sums, then requantised{shared}"
 
 
 def carried(plan: Plan) -> Array:
@@ -283,11 +277,9 @@ class SlotRegion(NamedTuple):
     extra: int = 0
 
     def at(self, slot: int) -> int:
-        """Return the first tile of a slot."""
         return self.base + min(slot, self.slots) * self.stride + (self.extra if slot > self.slots else 0)
 
     def ends(self, slot: int) -> tuple[int, int]:
-        """Return the first tile of a slot, and the one after its last."""
         return self.at(slot), self.at(slot + 1)
 
     @property
@@ -345,11 +337,15 @@ class Places:
         self._next = dict.fromkeys(("inp", "wgt", "par", "acc"), 0)
 
     def take(self, plan: Plan) -> Regions:
-        """Return the on-chip memory regions of the next layer, whose plan is `plan`."""
         config, needs = self._config, plan.needs()
         _, first, depth = parameter_memory(config)
         par = SlotRegion(0, 0, 0)
-        acc = accumulator_tiles(config, plan.layer) // plan.acc
+        tiles = accumulator_tiles(config, plan.layer)
+        acc = tiles // plan.acc
+        if self._alone or plan.layer.planes == 1 or config.stages > 3:
+            accumulators = SlotRegion(0, acc, plan.acc)
+        else:  # beside those of the layer before, whose byte planes may be left
+            accumulators = self._region("acc", tiles, needs.acc, plan.acc)
         if needs.par and in_slots(config):
             sets = -(-plan.layer.out_tiles // plan.outs)
             par = SlotRegion(needs.acc, needs.par, min(sets, (acc - needs.acc) // needs.par))
@@ -362,16 +358,9 @@ class Places:
             self._region(
                 "wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks)), needs.residual > 0
             ),
-            self._accumulators(plan, needs.acc),
+            accumulators,
             par._replace(base=first + par.base),
         )
-
-    def _accumulators(self, plan: Plan, need: int) -> SlotRegion:
-        """Return the accumulator slots of a layer; beside those of the layer before if its byte planes may be left."""
-        tiles = accumulator_tiles(self._config, plan.layer)
-        if self._alone or plan.layer.planes == 1 or self._config.stages > 3:
-            return SlotRegion(0, tiles // plan.acc, plan.acc)
-        return self._region("acc", tiles, need, plan.acc)
 
     def _region(self, name: str, depth: int, need: int, count: int, extra: int = 0) -> SlotRegion:
         if self._alone:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tilewright.schedule import Range
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.plan import Group, Plan, SlotRegion
+from tilewright.targets.vta.compiler.plan import Group, SlotRegion
 from tilewright.targets.vta.compiler.work import Costs, Item, RunSteps, StoreResults, shift
 
 
@@ -18,122 +18,106 @@ class _Waiting(NamedTuple):
 
     ready: int
     owner: int
-    layer: Layer
     group: Group
     acc: int
     plane: int
 
 
-class Pending:
-    """The byte planes of all layers that wait for their shifts, and the estimated times of the units.
+class Planes:
+    """Orders the ALU shifts for second and later byte planes: each runs once the previous plane is stored.
 
-    Items are yielded with the index of their layer: the last shifts of a layer may run between the sums of the next.
+    The times of loads, runs and stores are estimated; each unit works in the order in which items are placed. Items are
+    yielded with the index of their layer: the last shifts of a layer may run between the sums of the next.
     """
 
     def __init__(self, costs: Costs) -> None:
         line = costs.config.pipeline
-        self.costs = costs
-        self.gemm, self.alu, self.store = line.gemm, line.alu, line.store
-        self.time = [0] * len(line.units)
-        self.port = 0  # cycle in which all reads so far have ended
-        self.waiting: deque[_Waiting] = deque()
-        self.regions: list[SlotRegion] = []  # the accumulators of layers that may wait
+        self._costs = costs
+        self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
+        self._time = [0] * len(line.units)
+        self._port = 0  # cycle in which all reads so far have ended
+        self._waiting: deque[_Waiting] = deque()
+        self._layers: list[Layer] = []
+        self._regions: list[SlotRegion] = []  # the accumulators of layers that may wait
+        # By layer and slot: the cycles in which its data arrive, its last user ends, and an accumulator slot is free.
+        self._arrival: dict[tuple[int, str, int], int] = {}
+        self._last: dict[tuple[int, str, int], int] = {}
+        self._free: dict[tuple[int, int], int] = {}
+
+    def opened(self, layer: Layer, where: SlotRegion) -> Iterator[tuple[int, Item]]:
+        """Begin the next layer, in accumulators `where`; yield the shifts and stores that cannot wait for its sums."""
+        self._layers.append(layer)
+        end = where.at(where.slots)
+        if layer.planes == 1 or any(where.base < old.at(old.slots) and old.base < end for old in self._regions):
+            yield from self.rest()
+            self._regions.clear()
+        self._regions.append(where)
 
     def rest(self) -> Iterator[tuple[int, Item]]:
-        """Yield all remaining shifts and stores of byte planes."""
-        while self.waiting:
-            yield from self.shift()
+        while self._waiting:
+            yield from self._shift()
 
-    def run(self, steps: Sequence[Step], ready: int) -> None:
-        """Note ALU steps whose operands are ready in cycle `ready`."""
-        self.time[self.alu] = max(self.time[self.alu], ready) + sum(map(self.costs.step, steps))
+    def loads(self, index: int, name: str, slot: int, cycles: int) -> None:
+        """Note a load of a slot of memory `name` that takes the DRAM port `cycles` cycles."""
+        self._port = max(self._port, self._last.get((index, name, slot), 0)) + cycles
+        self._arrival[index, name, slot] = self._port + self._costs.latency
 
-    def shift(self) -> Iterator[tuple[int, Item]]:
-        """Yield the first waiting shift and its store."""
-        ready, owner, layer, group, acc, plane = self.waiting.popleft()
-        steps = shift(group.tiles, self.costs.config.LOG_ACC_WIDTH)
-        self.run(steps, ready)
+    def before(self, index: int, acc: int) -> Iterator[tuple[int, Item]]:
+        """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
+        while any(waiting.acc == acc and waiting.owner == index for waiting in self._waiting):
+            yield from self._shift(index)
+        yield from self._ready(index, max(self._time[self._alu], self._free.get((index, acc), 0)))
+        self._time[self._gemm] = max(self._time[self._gemm], self._free.get((index, acc), 0))
+
+    def placed(
+        self, index: int, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1, pieces: tuple[Range, ...] = ()
+    ) -> Iterator[tuple[int, Item]]:
+        """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
+        slots = (index, "inp", inp), (index, "wgt", wgt)
+        arrival = max(self._arrival.get(slot, 0) for slot in slots)
+        for run in sums:
+            yield from self._ready(index, max(self._time[self._gemm], arrival, self._time[self._alu]))
+            if self._layers[index].planes > 1:
+                start = max(self._time[self._gemm], arrival)
+                self._time[self._gemm] = start + sum(map(self._costs.step, run.steps))
+                self._last.update(dict.fromkeys(slots, self._time[self._gemm]))
+            yield index, RunSteps(run, acc, inp, wgt, pieces=pieces)
+
+    def stored(self, index: int, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[tuple[int, Item]]:
+        """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
+        yield index, StoreResults(acc, group, 0)
+        if self._layers[index].planes > 1:
+            self._run(steps, self._time[self._gemm])
+            self._wait(index, group, acc, 0)
+
+    def _ready(self, index: int, cycle: int) -> Iterator[tuple[int, Item]]:
+        """Yield the shifts that may run from `cycle` on, or later where shifts before them keep the ALU busy."""
+        while self._waiting and self._waiting[0].ready <= max(cycle, self._time[self._alu]):
+            yield from self._shift(index)
+
+    def _shift(self, index: int = -1) -> Iterator[tuple[int, Item]]:
+        """Yield the first waiting shift and its store; note that this frees a slot of layer `index`, if it does."""
+        ready, owner, group, acc, plane = self._waiting.popleft()
+        steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
+        self._run(steps, ready)
         for run in runs(steps):
             yield owner, RunSteps(run, acc)
         yield owner, StoreResults(acc, group, plane)
-        self.stored(owner, layer, group, acc, plane)
-
-    def stored(self, owner: int, layer: Layer, group: Group, acc: int, plane: int) -> int:
-        """Note a store after the ALU's last step; return the cycle in which it ends."""
-        costs = self.costs
-        spent = costs.box(group.stores(layer), costs.config.out)
-        start = max(self.time[self.store], self.time[self.alu] + costs.handover.core)
-        self.time[self.store] = start + spent + costs.handover.turn
-        done = start + spent + costs.handover.stored
-        if plane + 1 < layer.planes:
-            self.waiting.append(_Waiting(done, owner, layer, group, acc, plane + 1))
-        return done
-
-
-class Planes:
-    """Orders the ALU shifts for a layer's second and later byte planes: each runs once the previous plane is stored.
-
-    The times of loads, runs and stores are estimated; each unit works in the order in which items are placed.
-    """
-
-    def __init__(self, index: int, plan: Plan, pending: Pending) -> None:
-        self._index, self._layer, self._pending = index, plan.layer, pending
-        self._arrival: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its data arrive
-        self._last: dict[tuple[str, int], int] = {}  # by slot: the cycle in which its last user ends
-        self._free = [0] * plan.acc  # cycle from which each accumulator slot is free
-
-    def opened(self, where: SlotRegion) -> Iterator[tuple[int, Item]]:
-        """Begin the layer, with accumulators `where`. Yield the shifts and stores that cannot wait for its sums."""
-        known = self._pending
-        end = where.at(where.slots)
-        if self._layer.planes == 1 or any(where.base < old.at(old.slots) and old.base < end for old in known.regions):
-            yield from known.rest()
-            known.regions.clear()
-        known.regions.append(where)
-
-    def loads(self, name: str, slot: int, cycles: int) -> None:
-        """Note a load of a slot of memory `name` that takes the DRAM port `cycles` cycles."""
-        known = self._pending
-        known.port = max(known.port, self._last.get((name, slot), 0)) + cycles
-        self._arrival[name, slot] = known.port + known.costs.latency
-
-    def before(self, acc: int) -> Iterator[tuple[int, Item]]:
-        """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
-        known = self._pending
-        while any(waiting.acc == acc and waiting.owner == self._index for waiting in known.waiting):
-            yield from self._shift()
-        while known.waiting and known.waiting[0].ready <= max(known.time[known.alu], self._free[acc]):
-            yield from self._shift()
-        known.time[known.gemm] = max(known.time[known.gemm], self._free[acc])
-
-    def placed(
-        self, sums: Sequence[Run], acc: int, inp: int = -1, wgt: int = -1, pieces: tuple[Range, ...] = ()
-    ) -> Iterator[tuple[int, Item]]:
-        """Yield the GEMM runs of a group, and between them the shifts and stores that are ready."""
-        known, slots = self._pending, (("inp", inp), ("wgt", wgt))
-        arrival = max(self._arrival.get(slot, 0) for slot in slots)
-        for run in sums:
-            while known.waiting and known.waiting[0].ready <= max(
-                known.time[known.gemm], arrival, known.time[known.alu]
-            ):
-                yield from self._shift()
-            if self._layer.planes > 1:
-                start = max(known.time[known.gemm], arrival)
-                known.time[known.gemm] = start + sum(map(known.costs.step, run.steps))
-                self._last.update(dict.fromkeys(slots, known.time[known.gemm]))
-            yield self._index, RunSteps(run, acc, inp, wgt, pieces=pieces)
-
-    def stored(self, group: Group, acc: int, steps: Sequence[Step]) -> Iterator[tuple[int, Item]]:
-        """Yield the store of a group's first byte plane, which follows the ALU's `steps`."""
-        yield self._index, StoreResults(acc, group, 0)
-        if self._layer.planes > 1:
-            self._pending.run(steps, self._pending.time[self._pending.gemm])
-            self._pending.stored(self._index, self._layer, group, acc, 0)
-
-    def _shift(self) -> Iterator[tuple[int, Item]]:
-        known, first = self._pending, self._pending.waiting[0]
-        yield from known.shift()
-        if first.owner == self._index and first.plane + 1 == self._layer.planes:
+        stored = self._wait(owner, group, acc, plane)
+        if owner == index and plane + 1 == self._layers[index].planes:
             # The slot is busy until stored where one compute unit also writes out.
-            stored = known.time[known.store] - known.costs.handover.turn + known.costs.handover.stored
-            self._free[first.acc] = stored if known.gemm == known.alu else known.time[known.alu]
+            self._free[index, acc] = stored if self._gemm == self._alu else self._time[self._alu]
+
+    def _run(self, steps: Sequence[Step], ready: int) -> None:
+        """Note ALU steps whose operands are ready in cycle `ready`."""
+        self._time[self._alu] = max(self._time[self._alu], ready) + sum(map(self._costs.step, steps))
+
+    def _wait(self, owner: int, group: Group, acc: int, plane: int) -> int:
+        """Note a store after the ALU's last step, and that the next plane waits for it; return when the store ends."""
+        handover, layer = self._costs.handover, self._layers[owner]
+        start = max(self._time[self._store], self._time[self._alu] + handover.core)
+        start += self._costs.box(group.stores(layer), self._costs.config.out)
+        self._time[self._store] = start + handover.turn
+        if plane + 1 < layer.planes:
+            self._waiting.append(_Waiting(start + handover.stored, owner, group, acc, plane + 1))
+        return start + handover.stored

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from tilewright.targets.vta.compiler.kernels import Block, Dim, Kernel, Step, SumPart, merged, nest, part_kernels
+from tilewright.targets.vta.compiler.kernels import Block, Dim, Kernel, Step, SumPart, merged, nest, sum_kernels
 from tilewright.targets.vta.compiler.layer import Layer, Phase, Pooled, Span
 from tilewright.targets.vta.isa.alu import AluOp
 
@@ -45,16 +45,16 @@ def sum_parts(layer: Layer, rows: Span, columns: Span, block: Block, limit: int)
     for ys, xs in product(_alike(blocks.rows), _alike(blocks.columns)):
         (y, x), (row, column) = (ys[0], xs[0]), (blocks.rows[ys[0]].span, blocks.columns[xs[0]].span)
         apart = [
-            Dim(len(group), at - blocks.at(y, x), (phases[group[-1]].span.offset - first.offset) * scale, 0, False)
+            Dim(len(group), at - blocks.at(y, x), (phases[group[-1]].span.offset - first.offset) * scale)
             for group, phases, first, scale, at in (
                 (ys, blocks.rows, row, columns.size, blocks.at(ys[-1], x)),
                 (xs, blocks.columns, column, 1, blocks.at(y, xs[-1])),
             )
             if len(group) > 1
         ]
-        shapes = row.shape[:4], column.shape[:4]
         place = blocks.at(y, x), column.extent, row.extent * column.extent
-        yield from part_kernels(layer, SumPart(*shapes, *place, layer.pool.stride, tuple(apart)), block, limit)
+        part = SumPart(row.shape[:4], column.shape[:4], *place, layer.pool.stride, tuple(apart))
+        yield from sum_kernels(layer, part, block, limit)
 
 
 def _alike(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
@@ -83,16 +83,10 @@ def _maxima(
     for y, (low, high, first) in _compared(rows, height):
         for x, phase in enumerate(columns.phases):
             wide = phase.span.extent
-            dims = (
-                Dim(outs, height * wide, rows.phases[y].span.extent * wide, 0, False),
-                Dim((high - low) * wide, 1, 1, 0, False),
-            )
+            dims = Dim(outs, height * wide, rows.phases[y].span.extent * wide), Dim((high - low) * wide, 1, 1)
             steps += _larger(dims, blocks.at(0, x) + low * wide, blocks.at(y, x) + first * wide, limit)
     for x, (low, high, first) in _compared(columns, width):
-        dims = (
-            Dim(outs * height, width, columns.phases[x].span.extent, 0, False),
-            Dim(high - low, 1, 1, 0, False),
-        )
+        dims = Dim(outs * height, width, columns.phases[x].span.extent), Dim(high - low, 1, 1)
         steps += _larger(dims, low, blocks.at(0, x) + first, limit)
     return tuple(steps)
 
@@ -115,15 +109,11 @@ def _kept(blocks: Blocks, above: Blocks, limit: int) -> Iterator[Step]:
     for y, phase in enumerate(above.rows):
         for x, column in enumerate(blocks.columns) if y and phase.twice else ():
             wide, tall = column.span.extent, phase.span.extent
-            dims = (
-                Dim(blocks.outs, blocks.rows[0].span.extent * wide, tall * wide, 0, False),
-                Dim(wide, 1, 1, 0, False),
-            )
+            dims = Dim(blocks.outs, blocks.rows[0].span.extent * wide, tall * wide), Dim(wide, 1, 1)
             src = above.at(y, x) + (tall - 1) * wide
             yield from (step._replace(above=True) for step in _larger(dims, blocks.at(0, x), src, limit))
 
 
 def _larger(dims: tuple[Dim, ...], dst: int, src: int, limit: int) -> Iterator[Step]:
-    """Yield the steps that replace the tiles from `dst` by the larger of them and those from `src`."""
     for kernel in nest(merged(dims), (dst, src, 0), limit):
         yield Step(kernel, AluOp.MAX)

@@ -88,7 +88,6 @@ class _Sample(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
-    """Time a plan on a machine, or return what is remembered of it."""
     cycles, timed = recalled("score", (plan.layer, plan.cut, config, timing), lambda: _timed(plan, config, timing))
     return cycles, timed
 
@@ -100,7 +99,6 @@ def _timed(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
 
 
 def _estimate(sample: _Sample, config: Config, timing: str) -> tuple[float, int]:
-    """Return the result of `score` for the instructions of a plan."""
     known = MODELS[timing].trace(replace(sample.program, config=config), sample.relation)
     cycles = known.cycles + sample.overhead * sample.instructions
     if sample.groups:
@@ -184,7 +182,6 @@ def trace_of(draft: Draft, config: Config, model: str) -> Trace:
 
 
 def _elaborated(draft: Draft, config: Config) -> Elaborated:
-    """Return a draft as the steps that the time pass takes."""
     stream, line = draft.built.stream, config.pipeline
     pops, pushes = line.tokens(stream)
     kernel, kernels = draft.step, _kernels(draft.steps, config)

@@ -14,14 +14,15 @@ import numpy as np
 
 from tilewright.array import Array, ascending
 from tilewright.schedule import combinations, extents, finalists
+from tilewright.targets.vta.compiler.epilogue import residual_steps
 from tilewright.targets.vta.compiler.kernels import DISTANCE
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
 from tilewright.targets.vta.compiler.recall import recalled
-from tilewright.targets.vta.compiler.residual import residual_steps
 from tilewright.targets.vta.compiler.scores import fine, overhead, score
+from tilewright.targets.vta.compiler.work import Costs, costs_of
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.timing import MODELS, Intervals
+from tilewright.targets.vta.timing import Intervals
 
 CUT = ("rows", "columns", "outs", "sums")
 CHOICES = (*CUT, "channels", "inp", "wgt", "acc")
@@ -63,7 +64,6 @@ def _least(layer: Layer, config: Config, timing: str) -> float:
 
 
 def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    """Return the plans of a layer that the search timed, lowest score first."""
     return tuple(replace(plan, layer=layer) for plan in _ranked(layer.canonical, config, timing))
 
 
@@ -84,7 +84,6 @@ def _timed(layer: Layer, config: Config, timing: str) -> list[Plan]:
 
 
 def _variants(plan: Plan) -> Iterator[Plan]:
-    """Yield variants of a plan in which the last group, the first group or both are cut into smaller ones."""
     for head, tail in (FINE_CUTS if fine(plan.layer) else CUTS) if plan.tapers else ():
         yield replace(plan, head=head, tail=tail)
 
@@ -94,7 +93,8 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
     grid, bounds = _bounded(layer, config, timing)
     if not len(bounds):
         return
-    waiting = (FINE_HANDOVER if fine(layer) else HANDOVER) * _handovers(layer, grid)
+    _, _, groups, chunks = _counts(layer, grid)
+    waiting = (FINE_HANDOVER if fine(layer) else HANDOVER) * groups * (chunks + 1)
     turn = np.argsort(bounds + waiting, kind="stable")
     cuts = np.ravel_multi_index(
         [grid[name][turn] for name in CUT] + [grid["channels"][turn] * fine(layer)],
@@ -190,7 +190,6 @@ def _sums(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
 
 
 def _keeps(layer: Layer, grid: dict[str, Array]) -> Array:
-    """Return, for each candidate in `grid`, the value of `Plan.keeps`, False where choices are open."""
     assert layer.pool
     shares = layer.pool.kernel[0] > layer.pool.stride[0]
     if "acc" not in grid:
@@ -200,7 +199,6 @@ def _keeps(layer: Layer, grid: dict[str, Array]) -> Array:
 
 
 def _again(layer: Layer, grid: dict[str, Array]) -> Array | float:
-    """Return, for each candidate in `grid`, how often it computes a sum, on average."""
     if layer.pool is None:
         return 1.0
     shared = [max(0, kernel - stride) for kernel, stride in zip(layer.pool.kernel, layer.pool.stride, strict=True)]
@@ -229,11 +227,11 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     The bound is the largest of the times of all loads, all sums and all stores, plus the time at the start and at the
     end that overlaps with nothing.
     """
-    model = MODELS[timing]
-    own = model.intervals(config)
+    costs = costs_of(config, timing)
+    own = costs.intervals
     spatial, channel, groups, chunks = _counts(layer, grid)
     tiles = grid["rows"] * grid["columns"] * grid["outs"]
-    inp, wgt, out = _transfers(layer, config, timing, grid)
+    inp, wgt, out = _transfers(layer, config, costs, grid)
     inp_loads, wgt_loads = _loads(layer, grid, spatial, channel, chunks)
     load, store = inp_loads * inp + wgt_loads * wgt, groups * layer.planes * out
     if layer.residual is not None:
@@ -252,12 +250,10 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     alone = config.stages == 3
     if layer.pool:  # a slot is free once the group after it has read the sums that it keeps
         alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
-    compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * model.dispatch
+    compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * costs.timing.dispatch
     # The first loads and the last stores overlap with no other work.
-    port = model.channel(config)
-    waiting = port.latency if port.burst else 0
-    first = inp + wgt + waiting
-    last = layer.planes * out + (layer.planes - 1) * own.alu_immediate * tiles + waiting
+    first = inp + wgt + costs.latency
+    last = layer.planes * out + (layer.planes - 1) * own.alu_immediate * tiles + costs.latency
     # Data held for several groups are replaced during the last of these groups; only that group hides the loads.
     group, outside = compute / groups, grid["channels"] == 1
     exposed = np.where(
@@ -272,12 +268,6 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     return np.asarray(total + overhead(layer) * instructions, np.float64)
 
 
-def _handovers(layer: Layer, grid: dict[str, Array]) -> Array:
-    """Return each candidate's number of handovers between units: one per loaded chunk and per stored group."""
-    _, _, groups, chunks = _counts(layer, grid)
-    return np.asarray(groups * (chunks + 1))
-
-
 def _counts(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array, Array, Array]:
     """Return each candidate's numbers of image tiles, of output channel ranges, of groups, and of chunks per group."""
     channel = -(-layer.out_tiles // grid["outs"])
@@ -285,21 +275,20 @@ def _counts(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array, Array, 
     return spatial, channel, spatial * channel, -(-layer.depth // grid["sums"])
 
 
-def _transfers(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -> tuple[Array, Array, Array]:
+def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array]) -> tuple[Array, Array, Array]:
     """Return each candidate's DRAM port cycles for a load of inputs, a load of weights and a store of a byte plane."""
-    port = MODELS[timing].channel(config)
-    row = 0 if port.burst == 0 or port.in_flight else port.latency  # cycles before each row of a transfer
+    row, beat = costs.row, costs.beat
     height, width = _input(layer, grid)
     box, pixels = height * width, grid["rows"] * grid["columns"]
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
     whole = (width == layer.size[1]) | (height == 1)
     rows = np.where(whole, np.where(box == layer.size[0] * layer.size[1], 1, carried), carried * height)
-    inp = (rows * row + carried * box * config.inp.tile_bytes / port.beat_bytes) * layer.operands
+    inp = (rows * row + carried * box * config.inp.tile_bytes / beat) * layer.operands
     weights = 1 if layer.shared else layer.taps * grid["outs"] * grid["sums"]
-    wgt = np.asarray(row + weights * config.wgt.tile_bytes / port.beat_bytes)
+    wgt = np.asarray(row + weights * config.wgt.tile_bytes / beat)
     full = (grid["columns"] == layer.out[1]) | (grid["rows"] == 1)
     rows = np.where(full, np.where(pixels == layer.out_pixels, 1, grid["outs"]), grid["outs"] * grid["rows"])
-    return inp, wgt, rows * row + pixels * grid["outs"] * config.out.tile_bytes / port.beat_bytes
+    return inp, wgt, rows * row + pixels * grid["outs"] * config.out.tile_bytes / beat
 
 
 def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array, chunks: Array) -> tuple[Array, Array]:

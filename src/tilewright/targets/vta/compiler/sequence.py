@@ -15,11 +15,11 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
+from tilewright.targets.vta.compiler.epilogue import parted, residual_steps
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Residual, Span, covered
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Regions, in_slots, memory_of
-from tilewright.targets.vta.compiler.planes import Pending, Planes
-from tilewright.targets.vta.compiler.residual import parted, residual_steps
+from tilewright.targets.vta.compiler.planes import Planes
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
     CLIPPED,
@@ -35,7 +35,6 @@ from tilewright.targets.vta.compiler.work import (
     input_load,
     opening,
     parameter_load,
-    residual_load,
     sums,
     weight_load,
 )
@@ -107,19 +106,16 @@ class _Task(NamedTuple):
 class _LayerWalk:
     """A layer in a `Walk`. `held`: what the slots of each memory hold. `sources`: see Walk._source.
 
-    `limit`, `listed`: the most micro-ops that a GEMM and an ALU instruction list. `known`: the runs of a chunk's sums.
-    `slots`: the tiles of each memory's slots. `residual`: as `sources`, of the residual. `joined`: the groups, by
-    number, whose residual was added to their sums. `first`: the number of the first group. `cleared`: how many tiles of
-    each accumulator slot the layer has cleared, if it `carries`. `pieces`: by weight slot, the pieces of its chunk.
+    `known`: the runs of a chunk's sums. `slots`: the tiles of each memory's slots. `residual`: as `sources`, of the
+    residual. `joined`: the groups, by number, whose residual was added to their sums. `first`: the number of the first
+    group. `cleared`: how many tiles of each accumulator slot the layer has cleared, if it `carries`. `pieces`: by
+    weight slot, the pieces of its chunk.
     """
 
     index: int
     plan: Plan
     where: Regions
     held: dict[str, Held]
-    limit: int
-    listed: int
-    planes: Planes
     first: int
     cleared: list[int]
     slots: dict[str, list[slice]]
@@ -149,9 +145,11 @@ class Walk:
         self._found = np.full(config.acc.depth, ANYTHING, np.int8)  # by tile of acc: what it may hold
         self._cleared: list[int] = []  # by group: one past the start of its accumulators, in `work`
         self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
-        self._plans: list[Plan] = []
         self._groups = 0
-        self._pending = Pending(costs)
+        self._planes = Planes(costs)
+        #: The most micro-ops that a GEMM and an ALU instruction list.
+        self._limit = max(1, config.uop.depth // 4)
+        self._alu_limit = self._limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
         self._loaded: list[PlacedLoad] = []  # new ones
         self._last: tuple[int, int, _LayerWalk, _Task] | None = None  # what is not appended yet; its first and end tile
         self._state: _LayerWalk
@@ -161,23 +159,19 @@ class Walk:
 
         With four stages, where the ALU starts accumulators, it does so for a group before it finishes the one before.
         """
-        layer, config, line = stage.plan.layer, self._config, self.line
+        layer, acc_slots = stage.plan.layer, stage.plan.acc
         regions = {"inp": where.inp, "wgt": where.wgt, "par": where.par}
         held = {name: Held(region.slots) for name, region in regions.items()}
         slots = {name: region.tiles for name, region in regions.items()}
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
-        limit = max(1, config.uop.depth // 4)
-        listed = limit if line.gemm == line.alu else max(1, config.alu_uop.depth // 4)
-        self._plans.append(stage.plan)
-        index, cleared = len(self._plans) - 1, [0] * stage.plan.acc
-        planes = Planes(index, stage.plan, self._pending)
-        state = _LayerWalk(index, stage.plan, where, held, limit, listed, planes, self._groups + 1, cleared, slots)
-        self.work.extend(planes.opened(where.acc))
+        index = len(self._stored) - 1
+        state = _LayerWalk(index, stage.plan, where, held, self._groups + 1, [0] * acc_slots, slots)
+        self.work.extend(self._planes.opened(layer, where.acc))
         groups = list(groups)
-        ahead = line.gemm != line.alu and layer.start != "zero"
+        ahead = self.line.gemm != self.line.alu and layer.start != "zero"
         above: Span | None = None
         for group in groups:
-            acc, before = (number % stage.plan.acc for number in (self._groups, self._groups - 1))
+            acc, before = self._groups % acc_slots, (self._groups - 1) % acc_slots
             self._groups += 1
             place = where.acc.ends(acc)
             if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
@@ -198,9 +192,8 @@ class Walk:
         self._state = state
 
     def end(self) -> None:
-        """Append all work that is left after the last layer."""
         self.finish()
-        self.work.extend(self._pending.rest())
+        self.work.extend(self._planes.rest())
         self.items = [*self.work, *((load.layer, load.item) for load in self.loads)]
 
     def finish(self, after: _LayerWalk | None = None, following: _Task | None = None) -> None:
@@ -214,7 +207,7 @@ class Walk:
         """Append the start of a group's accumulators, in slot `acc`; return the slot of its parameters, if loaded."""
         state, layer = self._state, self._state.plan.layer
         base, par = state.where.acc.at(acc), -1
-        self.work.extend(state.planes.before(acc))
+        self.work.extend(self._planes.before(state.index, acc))
         if layer.start == "bias":
             par = self._parameters(group, acc)
         found = int(self._found[base : base + group.sums].min())
@@ -223,11 +216,11 @@ class Walk:
             run = runs((clear(group.tiles - done, done),) if group.tiles > done else ())
             state.cleared[acc] = max(done, group.tiles)
         else:
-            run = runs(opening(layer, group, found, state.listed))
+            run = runs(opening(layer, group, found, self._alu_limit))
         if layer.start == "bias":
             self._put(RunSteps(each, acc, par=par if each.steps[0].parameters else -1) for each in run)
         else:
-            self.work.extend(state.planes.placed(run, acc))
+            self.work.extend(self._planes.placed(state.index, run, acc))
         if layer.start == "zero":
             self._found[base : state.where.acc.at(acc + 1)] = ANYTHING
         else:
@@ -238,21 +231,50 @@ class Walk:
     def _close(self, task: _Task, following: _Task | None) -> None:
         """Append the sums of a group, with the loads that they need, and its last ALU steps and its store.
 
-        `following`: the layer's next group if it was started. The ALU shifts its residual left meanwhile: GEMM brings
-        in the codes once the ALU has had time to finish the previous group and to start that one.
+        `following`: the layer's next group if it was started.
+        """
+        state, group, layer = self._state, task.group, self._state.plan.layer
+        apart = self.apart or layer.planes > 1
+        par = task.par if layer.start == "bias" else self._parameters(group, task.acc)
+        last = closing(layer, group, task.above, self._alu_limit, copies=self.line.gemm != self.line.alu)
+        residual = layer.residual
+        if residual is None or residual.after is None:
+            self._add_sums(task, following, last, apart)
+            self._put_steps(last, task, par, apart)
+        else:
+            self._add_sums(task, None, last, apart)
+            first, rest = parted(last, residual.after)
+            self._put_steps(first, task, par, apart)
+            self._add_residual(task, residual)
+            self._put_steps(rest, task, par, apart)
+        if par >= 0 and not in_slots(self._config):
+            self._use("par", par)
+        self.work.extend(self._planes.stored(state.index, group, task.acc, last))
+        if layer.codes:
+            base = state.where.acc.at(task.acc)
+            self._found[base : base + group.tiles] = CLIPPED
+        self.stores.append(len(self.work) - 1)
+        if not self._alone:
+            for part in group.stores(layer):
+                self._stored[state.index][covered(part)] = len(self.stores) - 1
+
+    def _add_sums(self, task: _Task, following: _Task | None, last: tuple[Step, ...], apart: bool) -> None:
+        """Append the sums of a group, before its ALU steps `last`, and a residual that is added before the products.
+
+        The ALU shifts the residual of the group `following` left meanwhile: GEMM brings in the codes once the ALU has
+        had time to finish the previous group and to start that one.
         """
         state, group, acc = self._state, task.group, task.acc
-        layer, planes, apart = state.plan.layer, state.planes, self.apart or state.plan.layer.planes > 1
-        par = task.par if layer.start == "bias" else self._parameters(group, acc)
-        early = layer.residual if layer.residual and layer.residual.after is None else None
-        if early and task.number not in state.joined:
-            self._add_residual(task, early)
-        last = closing(layer, group, task.above, state.listed, copies=self.line.gemm != self.line.alu)
-        following = following if early and early.left else None
+        residual = state.plan.layer.residual
+        if residual and residual.after is not None:
+            residual = None
+        if residual and task.number not in state.joined:
+            self._add_residual(task, residual)
+        following = following if residual and residual.left else None
         left = sum(map(self.costs.step, (*last, copy(group.tiles)))) if following else 0
         for chunk in group.chunks:
-            if early and following and left <= 0:
-                self._add_residual(following, early)
+            if residual and following and left <= 0:
+                self._add_residual(following, residual)
                 following = None
             inp = self._inputs(group, chunk)
             if task.number == state.first and self._in_pieces(chunk):
@@ -262,30 +284,17 @@ class Walk:
                 self._note_loads()
                 key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
                 if key not in state.known:
-                    state.known[key] = runs(sums(state.plan, group, chunk, state.limit), apart)
-                self.work.extend(planes.placed(state.known[key], acc, inp, wgt, state.pieces.get(wgt, ())))
+                    state.known[key] = runs(sums(state.plan, group, chunk, self._limit), apart)
+                pieces = state.pieces.get(wgt, ())
+                self.work.extend(self._planes.placed(state.index, state.known[key], acc, inp, wgt, pieces))
                 if left > 0:
                     left -= sum(self.costs.step(step) for run in state.known[key] for step in run.steps)
             self._use("inp", inp)
             self._use("wgt", wgt)
-        if early and following:
-            self._add_residual(following, early)
-        late = layer.residual if layer.residual and layer.residual.after is not None else None
-        first, rest = (last, ()) if late is None else parted(last, late.after or 0)
-        self._put_steps(first, task, par, apart)
-        if late:
-            self._add_residual(task, late)
-        self._put_steps(rest, task, par, apart)
-        if par >= 0 and not in_slots(self._config):
-            self._use("par", par)
-        self.work.extend(planes.stored(group, acc, last))
-        if layer.codes:
-            base = state.where.acc.at(acc)
-            self._found[base : base + group.tiles] = CLIPPED
-        self._note_stored(group)
+        if residual and following:
+            self._add_residual(following, residual)
 
     def _clear(self, groups: Sequence[Group]) -> None:
-        """Append the clearing of the other accumulator slots, while the first group waits for its loads."""
         cleared = self._state.cleared
         left = IDLE - cleared[0]
         for slot in range(1, len(cleared)):
@@ -322,18 +331,16 @@ class Walk:
             self._note_loads()
             if y in used:
                 row = group._replace(rows=group.rows._replace(taps=(used[y],)))
-                run = runs(sums(state.plan, row, chunk, state.limit), True)
-                self.work.extend(state.planes.placed(run, acc, inp, slot, (pieces[y],)))
+                run = runs(sums(state.plan, row, chunk, self._limit), True)
+                self.work.extend(self._planes.placed(state.index, run, acc, inp, slot, (pieces[y],)))
         return slot
 
     def _note_loads(self) -> None:
-        """Tell the order of byte planes which loads were added."""
         for load in self._loaded:
-            self._state.planes.loads(load.item.memory, load.item.slot, self.load_cycles(load.item))
+            self._planes.loads(self._state.index, load.item.memory, load.item.slot, self.load_cycles(load.item))
         self._loaded.clear()
 
     def _put_steps(self, steps: tuple[Step, ...], task: _Task, par: int, apart: bool) -> None:
-        """Append ALU steps on a group's accumulators."""
         for run in runs(steps, apart):
             above = task.before if run.steps[0].above else -1
             self._put([RunSteps(run, task.acc, par=par, above=above)])
@@ -346,9 +353,10 @@ class Walk:
             source = max(int(state.residual[0][covered(part)].max()) for part in group.stores(state.plan.layer))
         if not state.joined:
             self._load(weight_load(state.plan, wgt, len(state.plan.weight_chunks), Range(0, 1)))
-        self._load(residual_load(state.plan.layer, inp, group), source)
+        codes = tuple((state.plan.layer.operands, part) for part in group.stores(state.plan.layer))
+        self._load(LoadTiles("inp", inp, codes), source)
         first, *rest = runs(residual_steps(residual, group.tiles))
-        self.work.extend(state.planes.placed((first,), task.acc, inp, wgt))
+        self.work.extend(self._planes.placed(state.index, (first,), task.acc, inp, wgt))
         self._use("inp", inp)
         self._use("wgt", wgt)
         self._put(RunSteps(run, task.acc) for run in rest)
@@ -432,15 +440,8 @@ class Walk:
         box = group.loads(self._state.plan.layer, chunk.inputs)
         return max((int(groups[covered(part)].max()) for groups in self._state.sources for part in box), default=-1)
 
-    def _note_stored(self, group: Group) -> None:
-        self.stores.append(len(self.work) - 1)
-        if not self._alone:
-            for part in group.stores(self._state.plan.layer):
-                self._stored[self._state.index][covered(part)] = len(self.stores) - 1
-
     @property
     def steps(self) -> int:
-        """The number of GEMM and ALU steps in all runs of the work."""
         return sum(len(item.run.steps) for _, item in self.work if isinstance(item, RunSteps))
 
     def load_cycles(self, item: LoadTiles) -> int:

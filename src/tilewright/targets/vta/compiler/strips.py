@@ -95,8 +95,6 @@ def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width
                 :, :, :, tap
             ]
     layer = Layer(
-        kind="sum",
-        matrix=False,
         size=(site.input(0).shape[1], strips),
         out=(site.output.shape[1], strips),
         window=Window((height, 1), (window.stride[0], 1), (*window.padding[:2], 0, 0), (window.dilation[0], 1)),

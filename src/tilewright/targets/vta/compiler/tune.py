@@ -116,7 +116,6 @@ class _Chain:
         return min(found, self.ahead(found, *WAYS[0]), key=lambda known: known.cycles)
 
     def _tried(self, known: Timed, walk: Walk, loads: list[PlacedLoad]) -> Timed:
-        """Return a chain with its loads in another order; unchanged if a full token queue would cause a deadlock."""
         try:
             return self._timed(known.stages, walk, loads)
         except HazardError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import product
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,14 +13,15 @@ from tilewright.schedule import Range
 from tilewright.targets.vta.compiler.epilogue import beginning, epilogue, raised
 from tilewright.targets.vta.compiler.kernels import (
     ONE,
+    Block,
     Dim,
     Kernel,
     Run,
     Step,
+    SumPart,
     merged,
     nest,
     over,
-    rectangles,
     sum_kernels,
 )
 from tilewright.targets.vta.compiler.layer import Layer, Span, TileTransfer
@@ -28,7 +29,7 @@ from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
 from tilewright.targets.vta.compiler.pooling import maxima, sum_parts
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
-from tilewright.targets.vta.timing import MODELS, Handover, Intervals, Timing
+from tilewright.targets.vta.timing import MODELS, Handover, Intervals
 
 #: What an accumulator may hold: anything; at least sums that `raised` shifts to FLOOR or more; at least FLOOR.
 ANYTHING, SUMS, CLIPPED = range(3)
@@ -62,7 +63,6 @@ class LoadTiles(NamedTuple):
         return Range(part.at, part.length)
 
     def some(self, tiles: Range) -> LoadTiles:
-        """Return the load of some tiles of a chunk."""
         ((tensor, part),) = self.parts
         return self._replace(parts=((tensor, row_of(part.offset - part.at, tiles)),))
 
@@ -74,7 +74,7 @@ def row_of(start: int, tiles: Range) -> TileTransfer:
 
 def input_load(layer: Layer, slot: int, group: Group, chunk: Chunk) -> LoadTiles:
     """Return the load of a chunk's input tiles; those of the second operand follow those of the first."""
-    box = chunk.inputs.size * group.rows.size * group.columns.size
+    box = chunk.inputs.size * group.box
     parts = tuple(
         (operand, part._replace(at=part.at + operand * box))
         for operand in range(layer.operands)
@@ -83,13 +83,7 @@ def input_load(layer: Layer, slot: int, group: Group, chunk: Chunk) -> LoadTiles
     return LoadTiles("inp", slot, parts)
 
 
-def residual_load(layer: Layer, slot: int, group: Group) -> LoadTiles:
-    """Return the load of the codes that are added to a group's sums; their layout is that of the result."""
-    return LoadTiles("inp", slot, tuple((layer.operands, part) for part in group.stores(layer)))
-
-
 def weight_load(plan: Plan, slot: int, chunk: int, tiles: Range, piece: bool = False) -> LoadTiles:
-    """Return the load of some tiles of a weight chunk."""
     return LoadTiles("wgt", slot, ((WEIGHTS, row_of(plan.weight_starts[chunk], tiles)),), chunk, piece)
 
 
@@ -130,7 +124,7 @@ Item = LoadTiles | RunSteps | StoreResults
 def clear(tiles: int, first: int = 0) -> Step:
     """Return the GEMM step that clears `tiles` tiles of an accumulator slot, starting at the slot's tile `first`."""
     none = np.zeros(1, np.int64)
-    return Step(Kernel(none + first, none, none, ONE, Dim(tiles, 1, 0, 0, False)), reset=True)
+    return Step(Kernel(none + first, none, none, ONE, Dim(tiles, 1, 0)), reset=True)
 
 
 @lru_cache(maxsize=1024)
@@ -151,7 +145,7 @@ def opening(layer: Layer, group: Group, found: int, limit: int) -> tuple[Step, .
     """
     tiles, started = group.sums, beginning(layer, group, limit)
     if layer.kind == "max":
-        tiles += _compared(group)
+        tiles += group.outs.size * group.box
     elif layer.kind == "add" and not layer.shifts:
         tiles *= 2
     if started and found == CLIPPED:
@@ -159,29 +153,29 @@ def opening(layer: Layer, group: Group, found: int, limit: int) -> tuple[Step, .
     return (clear(tiles) if found == ANYTHING or not started else raised(tiles), *started)
 
 
-def _compared(group: Group) -> int:
-    return group.outs.size * group.rows.size * group.columns.size
-
-
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
     """Return the GEMM steps that add a chunk of inputs to a group's sums; each lists at most `limit` micro-ops."""
-    layer = plan.layer
+    layer, rows, columns, outs = plan.layer, group.rows, group.columns, group.outs.size
+    block = Block(outs, 1 if layer.link == "diagonal" else chunk.inputs.size)
+    kernels: Iterable[Kernel]
     if layer.pool:
-        return tuple(Step(k) for k in sum_parts(layer, group.rows, group.columns, plan.block(group, chunk), limit))
-    if layer.kind == "sum":
-        kernels = sum_kernels(layer, group.rows, group.columns, plan.block(group, chunk), limit)
-        return tuple(Step(kernel) for kernel in kernels)
-    if layer.kind == "add":
-        outs, box = group.outs.size, group.columns.size  # a piece of a group may hold the input of the whole
+        kernels = sum_parts(layer, rows, columns, block, limit)
+    elif layer.kind == "sum":
+        part = SumPart(rows.shape[:4], columns.shape[:4], 0, columns.extent, group.pixels)
+        kernels = sum_kernels(layer, part, block, limit)
+    elif layer.kind == "add":  # a piece of a group may hold the input of the whole
+        box = columns.size
         dims = (
-            Dim(2, 0 if layer.shifts else group.tiles, outs * box, 0, layer.shifts),
-            Dim(outs, group.pixels, box, 0, False),
-            Dim(group.pixels, 1, 1, 0, False),
+            Dim(2, 0 if layer.shifts else group.tiles, outs * box, sums=layer.shifts),
+            Dim(outs, group.pixels, box),
+            Dim(group.pixels, 1, 1),
         )
-        return tuple(Step(kernel) for kernel in nest(merged(dims), (0, group.columns.offset, 0), limit))
-    if layer.kind == "repeat":
-        return tuple(Step(kernel) for kernel in _repeated(layer, group, limit))
-    return tuple(Step(k) for k in nest((Dim(_compared(group), 1, 1, 0, False),), (group.tiles, 0, 0), limit))
+        kernels = nest(merged(dims), (0, columns.offset, 0), limit)
+    elif layer.kind == "repeat":
+        kernels = _repeated(layer, group, limit)
+    else:
+        kernels = nest((Dim(outs * group.box, 1, 1),), (group.tiles, 0, 0), limit)
+    return tuple(map(Step, kernels))
 
 
 def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
@@ -190,9 +184,9 @@ def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
     kernels = []
     for y, x in np.ndindex(min(tall, rows.extent), min(wide, columns.extent)):
         dims = (
-            Dim(group.outs.size, group.pixels, rows.size * columns.size, 0, False),
-            Dim(-(-(rows.extent - y) // tall), tall * columns.extent, columns.size, 0, False),
-            Dim(-(-(columns.extent - x) // wide), wide, 1, 0, False),
+            Dim(group.outs.size, group.pixels, rows.size * columns.size),
+            Dim(-(-(rows.extent - y) // tall), tall * columns.extent, columns.size),
+            Dim(-(-(columns.extent - x) // wide), wide, 1),
         )
         src = (y + rows.offset) // tall * columns.size + (x + columns.offset) // wide
         kernels += nest(merged(dims), (y * columns.extent + x, src, 0), limit)
@@ -221,17 +215,17 @@ def copy(tiles: int) -> Step:
 def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """Return the ALU steps that compare, tap by tap, the codes that identity weights copied into accumulators."""
     rows, columns, outs = group.rows, group.columns, group.outs.size
-    window, plane, first = layer.window, group.rows.size * group.columns.size, group.tiles
+    window, first = layer.window, group.tiles
     steps = [Step(over(group.tiles), AluOp.MIN, LEAST)]
-    for y, ys, top, bottom, x, xs, left, right in rectangles(rows, columns):
+    for (y, ys, top, bottom), (x, xs, left, right) in product(rows.taps, columns.taps):
         src = (top * window.stride[0] + y * window.dilation[0] + rows.offset) * columns.size
         src += left * window.stride[1] + x * window.dilation[1] + columns.offset
         dims = (
             Dim(ys, 0, window.dilation[0] * columns.size, 0, True),
             Dim(xs, 0, window.dilation[1], 0, True),
-            Dim(outs, group.pixels, plane, 0, False),
-            Dim(bottom - top, columns.extent, window.stride[0] * columns.size, 0, False),
-            Dim(right - left, 1, window.stride[1], 0, False),
+            Dim(outs, group.pixels, group.box),
+            Dim(bottom - top, columns.extent, window.stride[0] * columns.size),
+            Dim(right - left, 1, window.stride[1]),
         )
         base = (top * columns.extent + left, first + src, 0)
         kept = tuple(dim for dim in dims if dim.extent > 1)
@@ -241,54 +235,27 @@ def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-@dataclass(frozen=True, eq=False)
 class Costs:
     """The cycles of instructions and transfers on a machine, under timing model `name`."""
 
-    config: Config
-    name: str
-    _joined: dict[Run, tuple[Step, ...]] = field(default_factory=dict)
-
-    @cached_property
-    def timing(self) -> Timing:
-        return MODELS[self.name]
-
-    @cached_property
-    def intervals(self) -> Intervals:
-        return self.timing.intervals(self.config)
-
-    @cached_property
-    def beat(self) -> int:
-        """The number of bytes that the DRAM port moves in one cycle."""
-        return self.timing.channel(self.config).beat_bytes
-
-    @cached_property
-    def latency(self) -> int:
-        """Cycles from the request of a transfer to its first data."""
-        port = self.timing.channel(self.config)
-        return port.latency if port.burst else 0
-
-    @cached_property
-    def handover(self) -> Handover:
-        return self.timing.handover(self.config)
-
-    @cached_property
-    def row(self) -> int:
-        """Cycles before the first data of each row of a transfer; 0 if the next row is requested while one arrives."""
-        return 0 if self.timing.channel(self.config).in_flight else self.latency
+    def __init__(self, config: Config, name: str) -> None:
+        self.config, self.timing = config, MODELS[name]
+        self.intervals: Intervals = self.timing.intervals(config)
+        self.handover: Handover = self.timing.handover(config)
+        port = self.timing.channel(config)
+        self.beat = port.beat_bytes  # that the DRAM port moves in one cycle
+        self.latency = port.latency if port.burst else 0  # from the request of a transfer to its first data
+        self.row = 0 if port.in_flight else self.latency  # before each row, unless requested while another arrives
+        self._joined: dict[Run, tuple[Step, ...]] = {}
 
     def step(self, step: Step) -> int:
         """Return the cycles of a GEMM or ALU instruction."""
         once = self.timing.dispatch + self.timing.once(step.op, step.kernel.outer.extent)
         return self.intervals.of(step.op, step.imm is not None) * step.kernel.micro_ops + once
 
-    def transfer(self, rows: int, tiles: int, tile_bytes: int) -> int:
-        """Return the cycles that the DRAM port takes to transfer `rows` rows, with `tiles` tiles in all."""
-        return rows * self.row + -(-tiles * tile_bytes // self.beat)
-
     def box(self, parts: Iterable[TileTransfer], chip: Sram) -> int:
         """Return the cycles that the DRAM port takes for transfers `parts` to or from on-chip memory `chip`."""
-        return sum(self.transfer(part.rows, part.rows * part.length, chip.tile_bytes) for part in parts)
+        return sum(part.rows * self.row + -(-part.rows * part.length * chip.tile_bytes // self.beat) for part in parts)
 
     def joined(self, run: Run) -> tuple[Step, ...]:
         """Return a run's stand-in for timing: one step with equal cycles and listed micro-ops, which computes nothing.
@@ -296,18 +263,15 @@ class Costs:
         Runs with rescaling steps stay as they are, because their time depends on the operands.
         """
         if run not in self._joined:
-            self._joined[run] = self._join(run.steps)
+            steps, first = run.steps, run.steps[0]
+            listed = sum(len(step.kernel.dst) for step in steps)
+            room = self.config.sram(self.config.pipeline.uop_memory(alu=first.op is not None)).depth // 4
+            if len(steps) > 1 and listed <= room and not any(step.op in RESCALING for step in steps):
+                cycles = sum(map(self.step, steps)) // self.intervals.of(first.op, first.imm is not None)
+                nothing = np.zeros(listed, np.int64)
+                steps = (first._replace(kernel=Kernel(nothing, nothing, nothing, ONE, ONE, cycles)),)
+            self._joined[run] = steps
         return self._joined[run]
-
-    def _join(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        first, listed = steps[0], sum(len(step.kernel.dst) for step in steps)
-        memory = self.config.pipeline.uop_memory(alu=first.op is not None)
-        room = self.config.sram(memory).depth // 4
-        if len(steps) < 2 or listed > room or any(step.op in RESCALING for step in steps):
-            return steps
-        cycles = sum(map(self.step, steps)) // self.intervals.of(first.op, first.imm is not None)
-        nothing = np.zeros(listed, np.int64)
-        return (first._replace(kernel=Kernel(nothing, nothing, nothing, ONE, ONE, cycles)),)
 
 
 @lru_cache(maxsize=16)
