@@ -55,9 +55,9 @@ EQUIVALENT = {
     *("STREAM.early", "STREAM.idle", "STREAM.late"),
     *("READER.page", "READER.t_page", "READER.x_hit", "READER.x_page", "CROSSBAR.tlb_last"),
     *("WRITER.page", "WRITER.page_of", "WRITER.t_page", "WRITER.x_asked", "WRITER.x_hit", "WRITER.x_page"),
-    *("WRITER.command", "WRITER.s_item", "STORED.command", "STORER.out_dim", "SCALER.lane_last", "MOVED.bytes"),
+    *("WRITER.command", "WRITER.s_item", "STORED.command", "SCALER.lane_last", "MOVED.bytes"),
     *("CHIP.asked", "CHIP.c_stride", "CHIP.full", "CHIP.lone", "CHIP.may_ask", "EXECUTION.filled"),
-    *("FRONT.settled", "STATION.turned", "TAGS.local"),
+    *("FRONT.settled", "TAGS.local"),
 }
 
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
-from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, Program
-from tilewright.targets.gemmini.timing.controller import EXECUTION, configure_array
-from tilewright.targets.gemmini.timing.load import STATES, configure_load, load_state
+from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, LG_PAGE, PRELOAD, Program, configured
+from tilewright.targets.gemmini.timing.load import lg_bytes
 from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges, was_last
-from tilewright.targets.gemmini.timing.operands import (
-    CONFIG,
-    PRELOAD,
-    blocks_of,
-    columns_of,
-    is_acc,
-    is_garbage,
-    rows_of,
-)
-from tilewright.targets.gemmini.timing.records import at, columns, row_offset
-from tilewright.targets.gemmini.timing.station import LOAD_STATES
-from tilewright.targets.gemmini.timing.store import CONFIG_ST, STORER, configure_store
+from tilewright.targets.gemmini.timing.operands import blocks_of, columns_of, is_acc, is_garbage, rows_of
+from tilewright.targets.gemmini.timing.store import store_stride
 from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
 
 PAGE_BYTES = 1 << LG_PAGE
@@ -29,78 +20,40 @@ PAGE_BYTES = 1 << LG_PAGE
 MOST_LINES = 4096
 
 
-class MoveShape:
-    """Columns of Memo.shapes: all of a command that matters besides its address and rows."""
+class Move(NamedTuple):
+    """What matters of a move beside its address and rows."""
 
-    lines: int  # of a move: rows in DRAM, the bytes of one and their distance
-    bytes: int
+    lines: int  # rows in DRAM, the bytes of one and their distance; all bytes of a pooled store count as one row
+    size: int
     apart: int
     span: int  # rows in the memories from the first to the last
-    absolute: (
-        int  # whether other rows count too (repeated pixels, pooling, no columns): it repeats in the same rows only
+    absolute: bool  # whether other rows count too, because of repeated pixels, pooling or no columns
+
+
+@part
+def load_move(m: Array, p: Program, prim: int) -> Move:
+    """Return what matters of a load."""
+    rs1, rs2, config, apart = p.prims[prim, 1], p.prims[prim, 2], configured(p, prim, 1), configured(p, prim, 2)
+    rows, blocks = rows_of(rs2), blocks_of(m, rs2)
+    return Move(
+        0 if rs1 == 0 else rows if apart else min(rows, 1),
+        columns_of(rs2) << lg_bytes(rs2, config),
+        apart,
+        (blocks - 1) * (config >> 16 & 0xFFFF) + rows,
+        config >> 8 & 0xFF > 1 or blocks == 0,
     )
-    stride: int  # of a preload: of C; of other execute commands: of A
 
 
-SHAPE = columns(MoveShape)
-
-
-def lay_shapes(m: Array, p: Program, memo: Memo) -> None:
-    """Set the shapes of all commands, as controllers and reservation station will see them.
-
-    Configurations are tried on the machine, which is in the state after reset, and stays so.
-    """
-    os = m[CHIP.os]
-    for x in range(memo.shapes.shape[0]):
-        funct, rs1, rs2 = p.prims[x, 0] & 127, p.prims[x, 1], p.prims[x, 2]
-        if funct == CONFIG:
-            try_configuration(m, p.queue[x], rs1, rs2)
-        elif p.queue[x] == EX:
-            memo.shapes[x, SHAPE.stride] = m[CHIP.c_stride] if funct == PRELOAD else m[EXECUTION.a_stride]
-        elif p.queue[x] == LD:
-            lay_load(m, memo.shapes[x], row_offset(load_state(funct)), rs1, rs2)
-        else:
-            lay_store(m, memo.shapes[x], rs2)
-    for place in range(STATES.stride, at(STATES.pixels, LOAD_STATES) + 1):
-        m[place] = 0
-    for place in range(STORER.state, STORER.l_pad + 1):
-        m[place] = 0
-    m[EXECUTION.a_turned] = m[EXECUTION.b_turned] = m[EXECUTION.a_stride] = m[CHIP.c_stride] = 0
-    m[CHIP.os] = os
-
-
-def try_configuration(m: Array, q: int, rs1: int, rs2: int) -> None:
-    """Let a controller take a configuration."""
-    if q == EX:
-        configure_array(m, rs1, rs2)
-    elif q == LD:
-        configure_load(m, rs1, rs2)
-        m[CHIP.scales] = m[CHIP.scales] or m[at(STATES.scaled, rs1 >> 3 & 3)]
-    elif rs1 & 3 == CONFIG_ST:
-        configure_store(m, rs1, rs2)
-
-
-def lay_load(m: Array, shape: Array, state: int, rs1: int, rs2: int) -> None:
-    """Set the shape of a load, which uses the load state at `state`."""
-    apart, rows, blocks = m[state + STATES.stride], rows_of(rs2), blocks_of(m, rs2)
-    shape[SHAPE.lines] = 0 if rs1 == 0 else rows if apart else min(rows, 1)
-    shape[SHAPE.apart] = apart
-    shape[SHAPE.bytes] = columns_of(rs2) << (2 if is_acc(rs2) and not m[state + STATES.shrunk] else 0)
-    shape[SHAPE.span] = (blocks - 1) * m[state + STATES.block] + rows
-    shape[SHAPE.absolute] = m[state + STATES.pixels] > 1 or blocks == 0
-
-
-def lay_store(m: Array, shape: Array, rs2: int) -> None:
-    """Set the shape of a store; all bytes of a pooled one count as one row."""
-    rows, blocks, pooled = rows_of(rs2), blocks_of(m, rs2), m[STORER.pool_stride] > 0
-    shape[SHAPE.lines], shape[SHAPE.apart] = rows, m[STORER.stride]
-    shape[SHAPE.bytes] = (columns_of(rs2) + m[CHIP.dim]) * (4 if rs2 >> 29 & 1 else 1)
-    shape[SHAPE.span] = (blocks - 1) * m[CHIP.dim] + rows
-    shape[SHAPE.absolute] = pooled or blocks == 0
+@part
+def store_move(m: Array, p: Program, prim: int) -> Move:
+    """Return what matters of a store."""
+    rs2, config, apart = p.prims[prim, 2], configured(p, prim, 1), store_stride(p, prim)
+    rows, blocks, pooled = rows_of(rs2), blocks_of(m, rs2), config >> 4 & 3 > 0
+    size = (columns_of(rs2) + m[CHIP.dim]) * (4 if rs2 >> 29 & 1 else 1)
     if pooled:
-        last = max((m[STORER.p_rows] - 1) * m[STORER.out_dim] + m[STORER.p_columns] - 1, 0)
-        shape[SHAPE.lines] = 1
-        shape[SHAPE.bytes] += last * m[STORER.stride]
+        last = max(((config >> 32 & 0xFF) - 1) * (config >> 24 & 0xFF) + (config >> 40 & 0xFF) - 1, 0)
+        size += last * apart
+    return Move(1 if pooled else rows, size, apart, (blocks - 1) * m[CHIP.dim] + rows, pooled or blocks == 0)
 
 
 @part
@@ -117,26 +70,23 @@ def alike(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int)
     if funct == CONFIG or (q == EX and identity):
         return bool(rs1 == other1)
     if q == EX:
-        return alike_operands(m, memo, funct == PRELOAD, old, new, rs1, rs2, other1, other2)
-    for x in range(SHAPE.stride):
-        if memo.shapes[old, x] != memo.shapes[new, x]:
+        return alike_operands(m, p, memo, old, new)
+    for word in range(1, 3):
+        if configured(p, old, word) != configured(p, new, word):
             return False
-    if not identity:
-        span = memo.shapes[old, SHAPE.span]
-        if memo.shapes[old, SHAPE.absolute] or not alike_rows(m, memo.registers, memo.rows, rs2, other2, span, 0):
-            return False
-    return alike_lines(
-        memo.registers, memo.pages, WRITTEN_PAGES if q == ST else READ_PAGES, rs1, other1, memo.shapes[old]
-    )
+    move = load_move(m, p, old) if q == LD else store_move(m, p, old)
+    if not identity and (move.absolute or not alike_rows(m, memo.registers, memo.rows, rs2, other2, move.span, 0)):
+        return False
+    return alike_lines(memo.registers, memo.pages, WRITTEN_PAGES if q == ST else READ_PAGES, rs1, other1, move)
 
 
 @part
-def alike_operands(
-    m: Array, memo: Memo, preload: bool, old: int, new: int, rs1: int, rs2: int, other1: int, other2: int
-) -> bool:
+def alike_operands(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
     """Return whether two preloads, or two computes, are alike."""
-    stride, size1, size2 = memo.shapes[old, SHAPE.stride], side(m, rs1), side(m, rs2)
-    if stride != memo.shapes[new, SHAPE.stride]:
+    rs1, rs2 = p.prims[old, 1], p.prims[old, 2]
+    preload, size1, size2 = p.prims[old, 0] & 127 == PRELOAD, side(m, rs1), side(m, rs2)
+    stride = result_or_row_stride(p, old, preload)
+    if stride != result_or_row_stride(p, new, preload):
         return False
     if preload:
         if stride != 1 and not m[CHIP.only_ws]:  # output-stationary results may leave the rows of their operand
@@ -144,8 +94,14 @@ def alike_operands(
         size2, reach1, reach2 = size2 * stride, m[CHIP.dim], 0
     else:
         size1, reach1, reach2 = size1 * stride, m[CHIP.dim] * stride, m[CHIP.dim]
-    first = alike_rows(m, memo.registers, memo.rows, rs1, other1, size1, reach1)
-    return first and alike_rows(m, memo.registers, memo.rows, rs2, other2, size2, reach2)
+    first = alike_rows(m, memo.registers, memo.rows, rs1, p.prims[new, 1], size1, reach1)
+    return first and alike_rows(m, memo.registers, memo.rows, rs2, p.prims[new, 2], size2, reach2)
+
+
+@part
+def result_or_row_stride(p: Program, prim: int, preload: bool) -> int:
+    """Return the distance of the rows that a preload's result takes, or of those of a compute's A."""
+    return configured(p, prim, 2) >> 48 & 0xFFFF if preload else configured(p, prim, 1) >> 16 & 0xFFFF
 
 
 @part
@@ -188,17 +144,17 @@ def alike_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int
     )
 
 
-def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, shape: Array) -> bool:
-    """Return whether two moves of the same shape cut their rows in DRAM into like requests, of related pages."""
+def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, move: Move) -> bool:
+    """Return whether moves at two addresses cut their rows in DRAM into like requests, of related pages."""
     line = r[MEMO.line]
     if (first ^ other) & (line - 1) or (first == 0) != (other == 0):
         return False
     if (first ^ other) & (PAGE_BYTES - 1) == 0:
         line = PAGE_BYTES
     lines = 0
-    for row in range(shape[SHAPE.lines]):
-        x = row * shape[SHAPE.apart]
-        end = x + shape[SHAPE.bytes]
+    for row in range(move.lines):
+        x = row * move.apart
+        end = x + move.size
         while x < end and lines < MOST_LINES:
             page, partner = (first + x) >> LG_PAGE, (other + x) >> LG_PAGE
             if not was_last(r, client, page, partner) and not relate_pages(r, pages, client, page, partner):

@@ -6,7 +6,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import compiled, part
 from tilewright.targets.gemmini.timing.array import RESULTS, array_works, has_result, step_array, step_results
 from tilewright.targets.gemmini.timing.bus import ANSWERS, READER, WRITER, bus_works, step_bus, translate, translates
-from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Program
+from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Program, find_configurations
 from tilewright.targets.gemmini.timing.controller import controller_works, step_banks, step_execute, step_transposes
 from tilewright.targets.gemmini.timing.load import LOADS, reader_works, step_loads, step_reader
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
@@ -133,6 +133,7 @@ def step_controllers(m: Array, p: Program, t: int) -> None:
 def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, limit: int) -> int:
     """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED."""
     t, last_busy, seen, waited = 0, 0, 0, 0
+    find_configurations(m, p)
     while t < limit:
         while m[FRONT.next_host] == memo.registers[MEMO.next_check]:
             check(m, p, plan, accept, memo, m[FRONT.next_host], t, last_busy)

@@ -6,17 +6,17 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX
 from tilewright.targets.gemmini.timing.array import ALL, DOES, OPERATIONS, being_written, in_progress
-from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Pipe
-from tilewright.targets.gemmini.timing.operands import (
-    ABSENT,
+from tilewright.targets.gemmini.timing.chip import (
+    CHIP,
     COMPUTE_FLIP,
     COMPUTE_STAY,
     CONFIG,
-    IN_ACC,
     PRELOAD,
-    is_garbage,
-    local,
+    TO_ARRAY,
+    TO_WRITER,
+    Pipe,
 )
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_garbage, local
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
 from tilewright.targets.gemmini.timing.records import (
     PLAIN,

@@ -6,8 +6,8 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import LD
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS, packet
-from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, MOVING, Program
-from tilewright.targets.gemmini.timing.operands import CONFIG, MVIN2, MVIN3, ONE, columns_of, is_acc, rows_of
+from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, LG_PAGE, MOVING, ONE, Program, configured
+from tilewright.targets.gemmini.timing.operands import columns_of, is_acc, rows_of
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready, take
 from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, at, registers, row_offset, saved, table
 
@@ -20,49 +20,35 @@ class Loader:
     slot = PLAIN
 
 
-class LoadState:
-    """What a configuration of loads set."""
-
-    stride = PLAIN
-    scaled = PLAIN
-    shrunk = PLAIN
-    block = PLAIN
-    pixels = PLAIN
-
-
 class ActiveLoad:
-    """A load in its tracker."""
+    """A load in its tracker. What follows from the command and its configuration is set again with a snapshot."""
 
     valid = PLAIN
     entry = saved(RULE.entry, when="valid", among=LD)
     left = saved(when="valid")  # bytes that must still arrive
-    address = WIRE  # in DRAM; this and the local address follow from the command
-    stride = saved(when="valid")
+    address = WIRE  # in DRAM
+    stride = WIRE
     local = WIRE
-    columns = saved(when="valid")
-    rows = saved(when="valid")
-    repeats = saved(when="valid")
-    block = saved(when="valid")
-    scaled = saved(when="valid")
-    wide = saved(when="valid")  # the logarithm of an element's bytes
-    in_acc = saved(when="valid")
-    adds = saved(when="valid")
-    pixels = saved(when="valid")
+    columns = WIRE
+    rows = WIRE
+    repeats = WIRE
+    block = WIRE
+    scaled = WIRE
+    wide = WIRE  # the logarithm of an element's bytes
+    in_acc = WIRE
+    adds = WIRE
+    pixels = WIRE
 
 
-LOADER, STATES, LOADS = registers(Loader, 6), table(LoadState, "load_states"), table(ActiveLoad, "loads")
+LOADER, LOADS = registers(Loader, 6), table(ActiveLoad, "loads")
 
 
 def step_loads(m: Array, p: Program, t: int) -> None:
     """Run the load controller: a configuration takes a cycle, a load one cycle a row."""
     item = peek(m, Q.loads, 0)
-    funct, rs1, rs2 = p.prims[item >> 6, 0] & 127, p.prims[item >> 6, 1], p.prims[item >> 6, 2]
-    if funct == CONFIG:
-        configure_load(m, rs1, rs2)
-        pop(m, Q.loads, t)
-        return
     row = m[LOADER.row]
-    if m[LOADER.state] == MOVING.sending and row == 0:  # a load of one row
+    config = p.prims[item >> 6, 0] & 127 == CONFIG
+    if config or (m[LOADER.state] == MOVING.sending and row == 0):  # a load of one row
         m[LOADER.state] = MOVING.waiting
         pop(m, Q.loads, t)
         return
@@ -73,9 +59,12 @@ def step_loads(m: Array, p: Program, t: int) -> None:
         while m[at(LOADS.valid, m[LOADER.slot])]:
             m[LOADER.slot] += 1
         m[CHIP.loads_used] += 1
-        track(m, m[LOADER.slot], item & 63, load_state(funct), rs1, rs2)
+        slot = row_offset(m[LOADER.slot])
+        track(m, p, slot, item >> 6)
+        m[slot + LOADS.valid], m[slot + LOADS.entry] = 1, item & 63
+        m[slot + LOADS.left] = m[slot + LOADS.columns] * m[slot + LOADS.rows] << m[slot + LOADS.wide]
         m[CHIP.active] = 1
-        if m[at(LOADS.left, m[LOADER.slot])] == 0:  # nothing to load, which trips an assertion in the RTL
+        if m[slot + LOADS.left] == 0:  # nothing to load, which trips an assertion in the RTL
             pop(m, Q.loads, t)
             return
         m[LOADER.state] = MOVING.waiting_dma
@@ -100,44 +89,25 @@ def step_loads(m: Array, p: Program, t: int) -> None:
         pop(m, Q.loads, t)
 
 
-def configure_load(m: Array, rs1: int, rs2: int) -> None:
-    """Take the fields of config_ld."""
-    state = row_offset(rs1 >> 3 & 3)
-    m[state + STATES.stride] = rs2
-    m[state + STATES.shrunk] = rs1 >> 2 & 1
-    m[state + STATES.block] = rs1 >> 16 & 0xFFFF
-    m[state + STATES.scaled], m[state + STATES.pixels] = (rs1 >> 32 & 0xFFFFFFFF) != ONE, max(rs1 >> 8 & 0xFF, 1)
+def track(m: Array, p: Program, load: int, prim: int) -> None:
+    """Keep what the rows of a load have in common, which follows from its command and its configuration."""
+    rs1, rs2, config = p.prims[prim, 1], p.prims[prim, 2], configured(p, prim, 1)
+    m[load + LOADS.address], m[load + LOADS.local] = rs1, rs2 & 0xFFFFFFFF
+    m[load + LOADS.stride] = configured(p, prim, 2)
+    m[load + LOADS.columns], m[load + LOADS.rows], m[load + LOADS.repeats] = columns_of(rs2), rows_of(rs2), 0
+    if m[load + LOADS.stride] == 0 and rs1 != 0 and rows_of(rs2) > 0:
+        m[load + LOADS.rows], m[load + LOADS.repeats] = 1, rows_of(rs2) - 1
+    m[load + LOADS.block] = config >> 16 & 0xFFFF
+    m[load + LOADS.scaled] = config != 0 and config >> 32 & 0xFFFFFFFF != ONE
+    m[load + LOADS.pixels] = max(config >> 8 & 0xFF, 1) if config else 0
+    m[load + LOADS.in_acc], m[load + LOADS.adds] = is_acc(rs2), rs2 >> 30 & 1
+    m[load + LOADS.wide] = lg_bytes(rs2, config)
 
 
 @part
-def load_state(funct: int) -> int:
-    """Return the load state that a load uses."""
-    return 1 if funct == MVIN2 else 2 if funct == MVIN3 else 0
-
-
-def track(m: Array, slot: int, entry: int, state: int, rs1: int, rs2: int) -> None:
-    """Begin a load: keep what its rows have in common, and the bytes that must arrive."""
-    st, load = row_offset(state), row_offset(slot)
-    columns, rows = columns_of(rs2), rows_of(rs2)
-    once = m[st + STATES.stride] == 0 and rs1 != 0 and rows > 0
-    m[load + LOADS.valid] = 1
-    m[load + LOADS.entry] = entry
-    m[load + LOADS.address] = rs1
-    m[load + LOADS.stride] = m[st + STATES.stride]
-    m[load + LOADS.local] = rs2 & 0xFFFFFFFF
-    m[load + LOADS.columns] = columns
-    m[load + LOADS.rows] = rows
-    m[load + LOADS.repeats] = 0
-    if once:
-        m[load + LOADS.rows], m[load + LOADS.repeats] = 1, rows - 1
-    m[load + LOADS.block] = m[st + STATES.block]
-    m[load + LOADS.scaled] = m[st + STATES.scaled]
-    m[load + LOADS.pixels] = m[st + STATES.pixels]
-    m[load + LOADS.in_acc], m[load + LOADS.adds] = is_acc(rs2), rs2 >> 30 & 1
-    m[load + LOADS.wide] = (
-        2 if m[load + LOADS.in_acc] and not m[st + STATES.shrunk] else 0
-    )  # the logarithm of an element's bytes
-    m[load + LOADS.left] = columns * m[load + LOADS.rows] << m[load + LOADS.wide]
+def lg_bytes(rs2: int, config: int) -> int:
+    """Return the logarithm of the bytes of an element of a load."""
+    return 2 if is_acc(rs2) and not config >> 2 & 1 else 0
 
 
 @part

@@ -33,7 +33,6 @@ class MemoRegisters:
     next_check = FIXED  # the command of the host before which the state is looked at next
     check = FIXED  # its place in Memo.checks
     gap = FIXED  # the least primitive commands between two
-    window = FIXED  # the commands on each side with marks not below it
     snapshots = FIXED
     free = FIXED  # the next free places on the tape, for words and for pages and rows
     free_related = FIXED
@@ -71,7 +70,6 @@ class Memo(NamedTuple):
     marks: Array  # int64 [n]: hashes of what follows a command
     prims: Array  # int64 [n + 1]: the primitive commands that come from the commands before
     loops: Array  # int64 [n + 1]: the loops that the commands before start
-    shapes: Array  # int64 [m, 5]: of primitive commands; see alike.py
     kept: Array  # int64 [k, 13]: about the snapshots; see repeat.py
     table: Array  # int64: the newest snapshot with a hash of its words, -1: none
     pages: Array  # int64 [s, 3]: the relation of pages, a hash table
@@ -188,9 +186,3 @@ def partner(memo: Memo, kind: int, old: int) -> int:
     if kind < SPAD_ROWS:
         return int(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), PAIR.value])
     return old if r[MEMO.identity] else int(memo.rows[r[MEMO.first_row + kind] + old, RELATED.partner])
-
-
-@part
-def lay_rows(r: Array, kind: int, first: int, lg_bank: int, banks: int) -> None:
-    """Set the size of a memory, the rows of which begin at `first` in Memo.rows."""
-    r[MEMO.first_row + kind], r[MEMO.lg_bank + kind], r[MEMO.banks + kind] = first, lg_bank, banks

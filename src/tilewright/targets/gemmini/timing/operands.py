@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.timing.chip import CHIP
-
-CONFIG, MVIN2, PRELOAD, MVIN3 = (int(each) for each in (Funct.CONFIG, Funct.MVIN2, Funct.PRELOAD, Funct.MVIN3))
-COMPUTE_FLIP, COMPUTE_STAY = int(Funct.COMPUTE_PRELOADED), int(Funct.COMPUTE_ACCUMULATED)
-#: The float32 scale 1.0, which passes the scale unit at once.
-ONE = 0x3F800000
-
 
 #: What a word of an operand names.
 ABSENT, IN_SPAD, IN_ACC = range(3)

@@ -19,7 +19,7 @@ from tilewright.sim.jit import part
 #: Numbers that the registers of a unit may have, and the units; numbers in a row of a table; places in rings.
 UNIT, UNITS, WIDTH, RING, OUT_RING = 64, 15, 16, 128, 512
 #: The rows of the tables: loops that the two unrollers work on, and their five streams; banks of the accumulator;
-#: states of loads; the station's entries (64 of each queue), and those not issued, in order; rows between reader and
+#: the station's entries (64 of each queue), and those not issued, in order; rows between reader and
 #: memories, and between store controller and writer; commands for the execute controller; what it asks of the array;
 #: tags of its results; rows in it; loads and stores in the trackers; read transactions; answers to come.
 ROWS = {
@@ -27,7 +27,6 @@ ROWS = {
         "loop_slots": 4,
         "loop_streams": 10,
         "acc_banks": 64,
-        "load_states": 4,
         "entries": 192,
         "waiting": RING,
         "moved": RING,

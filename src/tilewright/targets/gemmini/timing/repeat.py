@@ -7,23 +7,27 @@ the method of E. Schnarr, J. Larus: Fast Out-Of-Order Processor Simulation Using
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.isa.work import EX, ST
+from tilewright.targets.gemmini.isa.fields import Funct
+from tilewright.targets.gemmini.isa.work import EX, ST, local
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.timing.alike import MoveShape, alike, alike_hosts, alike_loops, lay_shapes
+from tilewright.targets.gemmini.timing.alike import alike, alike_hosts, alike_loops
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
-from tilewright.targets.gemmini.timing.chip import CHIP, Program
-from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo, clear, has_partner, lay_rows, partner, relate
-from tilewright.targets.gemmini.timing.operands import CONFIG, is_acc, is_garbage
+from tilewright.targets.gemmini.timing.chip import CONFIG, Program
+from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo, clear, has_partner, partner, relate
 from tilewright.targets.gemmini.timing.records import columns
 from tilewright.targets.gemmini.timing.snapshot import visit
 from tilewright.targets.gemmini.timing.station import STATION, TIMES
 from tilewright.targets.gemmini.timing.tape import KIND_BITS, LENGTH, PLACES, TAPE, WORDS
 from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
+
+W = TypeVar("W", int, Array)
 
 
 class Kept:
@@ -60,23 +64,40 @@ SHORT = 256
 
 
 def memo(expansion: Expansion, config: Config) -> Memo:
-    """Return an empty memo of a program."""
-    line, rows = max(config.dma_bytes, config.bus_bytes), config.all_spad_rows + config.acc_rows
-    n, m = len(expansion.commands), len(expansion.prims)
-    if m < SHORT:
-        n = m = 0
+    """Return an empty memo of a program, with the commands of the host before which the state is looked at.
+
+    These are the hardware loops, and the commands with the least mark of their neighbourhood, as winnowing chooses the
+    fingerprints of texts. So repetitions are looked at in like places.
+    """
+    rows, n = config.all_spad_rows + config.acc_rows, len(expansion.commands)
+    if len(expansion.prims) < SHORT:
+        n = 0
     registers = np.zeros(64, np.int64)
-    registers[MEMO.line], registers[MEMO.next_check] = line, 0 if n else NEVER
-    registers[[MEMO.gap, MEMO.window]] = LEAST, REACH
+    registers[MEMO.line], registers[MEMO.gap] = max(config.dma_bytes, config.bus_bytes), LEAST
+    registers[MEMO.next_check] = 0 if n else NEVER
     registers[[MEMO.free, MEMO.free_related]] = WORDS, PLACES
+    for kind, first, each, banks in (
+        (SPAD_ROWS, 0, config.spad_rows, config.spad_banks),
+        (ACC_ROWS, config.all_spad_rows, config.acc_rows // config.acc_banks, config.acc_banks),
+    ):
+        registers[MEMO.first_row + kind], registers[MEMO.banks + kind] = first, banks
+        registers[MEMO.lg_bank + kind] = each.bit_length() - 1
+    run, entry, starts = expansion.run[:n], expansion.entry[:n], expansion.starts
+    sizes = np.where(entry >= 0, 1, 0)
+    sizes[run >= 0] = (starts[:, -1] - starts[:, 0])[run[run >= 0]]
+    marks = _marks(expansion, config, n)
+    least, width = np.pad(marks, REACH, constant_values=np.iinfo(np.int64).max), 1
+    while width <= 2 * REACH:
+        step = min(width, 2 * REACH + 1 - width)
+        least, width = np.minimum(least[:-step], least[step:]), width + step
+    checks = np.flatnonzero((run >= 0) | (marks == least))
     return Memo(
         registers=registers,
         tape=np.empty(LENGTH if n else WORDS, np.int64),
-        checks=np.empty(n + 1, np.int64),
-        marks=np.empty(n, np.int64),
-        prims=np.empty(n + 1, np.int64),
-        loops=np.empty(n + 1, np.int64),
-        shapes=np.zeros((m, len(MoveShape.__annotations__)), np.int64),
+        checks=np.append(checks, NEVER),
+        marks=marks,
+        prims=np.append(0, np.cumsum(sizes)),
+        loops=np.append(0, np.cumsum(run >= 0)),
         kept=np.empty((MOST if n else 1, len(Kept.__annotations__)), np.int64),
         table=np.full(BUCKETS if n else 1, NO),
         pages=np.zeros((PAGES if n else 1, 3), np.int64),
@@ -84,76 +105,38 @@ def memo(expansion: Expansion, config: Config) -> Memo:
     )
 
 
-def survey(m: Array, p: Program, plan: FrontPlan, memo: Memo) -> None:
-    """Set what a memo needs to know of the program, and before which commands the state is looked at.
+def _marks(expansion: Expansion, config: Config, n: int) -> Array:
+    """Return hashes of the first n commands and of those behind them, without DRAM addresses and rows, int64 [n]."""
+    entry, own = expansion.entry[:n], expansion.entry[:n] >= 0
+    funct, rs1, rs2 = expansion.prims[entry[own]].view(np.int64).T
+    fields, executes = funct & 127 != Funct.CONFIG, expansion.kind[entry[own]] == EX
+    line = max(config.dma_bytes, config.bus_bytes)
+    address = np.where(executes, _without_row(rs1, config), rs1 & line - 1)
+    marks = expansion.commands[:n, 0].astype(np.int64)
+    hashed = mixed(mixed(np.zeros_like(funct), funct), np.where(fields, address, rs1))
+    marks[own] = mixed(hashed, np.where(fields, _without_row(rs2, config), rs2))
+    for lag in (1, 2, 4):
+        marks[:-lag] += 0x2545F4914F6CDD1D * marks[lag:]
+    return marks
 
-    These are the hardware loops, and the commands with the least mark of their neighbourhood, as winnowing chooses the
-    fingerprints of texts. So repetitions are looked at in like places.
-    """
-    r, n = memo.registers, plan.item.shape[0]
-    rows, acc_rows = m[CHIP.spad] + 1, m[CHIP.acc] + 1
-    lay_rows(r, SPAD_ROWS, 0, m[CHIP.lg_spad_bank], rows >> m[CHIP.lg_spad_bank])
-    lay_rows(r, ACC_ROWS, rows, m[CHIP.lg_acc_bank], acc_rows >> m[CHIP.lg_acc_bank])
-    lay_shapes(m, p, memo)
-    memo.prims[0] = memo.loops[0] = 0
-    for x in range(n):
-        loop = plan.run[x]
-        size = 1 if plan.item[x] >= 0 else plan.starts[loop, 5] - plan.starts[loop, 0] if loop >= 0 else 0
-        memo.prims[x + 1], memo.loops[x + 1] = memo.prims[x] + size, memo.loops[x] + (loop >= 0)
-        memo.marks[x] = mark(m, p, r[MEMO.line], plan.item[x]) if plan.item[x] >= 0 else plan.action[x]
-    for lag in (1, 2, 4):  # marks of stretches
-        for x in range(n - lag):
-            memo.marks[x] += 0x2545F4914F6CDD1D * memo.marks[x + lag]
-    checks, least = 0, NO
-    for x in range(n):
-        if least < x - r[MEMO.window]:
-            least = lowest(memo, max(x - r[MEMO.window], 0), min(x + r[MEMO.window], n - 1))
-        elif x + r[MEMO.window] < n and memo.marks[x + r[MEMO.window]] < memo.marks[least]:
-            least = x + r[MEMO.window]
-        if plan.run[x] >= 0 or memo.marks[least] == memo.marks[x]:
-            memo.checks[checks] = x
-            checks += 1
-    memo.checks[checks] = NEVER
+
+def _without_row(words: Array, config: Config) -> Array:
+    """Return words of operands without their rows."""
+    place = local(words & 0xFFFFFFFF, words, words, config)
+    mask = np.where(place.acc, config.acc_rows - 1, config.all_spad_rows - 1)
+    return np.where(place.garbage, words, words & ~mask)
 
 
 @part
-def lowest(memo: Memo, first: int, last: int) -> int:
-    """Return the last place of the least mark."""
-    least = first
-    for x in range(first + 1, last + 1):
-        if memo.marks[x] <= memo.marks[least]:
-            least = x
-    return least
-
-
-@part
-def mixed(hashed: int, word: int) -> int:
+def mixed(hashed: W, word: W) -> W:
     """Return a hash with one more word."""
     found = (hashed ^ word) * 0x9E3779B97F4A7C1
     return found ^ (found >> 29 & 0xFFFFFFFF)
 
 
-@part
-def mark(m: Array, p: Program, line: int, prim: int) -> int:
-    """Return a hash of a primitive command without its DRAM address and rows."""
-    rs1, rs2, moves = p.prims[prim, 1], p.prims[prim, 2], p.queue[prim] != EX
-    if p.prims[prim, 0] & 127:
-        rs1 = rs1 & line - 1 if moves else without_row(m, rs1)
-        rs2 = without_row(m, rs2)
-    return mixed(mixed(mixed(0, p.prims[prim, 0]), rs1), rs2)
-
-
-@part
-def without_row(m: Array, word: int) -> int:
-    """Return the word of an operand without its row."""
-    return word if is_garbage(m, word) else word & ~(m[CHIP.acc] if is_acc(word) else m[CHIP.spad])
-
-
 def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, place: int, t: int, last_busy: int) -> None:
     """Save the state before command `place`. If the commands to come repeat earlier ones, go on behind these."""
     r = memo.registers
-    if place == 0:
-        survey(m, p, plan, memo)
     r[MEMO.goes_on], r[MEMO.last_busy] = t, last_busy
     new = r[MEMO.snapshots]
     if new == MOST or max(r[MEMO.free] + PLACES, r[MEMO.free_related]) + LARGEST > LENGTH:

@@ -19,9 +19,9 @@ from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import LD, ST
 from tilewright.targets.gemmini.timing.array import ARRAY, DOES, OPERATIONS, PRODUCTS, RESULTS, TAGS
 from tilewright.targets.gemmini.timing.bus import ANSWERS, GET, READER, TRANSACTIONS, around
-from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, Program
+from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, CONFIG, Program
 from tilewright.targets.gemmini.timing.controller import COMMANDS, EXECUTION
-from tilewright.targets.gemmini.timing.load import LOADS, STATES
+from tilewright.targets.gemmini.timing.load import LOADS, track
 from tilewright.targets.gemmini.timing.moves import (
     ENTERING,
     IN_UNIT,
@@ -32,7 +32,7 @@ from tilewright.targets.gemmini.timing.moves import (
     SCALER,
     written,
 )
-from tilewright.targets.gemmini.timing.operands import CONFIG, IN_ACC
+from tilewright.targets.gemmini.timing.operands import IN_ACC
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, item, peek
 from tilewright.targets.gemmini.timing.records import (
     ALWAYS,
@@ -47,7 +47,7 @@ from tilewright.targets.gemmini.timing.records import (
     row_offset,
     rules,
 )
-from tilewright.targets.gemmini.timing.station import ENTRIES, LOAD_STATES, STATION, WAITING
+from tilewright.targets.gemmini.timing.station import ENTRIES, STATION, WAITING, set_operands
 from tilewright.targets.gemmini.timing.store import STORED, STORER, STORES
 from tilewright.targets.gemmini.timing.tape import (
     BY_NUMBER,
@@ -65,7 +65,6 @@ from tilewright.targets.gemmini.timing.tape import (
     queue,
     related,
     row,
-    span,
     waits,
     word,
     words,
@@ -89,7 +88,7 @@ _PLAIN = (_RULES[:, COLUMN.rule] == RULE.plain) & (_RULES[:, COLUMN.when] == NOW
 PLAINS = _ranges(_RULES[_PLAIN, COLUMN.place].tolist())
 REGISTERS = _RULES[~_PLAIN]
 #: The rules of tables.
-ENTRY_RULES, LOAD_RULES, STATE_RULES, STORE_RULES = rules(ENTRIES), rules(LOADS), rules(STATES), rules(STORES)
+ENTRY_RULES, LOAD_RULES, STORE_RULES = rules(ENTRIES), rules(LOADS), rules(STORES)
 MOVED_RULES, STORED_RULES, TRANSACTION_RULES = rules(MOVED), rules(STORED), rules(TRANSACTIONS)
 ANSWER_RULES, COMMAND_RULES, OPERATION_RULES = rules(ANSWERS), rules(COMMANDS), rules(OPERATIONS)
 TAG_RULES, RESULT_RULES, SLOT_RULES, STREAM_RULES = rules(TAGS), rules(RESULTS), rules(SLOT), rules(STREAM)
@@ -109,10 +108,8 @@ def visit(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
     visit_station(m, p, tape)
     for slot in range(m[CHIP.slots]):
         visit_row(m, p, tape, LOAD_RULES, slot, ALWAYS)
-        if m[at(LOADS.valid, slot)]:
-            command = m[at(ENTRIES.command, m[at(LOADS.entry, slot)])]
-            m[at(LOADS.address, slot)] = p.prims[command, 1]
-            m[at(LOADS.local, slot)] = p.prims[command, 2] & 0xFFFFFFFF
+        if tape[TAPE.sets] and m[at(LOADS.valid, slot)]:
+            track(m, p, row_offset(slot), m[at(ENTRIES.command, m[at(LOADS.entry, slot)])])
     visit_row(m, p, tape, REGISTERS, 0, ALWAYS)
     visit_execute(m, p, tape)
     visit_loads(m, p, tape)
@@ -231,20 +228,18 @@ def staged(own: Array, place: int, tape: Array) -> None:
 
 
 def visit_station(m: Array, p: Program, tape: Array) -> None:
-    """Save or set the entries of the reservation station, the order of those not issued, and the states of loads."""
+    """Save or set the entries of the reservation station, and the order of those not issued."""
     number_entries(m, tape)
     for q in range(3):
         for i in range(m[CHIP.number + q]):
             number = 64 * q + tape[BY_NUMBER + 64 * q + i]
             visit_row(m, p, tape, ENTRY_RULES, number, ALWAYS)
-            span(m, at(ENTRIES.a, number), tape)
-            span(m, at(ENTRIES.b, number), tape)
+            if tape[TAPE.sets]:
+                set_operands(m, p, row_offset(number))
             for other in range(3):
                 waits(m, at(ENTRIES.waits, number) + other, other, tape)
         for i in range(m[STATION.unissued + q]):
             entry(m, at(WAITING.entry, (m[STATION.first + q] + i) & (RING - 1)) + q, q, tape)
-    for number in range(LOAD_STATES):
-        visit_row(m, p, tape, STATE_RULES, number, ALWAYS)
 
 
 def visit_execute(m: Array, p: Program, tape: Array) -> None:

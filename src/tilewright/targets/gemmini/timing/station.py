@@ -6,27 +6,18 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import READER, WRITER
-from tilewright.targets.gemmini.timing.chip import CHIP, Program
+from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, PRELOAD, Program, configured
 from tilewright.targets.gemmini.timing.controller import COMMANDS
-from tilewright.targets.gemmini.timing.load import LOADS, load_state
-from tilewright.targets.gemmini.timing.operands import (
-    ABSENT,
-    CONFIG,
-    IN_ACC,
-    PRELOAD,
-    blocks_of,
-    is_acc,
-    local,
-    rows_of,
-)
+from tilewright.targets.gemmini.timing.load import LOADS
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, blocks_of, is_acc, local, rows_of
 from tilewright.targets.gemmini.timing.queues import Q, push, ready
 from tilewright.targets.gemmini.timing.records import (
     COMMAND,
-    PLAIN,
     PLAIN3,
     RING,
     RULE,
     WIDTH,
+    WIRE,
     at,
     columns,
     registers,
@@ -38,23 +29,14 @@ from tilewright.targets.gemmini.timing.store import STORES
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered
 from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
 
-#: Load states that the hardware has.
-LOAD_STATES = 3
-
 
 class Station:
-    """Three numbers are for the queues of loads, execute commands and stores, or for the three load states."""
+    """Three numbers are for the queues of loads, execute commands and stores."""
 
     valid = saved(RULE.wire, size=3)  # entries in use, as bits; a snapshot numbers them
     unissued = PLAIN3  # how many
     first = saved(RULE.pointer, size=3)  # the place of the first of these
     order = saved(RULE.taken)  # commands taken so far
-    a_stride = PLAIN  # this and what follows: set by configurations
-    c_stride = PLAIN
-    turned = PLAIN
-    pooling = PLAIN
-    block = PLAIN3
-    pixels = PLAIN3
     awaited = saved(RULE.wire, size=3)  # entries, as bits, for which an entry may wait; follows from these
 
 
@@ -68,10 +50,13 @@ class OperandSpan:
 
 
 class Entry:
-    """An entry. Commands of one queue are issued in their order, so it waits for other queues alone."""
+    """An entry. Commands of one queue are issued in their order, so it waits for other queues alone.
+
+    The rows of its operands follow from its command.
+    """
 
     command = COMMAND
-    writes = PLAIN
+    writes = WIRE
     a = saved(RULE.wire, size=4)  # see OperandSpan
     b = saved(RULE.wire, size=4)
     waits = saved(RULE.wire, size=3)  # the entries of each queue that it waits for, as long as they are in use
@@ -200,26 +185,13 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
     if m[STATION.awaited + q] >> entry & 1:
         forget(m, q, entry)
     e = row_offset(64 * q + entry)
-    m[e + ENTRIES.command], m[e + ENTRIES.writes], m[e + ENTRIES.a], m[e + ENTRIES.b] = prim, 0, ABSENT, ABSENT
+    m[e + ENTRIES.command] = prim
     p.order[m[STATION.order]] = prim
     m[STATION.order] += 1
     p.times[prim, TIMES.taken] = t
-    rs1, rs2 = p.prims[prim, 1], p.prims[prim, 2]
-    fit = 2 * m[CHIP.dim] - 1
-    if funct == CONFIG:
-        configure(m, q, rs1, rs2)
-    elif q == LD:
-        load_range(m, e, rs2, load_state(funct))
-    elif q == ST:
-        store_range(m, e, rs2)
-    elif funct == PRELOAD:
-        m[e + ENTRIES.writes] = m[CHIP.lone] = 1
-        operand(m, e + ENTRIES.a, rs2, (rs2 >> 48 & fit) * m[STATION.c_stride])
-        operand(m, e + ENTRIES.b, rs1, rs1 >> 48 & fit)
-    else:
-        m[CHIP.lone] = 0
-        operand(m, e + ENTRIES.a, rs1, (rs1 >> (32 if m[STATION.turned] else 48) & fit) * m[STATION.a_stride])
-        operand(m, e + ENTRIES.b, rs2, rs2 >> 48 & fit)
+    if q == EX and funct != CONFIG:
+        m[CHIP.lone] = funct == PRELOAD
+    set_operands(m, p, e)
     depend(m, q, e)
     m[at(WAITING.entry, (m[STATION.first + q] + m[STATION.unissued + q]) & (RING - 1)) + q] = entry
     m[STATION.unissued + q] += 1
@@ -227,53 +199,44 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
     m[CHIP.number + q] += 1
 
 
-def configure(m: Array, q: int, rs1: int, rs2: int) -> None:
-    """Keep what later ranges depend on."""
-    if q == EX:
-        m[STATION.a_stride], m[STATION.c_stride] = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
-        if not rs1 >> 7 & 1:
-            m[STATION.turned] = rs1 >> 8 & 1
-    elif q == LD and (rs1 >> 3 & 3) < LOAD_STATES:  # there is no fourth load state to set
-        m[STATION.block + (rs1 >> 3 & 3)] = rs1 >> 16 & 0xFFFF
-        m[STATION.pixels + (rs1 >> 3 & 3)] = max(rs1 >> 8 & 0xFF, 1) - 1
-    elif q == ST and rs1 & 3 == 2:
-        m[STATION.pooling] = rs1 >> 4 & 3
-
-
-def operand(m: Array, place: int, word: int, rows: int) -> None:
-    """Set an operand's range of rows."""
-    kind, start = local(m, word)
-    span(m, place, kind, start, rows)
+def set_operands(m: Array, p: Program, e: int) -> None:
+    """Set the rows of the operands of an entry, as the station sees them."""
+    prim = m[e + ENTRIES.command]
+    funct, rs1, rs2, fit = p.prims[prim, 0] & 127, p.prims[prim, 1], p.prims[prim, 2], 2 * m[CHIP.dim] - 1
+    config = configured(p, prim, 1)
+    m[e + ENTRIES.writes], m[e + ENTRIES.a], m[e + ENTRIES.b] = funct == PRELOAD, ABSENT, ABSENT
+    if funct == CONFIG:
+        return
+    if p.queue[prim] == LD:
+        pixels = 0 if is_acc(rs2) else max((config >> 8 & 0xFF) - 1, 0)
+        span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * (config >> 16 & 0xFFFF) + rows_of(rs2), pixels)
+    elif p.queue[prim] == ST:
+        span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * m[CHIP.dim] + rows_of(rs2), 0)
+        if config >> 4 & 3:  # with pooling, all rows up to the end of the accumulator's bank
+            end = (((rs2 & m[CHIP.acc]) >> m[CHIP.lg_acc_bank]) + 1) << m[CHIP.lg_acc_bank]
+            m[e + ENTRIES.a + SPAN.wraps] = end > m[CHIP.acc]
+            # The hardware makes the end a row of the accumulator.
+            m[e + ENTRIES.a + SPAN.end] = end & m[CHIP.acc] if is_acc(rs2) else 0
+    elif funct == PRELOAD:
+        span(m, e + ENTRIES.a, rs2, (rs2 >> 48 & fit) * (configured(p, prim, 2) >> 48 & 0xFFFF), 0)
+        span(m, e + ENTRIES.b, rs1, rs1 >> 48 & fit, 0)
+    else:
+        turned = p.whole[prim] >= 0 and p.prims[p.whole[prim], 1] >> 8 & 1 != 0
+        span(m, e + ENTRIES.a, rs1, (rs1 >> (32 if turned else 48) & fit) * (config >> 16 & 0xFFFF), 0)
+        span(m, e + ENTRIES.b, rs2, rs2 >> 48 & fit, 0)
 
 
 @part
-def span(m: Array, place: int, kind: int, start: int, rows: int) -> None:
-    """Set a range of `rows` rows from `start`; its end wraps around at the end of the memory."""
-    mask = m[CHIP.acc] if kind == IN_ACC else m[CHIP.spad]
+def span(m: Array, place: int, word: int, rows: int, before: int) -> None:
+    """Set a range of rows; its end wraps around at the end of the memory.
+
+    Repeated pixels begin `before` the operand, but within the same half of the scratchpad.
+    """
+    kind, start = local(m, word)
+    half, mask = (m[CHIP.spad] + 1) >> 1, m[CHIP.acc] if kind == IN_ACC else m[CHIP.spad]
+    start = max(start - before, half if start > half else 0)
     m[place], m[place + SPAN.start] = kind, start
     m[place + SPAN.end], m[place + SPAN.wraps] = start + rows & mask, start + rows > mask
-
-
-def load_range(m: Array, e: int, rs2: int, state: int) -> None:
-    """Set the rows that a load writes. Repeated pixels begin earlier, but within the same half of the scratchpad."""
-    blocks = blocks_of(m, rs2)
-    kind, start = local(m, rs2)
-    if not is_acc(rs2):
-        half = (m[CHIP.spad] + 1) >> 1
-        start = max(start - m[STATION.pixels + state], half if start > half else 0)
-    span(m, e + ENTRIES.a, kind, start, (blocks - 1) * m[STATION.block + state] + rows_of(rs2))
-
-
-def store_range(m: Array, e: int, rs2: int) -> None:
-    """Set the rows that a store reads; with pooling, all up to the end of the accumulator's bank."""
-    blocks = blocks_of(m, rs2)
-    operand(m, e + ENTRIES.a, rs2, (blocks - 1) * m[CHIP.dim] + rows_of(rs2))
-    if m[STATION.pooling]:
-        end = (((rs2 & m[CHIP.acc]) >> m[CHIP.lg_acc_bank]) + 1) << m[CHIP.lg_acc_bank]
-        m[e + ENTRIES.a + SPAN.wraps] = end > m[CHIP.acc]
-        m[e + ENTRIES.a + SPAN.end] = (
-            end & m[CHIP.acc] if is_acc(rs2) else 0
-        )  # the hardware makes the end a row of the accumulator
 
 
 @part

@@ -5,11 +5,10 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import ST
-from tilewright.targets.gemmini.timing.chip import CHIP, MOVING, TO_ARRAY, TO_WRITER, Program
+from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, MOVING, TO_ARRAY, TO_WRITER, Program, configured
 from tilewright.targets.gemmini.timing.moves import in_flight
 from tilewright.targets.gemmini.timing.operands import (
     ABSENT,
-    CONFIG,
     IN_ACC,
     IN_SPAD,
     blocks_of,
@@ -32,11 +31,9 @@ from tilewright.targets.gemmini.timing.records import (
     table,
 )
 
-CONFIG_ST = 2
-
 
 class Storer:
-    """The controller of stores. P: the pixel of a pooling in hand, W: its window, O: the image."""
+    """The controller of stores. P: the pixel of a pooling in hand, W: its window."""
 
     state = PLAIN
     slot = PLAIN
@@ -47,16 +44,6 @@ class Storer:
     p_column = PLAIN
     w_row = PLAIN
     w_column = PLAIN
-    stride = PLAIN  # this and what follows: set by a configuration
-    pool_stride = PLAIN
-    pool_size = PLAIN
-    out_dim = PLAIN
-    p_rows = PLAIN
-    p_columns = PLAIN
-    o_rows = PLAIN
-    o_columns = PLAIN
-    u_pad = PLAIN
-    l_pad = PLAIN
 
 
 class ActiveStore:
@@ -86,21 +73,18 @@ STORER, STORES, STORED = registers(Storer, 10), table(ActiveStore, "stores"), ta
 def step_stores(m: Array, p: Program, t: int) -> None:
     """Run the store controller: a configuration takes a cycle, a store one cycle a row, or an element of a window."""
     item = peek(m, Q.stores, 0)
-    funct, rs1, rs2 = p.prims[item >> 6, 0] & 127, p.prims[item >> 6, 1], p.prims[item >> 6, 2]
-    if funct == CONFIG and rs1 & 3 == CONFIG_ST:
-        configure_store(m, rs1, rs2)
-        pop(m, Q.stores, t)
-        return
+    prim = item >> 6
+    rs1, rs2, config = p.prims[prim, 1], p.prims[prim, 2], configured(p, prim, 1)
     first = (
         m[STORER.row] + m[STORER.block] + m[STORER.p_row] + m[STORER.p_column] + m[STORER.w_row] + m[STORER.w_column]
         == 0
     )
-    if first and m[STORER.state] == MOVING.sending:  # a store of one row
+    single = first and m[STORER.state] == MOVING.sending  # a store of one row
+    if single or p.prims[prim, 0] & 127 == CONFIG:
         m[STORER.state] = MOVING.waiting
         pop(m, Q.stores, t)
         return
-    pooling, rows = m[STORER.pool_stride] != 0, rows_of(rs2)
-    blocks = blocks_of(m, rs2)
+    pooling, rows, blocks, stride = config >> 4 & 3 != 0, rows_of(rs2), blocks_of(m, rs2), store_stride(p, prim)
     if m[STORER.state] == MOVING.waiting:
         if m[CHIP.stores_used] == m[CHIP.slots]:
             return
@@ -110,7 +94,8 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         slot = row_offset(m[STORER.slot])
         m[slot + STORES.valid], m[slot + STORES.entry], m[slot + STORES.left] = 1, item & 63, rows * blocks
         if pooling:
-            m[slot + STORES.left] = m[STORER.p_rows] * m[STORER.p_columns] * m[STORER.pool_size] * m[STORER.pool_size]
+            window = config >> 6 & 3
+            m[slot + STORES.left] = (config >> 32 & 0xFF) * (config >> 40 & 0xFF) * window * window
         m[CHIP.stores_used] += 1
         m[CHIP.active] = 1
         if m[slot + STORES.left] == 0:  # nothing to store, which trips an assertion in the RTL
@@ -122,8 +107,8 @@ def step_stores(m: Array, p: Program, t: int) -> None:
     new = m[STORER.next]
     m[STORER.next] = (new + 1) & (RING - 1)
     w = row_offset(new)
-    m[w + STORED.slot], m[w + STORED.command] = m[STORER.slot], item >> 6
-    last = windowed(m, w, rs1, rs2) if pooling else plain(m, w, rs1, rs2, rows, blocks)
+    m[w + STORED.slot], m[w + STORED.command] = m[STORER.slot], prim
+    last = windowed(m, w, rs1, rs2, config, stride) if pooling else plain(m, w, rs1, rs2, stride)
     push(m, Q.dispatch, new)
     m[STORER.state] = MOVING.sending
     if last and not first:
@@ -131,15 +116,10 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         pop(m, Q.stores, t)
 
 
-def configure_store(m: Array, rs1: int, rs2: int) -> None:
-    """Take the fields of config_st."""
-    m[STORER.stride], m[STORER.pool_size], m[STORER.pool_stride] = rs2 & 0xFFFFFFFF, rs1 >> 6 & 3, rs1 >> 4 & 3
-    if m[STORER.pool_stride]:
-        m[STORER.u_pad], m[STORER.l_pad], m[STORER.out_dim] = rs1 >> 8 & 3, rs1 >> 10 & 3, rs1 >> 24 & 0xFF
-        m[STORER.p_rows] = rs1 >> 32 & 0xFF
-        m[STORER.p_columns] = rs1 >> 40 & 0xFF
-        m[STORER.o_rows] = rs1 >> 48 & 0xFF
-        m[STORER.o_columns] = rs1 >> 56 & 0xFF
+@part
+def store_stride(p: Program, prim: int) -> int:
+    """Return the bytes from row to row of a store in DRAM."""
+    return configured(p, prim, 2) & 0xFFFFFFFF
 
 
 def place(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
@@ -152,44 +132,44 @@ def place(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
         m[w + STORED.bytes] *= 4
 
 
-def plain(m: Array, w: int, rs1: int, rs2: int, rows: int, blocks: int) -> bool:
+def plain(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
     """Make the request of one row of a block; return whether it is the last one."""
     row, block = m[STORER.row], m[STORER.block]
-    ends = block == blocks - 1
+    ends, last = block == blocks_of(m, rs2) - 1, row == rows_of(rs2) - 1
     place(m, w, rs2, block * m[CHIP.dim] + row, ends)
     if is_garbage(m, rs2):
         m[w + STORED.kind] = ABSENT
-    m[w + STORED.block], m[w + STORED.ends], m[w + STORED.address] = block, ends, rs1 + row * m[STORER.stride]
+    m[w + STORED.block], m[w + STORED.ends], m[w + STORED.address] = block, ends, rs1 + row * stride
     m[STORER.block] = 0 if ends else block + 1
     if ends:
-        m[STORER.row] = 0 if row == rows - 1 else row + 1
-    return ends and row == rows - 1
+        m[STORER.row] = 0 if last else row + 1
+    return ends and last
 
 
-def windowed(m: Array, w: int, rs1: int, rs2: int) -> bool:
+def windowed(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int) -> bool:
     """Make the request of one element of a pooling window; return whether it is the last one."""
-    y = m[STORER.p_row] * m[STORER.pool_stride] + m[STORER.w_row] - m[STORER.u_pad]
-    x = m[STORER.p_column] * m[STORER.pool_stride] + m[STORER.w_column] - m[STORER.l_pad]
-    place(m, w, rs2, y * m[STORER.o_columns] + x, True)
-    if y < 0 or x < 0 or y >= m[STORER.o_rows] or x >= m[STORER.o_columns]:
+    size, o_columns = config >> 6 & 3, config >> 56 & 0xFF
+    y = m[STORER.p_row] * (config >> 4 & 3) + m[STORER.w_row] - (config >> 8 & 3)
+    x = m[STORER.p_column] * (config >> 4 & 3) + m[STORER.w_column] - (config >> 10 & 3)
+    place(m, w, rs2, y * o_columns + x, True)
+    if y < 0 or x < 0 or y >= config >> 48 & 0xFF or x >= o_columns:
         m[w + STORED.kind] = ABSENT
     m[w + STORED.block] = 0
-    m[w + STORED.ends] = m[STORER.w_row] == m[STORER.pool_size] - 1 and m[STORER.w_column] == m[STORER.pool_size] - 1
-    m[w + STORED.address] = rs1 + (m[STORER.p_row] * m[STORER.out_dim] + m[STORER.p_column]) * m[STORER.stride]
-    m[STORER.w_column] += 1
-    if m[STORER.w_column] == m[STORER.pool_size]:
-        m[STORER.w_column] = 0
-        m[STORER.w_row] += 1
-        if m[STORER.w_row] == m[STORER.pool_size]:
-            m[STORER.w_row] = 0
-            m[STORER.p_column] += 1
-            if m[STORER.p_column] == m[STORER.p_columns]:
-                m[STORER.p_column] = 0
-                m[STORER.p_row] += 1
-                if m[STORER.p_row] == m[STORER.p_rows]:
-                    m[STORER.p_row] = 0
-                    return True
-    return False
+    m[w + STORED.ends] = m[STORER.w_row] == size - 1 and m[STORER.w_column] == size - 1
+    m[w + STORED.address] = rs1 + (m[STORER.p_row] * (config >> 24 & 0xFF) + m[STORER.p_column]) * stride
+    return (
+        counted(m, STORER.w_column, size)
+        and counted(m, STORER.w_row, size)
+        and counted(m, STORER.p_column, config >> 40 & 0xFF)
+        and counted(m, STORER.p_row, config >> 32 & 0xFF)
+    )
+
+
+@part
+def counted(m: Array, place: int, end: int) -> bool:
+    """Advance a counter, which begins again at its end; return whether it did."""
+    m[place] = m[place] + 1 if m[place] + 1 != end else 0
+    return m[place] == 0
 
 
 @part

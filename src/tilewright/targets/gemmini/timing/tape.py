@@ -10,10 +10,10 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
 from tilewright.targets.gemmini.timing.chip import CHIP
-from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_acc, is_garbage
+from tilewright.targets.gemmini.timing.operands import is_acc, is_garbage
 from tilewright.targets.gemmini.timing.queues import QUEUE, count, item
 from tilewright.targets.gemmini.timing.records import WIDTH, at, columns
-from tilewright.targets.gemmini.timing.station import ENTRIES, SPAN, STATION
+from tilewright.targets.gemmini.timing.station import ENTRIES, STATION
 
 
 class TapeRegisters:
@@ -195,16 +195,6 @@ def waits(m: Array, place: int, q: int, tape: Array) -> None:
                 tape[at] |= 1 << tape[number]
             left >>= 1
             number += 1
-
-
-def span(m: Array, place: int, tape: Array) -> None:
-    """Save or set the rows of an operand, as the station sees them."""
-    word(m, place, tape, 0)
-    if m[place] != ABSENT:
-        in_acc = m[place] == IN_ACC
-        row(m, place + SPAN.start, tape, in_acc)
-        cyclic(m, place + SPAN.end, tape, m[place + SPAN.start], m[CHIP.acc if in_acc else CHIP.spad] + 1)
-        word(m, place + SPAN.wraps, tape, 0)
 
 
 def entered(m: Array, q: int, of: int, tape: Array) -> None:
