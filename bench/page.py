@@ -48,14 +48,16 @@ def long_run(instructions: int) -> Summary:
     assert trace
     layer = Layer("stream", "program", "vta", cycles=trace.cycles, causes=trace.causes("compute")[0], trace=trace)
     name = f"{instructions:,} instructions"
-    return Summary(Result(name, "vta", {}, "", "tilewright", "", 1, {}, (layer,), (), None, 256, 0.0), "none", 100.0)
+    return Summary(
+        Result(name, "vta", {}, "", "tilewright", "", 1, {}, (layer,), (), None, 256, 0.0, clock_mhz=100.0), "none"
+    )
 
 
 def summaries(models: list[str]) -> Iterator[Summary]:
     for model in models:
         program = tw.compile(model, "vta", cache=True)
         assert program.graph
-        yield Summary(program.run(inputs.random(program.graph).values), "random", 100.0)
+        yield Summary(program.run(inputs.random(program.graph).values), "random")
     yield from (long_run(size) for size in (100_000, 1_000_000))
 
 

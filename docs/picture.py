@@ -29,7 +29,7 @@ def main() -> None:
     predictions = predict(program.graph, result.outputs)
     with at_shell():
         advice = str(best_offer(program) or "")
-    made = Summary(result, samples.source, result.clock_mhz, True, predictions, samples.classes, advice=advice)
+    made = Summary(result, samples.source, predictions, samples.classes, advice=advice)
     render.show(made, to)
     picture = to.export_svg(title="tilewright", unique_id="run")
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)  # no fonts from the network

@@ -78,8 +78,12 @@ def commands() -> str:
 
 def _all(command: click.Command, name: str) -> list[tuple[str, click.Command]]:
     """Return a command and those below it, by full name."""
+    from tilewright.cli import COMMANDS, cli
+
     found = [(name, command)]
     if isinstance(command, click.Group):
-        for key in sorted(command.commands):
-            found += _all(command.commands[key], f"{name} {key}")
+        for key in sorted(COMMANDS if command is cli else command.commands):
+            inner = command.get_command(click.Context(command), key)
+            assert inner is not None
+            found += _all(inner, f"{name} {key}")
     return found

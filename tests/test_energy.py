@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tests.conftest import ROOT
+from tests.report.runs import summed
 from tilewright import targets
 from tilewright.cli import main
 from tilewright.energy import Energy
@@ -18,7 +19,7 @@ from tilewright.errors import TilewrightError
 from tilewright.model import inputs
 from tilewright.report import page, record
 from tilewright.report.result import RunResult
-from tilewright.report.summary import Summary, joules
+from tilewright.report.summary import joules
 from tilewright.targets.gateware import Occupies
 from tilewright.targets.zynq.isa.layer import LAYOUT
 
@@ -82,7 +83,7 @@ def test_the_command_line_shows_an_estimate_only_if_asked(capsys: pytest.Capture
 
 
 def test_the_page_shows_the_estimate(tmp_path: Path) -> None:
-    made = record.of(Summary(result("vta"), "1 sample", 100.0, table="ddr3"))
+    made = record.of(summed(result("vta"), "1 sample", 100.0, table="ddr3"))
     text, told = page.page(made), made.run["summary"]["energy"]
     assert told["table"] == "ddr3" and "Energy (estimate)" in text and f"About {joules(told['picojoules'])}" in text
     for cause, part in told["by"].items():
@@ -103,7 +104,7 @@ def test_the_page_shows_the_estimate(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_estimate_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    made = record.of(Summary(result("vta"), "1 sample", 100.0))
+    made = record.of(summed(result("vta"), "1 sample", 100.0))
     summary = json.loads(json.dumps(made.run["summary"]))
     summary |= change if "energy" in change else {"energy": summary["energy"] | change}
     record.save(record.Record({**made.run, "summary": summary}, made.arrays), tmp_path / "run.twr")

@@ -56,8 +56,6 @@ class Simulation:
         return Summary(
             result.with_whatifs(other),
             samples.source,
-            result.clock_mhz,
-            self.check,
             predict(graph, result.outputs),
             samples.classes,
             verification,
@@ -76,4 +74,4 @@ class Simulation:
         expected, findings = (loaded.expected, loaded.findings) if loaded else ({}, ())
         result = run_bare(program, timing=self.timing, check=self.check, expected=expected, findings=findings)
         result = result.with_whatifs(whatifs(program, result, None, recompile=self.thorough))
-        return Summary(result, "the program's own data", result.clock_mhz, self.check, table=self.table)
+        return Summary(result, "the program's own data", table=self.table)

@@ -10,8 +10,7 @@ from tilewright import targets
 from tilewright.array import Array
 from tilewright.errors import ConfigError, TilewrightError, option
 from tilewright.program.program import Program
-from tilewright.report.kernels import OwnKernels
-from tilewright.report.metrics import RECOMPILED, SAME, Result, WhatIf
+from tilewright.report.metrics import RECOMPILED, SAME, OwnKernels, Result, WhatIf
 from tilewright.run import layer_figures, run, timed
 from tilewright.targets import given
 from tilewright.targets.base import Change, Config, TimingModel

@@ -27,6 +27,7 @@ from tilewright.files import write_outputs
 from tilewright.program import driver, words
 from tilewright.program.file import load
 from tilewright.report import notebook, render
+from tilewright.report.table import Grid
 from tilewright.run import run
 from tilewright.sim.findings import RACE, Finding
 
@@ -189,7 +190,7 @@ def test_errors_are_printable_and_short() -> None:
 
 
 def test_tables_findings_and_bars_are_printable(capfd: pytest.CaptureFixture[str]) -> None:
-    made = render.table(("name", "number"), ("number",))
+    made = Grid(("name", "number"), ("number",))
     made.add_row(HOSTILE, HOSTILE * 1000)
     render.console().print(made)
     render.show_findings([Finding(RACE, HOSTILE * 1000, (1,), launch=HOSTILE)])
@@ -204,7 +205,7 @@ def test_text_is_printed_in_one_place() -> None:
     """A command prints by `say`, or on the console of `render`; nothing else knows click's or rich's way."""
     for path in SOURCE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if path.name != "terminal.py":
+        if path.name != "options.py":
             assert "click.echo" not in text and "click.secho" not in text, path
         assert "rich.print" not in text and (path.name == "render.py" or not re.search(r"\bConsole\(", text)), path
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fuzz.kinds import KINDS, Kind
 from tests.fuzz.run import run
-from tilewright.cli import cli
+from tilewright.cli import COMMANDS, cli
 from tilewright.model.inputs import IMAGES
 from tilewright.model.samples import SUFFIXES
 
@@ -49,9 +49,16 @@ def test_many_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> No
     check(name, seed, range(-len(KINDS[name].commands), SLOW), tmp_path)
 
 
+def shared(name: str) -> click.Command:
+    """The command of this name, which all targets share."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
+
+
 def read_files() -> Iterator[tuple[str, str]]:
     """Yield what names a file to read on the command line: an option or a command, and the suffix of the file."""
-    for command in cli.commands.values():
+    for command in map(shared, COMMANDS):
         for parameter in command.params:
             argument = isinstance(parameter, click.Argument)
             name = str(command.name) if argument else parameter.opts[0]
@@ -66,7 +73,7 @@ def fuzzed(kind: Kind) -> Iterator[tuple[str, str]]:
     suffixes = {Path(pattern).suffix for pattern in kind.damage} | {""}
     for command in kind.commands:
         words = command.split()
-        options = {name: each.opts[0] for each in cli.commands[words[0]].params for name in each.opts}
+        options = {name: each.opts[0] for each in shared(words[0]).params for name in each.opts}
         for before, word in pairwise(words):
             if "{odd}" in word or re.fullmatch(r"\{f\}(/\w+)?", word):
                 yield from ((options.get(before, words[0]), suffix) for suffix in suffixes)

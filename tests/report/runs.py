@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from tests.fake import trace
-from tilewright.report.metrics import Layer
+from tilewright.report.metrics import Layer, Result
 from tilewright.report.result import RunResult
+from tilewright.report.summary import Summary
 from tilewright.sim.chart import Chart, Kind, Row
 
 #: A box: the only frame of the fake machine holds page 7 from cycle 10 to 30, because of step 1.
@@ -39,3 +41,8 @@ def result(*layers: Layer) -> RunResult:
 
 
 RUN = result(LAUNCH, SOFTMAX, replace(LAUNCH, name="dense"))
+
+
+def summed(result: Result, source: str, clock_mhz: float, **about: Any) -> Summary:
+    """The summary of a run on a machine with this clock."""
+    return Summary(replace(result, clock_mhz=clock_mhz), source, **about)

@@ -13,13 +13,12 @@ import pytest
 
 import tilewright as tw
 from tests.conftest import ROOT
-from tests.report.runs import LAUNCH, RUN, result
+from tests.report.runs import LAUNCH, RUN, result, summed
 from tilewright import targets
 from tilewright.cli import main
 from tilewright.errors import ProgramError
 from tilewright.model import inputs
 from tilewright.report import record
-from tilewright.report.summary import Summary
 
 DIGITS = str(ROOT / "examples" / "digits" / "digits.tflite")
 SEED = 20
@@ -27,7 +26,7 @@ SEED = 20
 
 @pytest.fixture(scope="module")
 def made() -> record.Record:
-    return record.of(Summary(RUN, "1 sample", 100.0))
+    return record.of(summed(RUN, "1 sample", 100.0))
 
 
 def equal(a: record.Record, b: record.Record) -> bool:
@@ -39,7 +38,7 @@ def equal(a: record.Record, b: record.Record) -> bool:
 def test_a_run_is_what_it_was(target: str, tmp_path: Path) -> None:
     program = tw.compile(DIGITS, target)
     result = program.run(inputs.random(tw.load(DIGITS)).values)
-    kept = record.of(Summary(result, "random", 100.0), record.Origin("a", "b", "c"))
+    kept = record.of(summed(result, "random", 100.0), record.Origin("a", "b", "c"))
     record.save(kept, tmp_path / "a.twr")
     assert equal(record.load(tmp_path / "a.twr"), kept)
     launches = kept.run["launches"]
@@ -136,7 +135,7 @@ def test_a_program_is_no_saved_run(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_many_steps_are_told_by_their_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "DESCRIBED", 1)
-    kept = record.of(Summary(result(replace(LAUNCH, name="many")), "1 sample", 100.0))
+    kept = record.of(summed(result(replace(LAUNCH, name="many")), "1 sample", 100.0))
     assert kept.run["launches"][0]["texts"] == list(LAUNCH.trace.kinds()[0] if LAUNCH.trace else ())
 
 

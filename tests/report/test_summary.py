@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.report.runs import LAUNCH, RUN, SOFTMAX, result
+from tests.report.runs import LAUNCH, RUN, SOFTMAX, result, summed
 from tilewright import files
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Tensor
@@ -61,9 +61,9 @@ def test_a_layer_without_serial_time_is_said_to_have_none() -> None:
     assert [layer["serial_cycles"] for layer in ran.to_json()["layers"]] == [90, None]
     assert [summary.cells(0, layer)["serial"] for layer in ran.layers] == ["90", "-"]
     assert summary.totals(ran)["serial"] == "-"
-    (said,) = [fact.statement for fact in summary.facts(Summary(ran, "random", 100.0)) if fact.topic == "overlap"]
+    (said,) = [fact.statement for fact in summary.facts(summed(ran, "random", 100.0)) if fact.topic == "overlap"]
     assert said.startswith("the time in serial order is not defined: in early an instruction needs a token")
-    assert said in page_of(Summary(ran, "random", 100.0))
+    assert said in page_of(summed(ran, "random", 100.0))
 
 
 def page_of(shown: Summary) -> str:
@@ -90,7 +90,7 @@ class Structure(HTMLParser):
 
 def test_the_page_is_well_formed_escaped_and_self_contained() -> None:
     layers = (replace(LAUNCH, name="<b>conv"), SOFTMAX)
-    page = page_of(Summary(result(*layers), "1 sample", 100.0))
+    page = page_of(summed(result(*layers), "1 sample", 100.0))
     structure = Structure()
     structure.feed(page)
     assert not structure.open
@@ -112,12 +112,12 @@ def test_several_outputs_are_all_written(tmp_path: Path) -> None:
 
 
 def test_json_names_what_was_not_checked() -> None:
-    found = Summary(RUN, "1 sample", 100.0, checked=False, predictions=(1,), labels=(0,)).to_json()
+    found = summed(replace(RUN, checked=False), "1 sample", 100.0, predictions=(1,), labels=(0,)).to_json()
     assert (found["checked"], found["predictions"], found["correct"]) == (False, [1], 0)
 
 
 def facts(*layers: Layer, clock: float = 75.0) -> dict[str, str]:
-    return {fact.topic: fact.statement for fact in summary.facts(Summary(result(*layers), "1 sample", clock))}
+    return {fact.topic: fact.statement for fact in summary.facts(summed(result(*layers), "1 sample", clock))}
 
 
 HOST_CONV = Layer("big", "conv2d", "host", reason="no rule", macs=12_500_000)
@@ -133,7 +133,7 @@ def test_macs_on_the_machine_come_first_and_no_time_is_given_where_the_host_comp
     mine, left = "of 1 layer on fake only (0 % of the MACs)", "12.5 M MACs ran on the host"
     assert found["cycles"] == f"50 per sample, {mine}; not the network's time: {left}"
     assert not any(" us" in text or "MHz" in text for text in found.values())
-    page = page_of(Summary(result(HOST_CONV, reshape), "1 sample", 75.0))
+    page = page_of(summed(result(HOST_CONV, reshape), "1 sample", 75.0))
     assert "0 of 12.5 M MACs ran on fake (0 %)" in page
     assert " us at" not in page
     assert "<small>for one sample, of the machine's layers alone</small>" in page.replace("&#x27;", "'")
@@ -154,7 +154,7 @@ def test_a_network_without_macs_is_judged_by_its_layers() -> None:
 
 
 def headline(*layers: Layer, advice: str = "") -> str:
-    return summary.headline(Summary(result(*layers), "1 sample", 75.0, advice=advice))
+    return summary.headline(summed(result(*layers), "1 sample", 75.0, advice=advice))
 
 
 def test_the_first_line_warns_of_a_network_that_mostly_ran_on_the_host() -> None:
@@ -168,15 +168,15 @@ def test_the_first_line_warns_of_a_network_that_mostly_ran_on_the_host() -> None
     pool = replace(LAUNCH, macs=0)
     assert headline(pool, SOFTMAX) == "net on fake, rounding tflm"
     assert "only 1 of 3 layers ran on fake" in headline(pool, SOFTMAX, SOFTMAX)
-    page = page_of(Summary(result(*less), "1 sample", 75.0, advice="--set big=1 takes 1 more layer"))
+    page = page_of(summed(result(*less), "1 sample", 75.0, advice="--set big=1 takes 1 more layer"))
     assert f"<h1>{said}; --set big=1 takes 1 more layer</h1>" in page
 
 
 def test_an_option_that_takes_more_layers_is_a_fact_if_most_ran_on_the_machine() -> None:
-    ran = Summary(result(LAUNCH, SOFTMAX), "1 sample", 75.0, advice="--set big=1 takes 1 more layer")
+    ran = summed(result(LAUNCH, SOFTMAX), "1 sample", 75.0, advice="--set big=1 takes 1 more layer")
     assert ("on the host", "1 layer; --set big=1 takes 1 more layer", False) in list(summary.facts(ran))
     assert ran.to_json()["advice"] == "--set big=1 takes 1 more layer"
-    assert "advice" not in Summary(RUN, "1 sample", 75.0).to_json()
+    assert "advice" not in summed(RUN, "1 sample", 75.0).to_json()
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,11 @@ import pytest
 from rich.console import Console
 
 from tests.cli.digits import MODEL, Capture
-from tests.report.runs import LAUNCH, SOFTMAX, result
+from tests.report.runs import LAUNCH, SOFTMAX, result, summed
 from tilewright.cli import main
 from tilewright.errors import at_shell
 from tilewright.report import render
 from tilewright.report.metrics import Layer, Result
-from tilewright.report.summary import Summary
 from tilewright.report.table import Grid, wrapped
 
 SEED = 17
@@ -58,7 +57,7 @@ ONNX = result(
 
 def printed(ran: Result, width: int, advice: str = "") -> str:
     file = io.StringIO()
-    summary = Summary(replace(ran, seconds=0.5), "1 sample", 100.0, advice=advice)
+    summary = summed(replace(ran, seconds=0.5), "1 sample", 100.0, advice=advice)
     render.show(summary, Console(file=file, width=width, highlight=False, markup=False, emoji=False))
     return file.getvalue()
 
@@ -158,5 +157,5 @@ def test_other_commands_keep_their_tables_whole(
 def test_piped_reports_keep_each_fact_on_one_line_and_terminals_wrap_them() -> None:
     assert "\ntiming model  guess: nothing at all\n" in printed(TFLITE, 60)
     file = io.StringIO()
-    render.show(Summary(TFLITE, "many words " * 20, 100.0), Console(file=file, width=60, force_terminal=True))
+    render.show(summed(TFLITE, "many words " * 20, 100.0), Console(file=file, width=60, force_terminal=True))
     assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 60 for line in file.getvalue().splitlines())

@@ -183,14 +183,14 @@ def test_a_launch_that_is_longer_than_its_layers_share_of_it_does_not_run_into_t
 @pytest.mark.parametrize(("clock", "expected"), [(100, 10), (75, 40 / 3), (0, 1), (3000, 1 / 3)])
 def test_a_cycle_is_as_long_as_the_clock_says(clock: float, expected: float, tmp_path: Path) -> None:
     """Edges that are one edge in cycles stay one in both formats, whatever the rounding to nanoseconds."""
-    write(RUN, tmp_path / "t.pftrace", clock)
+    write(replace(RUN, clock_mhz=clock), tmp_path / "t.pftrace")
     parsed = PerfettoTrace.FromString((tmp_path / "t.pftrace").read_bytes())
     begun = [p for p in parsed.packet if p.track_event.type == TrackEvent.TYPE_SLICE_BEGIN]
     assert len(begun) == 14
     for packet in begun:
         cycle = next(a.int_value for a in packet.track_event.debug_annotations if a.name == "start cycle")
         assert abs(packet.timestamp - cycle * expected) <= 0.5
-    shown = timeline(RUN, clock)
+    shown = timeline(replace(RUN, clock_mhz=clock))
     for event in chrome(shown)["traceEvents"]:
         if event["ph"] == "X":
             first, cycles = event["args"]["start cycle"], event["args"]["cycles"]
@@ -214,7 +214,7 @@ def test_counters_of_launches_follow_each_other() -> None:
 @pytest.mark.parametrize("suffix", ["json", "pftrace"])
 def test_the_bandwidth_in_a_file_moves_all_bytes(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"t.{suffix}"
-    write(RUN, path, 50)  # 20 ns a cycle
+    write(replace(RUN, clock_mhz=50), path)  # 20 ns a cycle
     points: list[tuple[float, float]]
     if suffix == "json":
         events = json.loads(path.read_text())["traceEvents"]

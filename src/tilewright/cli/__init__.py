@@ -12,14 +12,26 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 
 import click
 
 from tilewright import __version__
-from tilewright.cli import debug, explore, machines, native, networks, programs, registered, runs, setup
-from tilewright.cli.terminal import say
+from tilewright.cli.options import say
 from tilewright.errors import LONGEST, HazardError, TilewrightError, at_shell, shortened
 
+#: The modules with the commands that all targets share. A module is imported when a command of it runs.
+COMMANDS = {
+    **dict.fromkeys(("compile", "explain", "quantize", "run"), "networks"),
+    **dict.fromkeys(("asm", "check", "compare", "cosim", "disasm", "exec", "report"), "programs"),
+    **dict.fromkeys(("config", "conform", "header", "new-firmware", "new-target", "rtl", "targets"), "machines"),
+    **dict.fromkeys(("explore", "sweep"), "explore"),
+    **dict.fromkeys(("completion", "doctor", "examples"), "setup"),
+    "debug": "debug",
+}
+#: The environment variable by which a completion script asks this program what fits.
+COMPLETE = "_TILEWRIGHT_COMPLETE"
 FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
 
 
@@ -31,11 +43,14 @@ class Commands(click.Group):
     """The click group that has all commands of `tilewright`, with those that single targets have."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *registered.commands()})
+        return sorted({*COMMANDS, *_registered()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command. Targets are imported only for a name that is not a command of every target."""
-        return super().get_command(ctx, cmd_name) or registered.commands().get(cmd_name)
+        if cmd_name not in COMMANDS:
+            return _registered().get(cmd_name)
+        module = import_module(f"{__name__}.{COMMANDS[cmd_name]}")
+        return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the chosen command. Raises Interrupted on Ctrl-C."""
@@ -45,12 +60,55 @@ class Commands(click.Group):
             raise Interrupted("interrupted") from None
 
 
+def _registered() -> dict[str, click.Command]:
+    """Return the commands that one target alone has, by name: those of the module `cli` in the target's package."""
+    from tilewright import targets
+
+    found: dict[str, click.Command] = {}
+    for name in targets.names():
+        try:
+            target = targets.get(name)
+        except TilewrightError:
+            continue  # `tilewright targets` says why it is none
+        if (targets.folder(target) / "cli.py").is_file():
+            module = import_module(f"{type(target).__module__}.cli")
+            found |= {command.name: command for command in module.COMMANDS}
+    return found
+
+
+def _name_folders(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
+    """Name folders with targets, until the command ends."""
+    if not folders:
+        return
+    from tilewright import targets
+
+    before = os.environ.get(targets.FOLDERS)
+
+    def restore() -> None:
+        os.environ.pop(targets.FOLDERS, None)
+        if before is not None:
+            os.environ[targets.FOLDERS] = before
+
+    context.call_on_close(restore)
+    for folder in folders:
+        targets.add_folder(folder)
+
+
 @click.group(
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@machines.target_folders
+@click.option(
+    "--targets",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    callback=_name_folders,
+    expose_value=False,
+    is_eager=True,
+    help="Run targets of your own: packages tilewright_NAME in this folder. Before the command's name.",
+)
 @click.version_option(__version__, package_name="tilewright")
 @click.pass_context
 def cli(context: click.Context) -> int:
@@ -64,17 +122,12 @@ def cli(context: click.Context) -> int:
     return 0
 
 
-for module in (machines, networks, programs, debug, runs, explore, native, setup):
-    for command in module.COMMANDS:
-        cli.add_command(command)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (None: the process's own) and return the exit status."""
-    if asked := os.environ.get(setup.COMPLETE):  # a shell completes a line
+    if asked := os.environ.get(COMPLETE):  # a shell completes a line
         from click.shell_completion import shell_complete
 
-        return shell_complete(cli, {}, "tilewright", setup.COMPLETE, asked)
+        return shell_complete(cli, {}, "tilewright", COMPLETE, asked)
     with at_shell():
         return _main(arguments)
 
@@ -99,10 +152,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         return _refuse(f"{error.format_message()} (see {command} --help)", BAD)
     except click.ClickException as error:
         return _refuse(error.format_message(), BAD)
-    except HazardError as error:
-        return _refuse(str(error), FOUND)
     except TilewrightError as error:
-        return _refuse(str(error), BAD)
+        return _refuse(str(error), FOUND if isinstance(error, HazardError) else BAD)
     except BrokenPipeError:
         return PIPE_CLOSED
     except MemoryError as error:

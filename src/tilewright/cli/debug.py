@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import inputs, options
-from tilewright.cli.programs import is_elf, load
-from tilewright.cli.terminal import say
+from tilewright.cli.options import refuse, say
+from tilewright.cli.programs import Machine, is_elf, load, on_machine
 from tilewright.errors import InputError, shown
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path", metavar="FILE.twp|MODEL|RUN.twr|FOLDER")
-@options.of_target("The target of MODEL or FOLDER.")
-@options.machine
+@on_machine("The target of MODEL or FOLDER.")
 @options.rounding
 @click.option("-i", "--input", "source", metavar="FILE", help="Samples; only the first is used [random codes].")
 @click.option("--launch", metavar="N|NAME", help="Open this launch [the first].")
@@ -42,19 +41,14 @@ if TYPE_CHECKING:
 @options.as_json
 def debug(
     path: str,
-    target: str | None,
-    config: str | None,
-    overrides: dict[str, str],
+    machine: Machine,
     rounding: str | None,
     source: str | None,
     launch: str | None,
     at: int | None,
-    script: str | None,
     order: str,
     timing: str | None,
-    view: bool,
-    echo: bool,
-    as_json: bool,
+    **commands: Any,
 ) -> int:
     """Walk through a program instruction by instruction, forwards and back, and ask questions about it.
 
@@ -64,19 +58,19 @@ def debug(
     \f
     Raises InputError for options that do not fit the input, and for --view without a terminal.
     """
-    from tilewright.debug import prompt
     from tilewright.debug.session import Session
     from tilewright.report import record
     from tilewright.run import timing_model
     from tilewright.targets import get
 
     saved = record.load(path).run if path.endswith(".twr") else None
+    if saved or path.endswith(".twp"):
+        given = {"--target": machine.target, "--config": machine.config, "--set": machine.overrides}
+        reason = f"is not for {Path(path).suffix} files"
+        refuse(given | {"--rounding": rounding}, reason, "compile the model again with this option")
     if saved:
-        _refuse(path, {"--target": target, "--config": config, "--set": overrides, "--rounding": rounding})
         timing = timing or saved["summary"].get("timing")
-        program, expected = _of_run(path, saved["summary"], saved)
-    else:
-        program, expected = _program(path, target, config, overrides, rounding)
+    program, expected = _of_run(path, saved) if saved else _program(path, machine, rounding)
     samples = inputs.samples_of(program, source, None, None, None)
     model = timing_model(get(program.target), timing)
     session = Session(program, samples.values if samples else None, order, model, expected)
@@ -86,6 +80,22 @@ def debug(
         session.launch(launch)
     if at is not None:
         session.to(at)
+    return _converse(session, at, inputs.left_out(program, samples), **commands)
+
+
+def _converse(
+    session: Session,
+    at: int | None,
+    left_out: list[str],
+    *,
+    script: str | None,
+    view: bool,
+    echo: bool,
+    as_json: bool,
+) -> int:
+    """Open the view or the prompt, or run the commands of a script, after those that show the moment `at`."""
+    from tilewright.debug import prompt
+
     if view:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise InputError("--view", "needs a terminal", "leave it out: commands may come from a pipe")
@@ -98,7 +108,7 @@ def debug(
         say(session.head)
     others = len(session.launches) - 1
     closed = [f"left out: {others} other launch{'es' * (others > 1)}, which `launch NAME` opens"] * (others > 0)
-    for line in (*closed, *inputs.left_out(program, samples)):
+    for line in (*closed, *left_out):
         say(line, err=as_json)
     if at is not None:
         opening = ["where", f"insn {at}"] if session.where().step != at else [f"insn {at}"]
@@ -108,47 +118,36 @@ def debug(
     return 0
 
 
-def _program(
-    path: str, target: str | None, config: str | None, overrides: dict[str, str], rounding: str | None
-) -> tuple[Program, Mapping[str, Array]]:
+def _program(path: str, machine: Machine, rounding: str | None) -> tuple[Program, Mapping[str, Array]]:
     """Load a program file or a folder, or compile a model. Return it, and the first bytes that outputs must have.
 
     Raises InputError if the target is missing, or for an ELF file.
     """
     if path.endswith(".twp"):
-        _refuse(path, {"--target": target, "--config": config, "--set": overrides, "--rounding": rounding})
         return load(path), {}
     from tilewright import compile as compile_model
-    from tilewright import targets
-    from tilewright.targets.users import Folders
 
-    if target is None:
+    if machine.target is None:
         raise InputError("--target", "is missing: only a program file names its target", "give one, such as -t vta")
-    machine = targets.get(target)
-    if not Path(path).is_dir():
-        if is_elf(path):
-            raise InputError(path, "is a processor's program", "use GDB: tilewright exec FILE.elf -t cfu --gdb PORT")
-        return compile_model(path, target, config, overrides, rounding, cache=True), {}
-    if not isinstance(machine, Folders):
-        raise InputError("--target", f"{target} reads no folders of programs", "give a program file (.twp)")
-    loaded = machine.load(Path(path), machine.config(config, overrides))
-    return loaded.program, loaded.expected
+    if Path(path).is_dir():
+        loaded = machine.folder(path)
+        return loaded.program, loaded.expected
+    if is_elf(path):
+        raise InputError(path, "is a processor's program", "use GDB: tilewright exec FILE.elf -t cfu --gdb PORT")
+    return compile_model(path, machine.target, machine.config, machine.overrides, rounding, cache=True), {}
 
 
-def _of_run(path: str, summary: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Array]]:
+def _of_run(path: str, run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Array]]:
     """Return the program of a saved run, compiled again. Raises InputError if its file is missing or has changed."""
-    from tilewright import compile as compile_model
     from tilewright.files import digest
 
-    source = Path(run["source"])
+    source, summary = Path(run["source"]), run["summary"]
     if not run["source"] or not source.exists():
         raise InputError(path, f"its file {shown(str(source))} is missing", "call tilewright in the folder of the run")
     if digest(source) != run["sha256"]:
         raise InputError(path, f"its file {shown(str(source))} has changed since", "run it and save it again")
-    if source.suffix == ".twp" or source.is_dir():
-        return _program(str(source), None if source.suffix == ".twp" else summary["target"], None, {}, None)
-    config = summary["config"]
-    return compile_model(source, summary["target"], config, {}, summary.get("rounding") or None, cache=True), {}
+    config = None if source.is_dir() else summary["config"]
+    return _program(str(source), Machine(summary["target"], config, {}), summary.get("rounding") or None)
 
 
 def _same_run(path: str, program: Program, session: Session, run: Mapping[str, Any]) -> None:
@@ -159,12 +158,3 @@ def _same_run(path: str, program: Program, session: Session, run: Mapping[str, A
     if names and (names != own or (trace and trace.cycles != run["launches"][0]["cycles"])):
         reason = f"its program was compiled otherwise, by: {shown(run['command'])}"
         raise InputError(path, reason, "compile the program to a file with these options, and open the file")
-
-
-def _refuse(path: str, options: Mapping[str, Any]) -> None:
-    for name, given in options.items():
-        if given:
-            raise InputError(name, f"is not for {Path(path).suffix} files", "compile the model again with this option")
-
-
-COMMANDS: tuple[click.Command, ...] = (debug,)

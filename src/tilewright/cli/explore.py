@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import inputs, options
-from tilewright.cli.terminal import say, say_json
+from tilewright.cli.options import say, say_json, shared, taken
 from tilewright.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,32 +20,67 @@ if TYPE_CHECKING:
 
 #: Objectives of a study unless some are given.
 OBJECTIVES = "cycles,on_chip_kib"
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
 class Exploration:
     """The options that explore and sweep share."""
 
-    models: tuple[str, ...]
-    shapes: dict[str, tuple[int, ...]]
-    target: str | None
-    config: str | None
-    overrides: dict[str, str]
-    rounding: str | None
-    timing: str | None
-    space: str | None
-    vary: dict[str, str]
-    where: tuple[str, ...]
-    objective: tuple[str, ...]
-    output: Path | None
-    resume: Path | None
-    workers: int
-    cluster: str | None
-    seed: int
-    csv: Path | None
-    parquet: Path | None
-    html: Path | None
-    as_json: bool
+    models: tuple[str, ...] = shared(click.argument("models", nargs=-1, metavar="MODEL..."))
+    shapes: dict[str, tuple[int, ...]] = shared(inputs.shapes)
+    target: str | None = shared(options.of_target("See `tilewright targets`."))
+    config: str | None = shared(options.config)
+    overrides: dict[str, str] = shared(options.overrides)
+    rounding: str | None = shared(options.rounding)
+    timing: str | None = shared(options.timing)
+    space: str | None = taken(
+        "--space", metavar="FILE.json|PRESET", help="The configuration keys that vary, and their values."
+    )
+    vary: dict[str, str] = taken(
+        "--vary",
+        multiple=True,
+        metavar="KEY=VALUES",
+        callback=options.pairs,
+        help='Vary a key: "13..17", "64..1024 * 2" or "upstream, fused".',
+    )
+    where: tuple[str, ...] = taken(
+        "--where", multiple=True, metavar="RULE", help='Leave machines out, as in "on_chip_kib <= 256".'
+    )
+    objective: tuple[str, ...] = taken(
+        "--objective",
+        default=(OBJECTIVES,),
+        multiple=True,
+        show_default=OBJECTIVES,
+        metavar="NAME,...",
+        help="What to make small: results or sizes. May be given several times.",
+    )
+    output: Path | None = taken("-o", "--output", type=FOLDER, metavar="STUDY", help="Keep the study in this folder.")
+    resume: Path | None = taken("--resume", type=FOLDER, metavar="STUDY", help="Go on with a kept study.")
+    workers: int = taken("--workers", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes.")
+    cluster: str | None = taken(
+        "--cluster",
+        metavar="WHERE",
+        help="Measure on a Dask cluster: tcp://HOST:PORT, tls://..., local:N, slurm:N or kubernetes:N.",
+    )
+    seed: int = taken("--seed", type=int, default=0, show_default=True, help="Of the search.")
+    csv: Path | None = shared(
+        options.new_file("--csv", metavar="FILE", about="Write all trials as CSV.", suffixes=(".csv",))
+    )
+    parquet: Path | None = shared(
+        options.new_file(
+            "--parquet",
+            metavar="FILE",
+            about="Write all trials as Parquet (extra `explore`).",
+            suffixes=(".parquet", ".pq"),
+        )
+    )
+    html: Path | None = shared(
+        options.new_file(
+            "--html", metavar="FILE", about="Write the study as a page, one HTML file.", suffixes=options.HTML
+        )
+    )
+    as_json: bool = shared(options.as_json)
 
     def run(self, trials: int | None, grid: bool, prune: bool) -> Study:
         """Run the study and write the requested files."""
@@ -120,61 +155,7 @@ def _space(name: str, target: str) -> dict[str, Any]:
     return dict(spaces[name])
 
 
-exploration = options.bundle(
-    "exploration",
-    Exploration,
-    click.argument("models", nargs=-1, metavar="MODEL..."),
-    inputs.shapes,
-    options.of_target("See `tilewright targets`."),
-    options.machine,
-    options.rounding,
-    options.timing,
-    click.option("--space", metavar="FILE.json|PRESET", help="The configuration keys that vary, and their values."),
-    click.option(
-        "--vary",
-        multiple=True,
-        metavar="KEY=VALUES",
-        callback=options.pairs,
-        help='Vary a key: "13..17", "64..1024 * 2" or "upstream, fused".',
-    ),
-    click.option("--where", multiple=True, metavar="RULE", help='Leave machines out, as in "on_chip_kib <= 256".'),
-    click.option(
-        "--objective",
-        default=(OBJECTIVES,),
-        multiple=True,
-        show_default=OBJECTIVES,
-        metavar="NAME,...",
-        help="What to make small: results or sizes. May be given several times.",
-    ),
-    click.option(
-        "-o",
-        "--output",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="STUDY",
-        help="Keep the study in this folder.",
-    ),
-    click.option(
-        "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="STUDY", help="Go on with a kept study."
-    ),
-    click.option("--workers", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes."),
-    click.option(
-        "--cluster",
-        metavar="WHERE",
-        help="Measure on a Dask cluster: tcp://HOST:PORT, tls://..., local:N, slurm:N or kubernetes:N.",
-    ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of the search."),
-    options.new_file("--csv", metavar="FILE", about="Write all trials as CSV.", suffixes=(".csv",)),
-    options.new_file(
-        "--parquet",
-        metavar="FILE",
-        about="Write all trials as Parquet (extra `explore`).",
-        suffixes=(".parquet", ".pq"),
-    ),
-    options.new_file(
-        "--html", metavar="FILE", about="Write the study as a page, one HTML file.", suffixes=options.HTML
-    ),
-    options.as_json,
-)
+exploration = options.bundle("exploration", Exploration)
 
 
 @click.command()
@@ -248,7 +229,8 @@ def sweep(exploration: Exploration) -> None:
 
 def _show(study: Study, seconds: float, shown: list[Any]) -> None:
     """Print machines as a table, then how many were measured, refused and left out."""
-    from tilewright.report.render import console, table
+    from tilewright.report.render import console
+    from tilewright.report.table import Grid
 
     to = console()
     keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
@@ -256,7 +238,7 @@ def _show(study: Study, seconds: float, shown: list[Any]) -> None:
     front = {trial.point for trial in study.front()}
     estimates = study.estimates
     titles = [f"{name} (estimate)" if name in estimates else name for name in results]
-    made = table(("machine", *keys, *titles, "front"), {*keys, *titles}, ("utilization",))
+    made = Grid(("machine", *keys, *titles, "front"), {*keys, *titles}, ("utilization",))
     for trial in shown:
         cells = [_cell(name, trial.values[name]) for name in results]
         made.add_row(trial.point, *(trial.set[key] for key in keys), *cells, "*" if trial.point in front else "")
@@ -295,6 +277,3 @@ def _advise(study: Study, best: Path) -> None:
 
     if isinstance(targets.get(target), Gateware):
         say(f"  tilewright compile {chosen} -o best.twp && tilewright cosim best.twp")
-
-
-COMMANDS: tuple[click.Command, ...] = (explore, sweep)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from tilewright.graph.ir import Pixels
     from tilewright.model.inputs import Samples
     from tilewright.program.program import Program
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
@@ -67,12 +65,9 @@ def numbers(
 
 
 _reals = numbers(float, "a number, or one number per channel separated by commas")
-#: How images become inputs.
-images: tuple[Callable[[Any], Any], ...] = (
-    click.option("--mean", callback=_reals, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std."),
-    click.option("--std", callback=_reals, metavar="X[,Y,Z]", help="For images."),
-    click.option("--bgr", is_flag=True, help="For images: the model takes blue, green, red."),
-)
+mean = click.option("--mean", callback=_reals, metavar="X[,Y,Z]", help="For images: (pixel - mean) / std.")
+std = click.option("--std", callback=_reals, metavar="X[,Y,Z]", help="For images.")
+bgr = click.option("--bgr", is_flag=True, help="For images: the model takes blue, green, red.")
 labels = click.option("--labels", metavar="FILE", help="The samples' true classes: .npy, or one number per line.")
 
 

@@ -1,8 +1,7 @@
-"""Commands about the targets themselves: targets, conform, header, rtl, new-target, new-firmware."""
+"""Commands about the targets themselves: targets, conform, header, rtl, new-target, new-firmware, config."""
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,42 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import options
-from tilewright.cli.terminal import say, say_json
+from tilewright.cli.options import say, say_json
 from tilewright.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tilewright.targets.base import Config, Target
     from tilewright.targets.gateware import Occupies
-
-
-def _name_folders(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
-    """Name folders with targets, until the command ends."""
-    if not folders:
-        return
-    from tilewright import targets
-
-    before = os.environ.get(targets.FOLDERS)
-
-    def restore() -> None:
-        os.environ.pop(targets.FOLDERS, None)
-        if before is not None:
-            os.environ[targets.FOLDERS] = before
-
-    context.call_on_close(restore)
-    for folder in folders:
-        targets.add_folder(folder)
-
-
-target_folders = click.option(
-    "--targets",
-    multiple=True,
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    callback=_name_folders,
-    expose_value=False,
-    is_eager=True,
-    help="Run targets of your own: packages tilewright_NAME in this folder. Before the command's name.",
-)
 
 
 @click.command()
@@ -208,14 +179,46 @@ def new_firmware(folder: Path, target: str, config: str | None, overrides: dict[
 
     `run MODEL -t cfu --firmware DIR` builds it and runs a network with it. DIR must be new or empty.
     """
-    from tilewright import targets as found
+    from tilewright.targets.users import TakesFirmware
 
-    machine = options.takes_firmware("--target", target)
-    files = machine.new_firmware(folder, found.get(target).config(config, overrides))
+    machine = options.able(TakesFirmware, target, "--target", "runs no firmware", "choose -t cfu")
+    files = machine.new_firmware(folder, machine.config(config, overrides))
     tries = f"tilewright run MODEL.tflite -t {target} --firmware {shlex.quote(str(folder))}"
     own = [name for name in files if name.startswith("src/")]
     told = {"target": target, "folder": str(folder), "files": files, "next": [tries]}
     options.answer(as_json, told, f"{folder}: {len(files)} files; the kernels are {', '.join(own)}", f"  {tries}")
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("target", nargs=-1, metavar="[--TARGET]", type=click.UNPROCESSED)
+@click.option("--cflags", "kinds", flag_value="cflags", multiple=True, help="Where the headers are.")
+@click.option("--libs", "kinds", flag_value="libs", multiple=True, help="What to link; makes the library at first use.")
+@options.machine
+@options.as_json
+def config(
+    target: tuple[str, ...], kinds: tuple[str, ...], config: str | None, overrides: dict[str, str], as_json: bool
+) -> None:
+    """Print a compiler's arguments for hosts in C.
+
+    Example: cc host.c $(tilewright config --vta --cflags --libs)
+
+    \f
+    Raises InputError if the target has no library for hosts, or not one target is given.
+    """
+    from tilewright import targets
+    from tilewright.targets.users import TakesHosts
+
+    able = [name for name in targets.names() if isinstance(targets.get(name), TakesHosts)]
+    if len(target) != 1:
+        remedy = f"give one target: --{' or --'.join(able)}"
+        raise InputError("config", f"{' and '.join(target) or 'no target'} is given", remedy)
+    name = target[0].removeprefix("--")
+    machine = targets.get(name)
+    if not isinstance(machine, TakesHosts):
+        raise InputError(name, "has no library for hosts in C", f"choose {' or '.join(able)}")
+    found = machine.host_flags(machine.config(config, overrides))
+    wanted = {kind: list(found[kind]) for kind in kinds or found}
+    options.answer(as_json, {"target": name, **wanted}, shlex.join(flag for flags in wanted.values() for flag in flags))
 
 
 def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> dict[str, Any]:
@@ -245,25 +248,11 @@ def _area(machine: Occupies, config: Config) -> dict[str, Any] | None:
 
 
 def _show(about: dict[str, Any]) -> None:
-    from tilewright.report.render import console, table
+    from tilewright.report.render import console
 
     to = console()
     to.print(f"{about['name']}: {about['title']}", style="bold", soft_wrap=True)
-    presets: dict[str, dict[str, Any]] = about["presets"]
-    columns = ("macs_per_cycle", "clock_mhz")
-    sizes = dict.fromkeys(key for preset in presets.values() for key in preset if key not in columns)
-    same = [key for key in sizes if len({str(preset.get(key)) for preset in presets.values()}) == 1]
-    shown = (*columns, *(key for key in sizes if key not in same))
-    titles = {key: key.replace("_", " ").replace("macs per", "MAC /").replace("mhz", "MHz") for key in shown}
-    made = table(("preset", *titles.values()), set(titles.values()), tuple(reversed(titles.values())))
-    for name, preset in presets.items():
-        made.add_row(name, *(str(preset.get(key, "-")) for key in shown))
-    to.print(made)
-    first = next(iter(presets.values()))
-    for key in same:
-        value = first[key]
-        text = "; ".join(f"{name} {of}" for name, of in value.items()) if isinstance(value, dict) else value
-        to.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
+    _show_presets(about["presets"], to)
     areas: dict[str, dict[str, Any] | None] = about["areas"]
     for name, area in areas.items() if len({str(area) for area in areas.values()}) > 1 else [*areas.items()][:1]:
         if area:
@@ -277,6 +266,26 @@ def _show(about: dict[str, Any]) -> None:
     to.print(f"passes: {', '.join(about['passes'])}\n")
 
 
+def _show_presets(presets: dict[str, dict[str, Any]], to: Console) -> None:
+    """Print a table of the sizes that differ between presets, then those that all have."""
+    from tilewright.report.table import Grid
+
+    columns = ("macs_per_cycle", "clock_mhz")
+    sizes = dict.fromkeys(key for preset in presets.values() for key in preset if key not in columns)
+    same = [key for key in sizes if len({str(preset.get(key)) for preset in presets.values()}) == 1]
+    shown = (*columns, *(key for key in sizes if key not in same))
+    titles = [key.replace("_", " ").replace("macs per", "MAC /").replace("mhz", "MHz") for key in shown]
+    made = Grid(("preset", *titles), set(titles), titles[::-1])
+    for name, preset in presets.items():
+        made.add_row(name, *(preset.get(key, "-") for key in shown))
+    to.print(made)
+    first = next(iter(presets.values()))
+    for key in same:
+        value = first[key]
+        text = "; ".join(f"{name} {of}" for name, of in value.items()) if isinstance(value, dict) else value
+        to.print(f"{key.replace('_', ' ')}: {text}", soft_wrap=True)
+
+
 def _cells(area: dict[str, Any]) -> str:
     """Return text: the cells of an area, and the error of those that are estimates."""
     counts = {"lut": "LUT", "ff": "FF", "dsp": "DSP48", "bram36": "BRAM36"}
@@ -287,6 +296,3 @@ def _cells(area: dict[str, Any]) -> str:
         for key, name in counts.items()
     ]
     return ", ".join(parts) + ("; beyond the measured designs" if area["extrapolated"] else "")
-
-
-COMMANDS: tuple[click.Command, ...] = (targets, conform, header, rtl, new_target, new_firmware)

@@ -3,24 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tilewright.cli import inputs, options
-from tilewright.cli.options import Compilation, OwnCfu, Simulation
-from tilewright.cli.terminal import say, say_json
+from tilewright.cli.options import OwnCfu, say, say_json, shared, taken
+from tilewright.cli.simulation import Simulation, simulation
+from tilewright.errors import InputError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
-    from tilewright.schedules import Beside
+    from tilewright.schedules import Beside, UserSchedule
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A model, and the options for compiling it."""
+
+    model: str = shared(click.argument("model"))
+    target: str = shared(options.of_target("See `tilewright targets`.", required=True))
+    config: str | None = shared(options.config)
+    overrides: dict[str, str] = shared(options.overrides)
+    rounding: str | None = shared(options.rounding)
+    no_cache: bool = taken(
+        "--no-cache",
+        is_flag=True,
+        envvar="TILEWRIGHT_NO_CACHE",
+        help="Always compile; do not use the user's cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).",
+    )
+    schedule: str | None = taken(
+        "--schedule",
+        metavar="FILE.json",
+        help="Tile sizes, loop order and slots of layers, as `explain --save-schedule` writes them (vta).",
+    )
+    search: bool = taken("--search", is_flag=True, help="Search for plans that take fewer cycles than --schedule.")
+    shapes: dict[str, tuple[int, ...]] = shared(inputs.shapes)
+    until: tuple[str, ...] = shared(inputs.until)
+
+    def planned(self) -> UserSchedule | None:
+        """Return the user's schedule, if any. Raises InputError if it does not fit, or if a search starts from none."""
+        if self.schedule is None and self.search:
+            raise InputError("--search", "starts from a schedule", "add --schedule FILE.json")
+        if self.schedule is None:
+            return None
+        from tilewright import targets
+        from tilewright.schedules import takes_schedules
+
+        return takes_schedules(targets.get(self.target), "--schedule").schedule(self.schedule)
+
+
+compilation = options.bundle("compilation", Compilation)
 
 
 @click.command()
-@options.compilation
-@options.simulation
+@compilation
+@simulation
 @options.cfu
 @options.firmware
 @options.gdb
@@ -64,7 +104,7 @@ def run(
 
 
 @click.command(name="compile")
-@options.compilation
+@compilation
 @options.new_file(
     "-o", "--output", required=True, metavar="FILE.twp", about="The program to write.", suffixes=(".twp",)
 )
@@ -99,7 +139,7 @@ def compile_(
 
 
 @click.command()
-@options.compilation
+@compilation
 @options.firmware
 @options.timing
 @options.new_file(
@@ -185,9 +225,9 @@ def explain(
 @inputs.until
 @click.option("--evaluation", metavar="DATA", help="Samples to measure on [the calibration samples].")
 @inputs.labels
-@inputs.images[0]
-@inputs.images[1]
-@inputs.images[2]
+@inputs.mean
+@inputs.std
+@inputs.bgr
 @click.option(
     "--verify/--no-verify",
     default=True,
@@ -237,11 +277,12 @@ def quantize(
 
 def _show_beside(found: Beside) -> None:
     """Print a table of the layers, and a line with the cycles of both programs."""
-    from tilewright.report.render import console, table
+    from tilewright.report.render import console
+    from tilewright.report.table import Grid
 
     to = console()
     to.print("\n== schedule ==", style="bold")
-    made = table(("layer", "plan", "cycles", "search finds", "difference"), {"cycles", "search finds", "difference"})
+    made = Grid(("layer", "plan", "cycles", "search finds", "difference"), {"cycles", "search finds", "difference"})
     for row in found.rows:
         more = "" if row.searched is None else f"{row.cycles - row.searched:+,}"
         made.add_row(row.layer, row.plan, f"{row.cycles:,}", "" if row.searched is None else f"{row.searched:,}", more)
@@ -278,6 +319,3 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
         said = f"{share:.0%} of its MACs are on real numbers, which the host computes"
         say(f"tilewright: {asked.model}: {said}; {advice(program, asked.model)}", err=True)
     return program
-
-
-COMMANDS: tuple[click.Command, ...] = (run, compile_, explain, quantize)

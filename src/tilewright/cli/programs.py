@@ -1,31 +1,63 @@
-"""Commands that take a program: exec, check, disasm, asm, cosim."""
+"""Commands that take a program or a saved run: exec, check, disasm, asm, cosim, report, compare."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright.cli import inputs, options
-from tilewright.cli.native import compiler_flags, flags_of
-from tilewright.cli.options import OwnCfu, Simulation
-from tilewright.cli.terminal import say, say_json
+from tilewright.cli.options import OwnCfu, compiler_flags, flags_of, refuse, say, say_json, shared
+from tilewright.cli.simulation import Simulation, show_where, simulation
 from tilewright.errors import InputError, ProgramError, TilewrightError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
+    from tilewright.targets.base import Config
     from tilewright.targets.gateware import CosimCase
-    from tilewright.targets.users import Execution
+    from tilewright.targets.users import Execution, Loaded
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target, if the command line names one, and the configuration of its machine."""
+
+    target: str | None
+    config: str | None = shared(options.config)
+    overrides: dict[str, str] = shared(options.overrides)
+
+    def of(self, kind: type[Any], file: str, such_as: str, lacks: str, remedy: str) -> tuple[Any, Config]:
+        """Return the target, which must be of a kind, and the configuration.
+
+        Raises InputError if the target `lacks` what the kind has, or if none is given: a file of this sort names none.
+        """
+        if self.target is None:
+            raise InputError("--target", f"is missing: {file}", f"give one, such as -t {such_as}")
+        machine = options.able(kind, self.target, "--target", lacks, remedy)
+        return machine, machine.config(self.config, self.overrides)
+
+    def folder(self, path: str) -> Loaded:
+        """Return a program that another compiler wrote as a folder."""
+        from tilewright.targets.users import Folders
+
+        lacks = "reads no folders of programs", "give a program file (.twp)"
+        machine, config = self.of(Folders, "a folder does not name its target", "vta", *lacks)
+        loaded: Loaded = machine.load(Path(path), config)
+        return loaded
+
+
+def on_machine(text: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds a target, with its help, and its machine, as the argument `machine`."""
+    return options.bundle("machine", Machine, options.of_target(text))
 
 
 @click.command(name="exec")
 @click.argument("path", metavar="FILE.twp|FILE.elf|FILE.c|FOLDER")
-@options.of_target("The target that runs FILE.elf, FILE.c or FOLDER.")
-@options.machine
+@on_machine("The target that runs FILE.elf, FILE.c or FOLDER.")
 @compiler_flags
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Stop FILE.elf after N instructions.")
 @options.cfu
@@ -33,19 +65,15 @@ if TYPE_CHECKING:
 @options.new_file(
     "--profile", metavar="FILE", about="Write FILE.elf's profile for speedscope.app.", suffixes=(".json",)
 )
-@options.simulation
+@simulation
 def exec_(
     path: str,
-    target: str | None,
-    config: str | None,
-    overrides: dict[str, str],
+    machine: Machine,
     include: tuple[str, ...],
     define: tuple[str, ...],
-    limit: int | None,
-    own: OwnCfu,
-    gdb: int | None,
-    profile: Path | None,
     simulation: Simulation,
+    own: OwnCfu,
+    **for_elf: Any,
 ) -> int:
     """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor.
 
@@ -57,102 +85,78 @@ def exec_(
     \f
     Raises InputError if an option does not fit the kind of file, or if the target cannot run it.
     """
+    code = {f"--{name}": value is not None for name, value in for_elf.items()}
+    cfu = {"--cfu": own.files, "--initial-states": own.states}
+    for_c = {"-I": include, "-D": define}
+    for_program = {
+        **{"--input": simulation.source, "--output": simulation.output},
+        **{"--what-if": simulation.what_if, "--energy": simulation.energy},
+    }
+    if Path(path).is_dir():
+        refuse(code | cfu, "is for ELF files only, not for folders")
+        refuse(for_c, "is for C files only, not for folders")
+        loaded = machine.folder(path)
+        return simulation.run(loaded.program, path, loaded=loaded)
+    if path.endswith(".c"):
+        refuse(code | cfu, "is for ELF files only, not for C files")
+        refuse(for_program, "is for program files only, not for C files")
+        return _exec_c(path, machine, flags_of(include, define), simulation)
+    refuse(for_c, "is for C files only")
+    if is_elf(path):
+        refuse(for_program, "is for program files only, not for ELF files")
+        return _exec_elf(path, machine, own, simulation, **for_elf)
     from tilewright.whatif import on_machine
 
-    code = {"--limit": limit, "--profile": profile, "--gdb": gdb is not None}
-    for_c = {"-I": include, "-D": define}
-    if Path(path).is_dir():
-        own_cfu = {"--cfu": own.files, "--initial-states": own.states}
-        _refuse(code | own_cfu, "is for ELF files only, not for folders")
-        _refuse(for_c, "is for C files only, not for folders")
-        return _exec_folder(path, target, config, overrides, simulation)
-    for_elf = {"--target": target, **code}
-    run = simulation
-    for_program = {
-        **{"--input": run.source, "--output": run.output},
-        **{"--what-if": run.what_if, "--energy": run.energy},
-    }
-    if path.endswith(".c"):
-        _refuse(code | {"--cfu": own.files, "--initial-states": own.states}, "is for ELF files only, not for C files")
-        _refuse(for_program, "is for program files only, not for C files")
-        return _exec_c(path, target, config, overrides, flags_of(include, define), simulation)
-    _refuse(for_c, "is for C files only")
-    if not is_elf(path):
-        _refuse(for_elf, "is for ELF files only: a program file names its own machine")
-        program = load(path, config)
-        with options.replaced(program.target, own):
-            return run.run(on_machine(program, overrides) if overrides else program, path)
-    _refuse(for_program, "is for program files only, not for ELF files")
+    refuse({"--target": machine.target, **code}, "is for ELF files only: a program file names its own machine")
+    program = load(path, machine.config)
+    with options.replaced(program.target, own):
+        return simulation.run(on_machine(program, machine.overrides) if machine.overrides else program, path)
 
-    from tilewright import targets
+
+def _exec_elf(
+    path: str,
+    machine: Machine,
+    own: OwnCfu,
+    simulation: Simulation,
+    *,
+    limit: int | None,
+    gdb: int | None,
+    profile: Path | None,
+) -> int:
     from tilewright.files import replacing
     from tilewright.run import timing_model
     from tilewright.targets.users import Executes
 
-    if target is None:
-        raise InputError("--target", "is missing: an ELF file does not name its target", "give one, such as -t cfu")
-    machine = targets.get(target)
-    if not isinstance(machine, Executes):
-        raise InputError("--target", f"{target} has no processor that runs ELF files", "compile a model for it instead")
-    chosen = machine.config(config, overrides)
-    with options.replaced(target, own), options.debugged(target, gdb):
-        done = machine.execute(Path(path), chosen, timing_model(machine, run.timing), limit)
+    lacks = "has no processor that runs ELF files", "compile a model for it instead"
+    processor, config = machine.of(Executes, "an ELF file does not name its target", "cfu", *lacks)
+    with options.replaced(processor.name, own), options.debugged(processor.name, gdb):
+        done = processor.execute(Path(path), config, timing_model(processor, simulation.timing), limit)
     if profile:
         with replacing(profile) as file:
             file.write(json.dumps(done.speedscope).encode())
-    return _report(done, run, path)
+    return _report(done, simulation, path)
 
 
-def _report(done: Execution, run: Simulation, path: str) -> int:
-    """Write the requested files of an execution, print its report and return the exit status."""
-    from tilewright.report.summary import Summary
-    from tilewright.run import executed
-
-    if run.html or run.save or run.trace:
-        result = executed(done, Path(path).name)
-        run.write(Summary(result, "the program's own data", result.clock_mhz), path)
-    options.answer(run.as_json, done.data, done.text)
-    return 0 if done.passed else 1
-
-
-def _exec_c(
-    path: str,
-    target: str | None,
-    config: str | None,
-    overrides: dict[str, str],
-    flags: Sequence[str],
-    simulation: Simulation,
-) -> int:
-    """Compile and run a host in C."""
-    from tilewright import targets
+def _exec_c(path: str, machine: Machine, flags: list[str], simulation: Simulation) -> int:
     from tilewright.files import regular
     from tilewright.run import timing_model
     from tilewright.targets.users import RunsC
 
-    if target is None:
-        raise InputError("--target", "is missing: a C file does not name its target", "give one, such as -t gemmini")
-    machine = targets.get(target)
-    if not isinstance(machine, RunsC):
-        raise InputError("--target", f"{target} runs no C files", "give -t gemmini, or compile it for this target")
-    timing_model(machine, simulation.timing)
-    done = machine.run_c(regular(path), machine.config(config, overrides), flags)
-    return _report(done, simulation, path)
+    lacks = "runs no C files", "give -t gemmini, or compile it for this target"
+    compiler, config = machine.of(RunsC, "a C file does not name its target", "gemmini", *lacks)
+    timing_model(compiler, simulation.timing)
+    return _report(compiler.run_c(regular(path), config, flags), simulation, path)
 
 
-def _exec_folder(
-    path: str, target: str | None, config: str | None, overrides: dict[str, str], simulation: Simulation
-) -> int:
-    """Run a program that another compiler wrote as a folder, and compare its outputs with those expected there."""
-    from tilewright import targets
-    from tilewright.targets.users import Folders
+def _report(done: Execution, simulation: Simulation, path: str) -> int:
+    """Write the requested files of an execution, print its report and return the exit status."""
+    from tilewright.report.summary import Summary
+    from tilewright.run import executed
 
-    if target is None:
-        raise InputError("--target", "is missing: a folder does not name its target", "give one, such as -t vta")
-    machine = targets.get(target)
-    if not isinstance(machine, Folders):
-        raise InputError("--target", f"{target} reads no folders of programs", "give a program file (.twp)")
-    loaded = machine.load(Path(path), machine.config(config, overrides))
-    return simulation.run(loaded.program, path, loaded=loaded)
+    if simulation.html or simulation.save or simulation.trace:
+        simulation.write(Summary(executed(done, Path(path).name), "the program's own data"), path)
+    options.answer(simulation.as_json, done.data, done.text)
+    return 0 if done.passed else 1
 
 
 @click.command()
@@ -175,7 +179,7 @@ def check(path: str, as_json: bool) -> int:
         say_json(told)
     else:
         show_findings(found)
-        options.show_where(program, path, [group.place for group in grouped(found)])
+        show_where(program, path, [group.place for group in grouped(found)])
     return 1 if found else 0
 
 
@@ -198,12 +202,9 @@ def disasm(path: str, as_json: bool) -> None:
 @options.new_file(
     "-o", "--output", required=True, metavar="FILE.twp", about="The program to write.", suffixes=(".twp",)
 )
-@options.of_target("[the one that the text names]")
-@options.machine
+@on_machine("[the one that the text names]")
 @options.as_json
-def asm(
-    path: str, output: Path, target: str | None, config: str | None, overrides: dict[str, str], as_json: bool
-) -> None:
+def asm(path: str, output: Path, machine: Machine, as_json: bool) -> None:
     """Assemble text into a program file without a network.
 
     The first lines may name target and config, as `disasm` prints them.
@@ -216,12 +217,12 @@ def asm(
 
     text = file.read_text(path)
     named, numbers = file.machine_of(text, path)
-    if not (target or named):
+    if not (machine.target or named):
         raise ProgramError(path, "does not name its target", "give -t, or a first line '# target NAME'")
-    machine = targets.get(target or str(named))
-    chosen = machine.config(config if config or named != machine.name else numbers, overrides)
+    target = targets.get(machine.target or str(named))
+    numbers = None if named != target.name else numbers
     with archive.naming(path):
-        program = machine.assemble(text, chosen)
+        program = target.assemble(text, target.config(machine.config or numbers, machine.overrides))
     file.save(program, output)
     options.answer(as_json, {"file": str(output), **program.outline()})
 
@@ -315,12 +316,6 @@ def is_elf(path: str) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def _refuse(options: Mapping[str, object], reason: str) -> None:
-    for name, value in options.items():
-        if value:
-            raise InputError(name, reason)
-
-
 def load(path: str, config: str | None = None) -> Program:
     """Load a program, with the code that its machine's file `config` names.
 
@@ -350,4 +345,37 @@ def load(path: str, config: str | None = None) -> Program:
     return machine.with_code(program, machine.config(config, {}))
 
 
-COMMANDS: tuple[click.Command, ...] = (exec_, check, disasm, asm, cosim)
+@click.command()
+@click.argument("path", metavar="RUN.twr")
+@options.new_file(
+    "-o", "--output", required=True, metavar="FILE.html", about="The page to write.", suffixes=options.HTML
+)
+def report(path: str, output: Path) -> None:
+    """Write a saved run as a page, one HTML file that opens without network."""
+    from tilewright.report import page, record
+
+    page.write(record.load(path), output)
+    say(f"{output}: the page of {path}")
+
+
+@click.command()
+@click.argument("before", metavar="A.twr")
+@click.argument("after", metavar="B.twr")
+@options.new_file(
+    "--html", metavar="FILE", about="Write the differences as a page, one HTML file.", suffixes=options.HTML
+)
+@options.as_json
+def compare(before: str, after: str, html: Path | None, as_json: bool) -> None:
+    """Show what takes more or fewer cycles in run B than in run A, by layer and by cause.
+
+    The runs may be on different machines. Layers are matched by name.
+    """
+    from tilewright.report import compare as differences
+    from tilewright.report import record
+    from tilewright.report.page import difference
+
+    runs = record.load(before), record.load(after)
+    found = differences.compare(*(run.run["summary"] for run in runs))
+    if html:
+        difference.write(*runs, html)
+    options.answer(as_json, found.to_json(), found.text)

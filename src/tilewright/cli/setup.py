@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from tilewright.cli import options
-from tilewright.cli.terminal import say, say_json
+from tilewright.cli import COMPLETE, options
+from tilewright.cli.options import say, say_json
 from tilewright.errors import InputError
 
 
@@ -107,8 +107,3 @@ def completion(shell: str) -> None:
     # `source` of click's bash class starts bash to look at its version; the template alone needs no shell.
     text = script.source_template % script.source_vars()
     say(text.replace("complete -o nosort", "complete -o nosort -o default"))  # bash: a path where nothing else fits
-
-
-#: The environment variable by which a completion script asks this program what fits.
-COMPLETE = "_TILEWRIGHT_COMPLETE"
-COMMANDS: tuple[click.Command, ...] = (doctor, examples, completion)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from html import escape
 from pathlib import Path
@@ -11,19 +10,21 @@ from typing import Any
 from tilewright.explore.results import rows
 from tilewright.explore.study import Study
 from tilewright.explore.trial import MEASURED, Trial
-from tilewright.files import replacing
-from tilewright.report.page import POLICY, STYLE, inert
+from tilewright.report.page import document, save, scripts
 from tilewright.report.page.static import card
 
 _HERE = Path(__file__).parent
+STYLE = """
+#front svg, #all svg { width: 100%; display: block; touch-action: none }
+svg text { fill: var(--ink); font: 11px system-ui, sans-serif }
+"""
 #: Causes, and layers, listed as the reason why a machine is better.
 SHOWN = 3
 
 
 def write(study: Study, path: Path) -> None:
     """Write the page of a study, whole or not at all."""
-    with replacing(path) as file:
-        file.write(page(study).encode(errors="replace"))
+    save(page(study), path)
 
 
 def page(study: Study) -> str:
@@ -37,31 +38,15 @@ def page(study: Study) -> str:
         ("refused", f"{found['refused']:,}", "illegal machines", False),
     ]
     script = (_HERE / "page.js").read_text("utf-8")
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(title)}</title>
-<style>
-{STYLE.read_text("utf-8")}
-#front svg, #all svg {{ width: 100%; display: block; touch-action: none }}
-svg text {{ fill: var(--ink); font: 11px system-ui, sans-serif }}
-</style></head>
-<body>
-<header><h1>{escape(title)}</h1></header>
+    body = f"""<header><h1>{escape(title)}</h1></header>
 <ul class="cards">{"".join(card(*each) for each in cards)}</ul>
 <section id="front"><h2>The front</h2><div class="tools"></div><div class="figure"></div></section>
 <section id="all"><h2>All machines</h2><p class="hint">Drag along an axis to keep the machines in that
 range; click the axis to keep all again.</p><div class="figure"></div></section>
 {_table(study)}
 {_refusals(study)}
-<script type="application/json" id="data">{inert(json.dumps(_data(study), separators=(",", ":")))}</script>
-<script>
-{{
-{script}
-}}
-</script>
-</body></html>
-"""
+{scripts(_data(study), script)}"""
+    return document(title, body, STYLE)
 
 
 def _data(study: Study) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from tilewright.quantize.model import Network, Tracer, title
 from tilewright.quantize.pow2 import Made
 from tilewright.quantize.pow2.scales import shift
 from tilewright.quantize.samples import Options, Progress, feeds
-from tilewright.report.render import console, table
+from tilewright.report.render import console
+from tilewright.report.table import Grid
 
 COLUMNS = ("layer", "op", "scale", "shift", "SNR dB")
 NUMERIC = {"scale", "shift", "SNR dB"}
@@ -242,7 +243,7 @@ def show(report: Report) -> None:
 
     to = console()
     columns = [name for name in COLUMNS if name != "shift" or report.shifts]
-    made = table(columns, NUMERIC, ("shift", "scale", "op"))
+    made = Grid(columns, NUMERIC, ("shift", "scale", "op"))
     for row in report.fidelity.layers:
         scale, shifted = _scale(row.scale, report.options.scheme), str(report.shifts.get(row.tensor, ""))
         cells = zip(COLUMNS, (row.name, row.op, scale, shifted, _db(row.snr_db)), strict=True)

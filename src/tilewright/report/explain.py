@@ -13,8 +13,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.program.program import HostStep, Program
-from tilewright.report.render import console, table
+from tilewright.report.render import console
 from tilewright.report.summary import count, size
+from tilewright.report.table import Grid
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _bytes(tensor: Tensor) -> int:
 def show(program: Program, plans: str) -> None:
     """Print where each step runs, the analysis of each layer, the graph as text, and the target's text `plans`."""
     to = console()
-    made = table(("#", "step", "where", "nodes / why on host"), {"#"}, ("#",))
+    made = Grid(("#", "step", "where", "nodes / why on host"), {"#"}, ("#",))
     for index, step in enumerate(program.steps):
         if isinstance(step, HostStep):
             row = (str(index), step.name, "host", step.reason)
@@ -85,7 +86,7 @@ def _analysis(graph: Graph) -> None:
     to.print("\n== analysis ==", style="bold")
     columns = ("layer", "op", "MACs", "inputs", "weights", "outputs", "MACs per byte")
     drop = ("MACs per byte", "op", "outputs", "inputs", "weights")
-    made = table(columns, set(columns[2:]), drop)
+    made = Grid(columns, set(columns[2:]), drop)
     for row in rows(graph):
         volumes = (size(number) for number in (row.input_bytes, row.weight_bytes, row.output_bytes))
         made.add_row(row.name, row.op, count(row.macs), *volumes, f"{row.intensity:.1f}")

@@ -284,3 +284,39 @@ class Result:
             "layers": [layer.to_json() for layer in self.layers],
             "energy": energy.to_json() if energy else None,
         }
+
+
+@dataclass(frozen=True)
+class OwnKernels:
+    """The kernels of a program with the user's firmware.
+
+    `firmware` is its folder or file, `compiler` what compiled it, and `beside` the built-in firmware to compare it
+    with. `kernels` has the kernel of each layer, `cycles` the layer's cycles with the built-in firmware.
+    """
+
+    firmware: str
+    compiler: str
+    beside: str
+    kernels: Mapping[str, str]
+    cycles: Mapping[str, int]
+
+    def by_kernel(self, result: Result) -> dict[str, tuple[int, int]]:
+        """Return, for each kernel, its cycles in a run and those of the built-in kernels for the same layers.
+
+        The kernels are in order of their cycles, the largest first.
+        """
+        found: dict[str, tuple[int, int]] = {}
+        for layer in result.layers:
+            if (kernel := self.kernels.get(layer.name)) is not None:
+                own, other = found.get(kernel, (0, 0))
+                found[kernel] = own + layer.cycles, other + self.cycles[layer.name]
+        return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+    def to_json(self, result: Result) -> dict[str, Any]:
+        rows = [(row.name, row.cycles) for row in result.layers if row.name in self.kernels]
+        layers = [
+            {"name": name, "kernel": self.kernels[name], "cycles": cycles, "built_in": self.cycles[name]}
+            for name, cycles in rows
+        ]
+        told = {"path": self.firmware, "compiler": self.compiler, "beside": self.beside}
+        return {**told, "layers": layers, "cycles": result.cycles, "built_in": sum(self.cycles.values())}

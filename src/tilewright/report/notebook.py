@@ -19,7 +19,7 @@ WIDTH, MARGIN, BAR = 9.0, 1.2, 0.28
 
 def summary(result: Result) -> Summary:
     """Return the summary of a run whose samples came from Python."""
-    return Summary(result, f"{result.samples} given from Python", result.clock_mhz, result.checked)
+    return Summary(result, f"{result.samples} given from Python")
 
 
 def html(result: Result) -> str:

@@ -37,9 +37,9 @@ def require(path: str | Path) -> None:
         ) from None
 
 
-def write(result: Result, path: str | Path, clock_mhz: float = 0.0) -> None:
+def write(result: Result, path: str | Path) -> None:
     """Write a run's timeline. Raises InputError if the run has no cycles, or if a package is missing."""
-    save(timeline(result, clock_mhz), path)
+    save(timeline(result), path)
 
 
 def save(shown: Timeline, path: str | Path) -> None:

@@ -147,7 +147,7 @@ def of(summary: Summary, origin: Origin = ANYWHERE) -> Record:
         "title": title(summary.result),
         "headline": headline(summary),
         "facts": [list(fact) for fact in facts(summary)],
-        "clock_mhz": summary.clock_mhz,
+        "clock_mhz": summary.result.clock_mhz,
         "machine": dict(summary.result.machine),
         **origin._asdict(),
         "graph": _nodes(program.graph, program) if program and program.graph else [],

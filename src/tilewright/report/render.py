@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING
 
 from tilewright.errors import plain, shortened
@@ -21,8 +21,7 @@ from tilewright.sim.grouped import grouped
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tilewright.report.kernels import OwnKernels
-    from tilewright.report.metrics import Result
+    from tilewright.report.metrics import OwnKernels, Result
     from tilewright.report.table import Fit, Grid
 
 #: Characters a line of piped output, and of the narrowest terminal that tables are made for.
@@ -57,15 +56,6 @@ def console(file: IO[str] | None = None) -> Console:
     return made
 
 
-def table(
-    columns: Sequence[str], numeric: Collection[str], drop: Sequence[str] = (), least: Mapping[str, int] | None = None
-) -> Grid:
-    """Return an empty table in the style of all reports, for `Console.print`. `Grid` documents the arguments."""
-    from tilewright.report.table import Grid
-
-    return Grid(columns, numeric, drop, least)
-
-
 def show(summary: Summary, to: Console | None = None) -> None:
     """Print the report of a run: its coverage first, then the table of layers, then the other facts."""
     from rich.text import Text
@@ -90,9 +80,11 @@ def _layers(result: Result, fit: Fit | None = None) -> Grid:
 
     A reason that does not fit in one line is printed once. Later layers refer to the first with this reason.
     """
+    from tilewright.report.table import Grid
+
     rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
     named_by_op = all(row["layer"].startswith(row["op"]) for row in rows)
-    made = table(COLUMNS, NUMERIC, (*(["op"] if named_by_op else []), *DROPPED), {CAUSE: CAUSE_WIDTH})
+    made = Grid(COLUMNS, NUMERIC, (*(["op"] if named_by_op else []), *DROPPED), {CAUSE: CAUSE_WIDTH})
     first: dict[str, str] = {}
     for row, layer in zip(rows, result.layers, strict=True):
         on_host = layer.where == HOST
@@ -110,8 +102,10 @@ def _layers(result: Result, fit: Fit | None = None) -> Grid:
 
 def _kernels(kernels: OwnKernels, result: Result) -> Grid:
     """Return the table of the user's kernels beside the built-in ones."""
+    from tilewright.report.table import Grid
+
     beside = f"built-in '{kernels.beside}'"
-    made = table(("kernel", "layers", "cycles", beside, "ratio"), ("layers", "cycles", beside, "ratio"))
+    made = Grid(("kernel", "layers", "cycles", beside, "ratio"), ("layers", "cycles", beside, "ratio"))
     layers = Counter(kernels.kernels.values())
     for kernel, (own, other) in kernels.by_kernel(result).items():
         made.add_row(kernel, str(layers[kernel]), f"{own:,}", f"{other:,}", f"{own / other:.3f}" if other else "-")

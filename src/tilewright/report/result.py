@@ -59,7 +59,7 @@ class RunResult(Result):
         """
         from tilewright.report import perfetto
 
-        perfetto.write(self, path, self.clock_mhz)
+        perfetto.write(self, path)
 
     def compare(self, other: Result) -> Comparison:
         """Return the difference of two runs: the cycles of `other` minus those of this run, by layer and by cause.

@@ -13,8 +13,7 @@ from tilewright.array import Array
 from tilewright.energy import DEFAULT, Energy, Table
 from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
-from tilewright.report.kernels import OwnKernels
-from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, Result, WhatIf
+from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, OwnKernels, Result, WhatIf
 
 CAUSE = "most cycles go to / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", CAUSE)
@@ -34,7 +33,7 @@ MOST = 0.9
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """A result, the source of its samples, the clock of the machine, and the samples' predictions and true classes.
+    """A result, the source of its samples, and the samples' predictions and true classes.
 
     `advice` says how more of the network would run on the machine; "" if there is no such way. `table` is the table of
     energies, or its name or file, if the report shall state the energy. `kernels` are the user's, if the firmware is.
@@ -43,8 +42,6 @@ class Summary:
 
     result: Result
     source: str
-    clock_mhz: float
-    checked: bool = True
     predictions: tuple[int, ...] | None = None
     labels: tuple[int, ...] | None = None
     verification: Verification | None = None
@@ -88,7 +85,7 @@ class Summary:
         return not self.result.findings and self.result.matches_reference is not False
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {**self.result.to_json(self.energy), "inputs": self.source, "checked": self.checked}
+        found = self.result.to_json(self.energy) | {"inputs": self.source, "checked": self.result.checked}
         if self.predictions is not None:
             found["predictions"] = list(self.predictions)
         if self.ranked is not None:
@@ -222,16 +219,7 @@ def facts(summary: Summary) -> Iterator[Fact]:
     yield Fact("MACs", machine_macs(result))
     yield Fact("inputs", summary.source)
     if result.cycles:
-        yield Fact("time", _time(summary)) if result.complete else Fact("cycles", cycles_of_launches(result))
-        if result.serial_cycles:
-            saved = percent(1 - result.cycles / result.serial_cycles)
-            yield Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order")
-        elif result.serial_cycles is None:
-            yield Fact("overlap", _no_serial(result))
-        yield Fact("timing model", f"{result.timing}: {result.evidence}")
-        peak = f"{percent(result.utilization)} of {_peak(result)}"
-        yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
-        yield from (Fact("what-if", _what_if(whatif, result.cycles)) for whatif in better(result))
+        yield from _of_time(result)
     if (kernels := summary.kernels) is not None:
         whole = f"{sum(kernels.cycles.values()):,} cycles with the built-in '{kernels.beside}'"
         yield Fact("firmware", f"{kernels.firmware}, {kernels.compiler}; {whole}")
@@ -240,23 +228,45 @@ def facts(summary: Summary) -> Iterator[Fact]:
     if summary.advice and result.coverage >= HALF:  # else it is in the first line
         left = sum(layer.where == HOST for layer in result.layers)
         yield Fact("on the host", f"{_layers(left)}; {summary.advice}")
-    if summary.predictions is not None:
-        yield Fact("predictions", _listed([str(best) for best in summary.predictions]))
-    if summary.ranked is not None and len(summary.ranked[0]) > 2:
-        first = ", ".join(f"{summary.name_of(kind)} {score:.3g}" for kind, score in summary.ranked[0])
-        yield Fact(f"top {len(summary.ranked[0])}", first if len(summary.ranked) == 1 else f"sample 0: {first}")
-    if summary.wrong is not None:
-        yield Fact("accuracy", _accuracy(summary, summary.wrong))
-    if summary.in_top is not None and summary.ranked and len(summary.ranked[0]) > 2:
-        total = len(summary.ranked)
-        share_in = percent(summary.in_top / total)
-        yield Fact("in the top", f"{summary.in_top} of {total} among the best {len(summary.ranked[0])} ({share_in})")
+    yield from _of_classes(summary)
     yield Fact("simulated in", f"{result.seconds:.2f} s")
     yield Fact("reference", _reference(result), result.matches_reference is False)
     if summary.verification is not None:
         yield Fact("import", str(summary.verification), bool(summary.verification.differences))
-    hazards = str(len(result.findings)) if summary.checked or result.findings else "not checked"
+    hazards = str(len(result.findings)) if result.checked or result.findings else "not checked"
     yield Fact("hazards", hazards, bool(result.findings))
+
+
+def _of_time(result: Result) -> Iterator[Fact]:
+    """Yield facts about the cycles of a run that has some."""
+    yield Fact("time", _time(result)) if result.complete else Fact("cycles", cycles_of_launches(result))
+    if result.serial_cycles:
+        saved = percent(1 - result.cycles / result.serial_cycles)
+        yield Fact("overlap", f"saves {saved} of the {result.serial_cycles:,} cycles in serial order")
+    elif result.serial_cycles is None:
+        yield Fact("overlap", _no_serial(result))
+    yield Fact("timing model", f"{result.timing}: {result.evidence}")
+    peak = f"{percent(result.utilization)} of {_peak(result)}"
+    yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
+    for whatif in better(result):
+        other = " (compiled again)" if whatif.program == RECOMPILED else ""
+        less = share(result.cycles - whatif.cycles, result.cycles)
+        yield Fact("what-if", f"{whatif.change}{other}: {whatif.cycles:,} cycles (-{less})")
+
+
+def _of_classes(summary: Summary) -> Iterator[Fact]:
+    """Yield facts about the predictions of a network that classifies."""
+    if summary.predictions is not None:
+        yield Fact("predictions", _listed([str(best) for best in summary.predictions]))
+    ranked = summary.ranked if summary.ranked and len(summary.ranked[0]) > 2 else ()
+    if ranked:
+        first = ", ".join(f"{summary.name_of(kind)} {score:.3g}" for kind, score in ranked[0])
+        yield Fact(f"top {len(ranked[0])}", first if len(ranked) == 1 else f"sample 0: {first}")
+    if summary.wrong is not None:
+        yield Fact("accuracy", _accuracy(summary, summary.wrong))
+    if summary.in_top is not None and ranked:
+        right = f"{summary.in_top} of {len(ranked)} among the best {len(ranked[0])}"
+        yield Fact("in the top", f"{right} ({percent(summary.in_top / len(ranked))})")
 
 
 def better(result: Result) -> list[WhatIf]:
@@ -279,11 +289,6 @@ def energy(summary: Summary) -> str:
     parts = f": {', '.join(shown)}" if shown else ""
     missing = f"; not counted: {', '.join(found.missing)}" if found.missing else ""
     return f"about {joules(total.picojoules)}{limits}, an estimate by the table {found.table.name}{parts}{missing}"
-
-
-def _what_if(whatif: WhatIf, cycles: int) -> str:
-    other = " (compiled again)" if whatif.program == RECOMPILED else ""
-    return f"{whatif.change}{other}: {whatif.cycles:,} cycles (-{share(cycles - whatif.cycles, cycles)})"
 
 
 def real_share(graph: Graph, nodes: Collection[str]) -> float:
@@ -336,12 +341,12 @@ def _peak(result: Result) -> str:
     return " and ".join(str(peak) for peak in sorted(peaks)) + " MAC/cycle"
 
 
-def _time(summary: Summary) -> str:
-    text = f"{summary.result.cycles:,} cycles per sample"
-    if summary.clock_mhz > 0:
-        text += f" = {duration(summary.result.cycles, summary.clock_mhz)} at {summary.clock_mhz:g} MHz"
-    text += f", for {coverage(summary.result)}"
-    return text + " (host steps not counted)" if any(layer.where == "host" for layer in summary.result.layers) else text
+def _time(result: Result) -> str:
+    text = f"{result.cycles:,} cycles per sample"
+    if result.clock_mhz > 0:
+        text += f" = {duration(result.cycles, result.clock_mhz)} at {result.clock_mhz:g} MHz"
+    text += f", for {coverage(result)}"
+    return text + " (host steps not counted)" if any(layer.where == HOST for layer in result.layers) else text
 
 
 def duration(cycles: int, clock_mhz: float) -> str:

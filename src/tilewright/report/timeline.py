@@ -23,6 +23,8 @@ from tilewright.sim.steps import Trace
 LAYERS, HOST = 0, 1
 #: Tracks; the slices of tracks "by size" stand in order of size, not of time.
 PATH, CAUSES = "critical path", "causes by size"
+#: The ends of the names of a unit's waits, and of breakdowns.
+WAITS, BY_SIZE = " waits", " by size"
 #: Most points of a counter in one launch; a longer one shows the peak in each of so many windows.
 POINTS = 4096
 
@@ -62,7 +64,7 @@ class Timeline:
         return round(cycle * 1000 / self.clock_mhz) if self.clock_mhz else cycle
 
 
-def timeline(result: Result, clock_mhz: float = 0.0) -> Timeline:
+def timeline(result: Result) -> Timeline:
     """Return the timeline of all launches of a run, one after another. Raises InputError if the run has no cycles."""
     traces = [layer.trace for layer in result.layers if layer.trace]
     if not traces:
@@ -88,7 +90,7 @@ def timeline(result: Result, clock_mhz: float = 0.0) -> Timeline:
         "cycles": f"{result.cycles}, for one sample" if result.complete else cycles_of_launches(result),
         "MACs": machine_macs(result),
     }
-    return made.shown(title(result), about, clock_mhz)
+    return made.shown(title(result), about, result.clock_mhz)
 
 
 def of_launch(trace: Trace, name: str, about: Mapping[str, str], clock_mhz: float = 0.0) -> Timeline:
@@ -103,17 +105,9 @@ def _tracks(traces: Sequence[Trace]) -> list[str]:
     waits = {trace.table.units[unit] for trace in traces for unit in ascending(trace.table.unit[trace.wait > 0])}
     units = dict.fromkeys(unit for trace in traces for unit in trace.table.units)
     paths = [PATH] * any(trace.path for trace in traces) + [CAUSES] * any(not trace.path for trace in traces)
-    shares = dict.fromkeys(_by_size(name) for trace in traces for name in trace.shares)
-    tracks = [track for unit in units for track in (unit, _waits(unit)) if track == unit or unit in waits]
+    shares = dict.fromkeys(f"{name}{BY_SIZE}" for trace in traces for name in trace.shares)
+    tracks = [track for unit in units for track in (unit, f"{unit}{WAITS}") if track == unit or unit in waits]
     return [*paths, *tracks, *shares]
-
-
-def _waits(unit: str) -> str:
-    return f"{unit} waits"
-
-
-def _by_size(name: str) -> str:
-    return f"{name} by size"
 
 
 class _Drawing:
@@ -150,7 +144,7 @@ class _Drawing:
             self.events += self._path(trace, offset, names)
         for name, shares in trace.shares.items():
             for index, (start, parts) in enumerate(zip(trace.start.tolist(), shares, strict=True)):
-                self._sizes(_by_size(name), parts, offset + start, {"of": f"#{index} {names[index]}"})
+                self._sizes(f"{name}{BY_SIZE}", parts, offset + start, {"of": f"#{index} {names[index]}"})
         for one in series(trace):
             self._counters.setdefault(one.name, []).append((offset, one.at_most(POINTS)))
 
@@ -169,7 +163,7 @@ class _Drawing:
             gives.setdefault(int(giver[taker, queue]), []).append(arrow)
             takes.setdefault(taker, []).append(arrow)
             self._arrows.append(table.queues[queue].name)
-        tracks = [(self._track(unit), _waits(unit)) for unit in table.units]
+        tracks = [(self._track(unit), f"{unit}{WAITS}") for unit in table.units]
         columns = (table.unit, trace.start, trace.until, trace.end, trace.wait, trace.cause, trace.contention)
         moved = zip(trace.bytes_read.tolist(), trace.bytes_written.tolist(), strict=True)
         for index, (row, (read, written)) in enumerate(zip(np.stack(columns, 1).tolist(), moved, strict=True)):
@@ -215,7 +209,7 @@ class _Drawing:
         """Return the finished timeline."""
         rate = f"1 cycle is {1000 / clock_mhz:.6g} ns, at {clock_mhz:g} MHz" if clock_mhz else "1 ns is 1 cycle"
         notes = {"time unit": f"{rate}; host steps take no time"}
-        if any(track.endswith(_by_size("")) for track in self._tracks):
+        if any(track.endswith(BY_SIZE) for track in self._tracks):
             notes["tracks by size"] = (
                 "the cycles of a layer or instruction by part, the largest first, not in order of time"
             )

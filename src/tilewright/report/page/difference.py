@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
-from tilewright.files import replacing
 from tilewright.report.compare import Change, Comparison, compare, setting
-from tilewright.report.page import POLICY, STYLE
-from tilewright.report.page.colours import palette
-from tilewright.report.page.static import bar, card, legend
+from tilewright.report.page import document, save
+from tilewright.report.page.static import bar, card, legend, palette
 from tilewright.report.record import Record
 
 
 def write(before: Record, after: Record, path: str | Path) -> None:
     """Write the page of two runs, whole or not at all."""
-    with replacing(path) as file:
-        file.write(page(before, after).encode(errors="replace"))
+    save(page(before, after), path)
 
 
 def page(before: Record, after: Record) -> str:
@@ -25,23 +22,17 @@ def page(before: Record, after: Record) -> str:
     runs = before.run["summary"], after.run["summary"]
     found = compare(*runs)
     colours = palette(before) | palette(after)
+    longest = max(1, *found.cycles)
     bars = "".join(
         f"<h3>{escape(name)}: {cycles:,} cycles</h3>"
-        f'<div class="causes" style="width:{_share(cycles, found):.2f}%">{bar(run["causes"], colours)}</div>'
+        f'<div class="causes" style="width:{100 * cycles / longest:.2f}%">{bar(run["causes"], colours)}</div>'
         f"{legend(run['causes'], cycles, colours)}"
         for name, cycles, run in zip(found.names, found.cycles, runs, strict=True)
     )
     layers = [{layer["name"]: layer["causes"] for layer in run["layers"]} for run in runs]
     rows = "".join(_row(layer, layers, colours) for layer in found.layers)
     title = f"{found.names[0]} → {found.names[1]}"
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escape(title)}</title>
-<style>
-{STYLE.read_text("utf-8")}</style></head>
-<body>
-<header><h1>{escape(title)}</h1></header>
+    body = f"""<header><h1>{escape(title)}</h1></header>
 <ul class="cards">{_cards(found)}</ul>
 <section><h2>Where the cycles go</h2>{bars}</section>
 <section id="layers"><h2>Layers</h2><div class="wide"><table>
@@ -49,9 +40,8 @@ def page(before: Record, after: Record) -> str:
 <th>before and after</th><th>why</th></tr></thead>
 <tbody>
 {rows}</tbody></table></div></section>
-{_settings(found)}
-</body></html>
-"""
+{_settings(found)}"""
+    return document(title, body)
 
 
 def _cards(found: Comparison) -> str:
@@ -71,11 +61,6 @@ def _cards(found: Comparison) -> str:
 def _macs(found: Comparison, run: int) -> str:
     mine, whole = found.macs[run]
     return f"for {100 * mine / whole:.4g} % of the MACs" if whole else ""
-
-
-def _share(cycles: int, found: Comparison) -> float:
-    """Return a number of cycles in percent of the longer run."""
-    return 100 * cycles / max(1, *found.cycles)
 
 
 def _row(layer: Change, causes: list[dict[str, Mapping[str, int]]], colours: Mapping[str, str]) -> str:

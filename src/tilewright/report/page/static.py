@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -11,6 +11,24 @@ from tilewright.report.summary import LISTED, count, duration, joules, percent, 
 
 Json = Mapping[str, Any]
 
+#: The colours of Okabe and Ito, which colour-blind readers can tell apart (https://jfly.uni-koeln.de/color/), and grey.
+BLUE, SKY, GREEN, ORANGE, RED, PINK, GREY = "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#8a8f98"
+VIOLET, BROWN, LILAC = "#7b61c9", "#8c5a2b", "#b3a4e0"
+#: Work is blue, data that move are green and yellow, waits are red and pink. Of energies, work is blue, DRAM red.
+KNOWN = {
+    **dict.fromkeys(("GEMM", "tiu", "engine", "CPU arithmetic", "compute"), BLUE),
+    **dict.fromkeys(("ALU", "CFU wait"), SKY),
+    **dict.fromkeys(("load bandwidth", "dma", "data block", "data blocks", "load"), GREEN),
+    **dict.fromkeys(("store bandwidth", "result block", "result blocks", "store", "memory"), ORANGE),
+    **dict.fromkeys(("DRAM latency", "weight block", "weight blocks"), RED),
+    **dict.fromkeys(("DRAM contention", "bias block", "bias blocks"), PINK),
+    **dict.fromkeys(("instruction fetch", "relayout"), VIOLET),
+    **dict.fromkeys(("control", "host", "token queue full", "cycles"), GREY),
+    **{"sram inp": GREEN, "sram wgt": BROWN, "sram acc": VIOLET, "sram out": LILAC},
+    **dict.fromkeys(("sram uop", "sram alu_uop", "sram par", "sram command queues"), GREY),
+    **{"macs": BLUE, "operations": SKY, "dram_read": RED, "dram_write": ORANGE, "dram_activate": PINK},
+}
+OTHERS = (BROWN, VIOLET, PINK, RED, ORANGE, GREEN, SKY, BLUE)
 #: Columns of the table: heading, whether its cells are numbers.
 COLUMNS = (
     *(("#", True), ("layer", False), ("op", False), ("where", False), ("cycles", True), ("why", False)),
@@ -25,6 +43,18 @@ FIGURES = (
     ("roofline", "Roofline"),
     ("network", "Network"),
 )
+
+
+def palette(record: Record) -> dict[str, str]:
+    """Return the colour of each cause in a run, as #rrggbb."""
+    summary, launches = record.run["summary"], record.run["launches"]
+    names = [*summary["causes"], *(name for launch in launches for name in launch["causes"])]
+    names += [colour for launch in launches for _, colour, *_ in launch["chart"]["kinds"] if colour]
+    names += (summary.get("energy") or {}).get("by", ())
+    unknown = [name for name in dict.fromkeys(names) if name not in KNOWN]
+    return {name: KNOWN[name] for name in dict.fromkeys(names) if name in KNOWN} | {
+        name: OTHERS[index % len(OTHERS)] for index, name in enumerate(unknown)
+    }
 
 
 def body(record: Record, colours: Mapping[str, str]) -> str:
@@ -90,23 +120,25 @@ def _figure(name: str, heading: str) -> str:
     return f'<section id="{name}"><h2>{heading}</h2><div class="figure"></div></section>'
 
 
-def bar(causes: Mapping[str, int], colours: Mapping[str, str]) -> str:
-    """Return a stacked bar of causes that fills its place."""
-    total = sum(causes.values())
-    parts = "".join(
-        f'<i style="width:{100 * cycles / total:.3f}%;background:{colours.get(name, "#888")}"'
-        f' title="{escape(name)}: {cycles:,} cycles ({percent(cycles / total)})"></i>'
-        for name, cycles in causes.items()
+def bar(parts: Mapping[str, Any], colours: Mapping[str, str], unit: Callable[[Any], str] = "{:,} cycles".format) -> str:
+    """Return a stacked bar of parts that fills its place."""
+    total = sum(parts.values())
+    pieces = "".join(
+        f'<i style="width:{100 * part / total:.3f}%;background:{colours.get(name, "#888")}"'
+        f' title="{escape(name)}: {unit(part)} ({percent(part / total)})"></i>'
+        for name, part in parts.items()
     )
-    return f'<span class="bar">{parts}</span>'
+    return f'<span class="bar">{pieces}</span>'
 
 
-def legend(causes: Mapping[str, int], cycles: int, colours: Mapping[str, str]) -> str:
-    """Return the colour, share and cycles of each cause."""
+def legend(
+    parts: Mapping[str, Any], total: float, colours: Mapping[str, str], unit: Callable[[Any], str] = "{:,}".format
+) -> str:
+    """Return the colour, the share and the amount of each part."""
     items = "".join(
-        f'<li><i style="background:{colours.get(name, "#888")}"></i>{escape(name)} <b>{percent(part / cycles)}</b>'
-        f" <small>{part:,}</small></li>"
-        for name, part in causes.items()
+        f'<li><i style="background:{colours.get(name, "#888")}"></i>{escape(name)} <b>{percent(part / total)}</b>'
+        f" <small>{unit(part)}</small></li>"
+        for name, part in parts.items()
     )
     return f'<ul class="legend">{items}</ul>'
 
@@ -123,25 +155,15 @@ def _energy(summary: Json, colours: Mapping[str, str]) -> str:
     if not found or not found["picojoules"]:
         return ""
     total = found["picojoules"]
-    parts = {name.replace("_", " "): (part, colours.get(name, "#888")) for name, part in found["by"].items()}
-    shown = "".join(
-        f'<i style="width:{100 * part / total:.3f}%;background:{colour}"'
-        f' title="{escape(name)}: {joules(part)} ({percent(part / total)})"></i>'
-        for name, (part, colour) in parts.items()
-    )
-    items = "".join(
-        f'<li><i style="background:{colour}"></i>{escape(name)} <b>{percent(part / total)}</b>'
-        f" <small>{joules(part)}</small></li>"
-        for name, (part, colour) in parts.items()
-    )
+    names = {name.replace("_", " "): name for name in found["by"]}
+    parts = {name: found["by"][key] for name, key in names.items()}
+    shades = {name: colours.get(key, "#888") for name, key in names.items()}
+    shown = f'<div class="causes">{bar(parts, shades, joules)}</div>{legend(parts, total, shades, joules)}'
     limits = f", {joules(found['low'])} to {joules(found['high'])}" if found["low"] < found["high"] else ""
     left = f" Not counted: {escape(', '.join(found['missing']))}." if found["missing"] else ""
     about = f"About {joules(total)} for one sample{limits}, by the table {escape(found['table'])}: "
     about += f"{escape(found['source'])} ({escape(found['technology'])}).{left}"
-    return (
-        f'<section id="energy"><h2>Energy (estimate)</h2><div class="causes"><span class="bar">{shown}</span></div>'
-        f'<ul class="legend">{items}</ul><p><small>{about}</small></p></section>'
-    )
+    return f'<section id="energy"><h2>Energy (estimate)</h2>{shown}<p><small>{about}</small></p></section>'
 
 
 def _whatifs(summary: Json) -> str:

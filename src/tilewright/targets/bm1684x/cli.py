@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli import inputs, options
-from tilewright.cli.native import compiler_flags, flags_of
-from tilewright.cli.terminal import say
+from tilewright.cli.options import compiler_flags, flags_of, say
 from tilewright.errors import InputError
 from tilewright.files import replacing
 from tilewright.targets.bm1684x import TARGET
