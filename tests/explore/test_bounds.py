@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 from tests.conftest import ROOT, SHARED
 from tilewright.explore import Space, Study, _complete, bounds, study_of
-from tilewright.explore.contract import Bounded
+from tilewright.explore.bounds import Bounded
 from tilewright.explore.measure import machine, measured, sizes
 from tilewright.explore.trial import BASE, Trial
 from tilewright.graph.ops import DepthwiseConv2D, FullyConnected

@@ -217,7 +217,7 @@ def test_the_front_is_checked(capsys: pytest.CaptureFixture[str], monkeypatch: p
     found = json.loads(capsys.readouterr().out)
     assert {"cycles", "area"} <= found["front"][0].keys()
     assert (found["checked"], found["differences"]) == (2, []) == (len(found["front"]), [])
-    monkeypatch.setattr("tilewright.explore.check.run", lambda *given, **options: changed(run(*given, **options)))
+    monkeypatch.setattr("tilewright.explore.measure.run", lambda *given, **options: changed(run(*given, **options)))
     assert main([*asked, "--json"]) == 1
     wrong = json.loads(capsys.readouterr().out)["differences"]
     assert len(wrong) == 4 and sum("differ from the reference" in text for text in wrong) == 2

@@ -142,8 +142,7 @@ class Exploration:
 def _space(name: str, target: str) -> dict[str, Any]:
     """Return the space in a file, or the target's space of this name."""
     from tilewright import fields, targets
-    from tilewright.explore.contract import Spaces
-    from tilewright.explore.space import FORM
+    from tilewright.explore.space import FORM, Spaces
 
     if name.endswith(".json"):
         return fields.read(name, InputError, FORM)
@@ -202,14 +201,14 @@ def explore(exploration: Exploration, trials: int | None, grid: bool, prune: boo
 
 def _checked(study: Study) -> list[str]:
     """Run each machine of the front with values; return what differs from the study, by machine."""
-    from tilewright.explore.check import differences
+    from tilewright.explore.measure import differences
 
     front, found = study.front(), list[str]()
     with options.progress_bar() as bar:
         for done, trial in enumerate(front):
             if bar:
                 bar(done, len(front), f"checking machine {trial.point}")
-            found += [f"machine {trial.point}: {text}" for text in differences(study, trial)]
+            found += [f"machine {trial.point}: {text}" for text in differences(study.subject, trial)]
     return found
 
 

@@ -19,7 +19,7 @@ from tilewright.explore.rules import Rule
 from tilewright.explore.sampler import SMALL, Grid, Sampler, Searched
 from tilewright.explore.space import Space
 from tilewright.explore.study import Study
-from tilewright.explore.trial import BASE, PRUNED, REFUSED, Trial
+from tilewright.explore.trial import BASE, PRUNED, REFUSED, Trial, dominates
 from tilewright.model.shapes import Shapes
 from tilewright.run import timing_model
 from tilewright.targets import given
@@ -187,7 +187,7 @@ def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
         return None
     known = sizes(study.subject, config)
     bound = bounds.least(study.subject, study.objectives, config, known, base.host)
-    if not bounds.beaten(bound, [trial.objectives(study.objectives) for trial in study.front()]):
+    if not any(dominates(trial.objectives(study.objectives), bound) for trial in study.front()):
         return None
     shown = ", ".join(f"{name} >= {value:,.0f}" for name, value in zip(study.objectives, bound, strict=True))
     return Trial(point, keys, PRUNED, config.digest(), f"a measured machine is better than its bounds: {shown}", known)

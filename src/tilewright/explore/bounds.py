@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from math import inf, prod
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from tilewright.energy import estimate, read
-from tilewright.explore.contract import Bounded
 from tilewright.explore.measure import Model, Subject
 from tilewright.explore.rules import Value
-from tilewright.explore.trial import dominates
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, Linear
 from tilewright.program.program import Configuration
 from tilewright.run import timing_model
+from tilewright.sim.events import Events
 
 #: The layers that the host runs, by model.
 Hosts = Mapping[str, Sequence[str]]
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A target that knows what every program of a network does at least, without compiling it."""
+
+    def floor(self, graph: Graph, config: Configuration, rounding: str, timing: str, host: Collection[str]) -> Events:
+        """Return events of which every program has at least as many, its cycles included.
+
+        The host may run the nodes `host`; the machine runs all others.
+        """
 
 
 def least(
@@ -52,16 +63,10 @@ def least(
     return tuple(known.get(name, 0.0) for name in objectives)
 
 
-def beaten(bound: Sequence[float], front: Sequence[Sequence[float]]) -> bool:
-    """Return whether a machine of the front is better than a machine with these lower bounds can be."""
-    return any(dominates(known, bound) for known in front)
-
-
 @lru_cache(maxsize=64)
 def _products(model: Model, host: frozenset[str]) -> int:
     """Return the products, without those with padding, of the layers that the machine runs."""
-    graph: Graph = model.load()
-    return sum(_inside(site) for site in graph.sites() if site.node.name not in host)
+    return sum(_inside(site) for site in model.load().sites() if site.node.name not in host)
 
 
 def _inside(site: Site) -> int:

@@ -6,25 +6,24 @@ Nothing here depends on a study in progress, so any process that has the models 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from tilewright import targets
 from tilewright.energy import DEFAULT, estimate, read
 from tilewright.errors import ConfigError, InputError, TilewrightError
-from tilewright.explore.contract import Remembers
 from tilewright.explore.rules import Rule, Value
 from tilewright.explore.trial import BASE, EXCLUDED, MEASURED, REFUSED, Trial
 from tilewright.fields import record, types
 from tilewright.files import kept, kept_places, regular, user_folder, write_folder
 from tilewright.graph import ort
 from tilewright.graph.ir import Graph
-from tilewright.model import load
+from tilewright.model import inputs, load
 from tilewright.model.shapes import Shapes
 from tilewright.program.program import Configuration, Program
 from tilewright.run import layer_figures, run, timed, timing_model
@@ -32,6 +31,14 @@ from tilewright.sim.events import Events
 from tilewright.targets.base import Target
 from tilewright.targets.gateware import Occupies
 from tilewright.whatif import Explores
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A target whose compiler can use again what it found for other machines."""
+
+    def remembering(self, folder: Path) -> AbstractContextManager[None]:
+        """Keep what is found during a `with` block in a folder; other processes may use it at the same time."""
 
 
 class Model(NamedTuple):
@@ -245,8 +252,6 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
                 traffic += int(found.trace.bytes_read.sum() + found.trace.bytes_written.sum()) + found.trace.fetch_bytes
         spent = estimate(Events.total(counted), read(subject.energy)).picojoules if counted else None
         return _Network(layers, traffic, macs, host, spent)
-    from tilewright.model import inputs
-
     result = run(program, inputs.random(graph).values, timing=timing, check=False, compare=False)
     rows = [layer for layer in result.layers if layer.where == subject.target]
     traffic = sum(layer.dram_read_bytes + layer.dram_write_bytes for layer in rows)
@@ -285,3 +290,28 @@ def _excluded(
         if rule.names <= values.keys() and not rule.holds(values):
             return Trial(point, keys, EXCLUDED, config.digest(), text, values)
     return None
+
+
+def differences(subject: Subject, trial: Trial) -> list[str]:
+    """Run each network of a study on a trial's machine, on a random sample, and return how the runs contradict it.
+
+    The cycles of the networks must add up to the trial's, outputs must be those of the reference, bit by bit (on
+    targets that do not approximate it), and there must be no hazards.
+    """
+    wrong = list[str]()
+    cycles = 0
+    config = subject.configured(trial.set)
+    for model in subject.models:
+        try:
+            graph = model.load()
+            program, timing = subject.compiled(graph, config)
+            result = run(program, inputs.random(graph).values, timing=timing)
+        except TilewrightError as error:
+            return [*wrong, f"{model.name}: {error}"]
+        cycles += result.cycles
+        wrong += [f"{model.name}: {finding}" for finding in result.findings]
+        if result.matches_reference is False:
+            wrong.append(f"{model.name}: outputs differ from the reference")
+    if cycles != trial.values["cycles"]:
+        wrong.append(f"{cycles:,} cycles, {trial.values['cycles']:,} in the study")
+    return wrong

@@ -139,20 +139,15 @@ class Searched:
 
     def _neighbour(self) -> int | None:
         """Return a random point next to the front that is not known yet; None if all are known."""
-        found = [point for point in self._beside() if point not in self._given]
-        return self._random.choice(found) if found else None
-
-    def _beside(self) -> Iterator[int]:
-        for trial in self._study.front():
-            yield from self._space.neighbours(trial.point)
+        beside = [point for trial in self._study.front() for point in self._space.neighbours(trial.point)]
+        unknown = [point for point in beside if point not in self._given]
+        return self._random.choice(unknown) if unknown else None
 
     def _chosen(self) -> int:
         """Return a point that Optuna chooses; a random one after many choices that are already known."""
-        axes = self._space.axes
         for _ in range(REPEATS):
             asked = self._optuna.ask(_distributions(self._space))
-            chosen = [(axis, asked.params[axis.key]) for axis in axes]
-            point = self._space.point([int(of) if axis.ordered else axis.values.index(of) for axis, of in chosen])
+            point = self._space.point([asked.params[axis.key] for axis in self._space.axes])
             if point not in self._given:
                 self._asked[point] = asked
                 return point
@@ -165,9 +160,10 @@ class Searched:
 def _distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
+    sizes = {axis: len(axis.values) for axis in space.axes}
     return {
-        axis.key: IntDistribution(0, len(axis.values) - 1) if axis.ordered else CategoricalDistribution(axis.values)
-        for axis in space.axes
+        axis.key: IntDistribution(0, size - 1) if axis.ordered else CategoricalDistribution(range(size))
+        for axis, size in sizes.items()
     }
 
 
@@ -186,8 +182,6 @@ def _known(space: Space, trial: Trial, objectives: tuple[str, ...]) -> optuna.tr
     """Return a measured machine as a finished trial of Optuna's."""
     import optuna
 
-    indices = space.indices(trial.point)
-    params = {axis.key: i if axis.ordered else axis.values[i] for axis, i in zip(space.axes, indices, strict=True)}
-    return optuna.trial.create_trial(
-        params=params, distributions=_distributions(space), values=trial.objectives(objectives)
-    )
+    distributions = _distributions(space)
+    params = dict(zip(distributions, space.indices(trial.point), strict=True))
+    return optuna.trial.create_trial(params=params, distributions=distributions, values=trial.objectives(objectives))

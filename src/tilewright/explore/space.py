@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from tilewright import fields
 from tilewright.errors import InputError, option
@@ -26,6 +26,13 @@ FORM = 'write {"keys": {KEY: [VALUE, ...]}}'
 _SPACE = {"config": str | dict[str, Any] | None, "set": dict[str, int | float | bool | str], "keys": dict[str, Any]}
 _SPACE |= {"where": tuple[str, ...], "about": Any}
 _RANGE = re.compile(r"\s*(-?\w+)\s*\.\.\s*(-?\w+)\s*(?:([*+])\s*(\w+)\s*)?")
+
+
+@runtime_checkable
+class Spaces(Protocol):
+    """A target that offers spaces of machines to explore, by name, each in the form of a space's file."""
+
+    spaces: Mapping[str, Mapping[str, Any]]
 
 
 class Axis(NamedTuple):
@@ -79,19 +86,15 @@ class Space:
 
     def at(self, point: int) -> dict[str, str]:
         """Return the varying keys of a point, with their values."""
-        chosen = {}
-        for axis in reversed(self.axes):
-            point, index = divmod(point, len(axis.values))
-            chosen[axis.key] = axis.values[index]
-        return dict(reversed(chosen.items()))
+        return {axis.key: axis.values[index] for axis, index in zip(self.axes, self.indices(point), strict=True)}
 
     def indices(self, point: int) -> tuple[int, ...]:
         """Return the index of a point's value on each axis."""
-        found = []
+        indices = list[int]()
         for axis in reversed(self.axes):
             point, index = divmod(point, len(axis.values))
-            found.append(index)
-        return tuple(reversed(found))
+            indices.insert(0, index)
+        return tuple(indices)
 
     def point(self, indices: Sequence[int]) -> int:
         """Return the point with these indices: the inverse of `indices`."""

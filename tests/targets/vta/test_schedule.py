@@ -26,7 +26,7 @@ from tests.targets.vta.random_graphs import buffers
 from tests.targets.vta.schedules import members, random_schedule
 from tilewright import targets
 from tilewright.errors import InputError
-from tilewright.explore.contract import Remembers
+from tilewright.explore.measure import Remembers
 from tilewright.graph.ops import Conv2D, Window
 from tilewright.model.inputs import random
 from tilewright.program.program import Program
