@@ -86,12 +86,6 @@ TAGS, RESULTS = table(Tag, "tags"), table(ResultRow, "results")
 
 
 @part
-def has_result(m: Array, t: int) -> bool:
-    """Return whether a row leaves the array in cycle `t`."""
-    return m[CHIP.rows_out] != 0 and m[at(RESULTS.cycle, m[CHIP.first_out])] == t
-
-
-@part
 def step_results(m: Array, t: int) -> None:
     """Write the row that leaves the array in cycle `t`. The last one completes the command of its tag."""
     out = row_offset(m[CHIP.first_out])
@@ -152,12 +146,6 @@ def being_written(m: Array, word: int, t: int) -> bool:
         if m[tag + TAGS.entry] >= 0 and (m[tag + TAGS.local] ^ word) & (1 << 31 | m[CHIP.rows]) == 0:
             return True
     return False
-
-
-@part
-def array_works(m: Array) -> bool:
-    """Return whether `step_array` is needed in this cycle."""
-    return m[ARRAY.valid] != 0 or count(m, Q.control) > 0 or m[CHIP.ex_state] >= DOES.flushes
 
 
 @part

@@ -131,21 +131,6 @@ def translate(m: Array) -> None:
         m[WRITER.page], m[CROSSBAR.tlb_last] = m[WRITER.x_page], 0
 
 
-@part
-def bus_works(m: Array, t: int) -> bool:
-    """Return whether `step_bus` is needed in this cycle."""
-    if m[CHIP.answers] and m[at(ANSWERS.due, m[CHIP.first_answer])] <= t:
-        return True
-    requests = count(m, Q.a_read) + count(m, Q.a_write) + count(m, Q.a_out)
-    return requests + count(m, Q.d_in) + count(m, Q.d_write) > 0
-
-
-@part
-def translates(m: Array) -> bool:
-    """Return whether a request waits for its translation."""
-    return m[READER.t_valid] + m[READER.x_valid] + m[WRITER.t_valid] + m[WRITER.x_valid] > 0
-
-
 def step_bus(m: Array, t: int) -> None:
     """Move requests to the memory and beats back, one step each."""
     if count(m, Q.d_write):

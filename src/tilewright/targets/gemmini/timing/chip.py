@@ -56,8 +56,6 @@ class Chip:
     progress = WIRE  # see `went_on`
     number = PLAIN3  # of the station: entries in use in each queue
     lone = PLAIN  # whether a preload waits for its compute
-    loading = PLAIN  # whether loads may be under way
-    storing = PLAIN
     loads_used = PLAIN  # slots of the trackers in use
     stores_used = PLAIN
     zeros_valid = PLAIN  # a row of zeros to write

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import compiled, part
-from tilewright.targets.gemmini.timing.array import RESULTS, array_works, has_result, step_array, step_results
-from tilewright.targets.gemmini.timing.bus import ANSWERS, READER, WRITER, bus_works, step_bus, translate, translates
+from tilewright.targets.gemmini.timing.array import ARRAY, DOES, RESULTS, step_array, step_results
+from tilewright.targets.gemmini.timing.bus import ANSWERS, READER, WRITER, step_bus, translate
 from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Program, find_configurations
-from tilewright.targets.gemmini.timing.controller import controller_works, step_banks, step_execute, step_transposes
-from tilewright.targets.gemmini.timing.load import LOADS, reader_works, step_loads, step_reader
+from tilewright.targets.gemmini.timing.controller import PIPE, step_banks, step_execute, step_transposes
+from tilewright.targets.gemmini.timing.load import LOADS, step_loads, step_reader
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
 from tilewright.targets.gemmini.timing.moves import (
+    MERGER,
     MOVED,
-    has_rows,
-    merges,
-    scales,
+    REPEATER,
+    SCALER,
     step_merger,
     step_scaling,
     step_writes,
@@ -23,10 +23,10 @@ from tilewright.targets.gemmini.timing.queues import Q, count, peek
 from tilewright.targets.gemmini.timing.records import at
 from tilewright.targets.gemmini.timing.repeat import check
 from tilewright.targets.gemmini.timing.station import step_station
-from tilewright.targets.gemmini.timing.store import STORES, dispatches, step_dispatch, step_stores
+from tilewright.targets.gemmini.timing.store import STORES, step_dispatch, step_stores
 from tilewright.targets.gemmini.timing.unroll import front_is_busy, step
 from tilewright.targets.gemmini.timing.unroll_state import FRONT, FrontPlan
-from tilewright.targets.gemmini.timing.writer import step_writer, writer_works
+from tilewright.targets.gemmini.timing.writer import step_writer
 
 #: Cycles after which a machine without progress will not make any more. Steps of a loop without a command count too.
 PATIENCE = 1 << 20
@@ -80,53 +80,40 @@ def next_event(m: Array, t: int) -> int:
 
 
 @part
-def step_memory_side(m: Array, t: int) -> None:
-    """Step the units between the memories and the bus, from the last consumer to the first producer."""
-    if has_result(m, t):
+def step_units(m: Array, p: Program, t: int) -> None:
+    """Step each unit that has something to do, from the last consumer to the first producer."""
+    if m[CHIP.rows_out] and m[at(RESULTS.cycle, m[CHIP.first_out])] == t:
         step_results(m, t)
-    if translates(m):
+    if m[READER.t_valid] | m[READER.x_valid] | m[WRITER.t_valid] | m[WRITER.x_valid]:
         translate(m)
-    loading, storing = m[CHIP.loading] != 0, m[CHIP.storing] != 0
-    if loading and has_rows(m):
+    if m[REPEATER.valid] | m[SCALER.wide_valid] | m[REPEATER.zeros_valid] | m[CHIP.zeros_valid]:
         step_writes(m, t)
-    if loading and scales(m):
+    if m[SCALER.valid] | count(m, Q.scaling):
         step_scaling(m, t)
-    if loading and merges(m):
+    if m[MERGER.valid] | count(m, Q.d_read):
         step_merger(m, t)
-    if (loading or storing) and bus_works(m, t):
+    requests = count(m, Q.a_read) | count(m, Q.a_write) | count(m, Q.a_out)
+    if requests | m[CHIP.answers] | count(m, Q.d_in) | count(m, Q.d_write):
         step_bus(m, t)
-    if storing and writer_works(m):
+    translating = m[WRITER.t_valid] | m[WRITER.x_valid] | m[WRITER.x_asked] | m[WRITER.s_valid]
+    if translating | m[WRITER.state] | m[CHIP.pipe] | m[CHIP.full] | count(m, Q.issue):
         step_writer(m, t)
-    if loading and reader_works(m):
+    if m[READER.t_valid] | m[READER.x_valid] | m[READER.busy] | count(m, Q.reads):
         step_reader(m, t)
-
-
-@part
-def step_controllers(m: Array, p: Program, t: int) -> None:
-    """Step the array and the controllers. Without commands, loads and stores end with the last of their rows."""
-    loading, storing = m[CHIP.loading] != 0, m[CHIP.storing] != 0
-    if array_works(m):
+    if m[ARRAY.valid] or count(m, Q.control) or m[CHIP.ex_state] >= DOES.flushes:
         step_array(m, t)
-    if m[TO_ARRAY.under_way]:
-        step_banks(m, TO_ARRAY.fetched)
-    if m[TO_WRITER.under_way]:
-        step_banks(m, TO_WRITER.fetched)
-    if controller_works(m):
-        step_execute(m, t)
-    if storing and dispatches(m):
+    for pipe in (TO_ARRAY.fetched, TO_WRITER.fetched):
+        if m[pipe + PIPE.under_way]:
+            step_banks(m, pipe)
+    step_execute(m, t)
+    if count(m, Q.dispatch) | count(m, Q.norm) | count(m, Q.scale):
         step_dispatch(m, t)
     if count(m, Q.transposes):
         step_transposes(m, t)
-    if loading:
-        if count(m, Q.loads):
-            step_loads(m, p, t)
-        elif m[CHIP.loads_used] + m[READER.requests] == 0:
-            m[CHIP.loading] = has_rows(m) or scales(m) or merges(m) or reader_works(m)
-    if storing:
-        if count(m, Q.stores):
-            step_stores(m, p, t)
-        elif m[CHIP.stores_used] + m[WRITER.requests] == 0:
-            m[CHIP.storing] = writer_works(m) or dispatches(m)
+    if count(m, Q.loads):
+        step_loads(m, p, t)
+    if count(m, Q.stores):
+        step_stores(m, p, t)
 
 
 @compiled
@@ -141,8 +128,7 @@ def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo
         idle = not is_busy(m)
         busy = not idle or front_is_busy(m)
         begin_cycle(m)
-        step_memory_side(m, t)
-        step_controllers(m, p, t)
+        step_units(m, p, t)
         taken = step_station(m, p, plan, t)
         moved = step(m, plan, accept, t, taken, idle)
         after = t + 1

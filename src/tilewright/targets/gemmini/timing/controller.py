@@ -105,14 +105,6 @@ def step_transposes(m: Array, t: int) -> None:
 
 
 @part
-def controller_works(m: Array) -> bool:
-    """Return whether `step_execute` is needed in this cycle."""
-    if count(m, Q.executes) + m[CHIP.ex_state] > 0 or m[CHIP.pending] >= 0 or m[CHIP.pending + 1] >= 0:
-        return True
-    return m[CHIP.os] != 0 and count(m, Q.tags) > 0
-
-
-@part
 def step_execute(m: Array, t: int) -> None:
     """Run the controller: begin an operation, read a row of each operand, end it."""
     pending = m[CHIP.pending] >= 0 or m[CHIP.pending + 1] >= 0

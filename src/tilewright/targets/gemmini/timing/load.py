@@ -110,12 +110,6 @@ def lg_bytes(rs2: int, config: int) -> int:
     return 2 if is_acc(rs2) and not config >> 2 & 1 else 0
 
 
-@part
-def reader_works(m: Array) -> bool:
-    """Return whether `step_reader` is needed in this cycle."""
-    return m[READER.t_valid] + m[READER.x_valid] + m[READER.busy] + count(m, Q.reads) > 0
-
-
 def step_reader(m: Array, t: int) -> None:
     """Run the reader: a request passes its translation in two cycles; one that the bus refuses goes around again."""
     again = False

@@ -128,12 +128,6 @@ def clamped(m: Array, row: int, pixels: int) -> bool:
     return row < (half if row >= half else 0) + pixels
 
 
-@part
-def has_rows(m: Array) -> bool:
-    """Return whether a row is to be written."""
-    return m[REPEATER.valid] + m[SCALER.wide_valid] + m[REPEATER.zeros_valid] + m[CHIP.zeros_valid] > 0
-
-
 def step_writes(m: Array, t: int) -> None:
     """Write moved rows. In each bank the array comes first, then scaled rows, int32 rows, zeros."""
     lasts, claimed, to_acc, acc_claimed = 0, 0, False, m[CHIP.acc_writes]
@@ -233,12 +227,6 @@ def next_zeros(m: Array) -> None:
         m[CHIP.zeros_valid] = 0
 
 
-@part
-def scales(m: Array) -> bool:
-    """Return whether a row is in the scale unit."""
-    return m[SCALER.valid] + count(m, Q.scaling) > 0
-
-
 def step_scaling(m: Array, t: int) -> None:
     """Move int8 rows through their scale unit: three at a time, four lanes unless the scale is 1."""
     if count(m, Q.scaling):
@@ -306,12 +294,6 @@ def lane(m: Array, t: int) -> None:
         if m[row + MOVED.elements] == 0:
             m[row + MOVED.due] = t + SCALE_CYCLES
             m[SCALER.unscaled] -= 1
-
-
-@part
-def merges(m: Array) -> bool:
-    """Return whether beats are to be merged."""
-    return m[MERGER.valid] + count(m, Q.d_read) > 0
 
 
 def step_merger(m: Array, t: int) -> None:

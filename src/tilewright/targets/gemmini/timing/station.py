@@ -151,7 +151,6 @@ def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
         push(m, Q.transposes, item)
     else:
         push(m, Q.loads if q == LD else Q.stores, prim << 6 | entry)
-        m[CHIP.loading if q == LD else CHIP.storing] = 1
 
 
 def forget(m: Array, q: int, entry: int) -> None:

@@ -172,12 +172,6 @@ def counted(m: Array, place: int, end: int) -> bool:
     return m[place] == 0
 
 
-@part
-def dispatches(m: Array) -> bool:
-    """Return whether `step_dispatch` is needed in this cycle."""
-    return count(m, Q.dispatch) + count(m, Q.norm) + count(m, Q.scale) > 0
-
-
 def step_dispatch(m: Array, t: int) -> None:
     """Move the rows of stores towards the writer: read, through the absent normaliser, to the scale unit, to issue."""
     if count(m, Q.scale) and ready(m, Q.issue, t):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.array import Array
-from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import LAST_PUT, PUT, WRITER, packet
 from tilewright.targets.gemmini.timing.chip import CHIP, LG_PAGE, TO_WRITER, moved
 from tilewright.targets.gemmini.timing.operands import IN_ACC, IN_SPAD
@@ -13,13 +12,6 @@ from tilewright.targets.gemmini.timing.store import STORED
 
 IDLE, NEW_REQUEST, IN_REQUEST = range(3)
 LAST_SCALE = 1 << 7  # the last stage of the scale pipeline
-
-
-@part
-def writer_works(m: Array) -> bool:
-    """Return whether `step_writer` is needed in this cycle."""
-    translating = m[WRITER.t_valid] + m[WRITER.x_valid] + m[WRITER.x_asked] + m[WRITER.s_valid]
-    return translating + m[WRITER.state] + m[CHIP.pipe] + m[CHIP.full] + count(m, Q.issue) > 0
 
 
 def step_writer(m: Array, t: int) -> None:
