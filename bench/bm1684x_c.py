@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.targets.bm1684x.native.build import firmware
-from tilewright.targets.bm1684x.native.firmware import Library
-from tilewright.targets.bm1684x.native.process import RECORDS, Limits, Process
+from tilewright.targets.bm1684x.native.firmware import RECORDS, Library, Limits, Process
 from tilewright.targets.bm1684x.native.replay import HEAD, SOURCE, readers
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.values.dtypes import I8

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.targets.bm1684x.random_calls.families import calls
 from tests.targets.bm1684x.random_calls.table import lines
+from tilewright.targets.bm1684x.capi.gathers import REFUSED
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
-from tilewright.targets.bm1684x.capi.tables import REFUSED
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
 from tilewright.targets.bm1684x.conformance.calls import CALLS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure.source import FILES, SOURCE, cycles, imports, module_of, tree, unsaid_errors
+from tests.structure.source import FILES, SOURCE, circles, cycles, imports, module_of, tree, unsaid_errors
 
 #: Lines of a file, of a function, and of a compiled loop (a factory counts as its loop).
 FILE, FUNCTION, LOOP = 500, 100, 160
@@ -68,7 +68,9 @@ def test_a_file_imports_only_downwards(path: Path) -> None:
 
 
 def test_no_modules_import_each_other() -> None:
+    """Circles have the imports of cycles, and also those for types only and those inside functions."""
     assert cycles() == []
+    assert circles() == []
 
 
 def functions(path: Path) -> Iterator[tuple[str, int, int]]:

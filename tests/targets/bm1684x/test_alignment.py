@@ -18,8 +18,7 @@ from tilewright.targets.bm1684x.capi import dim2, dim4, padding_t
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.layouts.layout import COMPACT
-from tilewright.targets.bm1684x.layouts.placement import place
-from tilewright.targets.bm1684x.layouts.request import LayoutRequest
+from tilewright.targets.bm1684x.layouts.placement import LayoutRequest, place
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, U16, Rounding
 
 FOUR = Config(lanes=4)

@@ -13,7 +13,7 @@ from tilewright.conform import replay
 from tilewright.errors import InputError
 from tilewright.targets import get
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.conformance import conform
+from tilewright.targets.bm1684x.conformance.ops import conform
 from tilewright.targets.bm1684x.isa.elaborate import elaborate
 from tilewright.targets.bm1684x.timing.estimate import trace
 from tilewright.targets.bm1684x.values import elementwise, floats

@@ -13,7 +13,7 @@ import pytest
 from tilewright.array import Array
 from tilewright.conform import replay
 from tilewright.targets import get
-from tilewright.targets.bm1684x.conformance import conform
+from tilewright.targets.bm1684x.conformance.ops import conform
 from tilewright.targets.bm1684x.values.dtypes import BF16, DTYPES, F16, F32, I8, I16, I32, U8, U16, U32, DType
 
 SEED, COUNT = 12, 120

@@ -18,8 +18,7 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import drawing
 from tilewright.targets.bm1684x.layouts.drawing import LETTER, LINE, MARGIN
-from tilewright.targets.bm1684x.layouts.placement import Placement, place
-from tilewright.targets.bm1684x.layouts.request import LayoutRequest
+from tilewright.targets.bm1684x.layouts.placement import LayoutRequest, Placement, place
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import F16, dtype_of
 

@@ -13,9 +13,8 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.meaning import checked, command_of
 from tilewright.targets.bm1684x.isa.operation import Values
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.layouts.layout import Operand
 from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, packed
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Operand, packed
 from tilewright.targets.bm1684x.layouts.tensor import Tensor as Placed
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, DType
 

@@ -18,7 +18,7 @@ from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES, attribute
 from tilewright.targets.bm1684x.isa.operations import DMA, INSTRUCTIONS
 from tilewright.targets.bm1684x.isa.parts import Instruction
 from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded, decode, encode, fresh
-from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.timing.estimate import cycles
 
 SEED = 15

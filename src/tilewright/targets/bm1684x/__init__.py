@@ -110,13 +110,13 @@ class Bm1684x(given.Machine[Config]):
 
     def conform(self, path: Path) -> Iterator[ConformCase]:
         """Yield the result of every test case in one file of golden vectors (recorded from the vendor's model)."""
-        from tilewright.targets.bm1684x.conformance import conform
+        from tilewright.targets.bm1684x.conformance.ops import conform
 
         return conform(path)
 
     def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
         """Return the compiler's arguments for a host in C. Raises InputError for a machine other than the default."""
-        from tilewright.targets.bm1684x.native.hostlib import LIBRARY
+        from tilewright.targets.bm1684x.native.build import LIBRARY
 
         if config != self.config(None, {}):
             raise InputError("config", "a host in C does not choose the machine", "set TILEWRIGHT_BM1684X_SET")

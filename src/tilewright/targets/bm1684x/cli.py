@@ -12,8 +12,7 @@ from tilewright.cli.options import compiler_flags, flags_of, say
 from tilewright.errors import InputError
 from tilewright.files import replacing
 from tilewright.targets.bm1684x import TARGET
-from tilewright.targets.bm1684x.layouts.placement import place
-from tilewright.targets.bm1684x.layouts.request import LayoutRequest
+from tilewright.targets.bm1684x.layouts.placement import LayoutRequest, place
 from tilewright.targets.bm1684x.native.build import firmware as compiled
 
 _integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separated by commas")

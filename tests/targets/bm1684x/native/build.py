@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.targets.bm1684x.native.build import firmware
-from tilewright.targets.bm1684x.native.firmware import Library
-from tilewright.targets.bm1684x.native.process import Limits
+from tilewright.targets.bm1684x.native.firmware import Library, Limits
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Kernel
 from tilewright.targets.bm1684x.runtime.recording import Launched

@@ -12,8 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tilewright.targets.bm1684x.host import Handle
-from tilewright.targets.bm1684x.native import hostlib
-from tilewright.targets.bm1684x.native.build import firmware
+from tilewright.targets.bm1684x.native.build import LIBRARY, firmware
 
 pytestmark = pytest.mark.gxx
 FOLDER = ROOT / "examples" / "bm1684x_c"
@@ -45,7 +44,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_host_listing_runs(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(device.parent))
-    flags = hostlib.LIBRARY.flags()
+    flags = LIBRARY.flags()
     host = device.with_name("host")
     command = ["cc", "-Wall", "-Wextra", "-Werror", str(FOLDER / "host.c"), *flags["cflags"], *flags["libs"]]
     subprocess.run([*command, "-o", str(host)], check=True)

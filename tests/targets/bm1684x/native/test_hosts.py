@@ -18,8 +18,7 @@ from tilewright.cli import main
 from tilewright.errors import InputError
 from tilewright.targets.bm1684x.host import Firmware
 from tilewright.targets.bm1684x.host.serve import settings
-from tilewright.targets.bm1684x.native import hostlib
-from tilewright.targets.bm1684x.native.build import firmware
+from tilewright.targets.bm1684x.native.build import LIBRARY, firmware
 
 pytestmark = pytest.mark.gxx
 SOURCE = Path(__file__).with_name("host.c")
@@ -49,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(SOURCE, folder / "host.cc")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(folder / "cache"))
-        flags = hostlib.LIBRARY.flags()
+        flags = LIBRARY.flags()
     given = [*flags["cflags"], *flags["libs"]]
     for compiler, source in (("cc", str(SOURCE)), ("g++", str(folder / "host.cc"))):
         made = folder / f"host_{compiler}"
@@ -118,7 +117,7 @@ def test_the_device_ends_with_its_host(folder: Path, tmp_path: Path) -> None:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(folder / "cache"))
-        flags = hostlib.LIBRARY.flags()
+        flags = LIBRARY.flags()
     subprocess.run(["cc", str(source), *flags["cflags"], *flags["libs"], "-o", str(made)], check=True)
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\necho $$ > {tmp_path}/pid\nexec {shlex.quote(sys.executable)} "$@"\n')
@@ -160,4 +159,4 @@ def test_a_library_that_cannot_be_made_is_one_error(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("CC", "false")
     with pytest.raises(InputError, match="does not compile"):
-        hostlib.LIBRARY.flags()
+        LIBRARY.flags()

@@ -20,10 +20,9 @@ from tilewright.errors import InputError, MachineError, ProgramError
 from tilewright.native.build import compiler
 from tilewright.targets.bm1684x.capi import DT_FP32, DeviceApi, dim4
 from tilewright.targets.bm1684x.host import Handle, HostError, Status
-from tilewright.targets.bm1684x.native import process
+from tilewright.targets.bm1684x.native import firmware as process
 from tilewright.targets.bm1684x.native.build import firmware
-from tilewright.targets.bm1684x.native.firmware import Library
-from tilewright.targets.bm1684x.native.process import Limits
+from tilewright.targets.bm1684x.native.firmware import Library, Limits
 from tilewright.targets.bm1684x.runtime.device import Device
 from tilewright.targets.bm1684x.runtime.kernel import Tpu, kernel
 from tilewright.targets.bm1684x.values.dtypes import F32, I32
@@ -146,7 +145,7 @@ ENDLESS = """
 import sys, threading
 from tests.targets.bm1684x.native.build import launch
 from tilewright.targets.bm1684x.native.firmware import Library
-from tilewright.targets.bm1684x.native.process import Limits
+from tilewright.targets.bm1684x.native.firmware import Limits
 library = Library(sys.argv[1], Limits(60.0))
 print(library._process._process.pid, flush=True)
 launch(library, "loops")

@@ -7,7 +7,7 @@ import struct
 
 from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, CType
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
-from tilewright.targets.bm1684x.native import headers
+from tilewright.targets.bm1684x.native import build
 
 
 def test_every_type_has_a_recorded_form() -> None:
@@ -39,12 +39,12 @@ def test_declarations_are_those_of_the_published_api() -> None:
 
 
 def test_functions_outside_of_the_tables_are_declared_by_hand() -> None:
-    text = (headers.FIXED / "tpu_kernel.h").read_text()
+    text = (build.FIXED / "tpu_kernel.h").read_text()
     declared = set(re.findall(r"\b(tpu_\w+)\(", text))
     python = {name for name in dir(DeviceApi) if name.startswith("tpu_")}
     assert python - declared == set()
 
 
 def test_the_fingerprint_is_that_of_the_tables() -> None:
-    assert f'"{headers.fingerprint()}"' in headers.files()["calls.c"]
-    assert len(headers.fingerprint()) == 32
+    assert f'"{build.fingerprint()}"' in build.files()["calls.c"]
+    assert len(build.fingerprint()) == 32

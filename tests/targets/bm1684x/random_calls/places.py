@@ -8,8 +8,7 @@ from tests.targets.bm1684x.random_calls.draw import FLOATS, STEP, TYPES, Call, D
 from tests.targets.bm1684x.random_calls.elementwise import elementwise
 from tests.targets.bm1684x.random_calls.products import EIGHT, Maker, call, integer_convolution
 from tilewright.targets.bm1684x.capi import dim2, dim4
-from tilewright.targets.bm1684x.capi.gathers import GATHERS
-from tilewright.targets.bm1684x.capi.tables import LOADS
+from tilewright.targets.bm1684x.capi.gathers import GATHERS, LOADS
 from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32, U8, U16, U32
 from tilewright.targets.bm1684x.values.tables import OFFSETS, stored
 

@@ -24,8 +24,8 @@ from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
 from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.layout import Shape
+from tilewright.targets.bm1684x.layouts.tensor import Operand, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U16, U32, DType
 from tilewright.targets.bm1684x.values.tables import OFFSETS
 from tilewright.targets.bm1684x.values.window import Window
@@ -37,7 +37,6 @@ Part = Callable[[int, int], Tensor]
 
 
 def _static(api: Issuer, count: int, dtype: DType) -> Tensor:
-    """Return the first numbers in static memory as a row."""
     return Tensor.ddr(STATIC_BASE + NUMBERS, (1, 1, 1, count), dtype, api.config)
 
 
@@ -49,7 +48,6 @@ def _integer(api: Issuer, name: str, y: Operand, a: Operand, number: int) -> Non
 
 
 def _count(given: Given) -> int:
-    """Return the length of a sequence. Raises MachineError if it is not positive."""
     count: int = given["num"]
     if count < 1:
         raise MachineError(given["name"], f"num is {count}", "give 1 or more")
@@ -76,7 +74,6 @@ def _stepped(api: Issuer, y: Operand, given: Given) -> None:
 
 
 def _rows(api: Issuer, given: Given) -> None:
-    """Issue the commands that write a sequence to a row in each of some lanes."""
     place, lanes, count = given["dst"], given["lanes"], _count(given)
 
     def row(first: int, length: int) -> Tensor:
@@ -108,7 +105,6 @@ def _generate(api: Issuer, given: Given) -> None:
 
 
 def _by_channel(api: Issuer, place: int, count: int) -> None:
-    """Issue the command that gives each channel one of the numbers 0, 1, .."""
     y = api.local(place, Shape(1, count, 1, 1), None, I32, layout.compact)
     api.issue("static_distribute", {"x": _static(api, count, I32)}, {"y": y})
 
@@ -142,7 +138,6 @@ def _everywhere(api: Issuer, given: Given) -> None:
 
 
 def _alone(operation: str, y: str, **operands: Source) -> Issue:
-    """Return a command that has no attributes of the call."""
     return Issue(operation, {**operands, "y": y}, inherits=False)
 
 
@@ -161,14 +156,12 @@ NEWTON = in_turn(
 
 
 def _compensated(api: Issuer, given: Given) -> None:
-    """Issue the commands of a reciprocal, then of Newton steps."""
     on("fp_div", a=1.0, b="src")(api, given)
     for _ in range(given["num_comp"]):
         NEWTON(api, given)
 
 
 def _mean(api: Issuer, given: Given) -> None:
-    """Issue the commands of a mean over h and w: sums of columns of one vector, then the mean of the sums."""
     n, c, h, w = given["shape"].shape
     dtype: DType = given["dtype"]
     width = api.config.eu_bytes // dtype.bytes
@@ -196,12 +189,11 @@ def _in_f32(name: str) -> Run:
     return run
 
 
-def _compact(sizes: Callable[[Given], tuple[int, int]]) -> Place:
-    """Return the destination with `sizes`, channels and columns, in the layout compact."""
+def _compact(channels: str, columns: str = "") -> Place:
+    """Return the destination, in the layout compact, whose channels and columns (else one) these parameters give."""
 
     def shape(whole: Shape, given: Given) -> Shape:
-        channels, columns = sizes(given)
-        return Shape(1, channels, 1, columns)
+        return Shape(1, given[channels], 1, given[columns] if columns else 1)
 
     return Place("dst", shape=shape, layout=layout.compact)
 
@@ -215,12 +207,8 @@ COMPUTED: Functions = {
     "arithmetic_sequence_distribute_aligned": lambda api, given: _channels(api, {**given, "is_aligned": True}),
     "arithmetic_sequence_distribute_general": _channels,
     "generate_arithmetic_sequence": _generate,
-    "npu_distribute_from_static": issue(
-        "static_distribute", y=_compact(lambda given: (given["length"], 1)), x=STATIC_ROW
-    ),
-    "npu_bcast_from_static": issue(
-        "static_bcast", y=_compact(lambda given: (given["lanes"], given["length"])), x=STATIC_ROW
-    ),
+    "npu_distribute_from_static": issue("static_distribute", y=_compact("length"), x=STATIC_ROW),
+    "npu_bcast_from_static": issue("static_bcast", y=_compact("lanes", "length"), x=STATIC_ROW),
     # It loads nothing: the exponential of this machine needs no table.
     "load_fp32_exp_table": lambda api, given: None,
     "fp_taylor": issue("fp_taylor", y="dst", a="src", coefficients=Place("coefficients", row="number")),

@@ -22,9 +22,10 @@ from tilewright.targets.bm1684x.capi.forms import (
     per_channel,
     turned_cw,
 )
+from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations.conversions import WORDS
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32, Rounding
 
 SIGNED_OF = {dtype.bytes: dtype for dtype in (I8, I16, I32)}
 #: The operands of a command on two tensors, on a tensor and a number, and on a number and a tensor.
@@ -38,19 +39,29 @@ NEGATED = {"greater_equal": "less", "less_equal": "greater", "not_equal": "equal
 RESULT, ACCUMULATED, TURNED = Place("dst"), Place("dst", I16), Place("src", shape=turned_cw)
 
 
+#: The unsigned type of a width, in bytes.
+BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
+
+
 def related(name: str, y: Place, **operands: Source) -> Run:
     """Return what a relation between `operands` does; `y` is the result. A `name` may begin with vc_.
 
     Some relations are the negation of another one, in two commands: the first writes the true value where the other
     relation holds, else 0; the second exchanges both values.
     """
-    prefix, relation = ("vc_", name[3:]) if name.startswith("vc_") else ("", name)
-    true = Place("true_val", "dst_dtype")
-    first = issue(f"{prefix}{NEGATED.get(relation, relation)}", y=y, **operands, c=true)
-    if relation not in NEGATED:
-        return first
-    bits = replace(y, as_bits=True)
-    return in_turn(first, issue("xor", y=bits, a=bits, b=replace(true, as_bits=True)))
+    relation = name.removeprefix("vc_")
+    operation = name.replace(relation, NEGATED.get(relation, relation))
+    first = issue(operation, y=y, **operands, c=Place("true_val", "dst_dtype"))
+
+    def negated(api: Issuer, given: Given) -> None:
+        command = first(api, given)
+        y, true = command.results["y"].storage, command.operands["c"]
+        assert isinstance(true, Constant)
+        bits = BITS_OF[y.dtype.bytes]
+        both = replace(y, dtype=bits)
+        api.issue("xor", {"a": both, "b": Constant(true.bits, bits)}, {"y": both})
+
+    return negated if relation in NEGATED else first
 
 
 def on(operation: str, **given: Any) -> Issue:

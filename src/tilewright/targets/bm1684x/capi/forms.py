@@ -14,10 +14,10 @@ from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
-from tilewright.targets.bm1684x.layouts.tensor import Flat, Matrix, Tensor
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
+from tilewright.targets.bm1684x.layouts.tensor import Flat, Matrix, Operand, Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
-from tilewright.targets.bm1684x.values.dtypes import F32, U8, U16, U32, DType
+from tilewright.targets.bm1684x.values.dtypes import F32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
@@ -39,8 +39,6 @@ ATTRIBUTES = {
     "base": "base",
     "threshold": "threshold",
 }
-#: The unsigned type of a width, in bytes.
-BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
 
 
 class Issuer:
@@ -101,19 +99,20 @@ class Issuer:
         operands: Mapping[str, Operand | Constant],
         results: Mapping[str, Operand],
         attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Issue a command. Raises MachineError if the machine refuses it, or if tpu_initialize was not called."""
-        self.check(operation)
-        self.tpu.issue(Command(OPERATIONS[operation], operands, results, attributes or {}))
+    ) -> Command:
+        """Issue a command and return it.
 
-    def check(self, operation: str) -> None:
-        """Check that tpu_initialize was called. Raises MachineError if it was not."""
+        Raises MachineError if the machine refuses it, or if tpu_initialize was not called.
+        """
         if not self.initialised:
             raise MachineError(operation, "tpu_initialize was not called", "call it before the first command")
+        command = Command(OPERATIONS[operation], operands, results, attributes or {})
+        self.tpu.issue(command)
+        return command
 
 
 #: What a call of a function does. It gets the arguments by name.
-Run = Callable[[Issuer, Given], None]
+Run = Callable[[Issuer, Given], object]
 #: What functions do, by their names without a prefix.
 Functions = dict[str, Run]
 
@@ -148,7 +147,7 @@ class Place:
     shape and arguments. `layout` is the layout in local memory without strides. `beside` is added to the address:
     several parameters of a channel are neighbours. `near` is the parameter that says whether the address is local.
     A `flat` operand has one axis. `row` is the length of a row of which each lane has a copy; all channels read
-    it. With `as_bits`, the operand is unsigned, with the same bits.
+    it.
     """
 
     parameter: str
@@ -159,7 +158,6 @@ class Place:
     near: str | None = None
     flat: bool = False
     row: Size = 0
-    as_bits: bool = False
 
     def operand(self, api: Issuer, given: Given) -> Operand | Constant:
         """Return the operand of a call. Raises MachineError for a vector where the function takes none."""
@@ -175,11 +173,8 @@ class Place:
         elif kind is CType.EITHER and self.near is not None:
             kind = CType.LOCAL if given[self.near] else CType.SYSTEM
         if kind not in (CType.LOCAL, CType.SYSTEM):
-            number = constant(value, dtype)
-            return Constant(number.bits, BITS_OF[dtype.bytes]) if self.as_bits else number
+            return constant(value, dtype)
         shape, stride = self._shape(given), given.get(f"{self.parameter}_stride")
-        if self.as_bits:
-            dtype = BITS_OF[dtype.bytes]
         if kind is CType.SYSTEM:
             tensor = api.system(value, shape, stride, dtype)
             return Flat(tensor) if self.flat else tensor
@@ -226,8 +221,7 @@ class Place:
 class MatrixPlace(Place):
     """An operand that is a matrix with its columns spread over lanes, `width` of them in each channel.
 
-    `rows`, `columns` and `width` are numbers, parameters, or functions of the arguments. With `as_bits`, the operand is
-    the tensor that stores the matrix.
+    `rows`, `columns` and `width` are numbers, parameters, or functions of the arguments.
     """
 
     rows: Size = 1
@@ -236,11 +230,7 @@ class MatrixPlace(Place):
 
     def operand(self, api: Issuer, given: Given) -> Operand | Constant:
         rows, columns, width = (_size(size, given) for size in (self.rows, self.columns, self.width))
-        dtype = self._type(given)
-        address = given[self.parameter]
-        if self.as_bits:
-            return api.matrix(address, rows, columns, width, BITS_OF[dtype.bytes]).storage
-        return api.matrix(address, rows, columns, width, dtype)
+        return api.matrix(given[self.parameter], rows, columns, width, self._type(given))
 
 
 def _size(size: Size, given: Given) -> int:
@@ -305,13 +295,12 @@ class Issue:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     inherits: bool = True
 
-    def __call__(self, api: Issuer, given: Given) -> None:
-        """Issue the command. Raises MachineError if the machine refuses it."""
+    def __call__(self, api: Issuer, given: Given) -> Command:
         places = {name: _operand(api, given, source) for name, source in self.places.items()}
         outputs = OPERATIONS[self.operation].outputs
         results: dict[str, Any] = {name: places.pop(name) for name in outputs if name in places}
         own = {key: given[own.name] if isinstance(own, FromCall) else own for key, own in self.attributes.items()}
-        api.issue(self.operation, places, results, {**attributes(given), **own} if self.inherits else own)
+        return api.issue(self.operation, places, results, {**attributes(given), **own} if self.inherits else own)
 
 
 class FromCall(NamedTuple):

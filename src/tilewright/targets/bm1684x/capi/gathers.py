@@ -1,15 +1,33 @@
-"""Functions of the device API: gathers, scatters and selections by mask in local memory, and tables."""
+"""Functions of the device API: gathers, scatters, selections, tables, and those of the sorting engine.
+
+REFUSED lists those that the chip does not have.
+"""
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Layout, Operands, Run
+from tilewright.targets.bm1684x.capi.forms import (
+    Functions,
+    Given,
+    Issuer,
+    Layout,
+    Operands,
+    Place,
+    Run,
+    Source,
+    issue,
+    row_of,
+)
 from tilewright.targets.bm1684x.capi.names import constant
+from tilewright.targets.bm1684x.config import STATIC_BASE
 from tilewright.targets.bm1684x.isa.operations.gathers import COPIES, in_each_lane, in_four_banks, once_in_four_banks
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
-from tilewright.targets.bm1684x.values.dtypes import U16
+from tilewright.targets.bm1684x.layouts.tensor import Flat, Operand, Tensor
+from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32, DType
+from tilewright.targets.bm1684x.values.tables import OFFSETS
 
 #: The parts of a lane, in eighths, in which a gather from four banks demands its operands: from, to.
 EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}
@@ -19,14 +37,11 @@ def _shapes(kind: str, gathers: bool, given: Given) -> tuple[Shape, Shape, Shape
     """Return the shapes of the source, the index and the result. Indexed elements of a plane are one row."""
     n, c, h, w = given["shape"].shape
     height, width = given.get("param_h", h), given.get("param_w", w)
+    if kind == "hw" and gathers:
+        return Shape(n, c, height, width), Shape(1, h * w, 1, 2), Shape(n, c, 1, h * w)
     if kind == "hw":
-        count = h * w if gathers else height * width
-        ends = Shape(n, c, height, width), Shape(n, c, 1, count)
-        return (
-            (ends[0], Shape(1, count, 1, 2), ends[1])
-            if gathers
-            else (ends[1], Shape(1, count, 1, 2), Shape(n, c, h, w))
-        )
+        count = height * width
+        return Shape(n, c, 1, count), Shape(1, count, 1, 2), Shape(n, c, h, w)
     if kind == "h":
         return Shape(1, c, height, w), Shape(n, c, h if gathers else height, 1), Shape(n, c, h, w)
     count = w if gathers else width
@@ -42,55 +57,45 @@ def _source(api: Issuer, given: Given, shape: Shape, each: Layout, once: Layout)
     return api.local(given["param"], shape, None, dtype, layout_of)
 
 
-def _moves(kind: str, way: str, exceptions: bool = False) -> Run:
-    """Return the C function of a gather or scatter (`way`). Gathers may have exceptions."""
+def _moves(kind: str, way: str, exceptions: bool = False, four_banks: bool = False) -> Run:
+    """Return the C function of a gather or scatter. A gather may have exceptions, or four copies of its source."""
 
     def run(api: Issuer, given: Given) -> None:
-        if given["shape"].h != 1 and kind in ("w", "pe"):
-            raise MachineError(given["name"], f"h is {given['shape'].h}", "give h = 1: it moves elements of rows")
+        n, h = given["shape"].n, given["shape"].h
+        if four_banks and not n == h == 1:
+            raise MachineError(given["name"], f"the shape has n = {n} and h = {h}", "give n = 1 and h = 1")
+        if h != 1 and kind in ("w", "pe"):
+            raise MachineError(given["name"], f"h is {h}", "give h = 1: it moves elements of rows")
         x_shape, index_shape, y_shape = _shapes(kind, way == "gather", given)
         lined = layout.line if kind == "h" else layout.aligned
-        x = _source(api, given, x_shape, lined, in_each_lane)
+        if four_banks:
+            x = _source(api, given, x_shape._replace(n=COPIES), in_four_banks, once_in_four_banks)
+        else:
+            x = _source(api, given, x_shape, lined, in_each_lane)
         own = layout.aligned if kind in ("pe", "h") else layout.compact
         api.begins(given["index"], "aligned")  # also a compact one
         index = api.local(given["index"], index_shape, None, given.get("index_dtype", U16), own)
         y = api.local(given["output"], y_shape, None, x.dtype, lined)
+        if four_banks:
+            for name, place in (("index", index), ("output", y), ("param", x[0:1])):
+                _check_banks(given, name, place)
         operands: Operands = {"x": x, "index": index}
         if way == "scatter":
             operands["y_before"] = y
         if exceptions:
             operands |= {"other": constant(given["C"], x.dtype)} if given["fill_const"] else {"kept": y}
-        api.issue(f"{kind}_{way}", operands, {"y": y})
+        api.issue(f"{kind}_{way}" + "_4bank" * four_banks, operands, {"y": y})
 
     return run
 
 
-def _from_four_banks(exceptions: bool) -> Run:
-    """Return the C function of a gather from four copies of a tensor. Each operand has its own banks."""
-
-    def run(api: Issuer, given: Given) -> None:
-        n, c, h, w = given["shape"].shape
-        if n != 1 or h != 1:
-            raise MachineError(given["name"], f"the shape has n = {n} and h = {h}", "give n = 1 and h = 1")
-        dtype, eighth = given["dtype"], api.config.lane_bytes // 8
-        x = _source(api, given, Shape(COPIES, c, 1, given["param_w"]), in_four_banks, once_in_four_banks)
-        index = api.local(given["index"], Shape(1, c, 1, w), None, given["index_dtype"])
-        y = api.local(given["output"], Shape(1, c, 1, w), None, dtype)
-        for name, place in (("index", index), ("output", y), ("param", x[0:1])):
-            low, high = (eighth * end for end in EIGHTHS[name])
-            at, size = (
-                place.lane_offset,
-                layout.slots(place.start_lane, c, api.config) * place.stride.c * place.dtype.bytes,
-            )
-            if not low <= at <= at + size <= high:
-                reason = f"{name} takes the bytes {at:#x}..{at + size:#x} of a lane"
-                raise MachineError(given["name"], reason, f"place it in {low:#x}..{high:#x}")
-        operands: Operands = {"x": x, "index": index}
-        if exceptions:
-            operands |= {"other": constant(given["C"], dtype)} if given["fill_const"] else {"kept": y}
-        api.issue("pe_gather_4bank", operands, {"y": y})
-
-    return run
+def _check_banks(given: Given, name: str, place: Tensor) -> None:
+    low, high = (place.config.lane_bytes // 8 * end for end in EIGHTHS[name])
+    at = place.lane_offset
+    end = at + place.slots * place.stride.c * place.dtype.bytes
+    if not low <= at <= end <= high:
+        reason = f"{name} takes the bytes {at:#x}..{end:#x} of a lane"
+        raise MachineError(given["name"], reason, f"place it in {low:#x}..{high:#x}")
 
 
 def _mask_select(api: Issuer, given: Given) -> None:
@@ -122,8 +127,99 @@ _NAMES = {"w": "w", "hw": "hw", "pe": "batch_bcast_w", "h": "batch_bcast_h"}
 GATHERS: Functions = {
     **{f"{name}_{way}": _moves(kind, way) for kind, name in _NAMES.items() for way in ("gather", "scatter")},
     **{f"{name}_gather_exception": _moves(kind, "gather", True) for kind, name in _NAMES.items()},
-    "4bank_w_gather": _from_four_banks(False),
-    "4bank_w_gather_exception": _from_four_banks(True),
+    "4bank_w_gather": _moves("pe", "gather", four_banks=True),
+    "4bank_w_gather_exception": _moves("pe", "gather", True, four_banks=True),
     "batch_bcast_w_mask_select": _mask_select,
     "table_lookup": _table_lookup,
 }
+
+
+SORTED_TYPES = (F32, I32, U32)
+
+
+def _flat(api: Issuer, given: Given, name: str, count: int, dtype: DType) -> Flat:
+    return Flat(api.system(given[name], Shape(1, 1, 1, count), None, dtype))
+
+
+def _sort_general(api: Issuer, given: Given) -> None:
+    """Issue a sort whose flags say the type, and whether there are indices, which are positions or come from memory."""
+    flags, length, k = given["flags"], given["length"], given["k"]
+    if not 0 <= flags < len(SORTED_TYPES):
+        raise MachineError(given["name"], f"dtype_flags is {flags}", "give 0 (f32), 1 (i32) or 2 (u32)")
+    if not 0 < k <= length:
+        raise MachineError(given["name"], f"topk is {k} and len is {length}", "give a topk of 1..len")
+    dtype = SORTED_TYPES[flags]
+    operands: Operands = {"x": _flat(api, given, "src", length, dtype)}
+    results: dict[str, Operand] = {"y": _flat(api, given, "output", k, dtype)}
+    if given["indexed"]:
+        results["index"] = _flat(api, given, "index", k, I32)
+        if not given["automatic"]:
+            operands["numbers"] = _flat(api, given, "numbers", length, I32)
+    api.issue("hau_sort", operands, results, {"descending": bool(given["descends"])})
+
+
+def _line_gather(api: Issuer, given: Given) -> None:
+    """Issue a gather of lines. The first line at `param` has the number `start`."""
+    start, end, lines = given["start"], given["end"], given["line_num"]
+    if not 0 <= start <= end < lines:
+        raise MachineError(given["name"], f"it gathers the lines {start}..{end} of {lines}", f"give 0..{lines - 1}")
+    size, count, dtype = given["line_len"], given["index_len"], given["dtype"]
+    y = _flat(api, given, "output", size * count, dtype)
+    operands: Operands = {
+        "x": _flat(api, given, "param", size * (end - start + 1), dtype),
+        "index": _flat(api, given, "index", count, I32),
+    }
+    operands |= {"other": constant(given["C"], dtype)} if given["fill_const"] else {"kept": y}
+    api.issue("hau_line_gather", operands, {"y": y}, {"base": start})
+
+
+def _every_pair(shape: Shape, given: Given) -> Shape:
+    return Shape(1, 1, 1, given["boxes"] ** 2)
+
+
+def _row(parameter: str, length: str, dtype: DType | None = None) -> Place:
+    return Place(parameter, dtype, row_of(length), flat=True)
+
+
+SORTED: dict[str, Source] = {"y": _row("output", "k"), "x": _row("src", "length")}
+INDICES, KEPT = _row("index", "k", I32), _row("output", "keep", I32)
+#: Functions by name, without the prefix tpu_hau_.
+SORTING: Functions = {
+    "sort": issue("hau_sort", **SORTED),
+    "sort_natural_index": issue("hau_sort", **SORTED, index=INDICES),
+    "sort_specific_index": issue("hau_sort", **SORTED, index=INDICES, numbers=_row("numbers", "length", I32)),
+    "sort_general": _sort_general,
+    "line_gather": _line_gather,
+    "hard_nms": issue("hau_hard_nms", y=KEPT, x=Place("src", U8, _every_pair, flat=True)),
+    "soft_nms": issue(
+        "hau_soft_nms",
+        y=KEPT,
+        x=Place("overlaps", F32, _every_pair, flat=True),
+        scores=_row("scores", "boxes", F32),
+    ),
+}
+
+
+def _load(name: str) -> Run:
+    def run(api: Issuer, given: Given) -> None:
+        dtype = given.get("dtype", F32)
+        if (name, dtype) not in OFFSETS:
+            known = ", ".join(str(own) for table, own in OFFSETS if table == name)
+            raise MachineError(given["name"], f"static memory has no such table of {dtype}", f"give {known}")
+        offset, count = OFFSETS[name, dtype]
+        api.begins(given["coeff"], "aligned")  # although it is compact
+        y = api.local(given["coeff"], Shape(1, api.config.lanes, 1, count), None, dtype, layout.compact)
+        x = Tensor.ddr(STATIC_BASE + offset, (1, 1, 1, count), dtype, api.config)
+        api.issue("static_bcast", {"x": x}, {"y": y})
+
+    return run
+
+
+LOADED = ("log", "sin", "cos", "arcsin", "tan", "erf")
+#: Functions by name, without the prefix tpu_bdc_.
+LOADS: Functions = {
+    **{f"load_{kind}_{name}_coeff": _load(name) for kind in ("fp32", "fp") for name in (*LOADED, "exp")},
+}
+
+#: Functions of later chips: their parameters are not checked, as the vendor's model refuses every call.
+REFUSED = frozenset(files(__package__).joinpath("later.txt").read_text(encoding="utf-8").split())

@@ -49,15 +49,12 @@ def _index(rows: Callable[[Shape, Given], int]) -> Place:
     return Place("index", U32, lambda shape, given: Shape(1, shape.c, rows(shape, given), 1), near="index_is_local")
 
 
-def _param_rows(shape: Shape, given: Given) -> int:
-    rows: int = given["param_h"]
-    return rows
-
-
 PARAM = Place("src", shape=lambda shape, given: shape._replace(h=given["param_h"]))
 #: A gather writes a fill value where an index is out of range. A scatter keeps all other rows of its destination.
 GATHER = issue("dma_h_gather", y="dst", x=PARAM, index=_index(lambda shape, given: shape.h), fill="C")
-SCATTER = issue("dma_h_scatter", y="dst", x=PARAM, index=_index(_param_rows), y_before="dst")
+SCATTER = issue(
+    "dma_h_scatter", y="dst", x=PARAM, index=_index(lambda shape, given: int(given["param_h"])), y_before="dst"
+)
 
 
 def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
@@ -70,14 +67,13 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
     def run(api: Issuer, given: Given) -> None:
         dtype, width = given["dtype"], given["width"]
         rows, columns = (1, given["length"]) if vector else (given["rows"], given["columns"])
-        near, far = ("dst", "src") if way == "S2L" else ("src", "dst")
         turned = (columns, rows) if transposed else (rows, columns)
-        height, length = turned if way == "S2L" else (rows, columns)
-        outer = (rows, columns) if way == "S2L" else turned
+        sizes = {"src": (rows, columns), "dst": turned}
+        near, far = ("dst", "src") if way == "S2L" else ("src", "dst")
         stride = Stride(0, 0, given.get("row_stride", columns), 1)
         ends: dict[str, Any] = {
-            near: api.matrix(given[near], height, length, width, dtype),
-            far: Grid(Tensor(given[far], Shape(1, 1, *outer), stride, dtype, api.config)),
+            near: api.matrix(given[near], *sizes[near], width, dtype),
+            far: Grid(Tensor(given[far], Shape(1, 1, *sizes[far]), stride, dtype, api.config)),
         }
         api.issue("dma_matrix_trans" if transposed else "dma_copy", {"x": ends["src"]}, {"y": ends["dst"]})
 

@@ -92,7 +92,6 @@ def _parameter(text: str) -> Parameter:
 
 
 def _declared() -> Mapping[str, Prototype]:
-    """Return the prototypes by name, in their order in the file."""
     text = files(__package__).joinpath("prototypes.h").read_text(encoding="utf-8")
     found = DECLARATION.finditer(text)
     return {

@@ -68,7 +68,6 @@ class Expression:
 
 
 def _source(token: str, dtype: DType) -> Source:
-    """Return the operand that a token describes, in a sequence of this type."""
     if found := EXPRESSION.fullmatch(token):
         return Expression(found[1] or "", found[2], dtype)
     found = TOKEN.fullmatch(token)
@@ -90,8 +89,6 @@ def _command(line: str, dtype: DType) -> Issue:
 
 
 def _function(of_types: Mapping[DType, Run]) -> Run:
-    """Return what runs the sequence of the call's type."""
-
     def run(api: Issuer, given: Given) -> None:
         dtype = given.get("dtype", next(iter(of_types)))
         if dtype not in of_types:

@@ -23,16 +23,13 @@ from typing import Any
 
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.computed import COMPUTED
-from tilewright.targets.bm1684x.capi.convolutions import CONVOLUTIONS
+from tilewright.targets.bm1684x.capi.convolutions import CONVOLUTIONS, PRODUCTS
 from tilewright.targets.bm1684x.capi.elementwise import ELEMENTWISE, VECTORS
 from tilewright.targets.bm1684x.capi.forms import DeviceFunction, Issuer
-from tilewright.targets.bm1684x.capi.gathers import GATHERS
+from tilewright.targets.bm1684x.capi.gathers import GATHERS, LOADS, REFUSED, SORTING
 from tilewright.targets.bm1684x.capi.moves import MOVES
 from tilewright.targets.bm1684x.capi.names import dim4, range_t
-from tilewright.targets.bm1684x.capi.products import PRODUCTS
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
-from tilewright.targets.bm1684x.capi.sorting import SORTING
-from tilewright.targets.bm1684x.capi.tables import LOADS, REFUSED
 from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE
 from tilewright.targets.bm1684x.isa.rules import WIDEST_STEP
 from tilewright.targets.bm1684x.layouts import layout

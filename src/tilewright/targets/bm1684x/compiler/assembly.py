@@ -21,7 +21,7 @@ from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.compiler.bundles import Key, bundled, copy
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.plan import Full, Ring
-from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile, commands
+from tilewright.targets.bm1684x.compiler.tiles import Cut, Places, Tile
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
@@ -29,9 +29,9 @@ from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.parts import TooFar
 from tilewright.targets.bm1684x.isa.stream import queue
 from tilewright.targets.bm1684x.launch.image import StoredTensor
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, Stride
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.stored import Stored
-from tilewright.targets.bm1684x.layouts.tensor import Tensor
+from tilewright.targets.bm1684x.layouts.tensor import Operand, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 
 #: Granularity of dependencies, in bytes of a lane.
@@ -161,7 +161,6 @@ class Stream:
             ended.append(start + cost[len(ended)])
 
     def _transfers(self, mode: int, operand: Operand) -> set[int]:
-        """Return the indices of the transfers that must end before a command reads or writes (`mode`) an operand."""
         low, high = self._units(operand)
         columns = (self._written, self._read) if mode == WRITE else (self._written,)
         return {number for column in columns for number in ascending(column[low:high]).tolist()} - {-1}
@@ -256,11 +255,9 @@ class Assembly:
         stride = Stride(0, stored.h * stored.w if near.shape.c > 1 else 0, columns, 1)
         return Tensor(address + first * columns * stored.dtype.bytes, near.shape, stride, stored.dtype, self.config)
 
-    def compute(
-        self, cut: Cut, tile: Tile, index: int, inputs: Sequence[int], result: int, temps: Mapping[int, int]
-    ) -> None:
+    def compute(self, tile: Tile, index: int, inputs: Sequence[int], result: int, temps: Mapping[int, int]) -> None:
         """Add the commands of a tile of layer `index`. `inputs`, `result` and `temps` are byte offsets in a lane."""
-        for command in commands(cut, tile, inputs, result, temps, self.block(index, tile.number)):
+        for command in tile.commands(Places(inputs, result, temps, self.block(index, tile.number))):
             self.stream.compute(command, index)
 
     def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]], held: Sequence[Held]) -> Launch:

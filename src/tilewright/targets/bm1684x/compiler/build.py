@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, product
 
 from tilewright.program.program import Launch
 from tilewright.schedule import Lived, place
@@ -22,7 +22,7 @@ from tilewright.targets.bm1684x.compiler.bundles import Key
 from tilewright.targets.bm1684x.compiler.folding import fold, gathered
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.plan import Full, Plan, plan
-from tilewright.targets.bm1684x.compiler.tiles import Cut, Tile
+from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
@@ -128,25 +128,19 @@ class _Resident:
             self._enter(index, number)
             self._join(index, number)
             self._gather(index, number)
+        layer, homes = self._layers[index], self._plan.homes
+        sources = [self._plan.gathered[index]] if layer.gather else [homes[name] for name in layer.inputs]
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
-            for tile in tiles:
-                for number in numbers:
-                    self._tile(index, tile, number)
+            for tile, number in product(tiles, numbers):
+                inputs = [home.of(number) for home in sources]
+                result = homes[layer.output].of(number)
+                self._assembly.compute(tile, index, inputs, result, self._plan.temps[index])
             if by_parts:
                 self._assembly.done.add(block_name(index, part))
         for number in numbers:
             self._leave(index, number)
 
-    def _tile(self, index: int, tile: Tile, number: int) -> None:
-        layer, homes = self._layers[index], self._plan.homes
-        inputs = [homes[name].of(number) for name in layer.inputs]
-        if layer.gather:
-            inputs = [self._plan.gathered[index].of(number)]
-        result, temps = homes[layer.output].of(number), self._plan.temps[index]
-        self._assembly.compute(self._plan.cuts[index], tile, index, inputs, result, temps)
-
     def _gather(self, index: int, number: int) -> None:
-        """Add the commands that gather the input of a layer."""
         layer, homes = self._layers[index], self._plan.homes
         if layer.gather:
             source, into = homes[layer.inputs[0]].of(number), self._plan.gathered[index].of(number)
@@ -250,7 +244,6 @@ class Streamed:
         return Cut(own.layer, self._config, self._slots[index])
 
     def _buffers(self) -> list[Lived]:
-        """Return all buffers, each large enough for every part. Inputs and the last result have two buffers each."""
         last, sizes = len(self._layers) - 1, dict[tuple[str, int, int], int]()
 
         def note(name: str, first: int, end: int, size: int) -> None:
@@ -289,7 +282,7 @@ class Streamed:
             result = self._offsets[f"y{index}/{turn if index == len(each) - 1 else 0}"]
             temps = {temp: self._offsets[f"t{index}/{temp}"] for temp in cut.temps}
             for tile in cut.tiles():
-                made.compute(cut, tile, index, inputs, result, temps)
+                made.compute(tile, index, inputs, result, temps)
             if number == 0:
                 self._held.append(Held(index, result, own.layer.result, own.r0, made.stream.computed))
             inputs = [result]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -66,16 +67,12 @@ def bundled(
     found, end = list[Bundle](), len(keys)
     while end:
         begin = best[end][1]
-        found.append(_bundle([(key, blocks[key]) for key in keys[begin:end]], max(map(used, keys[begin:end]))))
+        own, parts = keys[begin:end], [blocks[key] for key in keys[begin:end]]
+        *begins, _ = accumulate((block.shape[1] for block in parts), initial=0)
+        data = np.concatenate(parts, axis=1)
+        found.append(Bundle(max(map(used, own)), data, dict(zip(own, begins, strict=True))))
         end = begin
     return found[::-1]
-
-
-def _bundle(blocks: list[tuple[Key, Array]], used: int) -> Bundle:
-    sizes = [block.shape[1] for _, block in blocks]
-    begins = np.cumsum([0, *sizes[:-1]]).tolist()
-    data = np.concatenate([block for _, block in blocks], axis=1) if len(blocks) > 1 else blocks[0][1]
-    return Bundle(used, data, {key: begin for (key, _), begin in zip(blocks, begins, strict=True)})
 
 
 def _parts(lanes: int, used: int, size: int, address: int, config: Config) -> list[Tensor]:

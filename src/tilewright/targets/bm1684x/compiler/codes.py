@@ -1,28 +1,31 @@
-"""Lower nodes that join tensors, and nodes that convert codes to another scale or zero point.
+"""Lower nodes that join or add tensors of codes, or convert codes to another scale or zero point.
 
 A join has no operations: its inputs are computed in their place in the result (plan.py), or moved there (build.py).
+onnxruntime adds with fused multiply-adds, which round once. The machine has no fused multiply-add, so the compiler uses
+separate operations instead, and tests them on every pair of codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from math import frexp, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ir import Site
-from tilewright.graph.ops import Concat, Quantize
+from tilewright.graph.ops import Add, Concat, Quantize
 from tilewright.graph.rounding import Rounding as Mode
-from tilewright.graph.rounding import quantize_multiplier
+from tilewright.graph.rounding import clamp_range, quantize_multiplier
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler.layer import HIGH_PRODUCT
-from tilewright.targets.bm1684x.compiler.linear import add_zero_point
+from tilewright.targets.bm1684x.compiler.linear import add_zero_point, clamp, doubled
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.stored import Stored
-from tilewright.targets.bm1684x.values.dtypes import I8, I16, I32, U16, Rounding
+from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, Rounding
 from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 
 #: The modes with which the machine's integer shifts are tried, and the differences from the nearest integer factor.
@@ -32,6 +35,8 @@ NEAR = (0, 1, -1, 2, -2)
 SHORT, LONG = 16, 22
 #: Search range for float32 factors: units in the last place around the nearest float.
 SEARCH = 6
+#: Left shift of the operands in TFLite's addition, in bits.
+EXTRA_BITS = 20
 
 
 def join(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
@@ -51,7 +56,6 @@ def join(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
 
 
 def joined(site: Site, shapes: tuple[Stored, ...], result: Stored, axis: int) -> ir.Layer:
-    """Return the layer that joins all inputs of a node along `axis` of (n, c, h, w)."""
     return ir.Writer(result.c).layer(site, shapes, result, axis=axis)
 
 
@@ -103,7 +107,7 @@ def _product(write: ir.Writer, wanted: _Wanted) -> bool:
     x, result = wanted.x, wanted.result
     if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (own := wanted.factor(SHORT)) is None:
         return False
-    numbers = {"b": Constant.of(own.factor, U16), "shift": Constant.of(-own.shift, I8)}
+    numbers: dict[str, Any] = {"b": Constant.of(own.factor, U16), "shift": Constant.of(-own.shift, I8)}
     write.add("int_mul", ir.Output(), own.mode, a=ir.Input(0), **numbers, saturate=True)
     return True
 
@@ -180,3 +184,105 @@ def neighbours(value: np.float32) -> list[np.float32]:
         up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(0))
         found += [up, down]
     return found
+
+
+def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
+    """Return the layer that an addition of two tensors of one shape becomes. Raises Refused if it is not supported."""
+    op, result = site.node.op, Stored.of(site.output)
+    assert isinstance(op, Add)
+    ir.same_shapes(site)
+    write = ir.Writer(result.c)
+    if mode.elementwise == "ort":
+        _fused(write, site, shapes, result, mode)
+    elif mode.elementwise == "tflite":
+        _fixed_point(write, site, shapes, result)
+    elif mode.elementwise == "pow2":
+        left, right, shift = op.shifts(site)
+        _shifted(write, shapes, (1 << left, 1 << right), shift, result)
+    else:
+        _multiplied(write, site, shapes, result)
+    out = site.output
+    clamp(write, result, *clamp_range(op.activation, out.scale, out.zero_point, out.dtype, mode.delegated))
+    return write.layer(site, shapes, result)
+
+
+def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored) -> None:
+    """Add the operations that add two tensors as TFLite does.
+
+    Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
+    """
+    scales = [np.float64(site.input(index).scale) for index in (0, 1)]
+    twice = 2 * max(scales)
+    parts: list[ir.Ref] = []
+    for index in (0, 1):
+        q, shift = quantize_multiplier(scales[index] / twice)
+        high = ir.HIGH_PRODUCT + EXTRA_BITS
+        part = write.centred(index, I32, int(q), high, Rounding.HALF_UP, shapes[index].zero)
+        if shift:
+            count = Constant.of(int(shift), I8)
+            part = write.add("arithmetic_shift", I32, Rounding.HALF_AWAY_FROM_ZERO, a=part, shift=count)
+        parts.append(write.hold(part))
+    write.release()
+    total = write.add("int_add", I32, a=parts[0], b=parts[1])
+    q, shift = quantize_multiplier(twice / ((1 << EXTRA_BITS) * np.float64(site.output.scale)))
+    doubled(write, total, q, shift, result.zero)
+
+
+def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored) -> None:
+    """Add the operations that add two tensors as XNNPACK does.
+
+    XNNPACK uses multipliers of at most 21 bits and one shift, which rounds ties up.
+    """
+    out = np.float32(site.output.scale)
+    ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
+    if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
+        raise ir.Refused("scales are too far apart for XNNPACK: input scale / output scale must be in 2**-10 .. 2**8")
+    shift = 21 - int(np.frexp(max(ratios))[1])
+    p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
+    _shifted(write, shapes, (p, q), -shift, result)
+
+
+def _shifted(
+    write: ir.Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored
+) -> None:
+    """Add the operations `round_half_up((a * p + b * q) * 2**shift) + result.zero`.
+
+    a and b are the codes of the two inputs minus their zero points; (p, q) is `factors`.
+    """
+    left = write.hold(write.centred(0, I32, factors[0], 0, Rounding.HALF_UP, shapes[0].zero))
+    right = write.centred(1, I32, factors[1], 0, Rounding.HALF_UP, shapes[1].zero)
+    write.release()
+    total = write.add("int_add", I32, a=left, b=right)
+    write.scale(total, ir.Output(), np.array(shift), result.zero, Rounding.HALF_UP)
+
+
+def _fused(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> None:
+    """Add the operations that add two tensors as onnxruntime does.
+
+    `f32(f32(a * ra) + f32(b * rb))` replaces two fused multiply-adds of the codes a and b minus their zero points.
+    `_search` finds the factors ra and rb.
+    """
+    factors = _search(site, shapes, mode)
+    left = write.hold(write.centred_real(0, factors[0], shapes[0].zero))
+    right = write.centred_real(1, factors[1], shapes[1].zero)
+    write.release()
+    add_zero_point(write, result, "cast", x=write.add("fp_add", F32, a=left, b=right))
+
+
+def _search(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> tuple[np.float32, np.float32]:
+    """Return two float32 factors for `_fused` with which every pair of codes gives the same sum as the reference.
+
+    The factors are close to input scale / output scale. Raises Refused if there are none.
+    """
+    out = site.output
+    codes, expected = every_code(site, shapes, mode)
+    near = [neighbours(np.float32(site.input(index).scale) / np.float32(out.scale)) for index in (0, 1)]
+    parts = [
+        [(code - x.zero).astype(np.float32) * factor for factor in factors]
+        for code, x, factors in zip(codes, shapes, near, strict=True)
+    ]
+    for left, right in sorted(product(range(len(near[0])), range(len(near[1]))), key=sum):
+        total = np.rint(parts[0][left][:, None] + parts[1][right])
+        if np.array_equal(np.clip(total + out.zero_point, expected.min(), expected.max()), expected):
+            return near[0][left], near[1][right]
+    raise ir.Refused("the machine's float32 rounds some of its sums differently from onnxruntime's fused multiply-adds")

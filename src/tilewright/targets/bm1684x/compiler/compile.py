@@ -11,12 +11,11 @@ from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.program.program import HostStep, Launch, Program, grouped
 from tilewright.targets.bm1684x.compiler.build import build, build_in_parts, fits
-from tilewright.targets.bm1684x.compiler.codes import join, rescale
+from tilewright.targets.bm1684x.compiler.codes import add, join, rescale
 from tilewright.targets.bm1684x.compiler.layer import Layer, Refused
-from tilewright.targets.bm1684x.compiler.linear import linear
+from tilewright.targets.bm1684x.compiler.linear import average, linear, maximum, mean
 from tilewright.targets.bm1684x.compiler.plan import Full
 from tilewright.targets.bm1684x.compiler.real import real
-from tilewright.targets.bm1684x.compiler.sums import add, average, maximum, mean
 from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.layouts.stored import Stored
@@ -51,10 +50,9 @@ def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
         raise Refused(f"an extent of {largest} is not supported; the largest is {LARGEST}")
     if isinstance(op, ops.OnnxOp):
         return real(site, config)
-    if isinstance(op, ops.Concat):
-        return join(site, tuple(_stored(site, index) for index in range(len(site.inputs))), mode)
-    if isinstance(op, ops.Add):
-        return add(site, (_stored(site, 0), _stored(site, 1)), mode)
+    if isinstance(op, ops.Concat | ops.Add):
+        shapes = tuple(_stored(site, index) for index in range(len(site.inputs)))
+        return (join if isinstance(op, ops.Concat) else add)(site, shapes, mode)
     for kind, rule in RULES.items():
         if isinstance(op, kind):
             return rule(site, _stored(site, 0), mode)

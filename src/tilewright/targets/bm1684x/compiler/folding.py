@@ -81,7 +81,6 @@ def _best(layer: Layer, config: Config) -> Gather | None:
 
 
 def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
-    """Return the cycles of gathering the input and of the products that are left."""
     assert layer.kernel is not None
     stored, oc = gather.stored, layer.kernel.values.shape[0]
     stride = gather.window.stride[1] if gather.columns else 1

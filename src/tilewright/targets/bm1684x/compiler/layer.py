@@ -210,15 +210,15 @@ class Writer:
 
     def centred(self, index: int, into: DType, factor: int, shift: int, mode: Rounding, zero: int) -> Ref:
         """Add the operation `round((code - zero) * factor * 2**shift)` on input `index`, and return its result."""
-        named = {"offset": Constant.of(zero, I16), "multiplier": Constant.of(factor, I32)}
-        return self.add("int_dequant", into, mode, x=Input(index), **named, shift=Constant.of(shift, I16))
+        named = self.parameters(offset=(zero, I16), multiplier=(factor, I32), shift=(shift, I16))
+        return self.add("int_dequant", into, mode, x=Input(index), **named)
 
     def centred_real(self, index: int, factor: np.float32, zero: int) -> Ref:
         """Add the operation `f32(code - zero) * factor` on input `index`, and return its result."""
-        named = {"offset": Constant.of(zero, I32), "scale": Constant.of(float(factor), F32)}
+        named = self.parameters(offset=(zero, I32), scale=(factor, F32))
         return self.add("fp32_dequant", F32, x=Input(index), **named)
 
-    def parameters(self, **given: tuple[Any, DType]) -> dict[str, Ref]:
+    def parameters(self, **given: tuple[Any, DType]) -> dict[str, Any]:
         """Return, by name, the operand for each argument `name=(values, type)`.
 
         All operands are constants if no argument differs between channels; else all have one value per channel.

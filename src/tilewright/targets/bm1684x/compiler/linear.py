@@ -1,31 +1,38 @@
-"""Lower convolutions, depthwise convolutions and fully connected layers; requantise int32 sums to stored codes.
+"""Lower convolutions, fully connected layers, pools and means; requantise int32 sums to stored codes.
 
+A mean is a depthwise convolution with weights of one, whose sums are rescaled.
 Most functions add operations to `write`, which collects the operations of one layer.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.graph.ir import Site
-from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from tilewright.graph.ops import AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, MaxPool2D, Mean
 from tilewright.graph.ops.base import Window as GraphWindow
 from tilewright.graph.ops.linear import Linear
-from tilewright.graph.rounding import Requant, RequantRule, power_of_two, quantize_multiplier
+from tilewright.graph.rounding import Requant, RequantRule, mean_factor, power_of_two, quantize_multiplier
 from tilewright.graph.rounding import Rounding as Mode
 from tilewright.graph.takes import Takes
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
+from tilewright.targets.bm1684x.values.floats import shift_right
 from tilewright.targets.bm1684x.values.window import Window
 
 #: The largest padding, stride and dilation: their instruction fields have four bits.
 LARGEST_PAD = LARGEST_STRIDE = 15
 TAKES = Takes(("int8", "uint8"))
+#: float32 holds all integers up to this number.
+EXACT = 1 << 24
+#: Bits of the factor of a mean. The products with the sums stay below 2**62.
+FACTOR_BITS = 30
 
 
 def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
@@ -64,8 +71,8 @@ def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored) -> None:
     add_zero_point(write, stored, "fp32_requant", x=x, **named)
 
 
-def add_zero_point(write: ir.Writer, stored: Stored, operation: str, **operands: ir.Ref) -> None:
-    """Write the result of an operation that rounds half to even, plus the zero point of `stored`, as the layer's result.
+def add_zero_point(write: ir.Writer, stored: Stored, operation: str, **operands: Any) -> None:
+    """Add an operation that rounds half to even, and its result plus the zero point of `stored` as the layer's result.
 
     A zero point of 0 is not added.
     """
@@ -86,7 +93,8 @@ def clamp(write: ir.Writer, stored: Stored, low: int, high: int) -> None:
     clamps += [("min", high)] if high < stored.dtype.high else []
     for operation, bound in clamps:
         last = write.operations.pop()
-        value = write.add(last.operation, stored.dtype, **last.operands, **last.attributes)
+        given: dict[str, Any] = {**last.operands, **last.attributes}
+        value = write.add(last.operation, stored.dtype, **given)
         write.add(operation, ir.Output(), a=value, b=Constant.of(bound, stored.dtype))
 
 
@@ -129,8 +137,8 @@ def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None)
 
     `pad` is the value of the padding, `size` that of the buffer for the sums (see Temp).
     """
-    operands = {"x": ir.Input(0), "w": ir.Weights(), "bias": ir.Bias(I32)}
-    return write.add("int8_depthwise2d", I32, size=size, **operands, right=0, pad=pad)
+    weights, bias = ir.Weights(), ir.Bias(I32)
+    return write.add("int8_depthwise2d", I32, size=size, x=ir.Input(0), w=weights, bias=bias, right=0, pad=pad)
 
 
 def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
@@ -163,3 +171,116 @@ def machine_window(own: GraphWindow, x: Stored) -> Window:
     if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that row would read no input
         raise ir.Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in the padding")
     return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)
+
+
+def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+    """Return the layer that a max pool becomes. Raises Refused if it is not supported."""
+    op = site.node.op
+    assert isinstance(op, MaxPool2D)
+    window = machine_window(op.window, x)
+    write = ir.Writer(x.c)
+    write.add("max_pool2d", ir.Output(), x=ir.Input(0), pad=Constant.of(x.dtype.low, x.dtype))
+    _no_activation(op.activation)
+    return _layer(site, x, write, window)
+
+
+def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+    """Return the layer that an average pool becomes. Raises Refused if it is not supported.
+
+    The mean is rounded with ties away from zero, as in TFLite, in every rounding mode.
+    """
+    op = site.node.op
+    assert isinstance(op, AveragePool2D)
+    _no_activation(op.activation)
+    counts = ascending(op.counts(site))
+    if len(counts) > 1:
+        reason = f"padding={list(op.window.padding)} is not supported for an average pool"
+        raise ir.Refused(f"{reason}: windows at the border average fewer values than others")
+    count = int(counts[0])
+    write = ir.Writer(x.c)
+    total, window, columns = _window_sums(write, x, machine_window(op.window, x), 0)
+    factor, shift = _division(count, x)
+    write.scale(total, ir.Output(), np.array(-shift), x.add, Rounding.HALF_AWAY_FROM_ZERO, factor)
+    return _layer(site, x, write, window, -x.add * count // columns)
+
+
+def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+    """Return the layer that a mean over rows and columns becomes. It also rescales the mean to the output's scale.
+
+    Raises Refused if the axes or scales are not supported.
+    """
+    op, source, out = site.node.op, site.input(0), site.output
+    assert isinstance(op, Mean)
+    if len(source.shape) != 4 or {axis % 4 for axis in op.axes} != {1, 2}:
+        raise ir.Refused(
+            f"axes={list(op.axes)} of {list(source.shape)} is not supported; a mean over rows and columns is"
+        )
+    count, result = x.h * x.w, Stored.of(out)
+    xnnpack = mode.elementwise == "xnnpack"  # it adds both zero points, as one float32, before rounding
+    write, zero = ir.Writer(x.c), x.add if xnnpack else x.zero
+    total, window, columns = _window_sums(write, x, Window((x.h, x.w)), zero)
+    if xnnpack:
+        scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
+        offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
+        named = write.parameters(scale=(scale, F32), offset=(float(offset), F32))
+        code = write.add("fp32_requant", I16, Rounding.HALF_TO_EVEN, x=total, **named)
+        shifted = write.add("int_add", I16, a=code, b=Constant.of(result.add, I16), saturate=True)
+        write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=shifted)
+    elif mode.elementwise == "ort":
+        real(write, total, np.asarray(op.factor32(site, count)), result)
+    elif mode.elementwise == "tflite":
+        doubled(write, total, *op.folded(site, count), result.zero)
+    else:
+        factor, exponent = mean_factor(count)
+        shift = power_of_two(source.scale / out.scale, "mean") - exponent
+        write.scale(total, ir.Output(), shift, result.zero, Rounding.HALF_UP, factor)
+    return _layer(site, x, write, window, -zero * count // columns)
+
+
+def _window_sums(write: ir.Writer, x: Stored, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
+    """Add operations that sum the codes of each window. Return the int32 sums, the layer's window, and a number.
+
+    The number says how often the layer's bias is added to a sum.
+
+    A command takes as many cycles for one pixel as for 64. One window over many rows and columns is therefore summed
+    column by column first; the second command, in float32, adds up integers that float32 holds exactly.
+    """
+    h, w = window.kernel
+    whole = window == Window((x.h, x.w))
+    if not whole or h * w <= h + w + 2 or 255 * h * w >= EXACT:
+        return window_sums(write, pad), window, 1
+    columns = window_sums(write, pad, (1, w))
+    real = write.add("cast", F32, Rounding.HALF_TO_EVEN, (1, w), x=columns)
+    one = Constant.of(1.0, F32)
+    total = write.add("fp_avg_pool2d", F32, x=real, scale=one, window=Window((1, w)))
+    return write.add("cast", I32, Rounding.HALF_TO_EVEN, x=total), Window((h, 1)), w
+
+
+def _division(count: int, x: Stored) -> tuple[int, int]:
+    """Return (m, s) such that `sum * m / 2**s`, with ties rounded away from zero, is the mean of `count` codes.
+
+    Every possible sum is tested. Raises Refused if a sum would give a wrong mean.
+    """
+    if count & (count - 1) == 0:
+        return 1, count.bit_length() - 1
+    shift = FACTOR_BITS + count.bit_length() - 1
+    factor = ((1 << shift) + count // 2) // count
+    sums = np.arange((x.dtype.low - x.add) * count, (x.dtype.high - x.add) * count + 1, dtype=np.int64)
+    expected = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
+    if not np.array_equal(shift_right(sums * factor, shift, Rounding.HALF_AWAY_FROM_ZERO), expected):
+        raise ir.Refused(f"a mean of {count} values is not supported: no integer factor divides its sums exactly")
+    return factor, shift
+
+
+def _no_activation(activation: str) -> None:
+    if activation != "none":
+        raise ir.Refused(f"activation={activation} of a pool is not supported")
+
+
+def _layer(site: Site, x: Stored, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
+    """Return the layer with the operations added so far. `bias` is that of the sums of its window; None: no sums."""
+    ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
+    kernel = None if bias is None else ir.WeightValues(ones, I8, True)
+    biases = None if bias is None else np.full(x.c, bias, np.int32)
+    shapes = (x,), Stored.of(site.output)
+    return write.layer(site, *shapes, kernel=kernel, bias=biases, window=window, row_tiles=False)

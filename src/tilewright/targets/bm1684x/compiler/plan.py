@@ -125,50 +125,47 @@ def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
 def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str], by_parts: frozenset[Group]) -> Plan:
     config = cuts[0].config
     stored, spans = _spans(cuts)
-    views = _views(cuts)
-    made = {cut.layer.output for cut in cuts}
+    wholes = _wholes(cuts, stored)
+    computed = {cut.layer.output for cut in cuts}
     group_of = [group for group in groups for _ in range(*group)]
-    buffers: list[Lived] = []
     copies: dict[str, int] = {}
-    turned: list[str] = []
-    for whole, names in _by_whole(stored, views).items():
+    buffers: list[Lived] = []
+    for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
+        names = [name for name in stored if wholes[name][0] == whole]
         first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
         begin, end = group_of[first], group_of[last]
         copies[whole] = 1
-        if config.batch > 1 and (begin != end or not made.issuperset(names) or begin in by_parts):
+        if config.batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):
             all_there = begin != end or begin in by_parts
             copies[whole] = config.batch if all_there else 2  # double buffering: one is loaded while the other is read
             first, last = begin[0], end[1] - 1
         buffers.append(Lived(whole, copies[whole] * stored[whole].lane_bytes(config), first, last))
-    for name, shape in stored.items():
-        if name in outside and shape.h * shape.w == 1 and shape.c > 1 and not shape.phases:
-            line = plane_bytes(shape.c, shape.dtype, config)
-            buffers.append(Lived(f"turned/{name}", line, spans[name][0], spans[name][0]))
-            turned.append(name)
-    for index, cut in enumerate(cuts):
-        for temp, size in cut.temps.items():
-            buffers.append(Lived(f"{index}/{temp}", size, index, index))
-    gathered: dict[int, int] = {}
-    for index, cut in enumerate(cuts):
-        if cut.layer.gather:
-            gathered[index] = config.batch if group_of[index] in by_parts else 1
-            size = cut.layer.shapes[0].lane_bytes(config)
-            buffers.append(Lived(f"gathered/{index}", gathered[index] * size, index, index))
+    turned = [name for name in stored if name in outside and stored[name].is_pixel]
+    for name in turned:
+        line = plane_bytes(stored[name].c, stored[name].dtype, config)
+        buffers.append(Lived(f"turned/{name}", line, spans[name][0], spans[name][0]))
+    temps = [(index, temp, size) for index, cut in enumerate(cuts) for temp, size in cut.temps.items()]
+    buffers += [Lived(f"{index}/{temp}", size, index, index) for index, temp, size in temps]
+    gathered = {index: cut.layer.shapes[0].lane_bytes(config) for index, cut in enumerate(cuts) if cut.layer.gather}
+    samples = {index: config.batch if group_of[index] in by_parts else 1 for index in gathered}
+    buffers += [Lived(f"gathered/{index}", samples[index] * size, index, index) for index, size in gathered.items()]
     offsets, end_of_all = place(buffers)
     if end_of_all > config.lane_bytes:
         raise Full(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
     homes = {}
-    for name in stored:
-        whole, slots = _place_in(views, name)
+    for name, (whole, slots) in wholes.items():
         size = stored[whole].lane_bytes(config)
         homes[name] = Home(offsets[whole] + slots * stored[whole].plane(config), copies[whole], size)
-    temps = tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.temps} for index, cut in enumerate(cuts))
-    lines = {name: offsets[f"turned/{name}"] for name in turned}
-    gathers = {
-        index: Home(offsets[f"gathered/{index}"], count, cuts[index].layer.shapes[0].lane_bytes(config))
-        for index, count in gathered.items()
-    }
-    return Plan(cuts, tuple(groups), homes, temps, lines, gathers, by_parts, end_of_all)
+    return Plan(
+        cuts,
+        tuple(groups),
+        homes,
+        tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.temps} for index, cut in enumerate(cuts)),
+        {name: offsets[f"turned/{name}"] for name in turned},
+        {index: Home(offsets[f"gathered/{index}"], samples[index], size) for index, size in gathered.items()},
+        by_parts,
+        end_of_all,
+    )
 
 
 def _spans(cuts: Sequence[Cut]) -> tuple[dict[str, Stored], dict[str, tuple[int, int]]]:
@@ -183,31 +180,21 @@ def _spans(cuts: Sequence[Cut]) -> tuple[dict[str, Stored], dict[str, tuple[int,
     return stored, spans
 
 
-def _views(cuts: Sequence[Cut]) -> dict[str, tuple[str, int]]:
-    """Return the tensors that lie in their place in a joined tensor: by name, the joined tensor, and the slots before.
+def _wholes(cuts: Sequence[Cut], names: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Return, by name, the tensor that holds a tensor, which may be itself, and the number of slots before it.
 
     A part of a joined tensor can be computed in its place if its first channel is in the first lane.
     """
-    found: dict[str, tuple[str, int]] = {}
+    views: dict[str, tuple[str, int]] = {}
     for cut in cuts:
         for name, _, (_, channels, _, _) in cut.layer.joined if cut.layer.axis == 1 else ():
             if channels.start % cut.config.lanes == 0:
-                found.setdefault(name, (cut.layer.output, channels.start // cut.config.lanes))
-    return found
-
-
-def _place_in(views: Mapping[str, tuple[str, int]], name: str) -> tuple[str, int]:
-    """Return the tensor that holds a tensor, which may be itself, and the number of slots before it."""
-    slots = 0
-    while name in views:
-        name, before = views[name]
-        slots += before
-    return name, slots
-
-
-def _by_whole(stored: Mapping[str, Stored], views: Mapping[str, tuple[str, int]]) -> dict[str, list[str]]:
-    """Return, by the name of each tensor that lies in no other, its name and those of the tensors that lie in it."""
-    found: dict[str, list[str]] = {}
-    for name in stored:
-        found.setdefault(_place_in(views, name)[0], []).append(name)
+                views.setdefault(name, (cut.layer.output, channels.start // cut.config.lanes))
+    found = {}
+    for name in names:
+        whole, slots = name, 0
+        while whole in views:
+            whole, before = views[whole]
+            slots += before
+        found[name] = whole, slots
     return found

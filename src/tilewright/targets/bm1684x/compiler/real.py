@@ -99,7 +99,6 @@ def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Write
 
 
 def rectify(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that a Relu becomes."""
     write.add("max", ir.Output(), a=ir.Input(0), b=Constant.of(0.0, dtype))
     return _layer(site, write, dtype)
 
@@ -117,9 +116,7 @@ def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
 
 def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Return the layer that an Add becomes. Raises Refused if its operands differ in shape or one is constant."""
-    for tensor in site.inputs:
-        if tensor is not None and tensor.data is not None:
-            raise ir.Refused(f"the constant operand '{tensor.name}' of Add is not supported; two computed tensors are")
+    _check_computed(site, "two computed tensors")
     ir.same_shapes(site)
     write.add("fp_add", ir.Output(), a=ir.Input(0), b=ir.Input(1))
     return _layer(site, write, dtype, operands=2)
@@ -128,13 +125,18 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) 
 def join(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Return the layer that a Concat becomes. Raises Refused for a constant operand, or if samples are joined."""
     *shapes, result = (Stored.real(tensor.shape, dtype) for tensor in (*site.inputs, site.output) if tensor is not None)
-    for tensor in site.inputs:
-        if tensor is not None and tensor.data is not None:
-            raise ir.Refused(f"the constant operand '{tensor.name}' of Concat is not supported; computed tensors are")
+    _check_computed(site, "computed tensors")
     axis = attributes["axis"] % len(site.output.shape)
     if not axis:
         raise ir.Refused("axis=0 of Concat is not supported; channels, rows and columns are")
     return joined(site, tuple(shapes), result, axis)
+
+
+def _check_computed(site: Site, only: str) -> None:
+    for tensor in site.inputs:
+        if tensor is not None and tensor.data is not None:
+            what = f"the constant operand '{tensor.name}' of {site.node.op.label}"
+            raise ir.Refused(f"{what} is not supported; {only} are")
 
 
 def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
@@ -151,16 +153,14 @@ def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
 
     Sums are float32, because narrower types would round after every addition. Raises Refused if it is not supported.
     """
-    window = Window((site.input(0).shape[2], site.input(0).shape[3]))
-    if "kernel_shape" in attributes:
-        window = _window(site, attributes, attributes["kernel_shape"])
+    size = (site.input(0).shape[2], site.input(0).shape[3])
+    window = _window(site, attributes, attributes["kernel_shape"]) if "kernel_shape" in attributes else Window(size)
     if any(window.pads):
         raise ir.Refused(f"pads={attributes.get('pads')} is not supported for AveragePool; pads=0 is")
     scale = Constant.of(1 / (window.kernel[0] * window.kernel[1]), F32)
     if dtype is F32:
         write.add("fp_avg_pool2d", ir.Output(), x=ir.Input(0), scale=scale)
     else:
-        size = (site.input(0).shape[2], site.input(0).shape[3])
         wide = write.add("cast", F32, Rounding.HALF_TO_EVEN, size, x=ir.Input(0))
         total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
         write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=total)
@@ -173,9 +173,8 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
     if refused:
         raise ir.Refused(f"{', '.join(f'{name}={attributes[name]}' for name in refused)} is not supported")
     top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
-    pairs = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
-    (down, across), dilation = pairs
-    own = GraphWindow((kernel[0], kernel[1]), (down, across), (top, bottom, left, right), dilation)
+    stride, dilation = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
+    own = GraphWindow((kernel[0], kernel[1]), stride, (top, bottom, left, right), dilation)
     if attributes.get("ceil_mode"):
         own = _rounded_up(own, site)
     return machine_window(own, Stored.real(site.input(0).shape, F32))
@@ -197,7 +196,6 @@ def _rounded_up(own: GraphWindow, site: Site) -> GraphWindow:
 
 
 def _bias(site: Site, channels: int) -> Array:
-    """Return the bias of a node as a float32 array [channels]. It is 0 if the node has no bias."""
     bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
     if bias.size not in (1, channels):
         raise ir.Refused(f"a bias of {bias.size} values for {channels} channels is not supported")

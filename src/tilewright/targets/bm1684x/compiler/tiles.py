@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,9 @@ from tilewright.targets.bm1684x.compiler.layer import (
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.layouts.layout import Operand, Shape, aligned
+from tilewright.targets.bm1684x.layouts.layout import Shape, aligned
 from tilewright.targets.bm1684x.layouts.stored import Stored, plane_bytes
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor, packed
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Operand, Tensor, packed
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
 
@@ -39,17 +39,6 @@ from tilewright.targets.bm1684x.values.window import Window
 KERNEL_BYTES = 1 << 14
 #: Bytes of the parameters of one slot: 16 words.
 WORD_BYTES = 64
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` counts such groups of slots."""
-
-    number: int
-    s0: int
-    s1: int
-    r0: int
-    r1: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +78,8 @@ class Cut:
         for number, s0 in enumerate(range(0, self.layer.result.slots(self.config), slots)):
             for r0 in range(0, self.layer.result.h, rows):
                 s1, r1 = s0 + slots, r0 + rows
-                yield Tile(number, s0, min(s1, self.layer.result.slots(self.config)), r0, min(r1, self.layer.result.h))
+                end = min(s1, self.layer.result.slots(self.config))
+                yield Tile(self, number, s0, end, r0, min(r1, self.layer.result.h))
 
     def rows_read(self, stored: Stored) -> list[int]:
         """Return where to cut the rows of an input stored as `stored`, so that tiles wait only for the rows they read.
@@ -162,74 +152,90 @@ class Cut:
         return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
 
 
-def commands(
-    cut: Cut, tile: Tile, inputs: Sequence[int], result_at: int, temps: Mapping[int, int], block: int
-) -> Iterator[Command]:
-    """Yield the commands of a layer for one tile of one sample.
+class Places(NamedTuple):
+    """Byte offsets in a lane: of a layer's inputs, its result, its temporary buffers, and a tile's constants."""
 
-    `inputs`, `result_at`, `temps` and `block` are byte offsets in a lane; `block` is that of the tile's constants.
-    """
-    emit = _Tile(cut, tile, inputs, result_at, temps, block)
-    for operate in cut.layer.operations:
-        spread = not operate.operation.endswith("requant")  # requantisation broadcasts parameters itself
-        operands = {name: emit.operand(ref, spread) for name, ref in operate.operands.items()}
-        result = emit.operand(operate.result)
-        assert not isinstance(result, Constant)
-        attributes: dict[str, Any] = {"window": emit.window} if operate.operation.endswith("2d") else {}
-        yield Command(OPERATIONS[operate.operation], operands, {"y": result}, {**attributes, **operate.attributes})
+    inputs: Sequence[int]
+    result: int
+    temps: Mapping[int, int]
+    block: int
 
 
-class _Tile:
-    def __init__(
-        self, cut: Cut, tile: Tile, inputs: Sequence[int], result_at: int, temps: Mapping[int, int], block: int
-    ) -> None:
-        self._cut, self._tile, self._config, self._layer = cut, tile, cut.config, cut.layer
-        self._inputs, self._result, self._temps, self._block = inputs, result_at, temps, block
-        result = self._layer.result
-        first = tile.s0 * self._config.lanes
-        self._channels = min(tile.s1 * self._config.lanes, result.c) - first
-        self._shape = (1, self._channels, tile.r1 - tile.r0, result.w)
-        self._whole_rows = tile.r1 - tile.r0 == result.h
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` counts such groups of slots."""
 
-    def operand(self, ref: Ref, spread: bool = False) -> Operand | Constant:
-        slots = self._tile.s1 - self._tile.s0
-        words, bias, kernel = self._cut.offsets(slots)
-        block, config = self._block, self._config
+    cut: Cut
+    number: int
+    s0: int
+    s1: int
+    r0: int
+    r1: int
+
+    @property
+    def _config(self) -> Config:
+        return self.cut.config
+
+    @property
+    def _layer(self) -> Layer:
+        return self.cut.layer
+
+    @property
+    def _shape(self) -> tuple[int, int, int, int]:
+        first, end = (slot * self._config.lanes for slot in (self.s0, self.s1))
+        return 1, min(end, self._layer.result.c) - first, self.r1 - self.r0, self._layer.result.w
+
+    @property
+    def _whole_rows(self) -> bool:
+        return self.r1 - self.r0 == self._layer.result.h
+
+    def commands(self, places: Places) -> Iterator[Command]:
+        """Yield the commands of the layer for this tile of one sample."""
+        for operate in self._layer.operations:
+            spread = not operate.operation.endswith("requant")  # requantisation broadcasts parameters itself
+            operands = {name: self._operand(ref, places, spread) for name, ref in operate.operands.items()}
+            result = self._operand(operate.result, places)
+            assert not isinstance(result, Constant)
+            attributes: dict[str, Any] = {"window": self._window} if operate.operation.endswith("2d") else {}
+            yield Command(OPERATIONS[operate.operation], operands, {"y": result}, {**attributes, **operate.attributes})
+
+    def _operand(self, ref: Ref, places: Places, spread: bool = False) -> Operand | Constant:
+        config, shape, channels = self._config, self._shape, self._shape[1]
         if isinstance(ref, Constant):
             return ref
         if isinstance(ref, Temp):
-            shape = (1, self._channels, *ref.size) if ref.size else self._shape
-            return Tensor.local(0, self._temps[ref.index], shape, ref.dtype, config)
+            return Tensor.local(0, places.temps[ref.index], (1, channels, *(ref.size or shape[2:])), ref.dtype, config)
         if isinstance(ref, Output):
-            return self._part(self._layer.result, self._result)
+            return self._part(self._layer.result, places.result)
         if isinstance(ref, Input):
-            stored, offset = self._layer.shapes[ref.index], self._inputs[ref.index]
+            stored, offset = self._layer.shapes[ref.index], places.inputs[ref.index]
             if ref.whole:
                 return self._rows(stored, offset)
-            if self._layer.window is not None:
-                place = offset + self._tile.s0 * stored.plane(config)
-                return Tensor.local(0, place, (1, self._channels, stored.h, stored.w), stored.dtype, config)
-            return self._part(stored, offset)
+            if self._layer.window is None:
+                return self._part(stored, offset)
+            place = offset + self.s0 * stored.plane(config)
+            return Tensor.local(0, place, (1, channels, stored.h, stored.w), stored.dtype, config)
+        words, bias, kernel = (places.block + offset for offset in self.cut.offsets(self.s1 - self.s0))
         if isinstance(ref, PerChannel):
-            place = block + words + 4 * ref.index
-            if not spread:
-                shape = Shape(1, self._channels, 1, 1)  # one of the words of each channel, which begin at 64 bytes
-                return Tensor.free(0, place, shape, aligned(shape, ref.dtype, 0, config), ref.dtype, config)
-            return Tensor.free(0, place, self._shape, (0, WORD_BYTES // 4, 0, 0), ref.dtype, config)
+            place = words + 4 * ref.index
+            if spread:
+                return Tensor.free(0, place, shape, (0, WORD_BYTES // 4, 0, 0), ref.dtype, config)
+            one = Shape(1, channels, 1, 1)  # one of the words of each channel, which begin at 64 bytes
+            return Tensor.free(0, place, one, aligned(one, ref.dtype, 0, config), ref.dtype, config)
         if isinstance(ref, Bias):
-            return Tensor.local(0, block + bias, (1, self._channels, 1, 1), ref.dtype, config, "compact")
-        assert isinstance(ref, Weights) and self._layer.kernel is not None
-        _, ic, kh, kw = self._layer.kernel.values.shape
-        dtype = self._layer.kernel.dtype
-        if self._layer.kernel.depthwise:
-            return Tensor.local(0, block + kernel, (1, self._channels, kh, kw), dtype, config, "compact")
-        return ConvWeights(LOCAL_BASE + block + kernel, (self._channels, ic, kh, kw), dtype, config)
+            return Tensor.local(0, bias, (1, channels, 1, 1), ref.dtype, config, "compact")
+        weights = self._layer.kernel
+        assert isinstance(ref, Weights) and weights is not None
+        _, ic, kh, kw = weights.values.shape
+        if weights.depthwise:
+            return Tensor.local(0, kernel, (1, channels, kh, kw), weights.dtype, config, "compact")
+        return ConvWeights(LOCAL_BASE + kernel, (channels, ic, kh, kw), weights.dtype, config)
 
     @property
-    def window(self) -> Window | None:
+    def _window(self) -> Window | None:
         """The layer's window, cut to the rows of the tile; None if the layer has no window."""
-        window, tile = self._layer.window, self._tile
-        return window.cut(tile.r0, tile.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
+        window = self._layer.window
+        return window.cut(self.r0, self.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
     def _rows(self, stored: Stored, offset: int) -> Tensor:
         """Return the rows of an input that the windows of the tile read, with all channels, as a tensor."""
@@ -237,7 +243,7 @@ class _Tile:
             return stored.near(offset, self._config)
         window = self._layer.window
         assert window is not None
-        low, high = window.rows(self._tile.r0, self._tile.r1)
+        low, high = window.rows(self.r0, self.r1)
         first, end = max(0, low), min(stored.h, high)
         plane = stored.plane(self._config) // stored.dtype.bytes if stored.slots(self._config) > 1 else 0
         width = self._layer.result.w + window.kernel[1] - 1 if stored.phases else stored.w
@@ -247,6 +253,5 @@ class _Tile:
 
     def _part(self, stored: Stored, offset: int) -> Tensor:
         """Return the part of a stored tensor that has the channels and rows of the tile."""
-        place = offset + self._tile.s0 * stored.plane(self._config)
-        place += self._tile.r0 * stored.w * stored.dtype.bytes
+        place = offset + self.s0 * stored.plane(self._config) + self.r0 * stored.w * stored.dtype.bytes
         return Tensor.local(0, place, self._shape, stored.dtype, self._config)

@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
+from tilewright.targets.bm1684x.capi.convolutions import TURNS
 from tilewright.targets.bm1684x.capi.forms import ATTRIBUTES
 from tilewright.targets.bm1684x.capi.moves import FROM, WAYS
-from tilewright.targets.bm1684x.capi.products import TURNS
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS, OPTIONAL, Operation
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, rounding_of
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS

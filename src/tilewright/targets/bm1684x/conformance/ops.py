@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import TilewrightError
+from tilewright.errors import InputError, TilewrightError
+from tilewright.files import untrusted
 from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
+from tilewright.targets.bm1684x.conformance import nets
 from tilewright.targets.bm1684x.conformance.calls import Call, call_of
-from tilewright.targets.bm1684x.conformance.vectors import arrays, described
+from tilewright.targets.bm1684x.conformance.vectors import REMEDY, arrays, described, replay_layouts
 from tilewright.targets.bm1684x.isa.command import Command, Constant, read
 from tilewright.targets.bm1684x.isa.operations import TIU, Operation
 from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Operand
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Rows, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Operand, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import as_stored
 from tilewright.targets.bm1684x.values.memory import Memories
@@ -64,7 +65,8 @@ class Allocator:
         if self.operation.engine != TIU:
             if not any(region.base == DDR_BASE for region in self.memories.regions):
                 self.memories.new_ddr(DDR_BASE, DDR_BYTES)
-            return self._linear(DDR_BASE + self.offset, shape, dtype)
+            linear = Tensor.ddr(DDR_BASE + self.offset, (1, 1, 1, *shape)[-4:], dtype, self.config)
+            return linear if len(shape) == 4 else Flat(linear)
         if name == "w" and "conv2d" in self.operation.name:
             oc, ic, kh, kw = shape
             return ConvWeights(LOCAL_BASE + self.offset, (oc, ic, kh, kw), dtype, self.config)
@@ -75,16 +77,10 @@ class Allocator:
                 return Matrix.local(0, self.offset, (rows, columns), min(width, columns), dtype, self.config)
             return Rows(Tensor.local(0, self.offset, (1, rows, 1, columns), dtype, self.config))
         if len(shape) == 1:
-            return self._linear(LOCAL_BASE + self.offset, shape, dtype)
+            return Flat(Tensor.ddr(LOCAL_BASE + self.offset, (1, 1, 1, *shape), dtype, self.config))
         compact = name == "bias" or (name == "w" and "depthwise" in self.operation.name)
         kind = "compact" if compact else "line" if name == "y" and self.operation.name == "cw_trans" else "aligned"
         return Tensor.local(0, self.offset, shape, dtype, self.config, kind)
-
-    def _linear(self, address: int, shape: tuple[int, ...], dtype: DType) -> Operand:
-        """Return an operand at `address` whose elements follow each other without gaps."""
-        if len(shape) == 4:
-            return Tensor.ddr(address, shape, dtype, self.config)
-        return Flat(Tensor.ddr(address, (1, 1, 1, *shape), dtype, self.config))
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
@@ -169,17 +165,13 @@ def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
     if dtype.is_float:
         with np.errstate(invalid="ignore"):
             wrong &= ~(np.isnan(as_stored(found, dtype)) & np.isnan(as_stored(expected, dtype))).reshape(-1)
-        if ulps:
-            wrong &= np.abs(_ordered(left, dtype) - _ordered(right, dtype)) > ulps
+        if ulps:  # bit patterns as integers that have the same order as the floats
+            sign = 1 << (dtype.bits - 1)
+            left, right = (np.where(bits >= sign, sign - bits, bits) for bits in (left, right))
+            wrong &= np.abs(left - right) > ulps
     if not wrong.any():
         return ""
     return f"differs in {int(wrong.sum())} of {wrong.size} elements, the first is number {int(np.argmax(wrong))}"
-
-
-def _ordered(bits: Array, dtype: DType) -> Array:
-    """Return integers that have the same order as the floats with these bit patterns."""
-    sign = 1 << (dtype.bits - 1)
-    return np.where(bits >= sign, sign - bits, bits)
 
 
 def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
@@ -193,3 +185,20 @@ def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
     except TilewrightError as error:  # an error is not a refusal
         reason = str(error)
     return ConformCase(f"rejected {case['family']} {number}", not reason, reason)
+
+
+def conform(path: Path) -> Iterator[ConformCase]:
+    """Replay the test cases in one .npz file of golden vectors, and yield the result of each case.
+
+    The file tests layouts, a family of operations, or a compiled network. A file with only the inputs or outputs of a
+    network yields nothing. Raises InputError if the file is no golden vector, or lacks an array or key.
+    """
+    with untrusted(path, REMEDY):
+        if path.stem == "layout_addresses":
+            yield from replay_layouts(path)
+        elif path.name.endswith(".cmdbuf.npz"):
+            yield from nets.replay(path)
+        elif path.with_suffix(".json").is_file():
+            yield from replay(path)
+        elif not (path.name == "input.npz" or path.name.endswith(".output.npz")):
+            raise InputError(str(path), "is not a golden vector of the BM1684X", REMEDY)

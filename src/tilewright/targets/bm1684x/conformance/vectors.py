@@ -17,8 +17,7 @@ from tilewright.fields import parsed
 from tilewright.files import Entries, untrusted
 from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.layouts.placement import place
-from tilewright.targets.bm1684x.layouts.request import LayoutRequest
+from tilewright.targets.bm1684x.layouts.placement import LayoutRequest, place
 
 REMEDY = "give a golden vector file of tpu_vectors"
 CONFIG = Config()

@@ -16,7 +16,7 @@ from tilewright.sim.steps import Trace
 from tilewright.sim.walk import Placed, Range
 from tilewright.targets.bm1684x.debug.commands import LOCAL, CommandState, CommandWalk, Located, bytes_of, layout_of
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
-from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.runtime.kernel import Kernel, Tpu
 from tilewright.targets.bm1684x.runtime.recording import Launched, finished
 from tilewright.targets.bm1684x.values.memory import Memories
@@ -173,6 +173,5 @@ def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
 
 
 def _named(kernel: Kernel, arguments: Sequence[Any]) -> dict[str, Operand]:
-    """Return the kernel's arguments that are operands, by the names of its parameters."""
     names = [*inspect.signature(kernel.body).parameters][1:]
     return {name: own for name, own in zip(names, arguments, strict=False) if hasattr(own, "addresses")}

@@ -24,7 +24,6 @@ from tilewright.targets.bm1684x.debug.commands import (
     Located,
     bytes_of,
     layout_of,
-    local_bytes,
     where,
 )
 from tilewright.targets.bm1684x.isa.elaborate import UNITS
@@ -79,9 +78,13 @@ class NetworkState(CommandState):
         return self.machine.local()[0]
 
     def dram(self, address: int, size: int) -> Array:
+        """Return bytes by bus address. Raises MachineError if some are in no memory."""
         if address >= DDR_BASE:
             return self.machine.ddr(address, size)[0]
-        return local_bytes(self.local(), address, size, self.walk.config)
+        low = address - LOCAL_BASE
+        if not 0 <= low <= low + size <= self.walk.config.local_bytes:
+            raise MachineError("local memory", f"{address:#x}..{address + size:#x} is not inside")
+        return self.local().reshape(-1)[low : low + size]
 
     @property
     def nbytes(self) -> int:
@@ -99,17 +102,8 @@ class NetworkWalk(CommandWalk):
         if program.graph:
             self.layer = known.layers
         self.segments = tuple(_segments(known.image))
-        edges = {0, *(low for low, _ in self._lanes)}
-        self._edges = np.array(sorted({*edges, config.lanes}), np.int64)
-
-    @property
-    def _lanes(self) -> Iterator[tuple[int, int]]:
-        """The ranges of lanes, (first, one past the last), that are the spaces after DDR in the step table."""
-        low = 0
-        for space in self.table.spaces[1:]:
-            high = low + space.size // self.config.lane_bytes
-            yield low, high
-            low = high
+        # the spaces after DDR in the step table are ranges of lanes
+        self._edges = np.cumsum([0, *(space.size // config.lane_bytes for space in self.table.spaces[1:])])
 
     @cached_property
     def findings(self) -> Sequence[Finding]:
@@ -160,7 +154,6 @@ class NetworkWalk(CommandWalk):
 
     @cached_property
     def _places(self) -> dict[str, Lying]:
-        """The tensors of the launch, and parts of tensors, in the order of its layers."""
         graph = self._graph
         if graph is None:
             return {}
@@ -182,7 +175,6 @@ class NetworkWalk(CommandWalk):
         return tuple(self._places)
 
     def place(self, tensor: str) -> Placed:
-        """Return where a tensor lies, by bus address."""
         own, of, index, row, computed = self._places[tensor]
         stored, shape, part = own.stored, of.shape, None
         c, h, w = stored.sizes
@@ -232,7 +224,6 @@ class NetworkWalk(CommandWalk):
 
 
 def _segments(image: QueueImage) -> Iterator[Range]:
-    """Yield the named parts of DDR, in order of their addresses."""
     if image.constants.size:
         yield Range("constants", DDR_BASE, len(image.constants), "const", 0, DDR_BASE)
     for kind, tensors in (("input", image.inputs), ("output", image.outputs)):

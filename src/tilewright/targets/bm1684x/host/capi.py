@@ -40,7 +40,6 @@ def _giving(method: Callable[P, T]) -> Callable[P, tuple[Status, T | None]]:
 
 
 def _status(method: Callable[P, object]) -> Callable[P, Status]:
-    """Return a function that calls `method`. It returns only the status, and raises no HostError."""
     giving = _giving(method)
 
     def call(*arguments: P.args, **named: P.kwargs) -> Status:

@@ -178,7 +178,6 @@ def by_name(functions: Sequence[Function]) -> dict[str, Function]:
 
 
 def _run(name: str, source: str) -> list[Function]:
-    """Run `source` as module `name`, and return the functions that it defines. Tracebacks can show its lines."""
     place = f"<firmware {name}.py>"
     linecache.cache[place] = (len(source), None, source.splitlines(keepends=True), place)
     module = ModuleType(name)

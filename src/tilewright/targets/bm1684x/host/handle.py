@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain, count
@@ -25,7 +26,7 @@ from tilewright.sim.findings import Finding
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.firmware import Firmware, NativeFirmware, by_name, load_file, packed
 from tilewright.targets.bm1684x.host.memory import PCIE, DeviceMemory, Heap, HostError, Platform, Status
-from tilewright.targets.bm1684x.native.sharing import share
+from tilewright.targets.bm1684x.native.replay import share
 from tilewright.targets.bm1684x.runtime.kernel import Function, Launched
 from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 
@@ -81,7 +82,7 @@ class Handle:
 
         Raises the HostError that `sync` would raise.
         """
-        if _in_kernel():
+        if getattr(_IN_KERNEL, "active", False):
             raise _FROM_KERNEL
         with self._lock:
             queue, self._queue = self._queue, None
@@ -217,16 +218,10 @@ class Handle:
         """
         self.sync()
         function, raw = self._function(name, argument, None)
-        _IN_KERNEL.active = True
-        try:
-            with _RUNNING:
-                start = import_module("tilewright.targets.bm1684x.debug.kernels").debug
-                session: Session = start(function.kernel, self.memories, function.unpacked(raw))
-            return session
-        except (Exception, SystemExit) as error:
-            raise _as_status(Status.FAILURE, error, name) from error
-        finally:
-            _IN_KERNEL.active = False
+        with _running(name):
+            start = import_module("tilewright.targets.bm1684x.debug.kernels").debug
+            session: Session = start(function.kernel, self.memories, function.unpacked(raw))
+        return session
 
     def sync(self) -> list[Launched]:
         """Wait for all launches. Return the outcomes of the asynchronous launches since the last `sync`.
@@ -274,22 +269,17 @@ class Handle:
         if failed := self._failed:
             reason = f"it did not run: {failed}"
             raise HostError(failed.status, function.name, reason, "call sync, then launch it again")
-        _IN_KERNEL.active = True
         try:
-            with _RUNNING:
+            with _running(function.name):
                 launched = function.kernel.launch(self.memories, function.unpacked(raw))
-            self.findings += [finding.inside(function.name) for finding in launched.findings]
-            return launched
-        except (Exception, SystemExit) as error:
-            failed = _as_status(Status.FAILURE, error, function.name)
-            if not waited:
-                self._failed = failed
-            raise failed from error
-        finally:
-            _IN_KERNEL.active = False
+        except HostError as error:
+            self._failed = self._failed if waited else error
+            raise
+        self.findings += [finding.inside(function.name) for finding in launched.findings]
+        return launched
 
     def _ready(self) -> ThreadPoolExecutor:
-        if _in_kernel():
+        if getattr(_IN_KERNEL, "active", False):
             raise _FROM_KERNEL
         if self._queue is None:
             raise HostError(Status.DEVNOTREADY, "device", "its handle is freed", "request a new handle")
@@ -313,8 +303,20 @@ class Handle:
         self.copies.append(Copied(kind, size, self.platform.microseconds(size, kind == "d2d")))
 
 
+@contextmanager
+def _running(name: str) -> Iterator[None]:
+    """Run a kernel in a `with` block; its errors become a HostError FAILURE that names it."""
+    _IN_KERNEL.active = True
+    try:
+        with _RUNNING:
+            yield
+    except (Exception, SystemExit) as error:
+        raise _as_status(Status.FAILURE, error, name) from error
+    finally:
+        _IN_KERNEL.active = False
+
+
 def _functions(firmware: Code, execute: bool) -> dict[str, Function]:
-    """Return the functions of a firmware by name. Raises HostError DATA or PARAM, as `Handle.load` does."""
     status = Status.DATA
     try:
         code = load_file(firmware) if isinstance(firmware, str | Path) else firmware
@@ -324,10 +326,6 @@ def _functions(firmware: Code, execute: bool) -> dict[str, Function]:
         return by_name(code)
     except TilewrightError as error:
         raise _as_status(status, error) from error
-
-
-def _in_kernel() -> bool:
-    return getattr(_IN_KERNEL, "active", False)
 
 
 def _bytes_of(host: Any) -> Array:
@@ -351,7 +349,6 @@ def _enough(host: Array, size: int) -> Array:
 
 
 def _as_status(status: Status, error: BaseException, where: str = "") -> HostError:
-    """Return any error as a HostError with the given status. `where` names the function that failed."""
     if isinstance(error, TilewrightError):
         place = ", ".join(dict.fromkeys(part for part in (where, error.where) if part))
         return HostError(status, place, error.reason, error.remedy)

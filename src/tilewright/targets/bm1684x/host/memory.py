@@ -57,7 +57,6 @@ class Platform(NamedTuple):
     inside_rate: float = 40_977.5
 
     def microseconds(self, size: int, inside: bool = False) -> float:
-        """Return the time of a copy of `size` bytes: in device memory if `inside`, else between host and device."""
         return self.copy_latency + size / (self.inside_rate if inside else self.copy_rate)
 
 

@@ -23,7 +23,7 @@ from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.host.handle import Handle
 from tilewright.targets.bm1684x.host.memory import PCIE, SOC, DeviceMemory, HostError, Platform, Status
-from tilewright.targets.bm1684x.native.hostlib import REQUESTS
+from tilewright.targets.bm1684x.native.build import REQUESTS
 from tilewright.targets.bm1684x.runtime.recording import Launched
 
 PLATFORMS = {platform.name: platform for platform in (PCIE, SOC)}
@@ -106,7 +106,7 @@ class Server(serve.Server):
         return b""
 
     def firmware(self, payload: bytes) -> bytes:
-        self.handle.load(_path(payload), execute=True)  # the host's program names it
+        self.handle.load(os.fsdecode(payload), execute=True)  # the host's program names it
         self._modules.clear()
         return b""
 
@@ -114,11 +114,11 @@ class Server(serve.Server):
         number = len(self._numbers) + len(self._modules)
         while number in self._modules:
             number += 1
-        self._modules[number] = self.handle.add(_path(payload), execute=True)
+        self._modules[number] = self.handle.add(os.fsdecode(payload), execute=True)
         return struct.pack("<I", number)
 
     def unload(self, payload: bytes) -> bytes:
-        number = struct.unpack("<I", payload)[0]
+        (number,) = struct.unpack("<I", payload)
         self.handle.remove(self._module(number).values())
         del self._modules[number]
         return b""
@@ -132,11 +132,12 @@ class Server(serve.Server):
         self._numbers.append(names[name])
         return struct.pack("<I", len(self._numbers) - 1)
 
-    def launch(self, payload: bytes) -> bytes:
-        return self._launched(*_named(payload), waited=True)
+    def launch(self, payload: bytes, waited: bool = True) -> bytes:
+        end = 4 + struct.unpack_from("<I", payload)[0]
+        return self._launched(payload[4:end].decode(errors="replace"), payload[end:], waited)
 
     def launch_async(self, payload: bytes) -> bytes:
-        return self._launched(*_named(payload), waited=False)
+        return self.launch(payload, waited=False)
 
     def numbered(self, payload: bytes) -> bytes:
         """Launch a function by its number. Raises HostError PARAM if there is none."""
@@ -190,15 +191,6 @@ class Server(serve.Server):
         if number not in self._modules:
             raise HostError(Status.PARAM, "module", "it is not loaded", "load it with tpu_kernel_load_module_file")
         return self._modules[number]
-
-
-def _path(payload: bytes) -> Path:
-    return Path(os.fsdecode(payload))
-
-
-def _named(payload: bytes) -> tuple[str, bytes]:
-    end = 4 + struct.unpack_from("<I", payload)[0]
-    return payload[4:end].decode(errors="replace"), payload[end:]
 
 
 def main(connection: int) -> None:

@@ -15,7 +15,7 @@ from tilewright.errors import MachineError
 from tilewright.sim.steps import BASE, LENGTH, READ, STRIDE, WRITE, row_of_runs, runs
 from tilewright.targets.bm1684x.isa.operation import OPTIONAL, TIU, Operation, Values
 from tilewright.targets.bm1684x.isa.rules import COMPUTE
-from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.memory import Memories, Region
@@ -164,7 +164,6 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
 
 
 def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
-    """Return the footprint rows (sim.steps.Footprints) of one operand, in bytes from the start of its memory region."""
     size = operand.dtype.bytes
     low, end = int(addresses.min()), int(addresses.max()) + size
     for number, region in enumerate(regions):

@@ -120,7 +120,7 @@ def elaborate(
 
     Raises ProgramError for damaged queues and deadlocks.
     """
-    encoded = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
+    encoded = _merged(queues)
     others = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
     steps = [Step(c.engine, c.id, {others[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
     return Elaborated.of(steps, regions, knobs)
@@ -128,13 +128,12 @@ def elaborate(
 
 def numbered(queues: Mapping[str, Array]) -> dict[tuple[str, int], int]:
     """Return the number of each command in the step table, by engine and id. Raises ProgramError for a deadlock."""
-    merged = _merged({unit: decode(unit, queues[unit]) for unit in UNITS if unit in queues})
-    return {(command.engine, command.id): row for row, command in enumerate(merged)}
+    return {(command.engine, command.id): row for row, command in enumerate(_merged(queues))}
 
 
-def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
+def _merged(queues: Mapping[str, Array]) -> list[Encoded]:
     """Return the commands of all queues, without nops and ends, in a legal order with DMA as early as possible."""
-    waiting = {unit: list(reversed(commands)) for unit, commands in decoded.items()}
+    waiting = {unit: decode(unit, queues[unit])[::-1] for unit in UNITS if unit in queues}
     ended = dict.fromkeys(UNITS, 0)
     steps: list[Encoded] = []
     while any(waiting.values()):
@@ -153,16 +152,12 @@ def _merged(decoded: Mapping[str, list[Encoded]]) -> list[Encoded]:
     return steps
 
 
-def _known(region: Region, knobs: Knobs) -> tuple[tuple[int, int], ...]:
-    """Return the ranges [low, high) of a memory that are initialised when a launch begins."""
-    if knobs.forgets and region.name in SCRATCH:
-        return ()
-    return tuple((low, high) for low, high in region.written.array.tolist())
-
-
 def _space(region: Region, knobs: Knobs) -> Space:
-    scratchpad = f"{region.name} memory" if region.name in SCRATCH else ""
-    return Space(f"{region.name} {region.base:#x}", len(region.data), _known(region, knobs), scratchpad)
+    scratch = region.name in SCRATCH
+    known = [] if knobs.forgets and scratch else region.written.array.tolist()
+    ranges = tuple((low, high) for low, high in known)
+    scratchpad = f"{region.name} memory" if scratch else ""
+    return Space(f"{region.name} {region.base:#x}", len(region.data), ranges, scratchpad)
 
 
 def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> StepTable:

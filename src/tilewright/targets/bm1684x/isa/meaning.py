@@ -15,7 +15,7 @@ from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES, attribute
 from tilewright.targets.bm1684x.isa.operations import DMA, INSTRUCTIONS, OPTIONAL, transfers
 from tilewright.targets.bm1684x.isa.parts import Instruction, TooFar, refused
 from tilewright.targets.bm1684x.isa.stream import Encoded
-from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.tensor import Operand
 
 #: The most elements of an operand. With strides of 0, a few bytes could describe more elements than a computer holds.
 MOST_ELEMENTS = 1 << 26
@@ -34,11 +34,9 @@ MODELLED = frozenset((name, long) for name, long, _ in _of_function)
 
 
 def instruction_of(encoded: Encoded) -> Instruction:
-    """Return the instruction of an encoded command. Raises ProgramError if the command is not modelled.
-
-    The only long format of the compute engine that is run is that of convolutions: the vendor's library and compiler
-    write no other one.
-    """
+    """Return the instruction of an encoded command. Raises ProgramError if the command is not modelled."""
+    # The only long format of the compute engine that is run is that of convolutions: the vendor's library and compiler
+    # write no other one.
     name = encoded.format.name
     long = not encoded.format.short and encoded.engine != DMA
     if (name, long) not in MODELLED:
@@ -136,7 +134,6 @@ def _same(
 
 
 def _spread(operand: Operand, shape: tuple[int, ...]) -> Array:
-    """Return the addresses of an operand, broadcast to the result's `shape` if possible."""
     addresses = operand.addresses
     try:
         return np.broadcast_to(addresses, shape)

@@ -222,7 +222,6 @@ class Local:
 
 
 def _without_ones(stride: Stride, shape: Shape) -> Stride:
-    """Return strides that are 0 along each axis of one element."""
     return Stride(*(0 if size == 1 else step for size, step in zip(shape, stride, strict=True)))
 
 
@@ -306,7 +305,6 @@ def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Call
 
 
 def one_byte(own: str, name: str, byte: int) -> Computed:
-    """Return a part: the attribute `own` in a byte of the field `name`. The other bytes are 0."""
     return one_field(own, name, lambda bits: bits >> 8 * byte & 0xFF, lambda number: number << 8 * byte)
 
 

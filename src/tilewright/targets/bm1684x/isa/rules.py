@@ -9,7 +9,7 @@ come from the device API's description and, for broadcasts and convolutions, fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tilewright.targets.bm1684x.isa.operation import Rule, Signature
@@ -38,14 +38,21 @@ def floats(*names: str) -> Rule:
     return alike(*names, floats=True)
 
 
-def integers(*names: str) -> Rule:
-    """Return a rule which demands that the named operands are integers."""
+def _all(what: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
+    """Return a function that returns a rule, which demands that the types of the named operands fit."""
 
-    def rule(found: Signature) -> str:
-        bad = {found.types[name] for name in names if name in found.types and found.types[name].is_float}
-        return f"{', '.join(names)} must be integers, not {_listed(bad)}" if bad else ""
+    def of_names(*names: str) -> Rule:
+        def rule(found: Signature) -> str:
+            bad = {found.types[name] for name in names if name in found.types and not fits(found.types[name])}
+            return f"{', '.join(names)} must be {what}, not {_listed(bad)}" if bad else ""
 
-    return rule
+        return rule
+
+    return of_names
+
+
+integers = _all("integers", lambda dtype: not dtype.is_float)
+unsigned = _all("unsigned", lambda dtype: not dtype.signed)
 
 
 def of(name: str, *allowed: DType) -> Rule:
@@ -99,16 +106,6 @@ def not_between_short_floats(found: Signature) -> str:
 def shifted_alike(found: Signature) -> str:
     a, y = found.types["a"], found.types["y"]
     return "" if a.signed == y.signed else f"{a} is shifted to {y}; both must be signed, or both unsigned"
-
-
-def unsigned(*names: str) -> Rule:
-    """Return a rule which demands that the named operands are unsigned."""
-
-    def rule(found: Signature) -> str:
-        bad = {found.types[name] for name in names if found.types[name].signed}
-        return f"{', '.join(names)} must be unsigned, not {_listed(bad)}" if bad else ""
-
-    return rule
 
 
 #: The types of a requantisation's source and result, and of a dequantisation's source.
@@ -170,8 +167,12 @@ def _local(place: Any) -> Tensor | None:
     return tensor if tensor is not None and tensor.is_local else None
 
 
+def _start_lanes(places: Mapping[str, Any]) -> dict[str, int]:
+    return {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
+
+
 def one_start_lane(places: Mapping[str, Any]) -> str:
-    lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
+    lanes = _start_lanes(places)
     if len(set(lanes.values())) > 1:
         shown = ", ".join(f"{name} in lane {lane}" for name, lane in lanes.items())
         return f"its operands begin in different lanes: {shown}; copy across lanes first"
@@ -179,9 +180,8 @@ def one_start_lane(places: Mapping[str, Any]) -> str:
 
 
 def first_lane(places: Mapping[str, Any]) -> str:
-    lanes = {name: tensor.start_lane for name, place in places.items() if (tensor := _local(place))}
-    bad = next((name for name, lane in lanes.items() if lane), None)
-    return f"{bad} begins in lane {lanes[bad]}; this command needs lane 0" if bad else ""
+    bad = next(((name, lane) for name, lane in _start_lanes(places).items() if lane), None)
+    return f"{bad[0]} begins in lane {bad[1]}; this command needs lane 0" if bad else ""
 
 
 def several_terms(places: Mapping[str, Any]) -> str:

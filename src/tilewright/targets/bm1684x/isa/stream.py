@@ -208,7 +208,6 @@ class Encoded:
 
     @property
     def is_end(self) -> bool:
-        """Whether the command ends its queue."""
         return (self.format.name == SYS and self["tsk_eu_typ"] == TIU_END) or self.format.name == DMA_SYS
 
     def __str__(self) -> str:
@@ -270,7 +269,6 @@ def queue(engine: str, commands: Sequence[Encoded]) -> Array:
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
-    """Return pairs of a format and its positions in `formats`, to convert all commands of a format at once."""
     found: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
         found.setdefault(id(form), (form, []))[1].append(place)
@@ -289,7 +287,6 @@ def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str,
 
 
 def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
-    """Return the format of the command at the start of `raw`, and whether the command ends its queue."""
     if len(raw) < TIU_BYTES:
         raise ProgramError(where, f"only {len(raw)} bytes are left; a command has at least {TIU_BYTES}")
     head = int.from_bytes(raw[:TIU_BYTES].tobytes(), "little")

@@ -20,7 +20,7 @@ from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operation import PLACED, Flow
 from tilewright.targets.bm1684x.isa.operations import Values
 from tilewright.targets.bm1684x.isa.operations.products import sides
-from tilewright.targets.bm1684x.layouts.layout import Operand
+from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.values.memory import of_addresses
 
 #: The shadow of a byte records whether it is defined: DEFINED, NEVER (written), or a positive number. That is 1 + the
@@ -130,10 +130,9 @@ def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Ar
         left, right = sides(origins["L"], origins["R"], command.attributes)
         parts = [left.max(1)[:, None], right.max(0)[None], *(origins[key] for key in ("bias", "acc") if key in origins)]
         return _joined(parts, tuple(shape))
-    placed = flow in (Flow.ELEMENTWISE, Flow.PAIRS)
-    whole = [own.max(initial=0) for key, own in origins.items() if not (placed and key in PLACED)]
-    parts = [own for key, own in origins.items() if placed and key in PLACED]
-    return _joined([*parts, np.array(max(whole, default=0), np.int32)], tuple(shape))
+    placed = PLACED if flow in (Flow.ELEMENTWISE, Flow.PAIRS) else ()
+    parts = [own if key in placed else own.max(initial=0) for key, own in origins.items()]
+    return _joined(parts, tuple(shape))
 
 
 def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:

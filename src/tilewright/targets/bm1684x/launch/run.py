@@ -26,8 +26,7 @@ from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.launch.image import QueueImage, footprints, oddity
-from tilewright.targets.bm1684x.layouts.layout import Operand
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Operand, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.model import DEFAULT, MODELS
 

@@ -1,1 +1,0 @@
-"""Layouts: the address of each element of an operand."""

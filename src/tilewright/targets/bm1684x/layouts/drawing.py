@@ -135,7 +135,6 @@ def _name(axes: Sequence[str], index: Sequence[int]) -> str:
 
 
 def in_ddr(addresses: Array) -> bool:
-    """Return whether an operand with these bus addresses lies in DDR."""
     return int(addresses.min()) >= DDR_BASE
 
 

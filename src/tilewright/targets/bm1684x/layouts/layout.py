@@ -1,21 +1,15 @@
-"""The interface of operands, and the strides of the named layouts in local memory; section 3 of the specification.
+"""The strides of the named layouts in local memory; section 3 of the specification.
 
-An operand has a shape, a type and the bus address of every element. Commands read and write at these addresses, and
-footprints and drawings are made from them. Channel c of a tensor that starts in lane s lies in lane (s + c) mod lanes,
+Channel c of a tensor that starts in lane s lies in lane (s + c) mod lanes,
 slot (s + c) div lanes of that lane.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import NamedTuple
 
-from tilewright.array import Array
-from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
-from tilewright.targets.bm1684x.layouts import drawing
+from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.values.dtypes import DType
-
-if TYPE_CHECKING:
-    from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 
 class Shape(NamedTuple):
@@ -108,66 +102,3 @@ def _of_channel(shape: Shape, channel: int, start: int, config: Config) -> Strid
 
 def _up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
-
-
-class Operand(Protocol):
-    """The interface of tensors, matrices and weights: anything with elements in the memory of the machine."""
-
-    axes: ClassVar[tuple[str, ...]]
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def stride(self) -> Stride | None: ...
-    @property
-    def dtype(self) -> DType: ...
-    @property
-    def addresses(self) -> Array: ...
-    @property
-    def storage(self) -> Tensor:
-        """The tensor that holds the elements; a tensor returns itself."""
-
-
-class Drawn:
-    """The base class of operands that can be drawn: with `explain()` as text, with `svg()` as a picture."""
-
-    axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
-
-    def __repr__(self: Operand) -> str:
-        return f"{type(self).__name__}({title(self)})"
-
-    @property
-    def lane_end(self: Operand) -> int:
-        """The byte offset in a lane just past the operand's highest byte."""
-        return self.storage.lane_end
-
-    def explain(self: Operand) -> str:
-        """Return a drawing of the operand as text, with a line for each run of neighbouring elements.
-
-        Raises InputError if an element lies neither in local memory nor in DDR.
-        """
-        return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
-
-    def svg(self: Operand) -> str:
-        """Return a drawing of the operand as an SVG picture, with one box per element.
-
-        Raises InputError if there are too many elements, or if one lies neither in local memory nor in DDR.
-        """
-        return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
-
-
-def title(operand: Operand) -> str:
-    """Return one line of text with the type, shape, strides and start of an operand."""
-    first = int(operand.addresses.flat[0])
-    named = "oc" in operand.axes  # frameworks and documents do not agree on the order of weights
-    sizes = (f"{axis} {size}" if named else str(size) for axis, size in zip(operand.axes, operand.shape, strict=True))
-    text = f"{operand.dtype} ({', '.join(sizes)})"
-    if operand.stride:
-        n, c, h, w = operand.stride
-        text += f": strides n {n}, c {c}, h {h}, w {w} elements"
-    if not LOCAL_BASE <= first < LOCAL_BASE + operand.config.local_bytes:
-        return f"{text}; at {first:#x}"
-    start, offset = divmod(first - LOCAL_BASE, operand.config.lane_bytes)
-    return f"{text}; from lane {start}, byte {offset:#x}; {operand.config.lanes} lanes"

@@ -10,9 +10,28 @@ from tilewright.errors import InputError, one_of, option
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
-from tilewright.targets.bm1684x.layouts.request import LayoutRequest
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST, ConvWeights, Matrix, Tensor
-from tilewright.targets.bm1684x.values.dtypes import dtype_of
+from tilewright.targets.bm1684x.values.dtypes import DType, dtype_of
+
+
+@dataclass(frozen=True)
+class LayoutRequest:
+    """The tensor to lay out, and how.
+
+    `kind` is the layout's name. `start` is the lane of channel 0; `offset` is the start of the data in its lane, in
+    bytes. `stride` is for a free layout, in elements; `width` is for a matrix, in columns per channel. `order`
+    names the axes of `shape`, if they are not in the order of the layout.
+    """
+
+    kind: str
+    shape: Sequence[int]
+    dtype: str
+    start: int = 0
+    offset: int = 0
+    stride: Sequence[int] | None = None
+    width: int | None = None
+    order: Sequence[str] = ()
+
 
 #: Layouts by name: the sizes that they take, and a description.
 KINDS = {
@@ -61,8 +80,24 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
 
     Raises InputError if the sizes or options do not suit the layout, or if the operand does not fit.
     """
+    shape, element = _checked(wanted), dtype_of(wanted.dtype)
+    kind, start, offset = wanted.kind, wanted.start, wanted.offset
+    if kind in KERNEL_BYTES:
+        return _weights(wanted, shape, element, config)
+    if kind == "global":
+        return Placement(kind, Tensor.ddr(DDR_BASE + offset, shape, element, config))
+    if kind in ("matrix", "vector"):
+        rows, columns = shape if kind == "matrix" else (1, shape[0])
+        return Placement(kind, Matrix.local(start, offset, (rows, columns), wanted.width or columns, element, config))
+    if wanted.stride is not None:
+        return Placement(kind, Tensor.free(start, offset, shape, tuple(wanted.stride), element, config))
+    operand = Tensor.local(start, offset, shape, element, config, kind)
+    return Placement(kind, operand, _trap(kind, Shape(*shape), start, operand, config))
+
+
+def _checked(wanted: LayoutRequest) -> tuple[int, ...]:
+    """Return the sizes in the order of KINDS. Raises InputError if they or the options do not suit the layout."""
     kind, shape, stride, width = wanted.kind, wanted.shape, wanted.stride, wanted.width
-    start, offset = wanted.start, wanted.offset
     if kind not in KINDS:
         raise InputError("layout", f"there is no layout '{kind}'", one_of(kind, KINDS))
     sizes = KINDS[kind][0].split(",")
@@ -79,43 +114,27 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
         )
     if width is not None and kind not in ("matrix", "vector"):
         raise InputError("layout", f"{kind} takes no width", f"leave {option('--width', '`width`')} out")
-    if kind == "global" and start:
-        reason = f"global memory has no lanes, but lane {start} is given"
+    if kind == "global" and wanted.start:
+        reason = f"global memory has no lanes, but lane {wanted.start} is given"
         raise InputError("layout", reason, f"leave {option('--start-lane', '`start`')} out")
-    shape = _in_order(kind, shape, wanted.order)
-    element = dtype_of(wanted.dtype)
-    operand: Tensor | Matrix | ConvWeights
-    note = ""
-    if kind == "global":
-        operand = Tensor.ddr(DDR_BASE + offset, tuple(shape), element, config)
-    elif kind in ("matrix", "vector"):
-        rows, columns = shape if kind == "matrix" else (1, shape[0])
-        operand = Matrix.local(start, offset, (rows, columns), width or columns, element, config)
-    elif kind in KERNEL_BYTES:
-        if element.bytes != KERNEL_BYTES[kind]:
-            raise InputError("layout", f"{kind} is for {8 * KERNEL_BYTES[kind]}-bit weights, not {element}")
-        if reason := layout.off_grid(kind, start * config.lane_bytes + offset, config):
-            raise InputError(f"weights {element} {tuple(shape)}", reason, "give such an offset")
-        first = Tensor.free(start, offset, (1, 1, 1, 1), (1, 1, 1, 1), element, config)
-        oc, ic, kh, kw = shape
-        operand = ConvWeights(first.address, (oc, ic, kh, kw), element, config)
-        if oc != ic and not wanted.order:
-            order = option("--order ic,oc,kh,kw", "`order`")
-            note = f"the sizes are read as oc,ic,kh,kw; for those of the vendor's document give {order}"
-    elif stride is not None:
-        operand = Tensor.free(start, offset, tuple(shape), tuple(stride), element, config)
-    else:
-        operand = Tensor.local(start, offset, tuple(shape), element, config, kind)
-        note = _trap(kind, Shape(*shape), start, operand, config)
-    return Placement(kind, operand, note)
-
-
-def _in_order(kind: str, shape: Sequence[int], order: Sequence[str]) -> Sequence[int]:
-    """Return the sizes in the order of KINDS, if they are given in `order`. Raises InputError for a wrong order."""
-    axes = KINDS[kind][0].lower().split(",")
+    axes, order = KINDS[kind][0].lower().split(","), wanted.order
     if order and sorted(order) != sorted(axes):
         raise InputError("layout", f"the order of axes is {','.join(order)}", f"give {','.join(axes)} in any order")
-    return [shape[order.index(axis)] for axis in axes] if order else shape
+    return tuple(shape[order.index(axis)] for axis in axes) if order else tuple(shape)
+
+
+def _weights(wanted: LayoutRequest, shape: tuple[int, ...], element: DType, config: Config) -> Placement:
+    kind, (oc, ic, kh, kw) = wanted.kind, shape
+    if element.bytes != KERNEL_BYTES[kind]:
+        raise InputError("layout", f"{kind} is for {8 * KERNEL_BYTES[kind]}-bit weights, not {element}")
+    if reason := layout.off_grid(kind, wanted.start * config.lane_bytes + wanted.offset, config):
+        raise InputError(f"weights {element} {shape}", reason, "give such an offset")
+    first = Tensor.free(wanted.start, wanted.offset, (1, 1, 1, 1), (1, 1, 1, 1), element, config)
+    note = ""
+    if oc != ic and not wanted.order:
+        order = option("--order ic,oc,kh,kw", "`order`")
+        note = f"the sizes are read as oc,ic,kh,kw; for those of the vendor's document give {order}"
+    return Placement(kind, ConvWeights(first.address, (oc, ic, kh, kw), element, config), note)
 
 
 def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) -> str:

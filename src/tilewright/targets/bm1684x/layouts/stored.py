@@ -122,6 +122,11 @@ class Stored:
         found = self.phases.places(*index) if self.phases else np.arange(c * h * w).reshape(c, h, w)
         return (found if self.dtype.is_float else found.transpose(1, 2, 0)).reshape(-1)
 
+    @property
+    def is_pixel(self) -> bool:
+        """Whether the tensor is one pixel of several channels."""
+        return self.h * self.w == 1 and self.c > 1 and not self.phases
+
     def slots(self, config: Config) -> int:
         return -(-self.c // config.lanes)
 

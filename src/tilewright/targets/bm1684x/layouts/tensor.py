@@ -1,7 +1,8 @@
-"""Classes of operands, which map the elements of a logical array to memory.
+"""The interface of operands and their classes, which map the elements of a logical array to memory.
 
-They are strided tensors, tensors seen as matrices, and the cube's operands: matrices whose columns are spread over
-lanes, and convolution weights.
+An operand has a shape, a type and the bus address of every element. Commands read and write at these addresses, and
+footprints and drawings are made from them. Operands are strided tensors, tensors seen as matrices, and the cube's
+operands: matrices whose columns are spread over lanes, and convolution weights.
 """
 
 from __future__ import annotations
@@ -11,19 +12,82 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError, one_of
 from tilewright.targets.bm1684x.config import ADDRESS_END, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.layouts import layout
-from tilewright.targets.bm1684x.layouts.layout import Drawn, Shape, Stride
+from tilewright.targets.bm1684x.layouts import drawing, layout
+from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.values.dtypes import DType
 
 #: The largest size of a dimension in the device API.
 LARGEST = 65535
+
+
+class Operand(Protocol):
+    """The interface of tensors, matrices and weights: anything with elements in the memory of the machine."""
+
+    axes: ClassVar[tuple[str, ...]]
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def stride(self) -> Stride | None: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def addresses(self) -> Array: ...
+    @property
+    def storage(self) -> Tensor:
+        """The tensor that holds the elements; a tensor returns itself."""
+
+
+class Drawn:
+    """The base class of operands that can be drawn: with `explain()` as text, with `svg()` as a picture."""
+
+    axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
+
+    def __repr__(self: Operand) -> str:
+        return f"{type(self).__name__}({title(self)})"
+
+    @property
+    def lane_end(self: Operand) -> int:
+        """The byte offset in a lane just past the operand's highest byte."""
+        return self.storage.lane_end
+
+    def explain(self: Operand) -> str:
+        """Return a drawing of the operand as text, with a line for each run of neighbouring elements.
+
+        Raises InputError if an element lies neither in local memory nor in DDR.
+        """
+        return drawing.text(title(self), self.axes, self.addresses, self.dtype, self.config)
+
+    def svg(self: Operand) -> str:
+        """Return a drawing of the operand as an SVG picture, with one box per element.
+
+        Raises InputError if there are too many elements, or if one lies neither in local memory nor in DDR.
+        """
+        return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
+
+
+def title(operand: Operand) -> str:
+    """Return one line of text with the type, shape, strides and start of an operand."""
+    first = int(operand.addresses.flat[0])
+    named = "oc" in operand.axes  # frameworks and documents do not agree on the order of weights
+    sizes = (f"{axis} {size}" if named else str(size) for axis, size in zip(operand.axes, operand.shape, strict=True))
+    text = f"{operand.dtype} ({', '.join(sizes)})"
+    if operand.stride:
+        n, c, h, w = operand.stride
+        text += f": strides n {n}, c {c}, h {h}, w {w} elements"
+    if not LOCAL_BASE <= first < LOCAL_BASE + operand.config.local_bytes:
+        return f"{text}; at {first:#x}"
+    start, offset = divmod(first - LOCAL_BASE, operand.config.lane_bytes)
+    return f"{text}; from lane {start}, byte {offset:#x}; {operand.config.lanes} lanes"
 
 
 def sizes_of(shape: tuple[int, ...], dtype: DType) -> Shape:
@@ -108,7 +172,6 @@ class Tensor(Drawn):
 
     @property
     def lane_offset(self) -> int:
-        """The byte offset of the tensor's first element in its lane of local memory."""
         return (self.address - LOCAL_BASE) % self.config.lane_bytes
 
     @cached_property
@@ -118,7 +181,6 @@ class Tensor(Drawn):
         return self._address_of(n[:, None, None, None], c[:, None, None], h[:, None], w)
 
     def _address_of(self, n: Array | int, c: Array | int, h: Array | int, w: Array | int) -> Array:
-        """Return the bus addresses of the elements at these indices."""
         base, lane, slot = self.address, np.zeros(1, np.int64), np.asarray(c)
         if self.is_local:
             slot, lane = np.divmod(self.start_lane + slot, self.config.lanes)
@@ -172,7 +234,6 @@ class Tensor(Drawn):
         return replace(self, address=first, shape=Shape(*(stop - begin for begin, stop, _ in ranges)))
 
     def with_shape(self, *shape: int) -> Tensor:
-        """Return a tensor of another shape with the same address and strides."""
         return replace(self, shape=Shape(*shape))
 
     def over(self, n: int, c: int, h: int, w: int) -> Tensor:
@@ -202,7 +263,6 @@ class Tensor(Drawn):
         return replace(self, shape=Shape(n, c, w // width, width), stride=stride)
 
     def transposed_hw(self) -> Tensor:
-        """Return the tensor with h and w exchanged, without a copy."""
         (n, c, h, w), (ns, cs, hs, ws) = self.shape, self.stride
         return replace(self, shape=Shape(n, c, w, h), stride=Stride(ns, cs, ws, hs))
 

@@ -1,17 +1,73 @@
-"""Compile firmware: kernels in C with the recorder, as a shared library.
+"""Compile firmware: kernels in C with the recorder, as a shared library; and the library for hosts in C.
+
+Two files are generated: `tpu_calls.h` declares the functions of the tables, `calls.c` records their calls.
 
 A library is code of this machine. Building runs nothing of it; loading it runs it, in a process of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.errors import InputError
 from tilewright.files import regular
 from tilewright.native.build import library
-from tilewright.targets.bm1684x.native.headers import FIXED, files
+from tilewright.native.hosts import HostLibrary
+from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, CType, Prototype
+from tilewright.targets.bm1684x.isa.rules import WIDEST_STEP
+from tilewright.targets.bm1684x.layouts.tensor import LARGEST
+
+#: The files that are not generated.
+FIXED = Path(__file__).parent / "c"
+_HEADER = """/* Made from the tables of the model: do not edit. Each macro notes the line of a call. */
+#ifndef TPU_CALLS_H
+#define TPU_CALLS_H
+#ifdef __cplusplus
+extern "C" {{
+#endif
+{declarations}
+#ifdef __cplusplus
+}}
+#endif
+{macros}
+#endif
+"""
+
+
+def files() -> Mapping[str, str]:
+    """Return the generated C files by name. `calls.c` also defines two limits of commands, and the fingerprint of the
+    tables as text."""
+    found = PROTOTYPES.values()
+    macros = [f"#define {made.name}(...) (tw_at(__FILE__, __LINE__), {made.name}(__VA_ARGS__))" for made in found]
+    header = _HEADER.format(declarations="\n".join(f"{made.declaration};" for made in found), macros="\n".join(macros))
+    bodies = "\n".join(_body(made) for made in found)
+    limits = f"const int tw_largest = {LARGEST}, tw_widest = {WIDEST_STEP};"
+    source = f'#include "recorder.h"\nconst char tw_fingerprint[] = "{fingerprint()}";\n{limits}\n{bodies}'
+    return {"tpu_calls.h": header, "calls.c": source}
+
+
+def fingerprint() -> str:
+    """Return a digest of all prototypes and of the recorder. Firmware with another digest must be compiled again."""
+    text = "\n".join(f"{made.declaration} {made.format}" for made in PROTOTYPES.values())
+    own = (FIXED / "recorder.c").read_bytes()
+    return hashlib.sha256(text.encode() + own).hexdigest()[:32]
+
+
+def _body(made: Prototype) -> str:
+    put = []
+    for kind, name in made.parameters:
+        if kind.endswith("*"):
+            put.append(f"TW_PUT_POINTER(tw_to, {name});")
+        else:
+            put.append(f"{'TW_PUT_ENUM' if kind in (CType.DTYPE, CType.MODE) else 'TW_PUT'}(tw_to, {name});")
+    lines = "".join(f"    {line}\n" for line in put)
+    size = struct.calcsize(made.format)
+    record = f"    unsigned char *tw_to = tw_record({made.number}, {size});\n"
+    return f"{made.declaration} {{\n{record}{lines}    tw_recorded();\n}}\n"
+
 
 FLAGS = ("-O0", "-g", "-Wno-unused-function", "-fno-strict-aliasing")
 #: A function that the header does not declare is an error: its name is wrong, or it is not supported. What published
@@ -36,3 +92,16 @@ def firmware(sources: Sequence[str | Path], output: str | Path, flags: Sequence[
             raise InputError(str(source), "is not a C file", "give .c files (.o and .a are linked)")
     flags = [*FLAGS, *ERRORS, f"-I{FIXED}", f"-I{given[0].parent}", *flags]
     return library("firmware", Path(output), [*given, FIXED / "recorder.c"], flags, files())
+
+
+REQUESTS = (
+    *("hello", "malloc", "free", "s2d", "d2s", "d2d", "fill", "firmware", "module", "unload", "function"),
+    *("launch", "launch_async", "numbered", "sync", "cycles", "close"),
+)
+LIBRARY = HostLibrary(
+    "tilewright_bm1684x",
+    server="tilewright.targets.bm1684x.host.serve",
+    requests=REQUESTS,
+    sources=(FIXED / "host.c",),
+    include=Path(__file__).parent / "include",
+)

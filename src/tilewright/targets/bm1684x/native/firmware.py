@@ -1,19 +1,177 @@
 """Firmware in C: the functions of a library that `build.firmware` has made, for launches from hosts.
 
 The library runs in a process of its own, from the loading of the firmware on: its global variables keep their values
-from launch to launch. If a launch fails, the process ends, and the next launch starts a new one.
+from launch to launch. If a launch fails, the process ends, and the next launch starts a new one. The process knows
+nothing of the machine. It sends frames: a kind, a size and a payload (native/c/recorder.c). The library is native code
+with all rights of the user.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from tilewright.errors import MachineError, ProgramError
 from tilewright.files import regular
-from tilewright.targets.bm1684x.native.process import RECORDS, Limits, Process
+from tilewright.targets.bm1684x.config import L2_BASE, LOCAL_BASE, Config
+from tilewright.targets.bm1684x.native.build import fingerprint
 from tilewright.targets.bm1684x.native.replay import Replay
 from tilewright.targets.bm1684x.runtime.kernel import Function, Kernel, Tpu
+
+#: Kinds of frames: the name of a function, recorded calls, a question, the end, and two kinds of failures.
+NAMES, RECORDS, QUERY, DONE, FAILED, DIED = (bytes([letter]) for letter in b"NRQEFX")
+#: The process may take this many seconds to start, and to answer a signal.
+START, ANSWER = 60.0, 2.0
+
+
+class Limits(NamedTuple):
+    """Limits of one launch: seconds in which the kernel makes no progress in its process, and recorded calls."""
+
+    seconds: float = 10.0
+    calls: int = 1 << 20
+
+    @classmethod
+    def from_environment(cls) -> Limits:
+        """Return the limits in $TILEWRIGHT_KERNEL_SECONDS and $TILEWRIGHT_KERNEL_CALLS, else the usual ones.
+
+        Raises ProgramError if one of them is not a positive number.
+        """
+        found = []
+        for name, usual in zip(("SECONDS", "CALLS"), cls(), strict=True):
+            given = os.environ.get(f"TILEWRIGHT_KERNEL_{name}", "")
+            try:
+                value = float(given or usual)
+                if not 0 < value < 1 << 31:
+                    raise ValueError
+            except ValueError:
+                raise ProgramError(f"TILEWRIGHT_KERNEL_{name}", f"'{given}' is no limit", "give a number > 0") from None
+            found.append(value)
+        return cls(found[0], int(found[1]))
+
+
+class Process:
+    """A running process with one firmware. It ends with `close`, or when its last reference goes."""
+
+    def __init__(self, library: Path, limits: Limits) -> None:
+        """Start the process and load the library.
+
+        `functions` are the names that it registers. Raises ProgramError if it is no firmware of this model.
+        """
+        self.library, self.limits = library, limits
+        self.sources: dict[int, str] = {}  # names of source files, which the process sends once
+        theirs, self._to = os.pipe()
+        self._from, own = os.pipe()
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("runner.py")), str(library.resolve())]
+        self._process = subprocess.Popen(
+            [*command, fingerprint(), str(theirs), str(own)], pass_fds=(theirs, own), stdin=subprocess.DEVNULL
+        )
+        os.close(theirs)
+        os.close(own)
+        try:
+            self.functions = tuple(text.decode() for kind, text in self._frames(START) if kind == NAMES)
+        except MachineError as error:
+            self.close()
+            raise ProgramError(str(library), error.reason, error.remedy) from None
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def launch(self, name: str, argument: bytes, config: Config) -> Generator[tuple[bytes, bytes], None, None]:
+        """Run a function. Yield its frames RECORDS and QUERY; a QUERY must be answered before the next frame.
+
+        Raises MachineError if the function fails, dies or does not end; the calls before that were yielded.
+        """
+        sizes = (config.lanes, config.banks, config.bank_bytes, config.eu_bytes, config.l2_bytes, LOCAL_BASE, L2_BASE)
+        raw = name.encode()
+        self._send(struct.pack("<10I", *sizes, self.limits.calls, len(raw), len(argument)) + raw + argument)
+        try:
+            for kind, payload in self._frames(self.limits.seconds):
+                if kind in (RECORDS, QUERY):
+                    yield kind, payload
+                elif kind == DONE and (status := struct.unpack("<i", payload)[0]):
+                    raise MachineError("", f"it returns the status {status}")
+        except GeneratorExit:
+            self.close()  # its reader has failed, and the rest of its frames must not reach the next launch
+            raise
+
+    def answer(self, value: bytes) -> None:
+        self._send(struct.pack("<I", len(value)) + value)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for end in (self._from, self._to):
+            if end >= 0:
+                os.close(end)
+        self._from = self._to = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_from", -1) >= 0:
+            self.close()
+
+    def _send(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._to, view) :]
+        except BrokenPipeError:
+            raise MachineError("", self._ended()) from None
+
+    def _frames(self, seconds: float) -> Generator[tuple[bytes, bytes], None, None]:
+        """Yield frames up to DONE, which is included. Raises MachineError for a failure."""
+        while True:
+            head = self._read(5, seconds)
+            kind, size = head[:1], int.from_bytes(head[1:], "little")
+            payload = self._read(size, seconds)
+            if kind in (FAILED, DIED):
+                self._process.wait()
+                text = payload.decode(errors="replace")
+                raise MachineError("", text, _LONGER if text.startswith(_ENDLESS) else "")
+            yield kind, payload
+            if kind == DONE:
+                return
+
+    def _read(self, size: int, seconds: float) -> bytes:
+        """Return the next `size` bytes. Time counts only while the process sends nothing."""
+        found = bytearray()
+        asked, poll = False, select.poll()
+        poll.register(self._from, select.POLLIN)
+        end = time.monotonic() + seconds
+        while len(found) < size:
+            ready = poll.poll(1000 * max(0.0, end - time.monotonic()))
+            if not ready and asked:
+                self._process.kill()
+                raise MachineError("", _ENDLESS, _LONGER)
+            if not ready:  # the signal makes it say where it is
+                self._process.send_signal(signal.SIGALRM)
+                asked, end = True, time.monotonic() + ANSWER
+                continue
+            part = os.read(self._from, min(1 << 20, size - len(found)))
+            if not part:
+                raise MachineError("", self._ended())
+            found += part
+        return bytes(found)
+
+    def _ended(self) -> str:
+        status = self._process.wait()
+        if status < 0:
+            return f"its process was ended by the signal {signal.Signals(-status).name}"
+        return f"it ended its process, with the status {status}"
+
+
+_ENDLESS = "it does not end within its time limit"
+_LONGER = "raise $TILEWRIGHT_KERNEL_SECONDS if it only needs longer"
+
 
 #: The first bytes of shared libraries: ELF; Mach-O of 64 bits.
 MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
@@ -51,7 +209,6 @@ class Library:
         return Kernel(name, lambda tpu, argument: self._run(name, tpu, argument))
 
     def _run(self, name: str, tpu: Tpu, argument: bytes) -> None:
-        """Run a function. Raises MachineError if it fails; the commands before that have run."""
         if not self._process.alive:
             self._process.close()
             self._process = Process(self.path, self.limits)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 
@@ -17,9 +20,9 @@ from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operation import Values
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.native.sharing import share
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
+from tilewright.targets.bm1684x.values.memory import Region
 
 #: Records that are not calls of the tables (native/c/recorder.c).
 SOURCE, INITIALIZE, POLL, BEGIN, END, HERE = 0xFFFF, 0xFFFE, 0xFFFD, 0xFFFC, 0xFFFB, 0xFFFA
@@ -137,28 +140,17 @@ class Replay:
         """
         try:
             kind, *words = struct.unpack(f"<{len(question) // 4}I", question)
-            if kind == ADDRESS:
-                return self._mapped(words[0] | words[1] << 32)
-            return struct.pack("<I", self._number(kind, words))
+            if kind == CAST:
+                bits, target, source, mode = words
+                return struct.pack("<I", cast(bits, dtype_of(target), dtype_of(source), mode_of(mode)))
+            self.tpu.poll()
+            if kind == ADDRESS:  # base, size and path: the kernel may write at any time, so all counts as initialised
+                region = self.tpu.region_of(words[0] | words[1] << 32)
+                region.written.add(np.array([(0, len(region.data))], np.int64))
+                return struct.pack("<2Q", region.base, len(region.data)) + share(region).encode()
+            return struct.pack("<I", self.api.tpu_gdma_get_filter_num() if kind == FILTER_NUM else 0)
         except MachineError as error:
             raise MachineError(f"{self.tpu.place}, {error.where}", error.reason, error.remedy) from None
-
-    def _number(self, kind: int, words: Sequence[int]) -> int:
-        if kind == CAST:
-            bits, target, source, mode = words
-            return cast(bits, dtype_of(target), dtype_of(source), mode_of(mode))
-        self.tpu.poll()
-        return self.api.tpu_gdma_get_filter_num() if kind == FILTER_NUM else 0
-
-    def _mapped(self, address: int) -> bytes:
-        """Return the base and size of the memory with an address, and the path of its bytes.
-
-        The kernel may write to it at any time, so all of it counts as initialised.
-        """
-        self.tpu.poll()
-        region = self.tpu.region_of(address)
-        region.written.add(np.array([(0, len(region.data))], np.int64))
-        return struct.pack("<2Q", region.base, len(region.data)) + share(region).encode()
 
 
 def cast(bits: int, target: DType, source: DType, mode: Rounding) -> int:
@@ -174,3 +166,24 @@ def cast(bits: int, target: DType, source: DType, mode: Rounding) -> int:
     found = operation.results(Values({"x": np.atleast_1d(value)}, types, {"y": (1,)}, attributes))["y"]
     stored = np.ascontiguousarray(found).astype(target.storage, copy=False)
     return int(stored.view(f"<u{target.bytes}").reshape(-1)[0])
+
+
+_FILES: WeakKeyDictionary[Region, int] = WeakKeyDictionary()
+
+
+def share(region: Region) -> str:
+    """Return the path of the file that holds the bytes of a memory. The first call moves them there.
+
+    Raises MachineError if this system has no such files.
+    """
+    if region not in _FILES:
+        if not hasattr(os, "memfd_create"):
+            raise MachineError("memory", "pointers into device memory need Linux", "use commands instead")
+        file = os.memfd_create(region.name)
+        os.ftruncate(file, len(region.data))
+        shared = np.frombuffer(mmap.mmap(file, len(region.data)), np.uint8)
+        shared[:] = region.data
+        object.__setattr__(region, "data", shared)
+        _FILES[region] = file
+        finalize(region, os.close, file)
+    return f"/proc/{os.getpid()}/fd/{_FILES[region]}"

@@ -1,1 +1,0 @@
-"""Runtime: devices, kernels in Python, and recordings of launches."""

@@ -34,8 +34,7 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import ENGINES, Elaborated, Step
 from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, OPERATIONS, TIU, Operation
-from tilewright.targets.bm1684x.layouts.layout import Operand
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Rows, Tensor, sizes_of
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Operand, Rows, Tensor, sizes_of
 from tilewright.targets.bm1684x.runtime.recording import Launched, finished
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, rounding_of
 from tilewright.targets.bm1684x.values.floats import widen
@@ -44,10 +43,7 @@ from tilewright.targets.bm1684x.values.memory import Memories, Region
 T = TypeVar("T", Tensor, ConvWeights, Matrix)
 #: Alignment of operands in a bank, in bytes.
 ALIGNMENT = 64
-
-
 Body = Callable[..., None]
-
 __all__ = ["Function", "Kernel", "Launched", "Tpu", "kernel"]
 
 
@@ -101,7 +97,6 @@ def _line() -> str:
 
 
 def kernel(body: Body) -> Kernel:
-    """Return a kernel with the function `body`, for use as the decorator `@kernel`."""
     return Kernel(body.__name__, body)
 
 
@@ -132,39 +127,40 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
     if len(places) > len(order):
         reason = f"{len(places)} operands are given, but it takes {', '.join(order)}"
         raise MachineError(operation.name, reason, "give attributes by name")
+    attributes = {name: value for name, value in named.items() if name not in order}
     given = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
     given = {name: place for name, place in given.items() if place is not None}
     for name, place in given.items():
-        if isinstance(place, Real):
-            given[name] = place.item() if isinstance(place, np.generic) else place
-        elif not hasattr(place, "addresses") and not isinstance(place, Constant):
+        if not (isinstance(place, Real | Constant) or hasattr(place, "addresses")):
             raise MachineError(operation.name, f"{name} is a {type(place).__name__}", "give a tensor or a number")
     if "y" not in given:
         raise MachineError(operation.name, "no result tensor was given", f"give {', '.join(order)}")
-    if unknown := sorted(set(named) - set(order) - set(ATTRIBUTES)):
+    if unknown := sorted(attributes.keys() - ATTRIBUTES.keys()):
         reason = f"there is no attribute {unknown[0]}"
         raise MachineError(operation.name, reason, one_of(unknown[0], sorted(ATTRIBUTES)))
     if operation.engine == HAU:
         if not all(isinstance(operand, Tensor) and not operand.is_local for operand in given.values()):
             raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")
         given = {name: Flat(operand) for name, operand in given.items()}
-    results = {name: given[name] for name in operation.outputs if name in given}
-    placed = [given[name] for name in (*operation.inputs, *operation.outputs) if name in given]
-    first = next((operand.dtype for operand in placed if not isinstance(operand, int | float)), F32)
-    operands: dict[str, Operand | Constant] = {}
-    for name in operation.inputs:
-        operand = given.get(name)
-        if isinstance(operand, int | float):
-            dtype = operation.numbers.get(name, first)
-            operand = Constant.of(operand, dtype or results["y"].dtype)
-        if operand is not None:
-            operands[name] = operand
-    if "y_before" in operation.inputs:  # other rows stay as they are
-        operands.setdefault("y_before", results["y"])
-    attributes = {name: value for name, value in named.items() if name not in order}
     if isinstance(attributes.get("mode"), str):
         attributes["mode"] = rounding_of(attributes["mode"])
-    return Command(operation, operands, results, attributes)
+    results = {name: given[name] for name in operation.outputs if name in given}
+    return Command(operation, _operands(operation, given), results, attributes)
+
+
+def _operands(operation: Operation, given: Mapping[str, Any]) -> dict[str, Operand | Constant]:
+    """Return the operands among the places of a call. Numbers become constants of the first operand's type."""
+    placed = [given[name] for name in (*operation.inputs, *operation.outputs) if name in given]
+    first = next((operand.dtype for operand in placed if not isinstance(operand, Real)), F32)
+    operands = {name: given[name] for name in operation.inputs if name in given}
+    for name, number in operands.items():
+        if isinstance(number, Real):
+            dtype = operation.numbers.get(name, first)
+            value = number.item() if isinstance(number, np.generic) else number
+            operands[name] = Constant.of(value, dtype or given["y"].dtype)
+    if "y_before" in operation.inputs:  # other rows stay as they are
+        operands.setdefault("y_before", given["y"])
+    return operands
 
 
 class Tpu:
@@ -230,7 +226,6 @@ class Tpu:
         return Tensor.ddr(address, shape, dtype, self.config)
 
     def region_of(self, address: int) -> Region:
-        """Return the memory that holds a bus address. Raises MachineError if none does."""
         return self._memories.region_of(address, address + 1)
 
     def read(self, tensor: Operand) -> Array:
@@ -239,13 +234,12 @@ class Tpu:
 
     def print(self, *things: Any) -> None:
         """Print `things` for debugging. A tensor is printed with its place and its current values (bf16 as numbers)."""
-        print(*(self._shown(thing) for thing in things))
-
-    def _shown(self, thing: Any) -> Any:
-        if not isinstance(thing, Tensor | Matrix | Rows | ConvWeights):
-            return thing
-        values = self.read(thing)
-        return f"{thing!r}\n{widen(values, thing.dtype) if thing.dtype.is_float else values}"
+        shown = list(things)
+        for number, thing in enumerate(things):
+            if isinstance(thing, Tensor | Matrix | Rows | ConvWeights):
+                values = self.read(thing)
+                shown[number] = f"{thing!r}\n{widen(values, thing.dtype) if thing.dtype.is_float else values}"
+        print(*shown)
 
     @contextmanager
     def parallel(self) -> Iterator[None]:
@@ -271,14 +265,14 @@ class Tpu:
 
     def parallel_end(self) -> None:
         """End the region; later commands wait for all of its commands. Raises MachineError outside of a region."""
-        if self._before_region is None:
+        if not self.in_region:
             raise MachineError("parallel", "a region ends, but no region has begun", "call parallel_start first")
         self._before_region = None
         self.poll()
 
     def end(self) -> None:
         """Finish the kernel: wait for all commands. Raises MachineError inside a region."""
-        if self._before_region is not None:
+        if self.in_region:
             raise MachineError("parallel", "the kernel ends inside a region", "end the region first")
         self.poll()
 
@@ -305,14 +299,14 @@ class Tpu:
         needs = {other: ended[other] for other in ENGINES if other != engine}
         step = Step(engine, number, needs, command, f"{engine} command {number - 1} ({self.place or _line()})")
         in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
-        if not in_turn and (self._knobs.defers or self._random is not None):
+        delayed = not in_turn and (self._knobs.defers or self._random is not None)
+        if not delayed:
+            self.poll()
+        self.steps.append(step)
+        if delayed:
             self._held.append(step)
         else:
-            self.poll()
-            self.steps.append(step)
             self._run(step)
-            return
-        self.steps.append(step)
 
     def _run(self, step: Step) -> None:
         command = step.command

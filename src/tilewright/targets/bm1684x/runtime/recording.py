@@ -123,7 +123,6 @@ class Recording:
         return finished(program.run(memories), memories)
 
     def save(self, path: str | Path) -> None:
-        """Write the recording to a file."""
         with Path(path).open("wb") as file:
             tiu, dma = (self.queues[unit] for unit in UNITS)
             np.savez_compressed(file, tiu=tiu, dma=dma, config=np.frombuffer(self.digest.encode(), np.uint8))

@@ -1,1 +1,0 @@
-"""Timing: the cycles of each command, and when it runs."""

@@ -50,7 +50,6 @@ def chart(commands: Sequence[Command], trace: Trace, config: Config) -> Chart:
 
 
 def _uses(command: Command, config: Config) -> Array:
-    """Return which banks a command reads and writes: bool [2, lanes, banks], first those that it reads."""
     found = np.zeros((2, config.lanes, config.banks), np.bool_)
     for mode, _, place in command.in_memory:
         if place.storage.is_local:
@@ -79,7 +78,6 @@ def reach(tensor: Tensor, config: Config) -> Array:
 
 
 def _used(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
-    """Yield the boxes of the lanes that compute, and of the banks that each command uses."""
     units, columns = trace.table.units, (trace.table.unit, trace.start, trace.end)
     for step, (own, unit, start, end) in enumerate(zip(uses, *(column.tolist() for column in columns), strict=True)):
         if units[unit] == TIU and (lanes := int(own[1].any(1).sum())):

@@ -79,7 +79,6 @@ def trace(
 
 
 def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
-    """Return the start and end of each command, if command i takes busy[i] cycles."""
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
@@ -161,7 +160,6 @@ def strided(command: Command, config: Config) -> list[str]:
 
 
 def _elements(command: Command, config: Config) -> int:
-    """Return the cycles of one pass: `n * (c / lanes) * (h * w / elements per lane and cycle of the widest type)`."""
     y = command.results["y"]
     operands = {name: operand for name, operand in command.operands.items() if name in STREAMED}
     size = max(operand.dtype.bytes for operand in (y, *operands.values()))
@@ -189,7 +187,6 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
 
 
 def _bytes_of_ddr(command: Command) -> tuple[int, int]:
-    """Return how many bytes a command reads from outside of local memory, and how many it writes there."""
     if command.operation.engine == TIU:
         return 0, 0
     x, y = command.operands["x"], command.results["y"]

@@ -12,6 +12,7 @@ The estimator gives no time to copies within local memory; here they take as lon
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -30,6 +31,7 @@ BY_BYTES = {
     "dma_h_gather": "y",
     "dma_h_scatter": "x",
     "dma_mask_select": "x",
+    "dma_nonzero": "x",
 }
 
 
@@ -37,17 +39,15 @@ def transfer(command: Command, timing: Timing) -> int:
     """Return the estimated cycles of a transfer, which may be 0."""
     x, y = command.operands["x"], command.results["y"]
     name, size = command.operation.name, y.dtype.bytes
-    out = not isinstance(x, Constant) and x.storage.is_local and not y.storage.is_local
-    if name in BY_BYTES or name == "dma_nonzero":
-        moved = prod(command[BY_BYTES[name]].shape if name in BY_BYTES else x.shape) * size
-        within = y.storage.is_local and not isinstance(x, Constant) and x.storage.is_local
-        return int(moved * (2 if within else 1) / timing.turn_rate)
-    if isinstance(x, Matrix) or isinstance(y, Matrix):
-        width = next(end.storage.shape.w for end in (y, x) if isinstance(end, Matrix))
-        rate = timing.matrix_write_rate if out else timing.matrix_read_rate
+    from_lanes, to_lanes = not isinstance(x, Constant) and x.storage.is_local, y.storage.is_local
+    if name in BY_BYTES:
+        moved = prod(command[BY_BYTES[name]].shape) * size
+        return int(moved * (2 if from_lanes and to_lanes else 1) / timing.turn_rate)
+    if matrices := [end for end in (y, x) if isinstance(end, Matrix)]:
+        rate = timing.matrix_read_rate if to_lanes else timing.matrix_write_rate
         if name == "dma_matrix_trans":
             rate *= timing.matrix_turn
-        run = width * size
+        run = matrices[0].storage.shape.w * size
         return int(prod(y.shape) * size * max(1.0, timing.shortest_run / run) / rate)
     assert isinstance(y, Tensor)
     if isinstance(x, Constant):
@@ -61,9 +61,10 @@ def transfer(command: Command, timing: Timing) -> int:
         return int(runs * max(timing.shortest_run, run * size) / timing.matrix_read_rate)
     # if the shapes differ, the estimator takes the source's for both ends
     runs, run = _runs(y.shape if name == "dma_nc_trans" else x.shape, x.stride, y.stride)
-    rate = timing.write_rate if out else timing.read_rate if y.storage.is_local else timing.copy_rate
+    out = timing.write_rate if from_lanes else timing.copy_rate
+    rate = np.float32(timing.read_rate if to_lanes else out)
     rounded = np.float32(runs * max(timing.shortest_run, run * size))
-    return int(rounded / np.float32(rate) * np.float32(timing.full) / np.float32(_channels(command, x, y, timing)))
+    return int(rounded / rate * np.float32(timing.full) / np.float32(_channels(command, x, y, timing)))
 
 
 def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
@@ -92,15 +93,9 @@ def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
     size, pages = far.dtype.bytes, max(1, int(timing.full))
     long = max(1, -(-shape.h * stride.h * size // timing.unit))
     visited: list[int] = []
-    for n in range(shape.n):
-        step = n * stride.n * size
-        for c in range(shape.c):
-            page = (step + c * stride.c * size) // timing.unit
-            for number in range(page, page + min(long, pages)):
-                if number not in visited:
-                    visited.append(number)
-            if len(visited) >= pages:
-                break
+    for n, c in product(range(shape.n), range(shape.c)):
+        page = (n * stride.n + c * stride.c) * size // timing.unit
+        visited += [number for number in range(page, page + min(long, pages)) if number not in visited]
         if len(visited) >= pages:
             break
     if differ:  # pages after the first four do not count

@@ -1,1 +1,0 @@
-"""Values: element types, their arithmetic, and the bytes of the memories."""

@@ -178,7 +178,6 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
 
 
 def integer_depthwise(taps: Array, w: Array) -> Array:
-    """Return the sums over kh and kw of `taps` (n, c, kh, kw, oh, ow) times w (c, kh, kw): int64 (n, c, oh, ow)."""
     kh, kw = w.shape[1:]
     total = np.zeros((*taps.shape[:2], *taps.shape[4:]), np.int32 if kh * kw < INT32_TERMS else np.int64)
     weights = w.astype(total.dtype)[:, :, :, None, None]

@@ -167,12 +167,10 @@ def cast(x: Array, source: DType, out: DType, mode: Rounding) -> Array:
 
 
 def to_integer(real: Array, out: DType, mode: Rounding) -> Array:
-    """Return float64 values rounded by `mode` and clamped to the integer type `out`; NaN gives 0."""
     return saturate(np.nan_to_num(round_real(real, mode), nan=0.0, posinf=BEYOND, neginf=-BEYOND), out)
 
 
 def round_float(x: Array, dtype: DType, mode: Rounding) -> Array:
-    """Return stored floats rounded to integral values of the same type."""
     with np.errstate(invalid="ignore"):
         real = as_stored(x, dtype).astype(np.float64)
     return narrow(np.copysign(round_real(real, mode), real).astype(np.float32), dtype)

@@ -176,7 +176,6 @@ class Memories:
         return region
 
     def remove(self, region: Region) -> None:
-        """Remove a piece of DDR."""
         self.regions = [other for other in self.regions if other is not region]
 
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
@@ -228,7 +227,6 @@ class Memories:
         raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}", f"the memories are {known}")
 
     def _find(self, addresses: Array, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
-        """Return a pair: the memory with all addresses, as an array of `dtype`, and the elements' indices in it."""
         if not addresses.size:
             return np.empty(0, dtype), addresses.astype(np.int64)
         size = dtype.itemsize

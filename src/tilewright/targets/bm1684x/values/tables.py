@@ -54,25 +54,11 @@ STORED: Mapping[tuple[str, DType], int] = {
 
 
 def stored(name: str, dtype: DType) -> int:
-    """Return the number of entries that a table has in static memory."""
     return STORED.get((name, dtype), OFFSETS[name, dtype][1])
 
 
-def _zeta(n: int) -> float:
-    """Return Riemann's zeta of an even n."""
-    return math.pi**2 / 6 if n == 2 else math.pi**4 / 90 if n == 4 else sum(k**-n for k in range(ZETA_TERMS, 0, -1))
-
-
 def _turn(k: int) -> float:
-    """Return `(2 pi)**k / k!`: a coefficient of sines and cosines of turns."""
     return (2 * math.pi) ** k / math.factorial(k)
-
-
-def _real(name: str, count: int) -> list[float]:
-    """Return the entries of a table of real numbers."""
-    if name == "erf":
-        return list(ERROR)
-    return [_coefficient(name, k) for k in range(count)]
 
 
 def _coefficient(name: str, k: int) -> float:
@@ -87,7 +73,11 @@ def _coefficient(name: str, k: int) -> float:
         return (-1) ** k * _turn(2 * k)
     if name == "arcsin":
         return math.comb(2 * k, k) / 4**k / (2 * k + 1)
-    return 2 * (4.0 ** (k + 1) - 1) * _zeta(2 * k + 2) / math.pi
+    if name == "erf":
+        return ERROR[k]
+    n = 2 * k + 2
+    zeta = {2: math.pi**2 / 6, 4: math.pi**4 / 90}.get(n) or sum(i**-n for i in range(ZETA_TERMS, 0, -1))
+    return 2 * (4.0 ** (k + 1) - 1) * zeta / math.pi
 
 
 @cache
@@ -99,5 +89,5 @@ def tables() -> Mapping[int, Array]:
         if dtype is I32:
             found[offset] = np.arange(count, dtype=np.int32)
         else:
-            found[offset] = narrow(np.array(_real(name, count), np.float32), dtype)
+            found[offset] = narrow(np.array([_coefficient(name, k) for k in range(count)], np.float32), dtype)
     return found

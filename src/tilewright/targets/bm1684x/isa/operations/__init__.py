@@ -6,19 +6,16 @@ from tilewright.targets.bm1684x.isa.operations import (
     convolutions,
     elementwise,
     gathers,
-    pairs,
     products,
     regions,
-    sorting,
     transfers,
-    transposes,
 )
 
-__all__ = ["DMA", "HAU", "INSTRUCTIONS", "OPERATIONS", "OPTIONAL", "TIU", "Operation", "Values", "sorting"]
+__all__ = ["DMA", "HAU", "INSTRUCTIONS", "OPERATIONS", "OPTIONAL", "TIU", "Operation", "Values"]
 
 #: In the order in which they are tried.
 INSTRUCTIONS = tuple(
     instruction
-    for family in (*(elementwise, conversions, convolutions, products, regions, pairs, transposes, transfers, gathers),)
+    for family in (elementwise, conversions, convolutions, products, regions, transfers, gathers)
     for instruction in family.INSTRUCTIONS
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,18 +53,17 @@ def _wide(x: Array) -> Array:
 
 
 def convert(v: Values) -> Array:
-    """Return the operand x converted to the type of y. Integers clamp; NaN becomes 0 in an integer type."""
     return floats.cast(v["x"], v.types["x"], v.types["y"], v.mode)
 
 
 def integral(v: Values) -> Array:
-    """Return the float operand x, rounded to integral values of its type."""
     return floats.round_float(v["x"], v.types["x"], v.mode)
 
 
 def integer_requant(v: Values) -> Array:
     """Return `round(x * multiplier * 2**shift) + offset`, clamped to the type of the result."""
-    scaled = floats.shift(_wide(_as_signed(v["x"])) * _wide(v["multiplier"]), _low_byte(v["shift"]), v.mode)
+    low_byte = v["shift"].astype(np.int8)  # a table has a word for each shift
+    scaled = floats.shift(_wide(_as_signed(v["x"])) * _wide(v["multiplier"]), low_byte, v.mode)
     return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
 
 
@@ -90,12 +89,7 @@ def float_requant(v: Values) -> Array:
 def integer_dequant(v: Values) -> Array:
     """Return `round((x - offset) * multiplier * 2**shift)`, clamped to the type of the result."""
     wide = (_wide(v["x"]) - _short_offset(v)) * _wide(v["multiplier"])
-    return floats.saturate(floats.shift(wide, _low_byte(v["shift"]), v.mode), v.types["y"])
-
-
-def _low_byte(shift: Array) -> Array:
-    """Return the low bytes of shifts: a table has a word for each."""
-    return shift.astype(np.int8)
+    return floats.saturate(floats.shift(wide, v["shift"].astype(np.int8), v.mode), v.types["y"])
 
 
 def _short_offset(v: Values) -> Array:
@@ -141,16 +135,6 @@ def logarithm(v: Values) -> Array:
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 
 
-def _of(function: Callable[[Array], Array]) -> Callable[[Values], Array]:
-    """Return the meaning of an operation that applies `function` to the operand a."""
-    return lambda v: function(v["a"])
-
-
-def divided(v: Values) -> Array:
-    """Return the quotient of the operands a and b, computed in f32."""
-    return e.divide(v["a"], v["b"], v.attribute("steps"))
-
-
 #: The order of parameters among the operands.
 PARAMETERS = ("multiplier", "shift", "scale", "offset")
 modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
@@ -173,10 +157,10 @@ for name, meaning, checks, work in (
 ):
     inputs = " ".join(("x", *sorted(WORDS[name], key=PARAMETERS.index)))
     elementwise(name, inputs, meaning, *checks, arithmetic=work, numbers=WORDS[name])
-elementwise("fp_div", "a b", divided, in_f32)
+elementwise("fp_div", "a b", lambda v: e.divide(v["a"], v["b"], v.attribute("steps")), in_f32)
 elementwise("fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
 for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
-    elementwise(f"fp_{name}", "a", _of(function), in_f32)
+    elementwise(f"fp_{name}", "a", lambda v, function=function: function(v["a"]), in_f32)
 elementwise("fp_log", "a", logarithm, in_f32, inexact=True)
 
 
@@ -225,7 +209,6 @@ MODES = Computed(
 
 
 def _quantised(function: int, operation: str, modes: Part = MODE, **numbers: tuple[str, int, DType]) -> Instruction:
-    """Return the instruction of a quantisation; `numbers` as in Parameters."""
     types = {own: I32 if dtype is I8 else dtype for own, dtype in WORDS[operation].items()}
     parts = (Local("x", "opd0", _type("opd0")), Parameters(types, numbers), modes, CONVERTED)
     return Instruction("RQ&DQ", operation, parts, {"tsk_eu_typ": function})

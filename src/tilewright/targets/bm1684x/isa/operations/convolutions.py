@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -50,10 +50,10 @@ from tilewright.targets.bm1684x.values.window import Window
 
 
 def _window(v: Values) -> Window:
-    window: Window | None = v.attribute("window")
+    window = v.attribute("window")
     if window is None:
         raise MachineError("attribute window", "missing", "give window=Window((height, width), pads, stride, dilation)")
-    return window
+    return cast(Window, window)
 
 
 def _weights(v: Values) -> Array:
@@ -88,27 +88,17 @@ def symmetric_conv(v: Values) -> Array:
     return conv.scaled(plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
-def _pad(v: Values) -> Array | int:
-    """Return the value of padding: one for each channel from the operand `pads`, or the attribute `pad`."""
-    pads: Array | int = v["pads"] if "pads" in v.data else v.attribute("pad")
-    return pads
-
-
-def _between(v: Values) -> Array | int:
-    """Return the value that is inserted between elements of x, as `_pad` does."""
-    values: Array | int = v["inserts"] if "inserts" in v.data else v.attribute("between")
-    return values
-
-
 def asymmetric_conv(v: Values) -> Array:
-    """Return padded x convolved with `w - zero`, plus acc, in 32-bit integers."""
+    """Return padded x convolved with `w - zero`, plus acc, in 32-bit integers.
+
+    The values of padding, and those between elements, are those of each channel (`pads`, `inserts`) or attributes.
+    """
     zero = v["zero"].astype(np.int32).reshape(-1, 1, 1, 1) if "zero" in v.data else 0
-    total = conv.integer_conv(v["x"], _weights(v), _window(v), _pad(v), zero, _between(v))
-    return wrap(plus(total, v, "acc"), v.types["y"])
+    pad, between = v.data.get("pads", v.attribute("pad")), v.data.get("inserts", v.attribute("between"))
+    return wrap(plus(conv.integer_conv(v["x"], _weights(v), _window(v), pad, zero, between), v, "acc"), v.types["y"])
 
 
 def _channels(v: Values) -> Array:
-    """Return the weights of a depthwise convolution, (c, kh, kw)."""
     if not v["w"].ndim:
         return np.broadcast_to(v["w"], (v["x"].shape[1], *_window(v).kernel))
     return _weights(v).reshape(-1, *_window(v).kernel)
@@ -127,7 +117,7 @@ def integer_depthwise(v: Values) -> Array:
 
     `sum + bias` has 32 bits. It is unsigned if x, w and bias are.
     """
-    taps = _window(v).taps(v["x"], _pad(v), v["inserts"] if "inserts" in v.data else 0)
+    taps = _window(v).taps(v["x"], v.data.get("pads", v.attribute("pad")), v.data.get("inserts", 0))
     signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)
     total = wrap(plus(conv.integer_depthwise(taps, _channels(v)).astype(np.int64), v, "bias"), I32 if signed else U32)
     return conv.scaled(total.astype(np.int64), v.types["y"], v.attribute("right"), v.mode)
@@ -146,7 +136,6 @@ def integer_average(v: Values) -> Array:
 
 
 def maximum(v: Values) -> Array:
-    """Return the largest element in each window over x; padding has the value `pad`."""
     return largest(_window(v).taps(v["x"], v["pad"]), v.types["x"])
 
 
@@ -209,15 +198,6 @@ def _window_fields(command: Command) -> Fields:
     return {name: value - more for names, values, more in parts for name, value in zip(names, values, strict=True)}
 
 
-def _padding(encoded: Encoded) -> int:
-    return int(SOURCE.read(encoded).from_bits(encoded["opd3_addr"]))
-
-
-def _padding_fields(command: Command) -> Fields:
-    bits = command.types["x"].bits
-    return {"opd3_const": 1, "opd3_addr": attribute(command.attributes, "pad") & ((1 << bits) - 1)}
-
-
 WINDOW = Computed(_read_window, _window_fields)
 
 
@@ -235,25 +215,20 @@ class Filling:
     type = SOURCE
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        dtype = SOURCE.read(encoded)
         if encoded["opd3_const"]:
-            found = {"pad": _padding(encoded)}
-            return found | ({"between": _signed(encoded, self.between)} if self.between else {})
-        dtype, shape = SOURCE.read(encoded), Shape(1, encoded[self.channels], 1, 2)
-        table = located(encoded["opd3_addr"], shape, dtype, config, layout.compact)
-        pads, inserts = table[:, :, :, 0:1], table[:, :, :, 1:2]
-        spread = any(encoded[name] for name in ("opd0_x_ins0", "opd0_y_ins0"))
-        return {"pads": pads, "inserts": inserts} if spread else {"pads": pads}
+            fields = {"pad": "opd3_addr"} | ({"between": self.between} if self.between else {})
+            return {own: int(dtype.from_bits(encoded[name])) for own, name in fields.items()}
+        table = located(encoded["opd3_addr"], Shape(1, encoded[self.channels], 1, 2), dtype, config, layout.compact)
+        spread = encoded["opd0_x_ins0"] or encoded["opd0_y_ins0"]
+        return {"pads": table[:, :, :, 0:1]} | ({"inserts": table[:, :, :, 1:2]} if spread else {})
 
     def write(self, command: Command) -> Fields:
         if "pads" in command.operands:
             return {"opd3_const": 0, "opd3_addr": local_tensor(command, "pads").address - LOCAL_BASE}
         mask = (1 << command.types["x"].bits) - 1
         more = {self.between: attribute(command.attributes, "between") & mask} if self.between else {}
-        return _padding_fields(command) | more
-
-
-def _signed(encoded: Encoded, name: str) -> int:
-    return int(SOURCE.read(encoded).from_bits(encoded[name]))
+        return {"opd3_const": 1, "opd3_addr": attribute(command.attributes, "pad") & mask} | more
 
 
 @dataclass(frozen=True)
@@ -285,7 +260,6 @@ PLAIN, SHIFTED, SHIFTED_RELU = 0, 1, 2
 
 
 def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN, **more: Any) -> Iterator[Instruction]:
-    """Yield the instructions of a convolution: short and long, with weights and with a number in their place."""
     x = Local("x", "opd0", SOURCE, Sizes("res0_n opd0_c opd0_h opd0_w"))
     sums = (Again("acc", y, "res_add"),) if function == PLAIN else ()
     for long in (False, True):

@@ -59,7 +59,6 @@ def integer_binary(name: str, v: Values) -> Array:
 
 
 def extreme(name: str, v: Values) -> Array:
-    """Return the maximum or minimum (`name`) of the operands a and b."""
     if v.types["a"].is_float:
         return e.float_binary(name, v["a"], v["b"], v.types["a"])
     return np.maximum(v["a"], v["b"]) if name == "max" else np.minimum(v["a"], v["b"])
@@ -78,7 +77,6 @@ def compare(relation: str, v: Values) -> Array:
 
 
 def select(relation: str, v: Values) -> Array:
-    """Return the operand c where `relation` holds between the operands a and b, else the operand d."""
     return np.where(holds(relation, v["a"], v["b"], v.types["a"]), v["c"], v["d"])
 
 
@@ -154,7 +152,6 @@ def sign(v: Values) -> Array:
 
 
 def bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Values], Array]:
-    """Return the meaning of an operation that applies `function` to the bits of the operands a and b."""
     return lambda v: function(v["a"], v["b"])
 
 
@@ -205,7 +202,6 @@ TRUE_RESULT = Local("y", "res0", TRUE.type)
 
 
 def _in_place(command: Command) -> bool:
-    """Return whether a command adds to its own result."""
     return command.operands.get("acc") == command.results["y"]
 
 
@@ -248,7 +244,6 @@ INSTRUCTIONS: list[Instruction] = []
 
 
 def encodes(form: str, function: int, operation: str, *parts: Part, operands: int = 0, **more: Any) -> None:
-    """Add an instruction that encodes an operation."""
     written = {"tsk_opd_num": operands} if operands else {}
     INSTRUCTIONS.append(Instruction(form, operation, parts, {"tsk_eu_typ": function}, written=written, **more))
 

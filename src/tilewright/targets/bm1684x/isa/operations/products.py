@@ -1,9 +1,12 @@
-"""Matrix products (section 6.3 of the specification): meaning, and encoding in the formats MM and MM2."""
+"""Matrix products (section 6.3 of the specification), and operations on all pairs of elements of two vectors.
+
+Meaning, and encoding in the formats MM, MM2 and VC.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +16,17 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.operation import TIU, Flow, Signature, Values, attribute, define
+from tilewright.targets.bm1684x.isa.operation import (
+    OPERATIONS,
+    TIU,
+    Flow,
+    Meaning,
+    Signature,
+    Values,
+    attribute,
+    define,
+)
+from tilewright.targets.bm1684x.isa.operations import conversions, elementwise
 from tilewright.targets.bm1684x.isa.operations.convolutions import (
     NOTHING,
     SOURCE,
@@ -55,8 +68,10 @@ from tilewright.targets.bm1684x.values.floats import saturate, shift, wrap
 def _sides(v: Values) -> tuple[Array, Array]:
     """Return the factors of a matrix product, (M, K) and (K, N). Zero points are subtracted from the operand R."""
     left, right = _factor(v, "L"), _factor(v, "R")
-    if {"zero", "zeros"} & v.data.keys():
-        right = right.astype(np.int32) - (_zeros(v) if "zeros" in v.data else v["zero"])
+    if "zeros" in v.data:
+        right = right.astype(np.int32) - _zeros(v)
+    elif "zero" in v.data:
+        right = right.astype(np.int32) - v["zero"]
     return sides(left, right, v.attributes)
 
 
@@ -214,10 +229,6 @@ def _rows_and_depth(encoded: Encoded) -> tuple[int, int]:
     return stored[::-1] if encoded["left_tran"] else stored
 
 
-def _product_of(result: Type) -> Spread:
-    return Spread("y", "res0", result, lambda c: (_rows_and_depth(c)[0], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
-
-
 def _one_row(own: str, of: Type) -> Spread:
     """Return how a matrix of one row with the columns of the result is encoded, as the third operand."""
     return Spread(own, "opd2", of, lambda c: (1, _columns(c)), "res0_w")
@@ -244,16 +255,14 @@ class Shift:
 
     own = "shift"
     type = SHIFTS.type
+    number = Number("shift", "opd2_addr", "opd2_const", SHIFTS.type)
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        number = Number("shift", "opd2_addr", "opd2_const", self.type)
-        return (SHIFTS if _given(encoded) else number).read(encoded, config)
+        return (SHIFTS if _given(encoded) else self.number).read(encoded, config)
 
     def write(self, command: Command) -> Fields:
-        shift = command["shift"]
-        if isinstance(shift, Matrix):
-            return SHIFTS.write(command) | {"opd2_sign": 1}
-        return Number("shift", "opd2_addr", "opd2_const", self.type).write(command) | {"opd2_sign": 1}
+        form: Part = SHIFTS if isinstance(command["shift"], Matrix) else self.number
+        return {**form.write(command), "opd2_sign": 1}
 
 
 RIGHT = one_byte("right", "opd3_addr", 1)
@@ -262,27 +271,18 @@ MODE = one_field("mode", "opd2_n_str", Rounding)
 PLAIN, SHIFTED, SHIFTED_RELU = 1, 2, 3
 
 
-def _product(function: int, operation: str, of: str, result: Type, *parts: Part, **more: Any) -> list[Instruction]:
-    """Return the instructions of a product: one whose left factor is a matrix, and one where it is a number."""
-    turned, y = one_field("left_transposed", "left_tran", bool), _product_of(result)
+def _product(function: int, operation: str, of: str, result: Type, *parts: Part, **more: Any) -> Iterator[Instruction]:
+    """Yield the instructions of a product: one whose left factor is a matrix, and one where it is a number."""
+    y = Spread("y", "res0", result, lambda c: (_rows_and_depth(c)[0], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
     sums = (Again("acc", y, "res_add"),) if operation in ("fp_mm", "int8_zp_mm") else ()
     chosen = {"tsk_eu_typ": function, **more.pop("chosen", {})}
     fixed = more.pop("fixed", {})
-    tail = (*parts, *sums, y)
-    return [
-        Instruction(
-            *("MM", operation, (RIGHT_SIDE, LEFT, turned, *tail), {**chosen, "opd0_const": 0}, of), fixed=fixed, **more
-        ),
-        Instruction(
-            *("MM", operation, (RIGHT_SIDE, NumberForLeft(), *tail), {**chosen, "opd0_const": 1, "left_tran": 0}, of),
-            fixed={**fixed, "left_transposed": False},
-            **more,
-        ),
-    ]
-
-
-def _has_precision(code: int, command: Command) -> bool:
-    return command.types["L"].precision == code
+    turned = one_field("left_transposed", "left_tran", bool)
+    matrix = (RIGHT_SIDE, LEFT, turned, *parts, *sums, y)
+    yield Instruction("MM", operation, matrix, {**chosen, "opd0_const": 0}, of, fixed=fixed, **more)
+    number = (RIGHT_SIDE, NumberForLeft(), *parts, *sums, y)
+    chosen |= {"opd0_const": 1, "left_tran": 0}
+    yield Instruction("MM", operation, number, chosen, of, fixed={**fixed, "left_transposed": False}, **more)
 
 
 #: The codes of integer types that are wider than 8 bits.
@@ -296,7 +296,7 @@ PRODUCTS = (
         for instruction in _product(
             *(PLAIN, "int_mm", INTEGER, BY_FACTORS, Shift(), MODE),
             chosen={"opd0_prec": code},
-            takes=partial(_has_precision, code),
+            takes=lambda command, code=code: command.types["L"].precision == code,
         )
     ),
     *_product(SHIFTED, "int8_mm", INTEGER, ANY_SIGNED, SHORT_BIAS, RIGHT, fixed={"relu": False}),
@@ -314,41 +314,33 @@ def _each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride
     return Stride(0, 0, shape.w, 1)
 
 
-def _zero_points(function: int) -> Local:
-    """Return how zero points are encoded: one for each row of R if both are transposed, else a row in each lane."""
-    if function == TT:
-        return Local("zeros", "opd2", WEIGHT, Sizes("1 res0_c 1 1"), layout.compact)
-    return Local("zeros", "opd2", WEIGHT, Sizes("1 opd1_c 1 res0_w"), _each_lane)
-
-
 def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: bool = False) -> Instruction:
     """Return the instruction of a product of matrices by rows. `constant` is the factor (L or R) that is a number."""
-    left: Part = Local("L", "opd0", SOURCE, Sizes(LEFTS[function]), layout.aligned, by_rows=True)
-    right: Part = Local("R", "opd1", WEIGHT, Sizes("1 opd1_c 1 opd1_w"), layout.aligned, by_rows=True)
-    y = Local("y", "res0", WIDE, Sizes("1 res0_c 1 res0_w"), layout.aligned, by_rows=True)
-    depth = one_field("depth", DEPTHS[function])
-    parts: tuple[Part, ...] = (left, right, Again("acc", y, "res_add"), y)
-    written: dict[str, Any] = {}
+    rows = partial(Local, layout=layout.aligned, by_rows=True)
+    left: Part = rows("L", "opd0", SOURCE, Sizes(LEFTS[function]))
+    right: Part = rows("R", "opd1", WEIGHT, Sizes("1 opd1_c 1 opd1_w"))
+    y = rows("y", "res0", WIDE, Sizes("1 res0_c 1 res0_w"))
+    factors = (left, right)
     if constant:
         number = NUMBER_LEFT if constant == "L" else Number("R", "opd1_addr", "opd1_const", WEIGHT)
-        parts = (number, right if constant == "L" else left, depth, *parts[2:])
-        if constant == "R":  # the sizes of R follow from the result's
-            across = 0 if function == TT else 1
-            other = "opd1_w" if function == NN else "opd1_c"
-            if not (zeros and function == NT):  # there, the zero points tell it
-                written[other] = lambda command: command.results["y"].shape[across]
+        factors = (number, right if constant == "L" else left, one_field("depth", DEPTHS[function]))
+    written: dict[str, Any] = {}
+    if constant == "R" and not (zeros and function == NT):  # there, the zero points tell the size of R
+        across = 0 if function == TT else 1
+        written["opd1_w" if function == NN else "opd1_c"] = lambda command: command.results["y"].shape[across]
+    parts = (*factors, Again("acc", y, "res_add"))
     chosen = {"tsk_eu_typ": function, "opd0_const": int(constant == "L"), "opd1_const": int(constant == "R")}
     fixed = {"left_transposed": False, "right_transposed": function == NT, "both_transposed": function == TT}
     more: dict[str, Any] = {"fixed": fixed, "written": written, "takes": partial(_has, constant, zeros)}
-    if of == FLOAT:
-        return Instruction("MM2", operation, parts, chosen, of, **more)
-    zero = _zero_points(function) if zeros else Optional(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING)
-    chosen = {**chosen, "opd2_const": int(not zeros)}
-    return Instruction("MM2", operation, (*parts[:-1], zero, y), chosen, of, **more)
+    if of == INTEGER:
+        chosen["opd2_const"] = int(not zeros)
+        row, column = (Sizes("1 opd1_c 1 res0_w"), _each_lane), (Sizes("1 res0_c 1 1"), layout.compact)
+        table = Local("zeros", "opd2", WEIGHT, *(column if function == TT else row))
+        parts += (table if zeros else Optional(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING),)
+    return Instruction("MM2", operation, (*parts, y), chosen, of, **more)
 
 
 def _has(constant: str, zeros: bool, command: Command) -> bool:
-    """Return whether exactly the factor `constant` of a product is a number, and whether it has `zeros`."""
     numbers = "".join(own for own in "LR" if isinstance(command.operands.get(own), Constant))
     return numbers == constant and ("zeros" in command.operands) == zeros
 
@@ -363,4 +355,50 @@ BY_ROWS = tuple(
     )
     for constant in ("", "L", "R")
 )
-INSTRUCTIONS = (*PRODUCTS, *BY_ROWS)
+
+
+def _outer(meaning: Meaning) -> Meaning:
+    """Return a function that computes an operation on all pairs of elements of a (a row) and b (a column)."""
+
+    def all_pairs(v: Values) -> Array | Mapping[str, Array]:
+        pairs = {"a": v["a"].reshape(-1, 1), "b": v["b"].reshape(1, -1)}
+        return meaning(replace(v, data={**v.data, **pairs}))
+
+    return all_pairs
+
+
+A = Spread("a", "opd0", elementwise.X.type, lambda c: (1, _left(c)[1]), "opd0_w", "1 opd0_c 1 opd0_w", "opd1_w")
+B = Spread("b", "opd1", elementwise.COMPARED.type, lambda c: (1, _columns(c)), "res0_w")
+CHOSEN = Type("res0_prec", 0)
+TRUE = Number("c", "opd2_addr", "", CHOSEN)
+#: The element-wise operations that the machine has for pairs too. The function of a pair has the same number.
+PAIRED = (
+    *(f"{kind}_{name}" for kind in ("fp", "int") for name in ("add", "sub", "mul")),
+    *("max", "min", "and", "or", "xor", "greater", "equal", "less", "fp_div"),
+)
+
+
+def _paired(single: Instruction) -> Instruction:
+    parts: tuple[Part, ...] = (elementwise.STEPS,) if elementwise.STEPS in single.parts else ()
+    last = single.parts[-1]
+    assert isinstance(last, Local)
+    result = last.type
+    if single.operation_name in elementwise.MACHINE_RELATIONS:
+        parts, result = (TRUE,), CHOSEN
+    y = Spread("y", "res0", result, lambda c: (_left(c)[1], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
+    return Instruction(
+        "VC", f"vc_{single.operation_name}", (A, B, *parts, y), single.chosen, single.of, fixed=single.fixed
+    )
+
+
+for name in PAIRED:
+    single = OPERATIONS[name]
+    inputs = "a b c" if "c" in single.inputs else "a b"
+    meaning = _outer(single.meaning)
+    define(TIU, f"vc_{name}", inputs, meaning, *single.rules, flow=Flow.PAIRS, numbers=single.numbers)
+PAIRS = tuple(
+    _paired(instruction)
+    for instruction in (*elementwise.INSTRUCTIONS, *conversions.INSTRUCTIONS)
+    if instruction.operation_name in PAIRED and instruction.chosen != elementwise.NOT
+)
+INSTRUCTIONS = (*PRODUCTS, *BY_ROWS, *PAIRS)

@@ -7,23 +7,21 @@ that lie after the last one, below or to the right, have the value `pad`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.isa import rules
-from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operation import TIU, Flow, Values, define
 from tilewright.targets.bm1684x.isa.operations.convolutions import LIKE_SOURCE, SOURCE, TAPS, largest
 from tilewright.targets.bm1684x.isa.parts import (
     FLOAT,
     INTEGER,
     Computed,
-    Fields,
     Instruction,
     Local,
     Number,
@@ -31,7 +29,6 @@ from tilewright.targets.bm1684x.isa.parts import (
     Sizes,
     Type,
 )
-from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import I8, I16, U8, U16
@@ -39,16 +36,11 @@ from tilewright.targets.bm1684x.values.floats import wrap
 from tilewright.targets.bm1684x.values.window import Window
 
 
-class Chosen(NamedTuple):
-    """The elements of x in all windows: rows (columns, kh, 1), columns (columns, 1, kw), and a mask of those inside."""
+def _chosen(v: Values) -> tuple[Array, Array, Array]:
+    """Return the elements of x in all windows: rows (columns, kh, 1), columns (columns, 1, kw), a mask of those inside.
 
-    rows: Array
-    columns: Array
-    inside: Array
-
-
-def _chosen(v: Values) -> Chosen:
-    """Return the elements in the windows. Raises MachineError if an element inside of a region is outside of x."""
+    Raises MachineError if an element inside of a region is outside of x.
+    """
     kh, kw = v.attribute("window").kernel
     height, width = v["x"].shape[2:]
     left, top, right, bottom = np.moveaxis(v["rois"].astype(np.int64)[0, :, 0], 1, 0)
@@ -61,18 +53,16 @@ def _chosen(v: Values) -> Chosen:
         region = f"columns {left[number]}..{right[number]}, rows {top[number]}..{bottom[number]}"
         reason = f"region {number} has {region}, but x has {height} rows of {width} columns"
         raise MachineError("rois", reason, "give regions whose windows stay within x")
-    return Chosen(rows, columns, inside)
+    return rows, columns, inside
 
 
 def _taps(v: Values) -> Array:
-    """Return the elements in the windows, (n, c, kh, kw, 1, columns)."""
     rows, columns, inside = _chosen(v)
     found = v["x"][:, :, np.where(inside, rows, 0), np.where(inside, columns, 0)]
     return np.where(inside, found, v["pad"]).transpose(0, 1, 3, 4, 2)[:, :, :, :, None]
 
 
 def touched(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the elements of x that the windows read."""
     rows, columns, inside = _chosen(v)
     read = np.zeros(v["x"].shape, np.bool_)
     at = np.broadcast_arrays(rows, columns)
@@ -81,7 +71,6 @@ def touched(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def maximum(v: Values) -> Array:
-    """Return the largest element in each window."""
     return largest(_taps(v), v.types["x"])
 
 
@@ -90,17 +79,11 @@ def float_average(v: Values) -> Array:
     return conv.float_depthwise(_taps(v), v["scale"], v.types["x"], [])
 
 
-def integer_sum(weights: Callable[[Values], Array], v: Values) -> Array:
-    """Return the sum of each window's elements times `weights`, (c, kh, kw)."""
-    return wrap(conv.integer_depthwise(_taps(v), weights(v)), v.types["y"])
-
-
-def _scale(v: Values) -> Array:
-    return np.broadcast_to(v["scale"], (v["x"].shape[1], *v.attribute("window").kernel))
-
-
-def _kernels(v: Values) -> Array:
-    return v["w"].reshape(-1, *v.attribute("window").kernel)
+def integer_sum(name: str, v: Values) -> Array:
+    """Return the sum of each window's elements times the operand `name`: weights of each channel, or one number."""
+    shape = (v["x"].shape[1], *v.attribute("window").kernel)
+    weights = v[name].reshape(shape) if v[name].ndim else np.broadcast_to(v[name], shape)
+    return wrap(conv.integer_depthwise(_taps(v), weights), v.types["y"])
 
 
 inputs = (rules.alike("x", "pad"), rules.of("rois", U16))
@@ -110,32 +93,25 @@ regions = partial(define, TIU, flow=Flow.WINDOW, deciding=("rois",), touches=tou
 regions("roi_max_pool2d", "x rois pad", maximum, *inputs, rules.alike("x", "y"), arithmetic=("compare",))
 floats = rules.floats("x", "scale", "y")
 regions("fp_roi_avg_pool2d", "x rois pad scale", float_average, *inputs, floats, arithmetic=("add",))
-for name, more, weights in (("avg_pool2d", "scale", _scale), ("depthwise2d", "w", _kernels)):
+for name, factor in (("avg_pool2d", "scale"), ("depthwise2d", "w")):
     checks = (*inputs, eight, rules.of("w", I8, U8), rules.of("scale", U8), wide, signed)
-    regions(f"int8_roi_{name}", f"x rois pad {more}", partial(integer_sum, weights), *checks, arithmetic=("add",))
+    regions(f"int8_roi_{name}", f"x rois pad {factor}", partial(integer_sum, factor), *checks, arithmetic=("add",))
 
 
 DEPTHWISE, AVERAGE, MAXIMUM = 5, 6, 7
 
 
-def _window(encoded: Encoded) -> dict[str, Window]:
-    return {"window": Window((encoded["opd1_h"], encoded["opd1_w"]))}
-
-
-def _window_fields(command: Command) -> Fields:
-    height, width = command.attributes["window"].kernel
-    return {"opd1_h": height, "opd1_w": width}
-
-
-WINDOW = Computed(_window, _window_fields)
+WINDOW = Computed(
+    lambda encoded: {"window": Window((encoded["opd1_h"], encoded["opd1_w"]))},
+    lambda command: dict(zip(("opd1_h", "opd1_w"), command.attributes["window"].kernel, strict=True)),
+)
 X = Local("x", "opd0", SOURCE, Sizes("res0_n res0_c opd0_h opd0_w"))
 REGIONS = Local("rois", "opd3", Type(0, always=U16), Sizes("1 res0_w 1 4"), layout.compact)
 OUTSIDE = Number("pad", "opd2_addr", "opd2_const", SOURCE)
 BY_FACTORS = Local("y", "res0", Type("res0_prec", ("opd0_sign", "opd1_sign")))
 
 
-def _scaled(of: Type) -> Number:
-    return Number("scale", "opd1_addr", "opd1_const", of)
+_scaled = partial(Number, "scale", "opd1_addr", "opd1_const")
 
 
 def _regions(function: int, operation: str, *parts: Part, **more: Any) -> Instruction:

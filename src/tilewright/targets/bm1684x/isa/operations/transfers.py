@@ -1,9 +1,11 @@
-"""The DMA engine's transfers, gathers and selections: meaning, and encoding. Values keep their bits."""
+"""Moves, whose values keep their bits: the compute engine's transposes and broadcasts, the DMA engine's transfers.
+
+Meaning, and encoding in the format TRANS&BC and in those of the DMA engine.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,16 +14,24 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.operation import DMA, Flow, Values, define
-from tilewright.targets.bm1684x.isa.operations.gathers import TRANSFERRED, gather, gathered, scatter, scattered
-from tilewright.targets.bm1684x.isa.operations.transposes import broadcast, transposed
+from tilewright.targets.bm1684x.isa.operation import DMA, TIU, Flow, Values, define
+from tilewright.targets.bm1684x.isa.operations.gathers import (
+    TRANSFERRED,
+    first_ones,
+    gather,
+    gathered,
+    scatter,
+    scattered,
+)
 from tilewright.targets.bm1684x.isa.parts import (
     Again,
     Fields,
     Instruction,
+    Layout,
+    Local,
     Number,
     Part,
     Sizes,
@@ -39,6 +49,80 @@ from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
 
+def transposed(*order: int) -> Callable[[Values], Array]:
+    return lambda v: v["x"].transpose(order)
+
+
+def broadcast(v: Values) -> Array:
+    return np.broadcast_to(v["x"], v.shapes["y"])
+
+
+cw_transposed = transposed(0, 3, 2, 1)
+alike = rules.alike("x", "y")
+moves = partial(define, TIU, flow=Flow.MOVE, arithmetic=())
+for name in ("cw_trans", "wc_trans"):
+    moves(name, "x", cw_transposed, alike, places=(rules.in_lanes, rules.first_lane))
+moves("npu_bcast", "x", broadcast, alike, places=(rules.in_lanes, rules.within_lanes))
+moves("static_bcast", "x", broadcast, alike, places=())
+moves("static_distribute", "x", cw_transposed, alike, places=(rules.first_of_lanes,))
+
+
+#: Moves copy bits, so the type is unsigned.
+OF_RESULT = Type("res0_prec")
+
+
+@dataclass(frozen=True)
+class Static:
+    """How the operand x of static_bcast or static_distribute is encoded: one row of static memory.
+
+    `length` is the field with the number of its elements.
+    """
+
+    length: str = "res0_w"
+    own = "x"
+    type = OF_RESULT
+
+    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+        """Return {"x": the row}. Raises ProgramError if its address is not in static memory."""
+        address = encoded["opd0_addr"]
+        if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
+            raise ProgramError(str(encoded), f"its source {address:#x} is not in static memory")
+        return {"x": Tensor.ddr(address, (1, 1, 1, encoded[self.length]), OF_RESULT.read(encoded), config)}
+
+    def write(self, command: Command) -> Fields:
+        return {"opd0_addr": of_kind(command, "x", Tensor, "x is not a tensor").address}
+
+
+def _size(axis: int, command: Command) -> int:
+    return command.results["y"].shape[axis]
+
+
+def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
+    """Return the instruction of a transpose or broadcast. `sizes` lists the result's fields with the source's sizes."""
+    x = Local("x", "opd0", OF_RESULT, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
+    y = Local("y", "res0", OF_RESULT, layout=y_layout)
+    return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
+
+
+TRANSPOSES = (
+    _turning(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
+    _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
+    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
+    _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
+    Instruction(
+        *("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", OF_RESULT)), {"tsk_eu_typ": 4}),
+        written={name: partial(_size, axis) for name, axis in (("opd0_c", 1), ("opd0_w", 3))},
+    ),
+    Instruction(
+        "TRANS&BC",
+        "static_distribute",
+        (Static("res0_c"), Local("y", "res0", OF_RESULT, layout=layout.compact)),
+        {"tsk_eu_typ": 5},
+        written={"opd0_c": partial(_size, 1), "opd0_w": 1},
+    ),
+)
+
+
 def mask_select(v: Values) -> dict[str, Array]:
     """Return y, the elements of x where mask is not 0, in NCHW order, and their count. The rest of y is not written."""
     kept = v["x"][v["mask"] != 0]
@@ -48,12 +132,6 @@ def mask_select(v: Values) -> dict[str, Array]:
 def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
     """Return masks, by name, of the elements of x that mask_select reads, and of those of y that it writes."""
     return {"x": v["mask"] != 0, **first_ones(v, found)}
-
-
-def first_ones(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the elements of y that are written: the first N, if the operation found N elements."""
-    shape = v.shapes["y"]
-    return {"y": (np.arange(math.prod(shape)) < found["y"].size).reshape(shape)}
 
 
 def nonzero(v: Values) -> dict[str, Array]:
@@ -85,7 +163,7 @@ positions = (rules.integers("x"), rules.of("y", U32))
 define(DMA, "dma_nonzero", "x", nonzero, *positions, deciding=("x",), touches=first_ones, **selects)
 
 
-#: The types of moves. They copy bits, so the type is unsigned.
+#: The types of transfers. They copy bits, so the type is unsigned.
 BITS = Type("src_data_format")
 
 
@@ -232,7 +310,6 @@ def _matrix_address(encoded: Encoded, end: str) -> int:
 
 
 def _by_index(format_name: str, operation: str, *parts: Part) -> Instruction:
-    """Return the instruction of DMA_gather or DMA_scatter, which move the rows of each channel by index."""
     index_sizes, index_type = Sizes("1 index_csize index_hsize 1"), Type(0, always=U32)
     index = End("index", "index", index_sizes, packed=True, type=index_type)
     x = End("x", "src", Sizes("1 src_csize src_hsize src_wsize"), packed=True)
@@ -263,7 +340,6 @@ class Lanes:
 
 
 def _counts_in_register(command: Command) -> bool:
-    """Return whether a selection leaves the count of its elements in the machine's register, not in memory."""
     return "count" not in command.results
 
 
@@ -293,6 +369,7 @@ SELECTIONS = (
 )
 PLAIN = {"cmd_special_function": 0, "fill_constant_en": 0}
 INSTRUCTIONS = (
+    *TRANSPOSES,
     *_tensor_moves(),
     *SELECTIONS,
     Instruction(
