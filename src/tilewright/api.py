@@ -127,5 +127,5 @@ def compile(
         return Program.of(make())
     kept = Cache(user_folder() if cache is True else Path(cache))
     planned = json.dumps([wanted.to_json(), search]) if wanted else ""
-    about = machine.name, chosen.digest(), mode, model_of_time, targets.folder(machine)
-    return Program.of(kept.program(graph, *about, make, planned))
+    made_from = machine.name, chosen.digest(), mode, model_of_time or "", planned
+    return Program.of(kept.program(graph, made_from, targets.folder(machine), make))

@@ -171,11 +171,12 @@ def differing(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> It
 
 
 def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, LaunchResult]]:
-    """Time each launch of a program without computing values, on a target that can.
+    """Time each launch of a program without computing values, on a target that can. `timing`: as in `run`.
 
     Raises MachineError if a launch cannot run to its end.
     """
-    target, options = targets.get(program.target), RunOptions(timing, check=False, values=False, serial=False)
+    target = targets.get(program.target)
+    options = RunOptions(timing_model(target, timing), check=False, values=False, serial=False)
     for launch in program.launches:
         with one_thread():
             found = target.launch(program, launch, {}, options)

@@ -103,7 +103,7 @@ def test_changed_sources_are_noticed(tmp_path: Path) -> None:
         return made
 
     def look() -> int:
-        kept.program(graph, "vta", made.digest, made.rounding, None, sources, make)
+        kept.program(graph, ("vta", made.digest, made.rounding), sources, make)
         return calls
 
     steps: list[tuple[str, bytes, int]] = [("a.py", b"1", 1), ("a.py", b"2", 2), ("b/c.txt", b"", 3)]
@@ -141,9 +141,8 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path, compiles: Compiles) 
 
     def compiled(name: str, limit: int) -> None:
         named = replace(graph, name=name)
-        Cache(tmp_path, limit).program(
-            named, "vta", machine.digest(), "tflm", None, ROOT / "examples", lambda: tw.compile(named)
-        )
+        made_from = "vta", machine.digest(), "tflm"
+        Cache(tmp_path, limit).program(named, made_from, ROOT / "examples", lambda: tw.compile(named))
 
     compiled("a", 1 << 30)
     (size,) = (item.stat().st_size for item in tmp_path.glob("*.twp"))

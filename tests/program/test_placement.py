@@ -62,7 +62,6 @@ def test_all_directions_agree(dtype: str, planes: int) -> None:
                 word = b"".join(memory[sample, byte].tobytes() for byte in held)
                 assert int.from_bytes(word, "little", signed=dtype != "uint8") == values[sample][index]
                 assert found[sample][index] == values[sample][index]
-            assert all(place.index_of(int(byte)) == index for byte in held)
         assert_padding(place, memory, values)
 
 
@@ -83,8 +82,7 @@ def test_tiles_of_channels() -> None:
     assert memory[:8].tolist() == [1, 2, 3, 4, 6, 7, 8, 9]
     assert memory[24:32].tolist() == [5, 0, 0, 0, 10, 0, 0, 0]
     assert place.where[1, 2, 4, 0] == 44
-    assert place.index_of(44) == (1, 2, 4)
-    assert place.index_of(45) is None
+    assert place.element[[44, 45]].tolist() == [29, NOWHERE]
 
 
 def test_padding_holds_its_value() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -38,40 +38,26 @@ class Cache:
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder, self.limit = folder, limit
 
-    def program(
-        self,
-        graph: Graph,
-        target: str,
-        digest: str,
-        rounding: str,
-        timing: str | None,
-        package: Path,
-        make: Callable[[], Program],
-        schedule: str = "",
-    ) -> Program:
+    def program(self, graph: Graph, made_from: Sequence[str], package: Path, make: Callable[[], Program]) -> Program:
         """Return the kept program of a graph; if there is none, compile it by `make` and keep it.
 
-        `digest` is the hash of the configuration, `schedule` the user's schedule as text ("": none), `package` the
-        folder of the target's sources.
+        `made_from` has the target, the hash of the configuration and the rounding mode, then what else the program
+        depends on: the timing model, the user's schedule. `package` is the folder of the target's sources.
         """
         try:
-            made_from = target, digest, rounding, timing or "", schedule, np.__version__
-            key = _key(graph, *made_from, sources(PACKAGE), sources(package))
+            key = _key(graph, *made_from, np.__version__, sources(PACKAGE), sources(package))
         except (ProgramError, OSError):  # a constant that a program file cannot hold; sources that cannot be read
             return make()
         path = self.folder / f"{key}.twp"
         found = _load(path)
-        if found and (found.target, found.digest, found.rounding) == (target, digest, rounding):
+        if found and [found.target, found.digest, found.rounding] == [*made_from[:3]]:
             return replace(found, graph=graph)
         made = make()
-        self._keep(made, path)
-        return made
-
-    def _keep(self, program: Program, path: Path) -> None:
         with suppress(OSError, ProgramError):  # a full disk, no write permission, a program that has no file form
             self.folder.mkdir(parents=True, exist_ok=True)
-            file.save(program, path, compress=False)
+            file.save(made, path, compress=False)
             self._evict()
+        return made
 
     def _evict(self) -> None:
         """Delete the least recently used programs until the size of the others is within the limit."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.array import Array, ascending
 from tilewright.errors import MachineError, ProgramError
-from tilewright.fields import decode, record
+from tilewright.fields import Range, decode, record
 from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch
 
@@ -50,58 +50,13 @@ class Contents:
             self.refuse(f"lacks the array '{name}', {np.dtype(dtype).name} {wanted}")
         return array
 
-    def code(self, nbytes: int) -> Raw:
-        """Return the launch's instructions, uint8 [n, nbytes]; there must be at least one."""
-        insns = self.array("insns", np.uint8, (None, nbytes))
-        if not len(insns):
-            self.refuse(f"has no instructions of {nbytes} bytes")
-        return insns
-
-    def layer(self, instructions: int) -> Array | None:
-        """Return the index of each instruction's layer, int64 [instructions]; None if the launch does not say."""
-        if "layer" not in self._launch.arrays:
-            return None
-        layer, layers = self.array("layer", np.int64, (instructions,)), len(self._launch.nodes)
-        if layer.min() < 0 or layer.max() >= layers:
-            self.refuse(f"does not say which of its {layers} layers each instruction belongs to")
-        return layer
-
-    def carried(self, segment: DramSegment) -> Array:
-        """Return the bytes that the launch contains for a segment, uint8 [size]."""
-        content = self._launch.arrays.get(f"dram.{segment.name}")
-        if content is None or content.dtype != np.uint8 or content.size != segment.size:
-            self.refuse(f"segment '{segment.name}' lacks its {segment.size} bytes")
-        return content.reshape(-1)
-
     def value(self, hint: Any, name: str) -> Any:
         """Return the value `name` in the launch's `meta`, decoded as the type `hint` (see serial.decode)."""
         return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
 
     def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:
         """Return the integer `name` in the launch's `meta`, which must be in low..high."""
-        return self._within(name, self.value(int, name), low, high)
-
-    def numbers(self, name: str, keys: Sequence[str]) -> dict[str, int]:
-        """Return the integers in the JSON object `name` in the launch's `meta`, which must have exactly these keys."""
-        found = record(dict.fromkeys(keys, int), self.value(dict, name), f"{self.where}: {name}")
-        return {key: self._within(f"{name}.{key}", found[key], 0, MAX_ADDRESS) for key in keys}
-
-    def segments(self) -> tuple[DramSegment, ...]:
-        """Return the launch's DRAM segments."""
-        segments: tuple[DramSegment, ...] = self.value(tuple[DramSegment, ...], "segments")
-        for segment in segments:
-            if segment.kind not in KINDS:
-                self.refuse(f"segment '{segment.name}' has the kind '{segment.kind}', not one of {', '.join(KINDS)}")
-            self._within(f"the address of segment '{segment.name}'", segment.address, 0, MAX_ADDRESS)
-            self._within(f"the size of segment '{segment.name}'", segment.size, 1, MAX_ADDRESS)
-        if sum(segment.size for segment in segments) > MAX_BYTES:
-            self.refuse(f"has more than {MAX_BYTES >> 20} MiB of segments")
-        return segments
-
-    def _within(self, what: str, value: int, low: int, high: int) -> int:
-        if not low <= value <= high:
-            self.refuse(f"{what} is {value}, outside {low}..{high:#x}")
-        return value
+        return int(self.value(Annotated[int, Range(low, high)], name))
 
 
 def _has_shape(array: Array, shape: Shape) -> bool:
@@ -121,6 +76,11 @@ class DramSegment:
     address: int
     size: int
     kind: str
+
+
+_ADDRESS = Annotated[int, Range(0, MAX_ADDRESS)]
+_SEGMENT: dict[str, Any] = {"name": str, "address": _ADDRESS, "size": Annotated[int, Range(1, MAX_ADDRESS)]}
+_SEGMENT["kind"] = Literal[KINDS]
 
 
 def in_a_row(*parts: tuple[str, str, int], base: int = 0, align: int = 1) -> tuple[DramSegment, ...]:
@@ -153,10 +113,28 @@ class LaunchImage:
         Raises ProgramError if a part of the launch is missing or malformed.
         """
         contents = Contents(launch)
-        insns, segments = contents.code(nbytes), contents.segments()
-        data = {segment.name: contents.carried(segment) for segment in segments if segment.kind in CARRIED}
-        addresses = contents.numbers("bases", bases) if bases else {}
-        return cls(insns, segments, data, addresses, contents.layer(len(insns)))
+        insns = contents.array("insns", np.uint8, (None, nbytes))
+        if not len(insns):
+            contents.refuse(f"has no instructions of {nbytes} bytes")
+        rows = enumerate(contents.value(list, "segments"))
+        where = f"{contents.where}: segments"
+        segments = tuple(DramSegment(**record(_SEGMENT, row, f"{where}[{index}]")) for index, row in rows)
+        if sum(segment.size for segment in segments) > MAX_BYTES:
+            contents.refuse(f"has more than {MAX_BYTES >> 20} MiB of segments")
+        data = {}
+        for segment in segments:
+            if segment.kind in CARRIED:
+                content = launch.arrays.get(f"dram.{segment.name}")
+                if content is None or content.dtype != np.uint8 or content.size != segment.size:
+                    contents.refuse(f"segment '{segment.name}' lacks its {segment.size} bytes")
+                data[segment.name] = content.reshape(-1)
+        given = launch.meta.get("bases")
+        addresses = record(dict.fromkeys(bases, _ADDRESS), given, f"{contents.where}: bases") if bases else {}
+        layer = contents.array("layer", np.int64, (len(insns),)) if "layer" in launch.arrays else None
+        layers = len(launch.nodes)
+        if layer is not None and (layer.min() < 0 or layer.max() >= layers):
+            contents.refuse(f"does not say which of its {layers} layers each instruction belongs to")
+        return cls(insns, segments, data, addresses, layer)
 
     def launch(self, name: str, nodes: tuple[str, ...] = (), **meta: Any) -> Launch:
         """Return a launch with this image's content. Keyword arguments are added to the launch's field `meta`."""
@@ -170,17 +148,12 @@ class LaunchImage:
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
         """Return DRAM before the launch. `inputs` are uint8 (samples, size) by segment; bytes not given are zero."""
-        segments = []
+        known, segments = {**inputs, **self.data}, []
         for segment in self.segments:
-            carried = segment.kind in CARRIED
-            if carried:
-                content = self.data[segment.name].reshape(1, segment.size)
-            elif segment.name in inputs:
-                content = np.ascontiguousarray(inputs[segment.name]).reshape(samples, segment.size)
-            else:
-                content = np.zeros((samples, segment.size), np.uint8)
-            shared = carried or segment.name in inputs
-            segments.append(Segment(segment.name, segment.address, content, segment.kind in FILLED, shared))
+            shared, count = segment.name in known, 1 if segment.kind in CARRIED else samples
+            content = known[segment.name] if shared else np.zeros((samples, segment.size), np.uint8)
+            data = np.ascontiguousarray(content).reshape(count, segment.size)
+            segments.append(Segment(segment.name, segment.address, data, segment.kind in FILLED, shared))
         return Dram(segments)
 
     @property
@@ -202,6 +175,11 @@ class Segment:
     @property
     def end(self) -> int:
         return self.address + int(self.data.shape[1])
+
+    def own(self, samples: int) -> None:
+        """Copy the data for each of the samples, if others use it as well."""
+        if self.shared:
+            self.data, self.shared = np.repeat(self.data, samples // len(self.data), axis=0), False
 
 
 class Dram:
@@ -234,7 +212,7 @@ class Dram:
 
         Raises MachineError, naming `where`, if the rows leave their segment.
         """
-        segment = self._segment(address, address + (rows - 1) * stride + row_bytes, where)
+        segment = self.segment(address, address + (rows - 1) * stride + row_bytes, where)
         return _view(segment, address, (rows, row_bytes), stride)
 
     def writable(self, samples: int, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
@@ -242,8 +220,8 @@ class Dram:
 
         Raises MachineError, naming `where`, if the rows leave their segment.
         """
-        segment = self._segment(address, address + (rows - 1) * stride + row_bytes, where)
-        _own(segment, samples)
+        segment = self.segment(address, address + (rows - 1) * stride + row_bytes, where)
+        segment.own(samples)
         return _view(segment, address, (rows, row_bytes), stride)
 
     def span(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
@@ -260,9 +238,9 @@ class Dram:
         used = end > address
         outside = used & ((home < 0) | (end > np.append(ends, 0)[home]))
         for index in np.flatnonzero(outside)[:1]:
-            self._segment(int(address[index]), int(end[index]), "DRAM")
+            self.segment(int(address[index]), int(end[index]), "DRAM")
         for index in ascending(home[written & used]).tolist():
-            _own(self.segments[index], samples)
+            self.segments[index].own(samples)
         first = np.array([segment.data.__array_interface__["data"][0] for segment in self.segments], np.int64)
         last = first + np.array([segment.data.size for segment in self.segments], np.int64)
         base = int(first.min()) if len(first) else 0
@@ -272,7 +250,8 @@ class Dram:
         place[used] = np.stack([address[used] - starts[home] + first[home] - base, pitch[home]], axis=1)
         return np.asarray(_Bytes(base, int(last.max(initial=base)) - base)), place
 
-    def _segment(self, address: int, end: int, where: str) -> Segment:
+    def segment(self, address: int, end: int, where: str) -> Segment:
+        """Return the segment that has the bytes from `address` to before `end`. Raises MachineError if none has."""
         index = bisect_right(self._starts, address) - 1
         if index < 0 or end > self._ends[index]:
             known = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments)
@@ -286,11 +265,6 @@ class _Bytes:
 
     def __init__(self, base: int, size: int) -> None:
         self.__array_interface__ = {"data": (base, False), "shape": (size,), "typestr": "|u1", "version": 3}
-
-
-def _own(segment: Segment, samples: int) -> None:
-    if segment.shared:
-        segment.data, segment.shared = np.repeat(segment.data, samples // len(segment.data), axis=0), False
 
 
 def _view(segment: Segment, address: int, extent: tuple[int, int], stride: int) -> Array:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -318,43 +317,45 @@ def _segment(section: Section) -> DramSegment:
 
 
 @dataclass(frozen=True)
-class ImageText:
-    """The text of launches that are images: their DRAM segments, then the code.
+class LaunchText:
+    """The text of a target's launches: `shown` describes a launch, `made` makes the launch that a text describes."""
+
+    grammar: Grammar
+    shown: Callable[[Launch], Text]
+    made: Callable[[Text], Launch]
+
+    def write(self, launches: Iterable[Launch]) -> str:
+        """Return the text of launches, which `read` reads back exactly."""
+        return "".join(self.grammar.write(self.shown(launch)) for launch in launches)
+
+    def read(self, text: str) -> list[Launch]:
+        """Return the launches that a text describes. Raises ProgramError with the line and column of a mistake."""
+        return [self.made(part) for part in self.grammar.read(text)]
+
+
+def image_text(
+    nbytes: int, line: Code, encode: Callable[[Sequence[Any]], Raw], lines: Callable[[Raw], Sequence[str]]
+) -> LaunchText:
+    """Return the text of launches that are images: their DRAM segments, then the code.
 
     An instruction has `nbytes` bytes. `line` reads one line of code, `encode` makes instructions of what it returned,
     and `lines` returns the text of instructions.
     """
 
-    nbytes: int
-    line: Code
-    encode: Callable[[Sequence[Any]], Raw]
-    lines: Callable[[Raw], Sequence[str]]
+    def shown(launch: Launch) -> Text:
+        image = LaunchImage.of(launch, nbytes)
+        return Text(launch.name, sections=[*image_sections(image), Section(".code", code=[*lines(image.insns)])])
 
-    @classmethod
-    def of(cls, isa: InstructionSet) -> ImageText:
-        """Return the text of launches with the instructions of one set."""
-        notation, layout = isa.notation, isa.layout
-        return cls(
-            layout.nbytes,
-            notation.read,
-            layout.encode_rows,
-            lambda insns: [notation.show(row) for row in rows(isa.decode(insns))],
-        )
+    def made(text: Text) -> Launch:
+        return read_image(text, encode(text.code(".code"))).launch(text.name)
 
-    @cached_property
-    def _grammar(self) -> Grammar:
-        return Grammar({**image_directives(), ".code": Directive(code=self.line)})
+    return LaunchText(Grammar({**image_directives(), ".code": Directive(code=line)}), shown, made)
 
-    def write(self, launches: Iterable[Launch]) -> str:
-        """Return the text of launches, which `read` reads back exactly."""
-        return "".join(self._grammar.write(self._text(launch)) for launch in launches)
 
-    def _text(self, launch: Launch) -> Text:
-        image = LaunchImage.of(launch, self.nbytes)
-        return Text(launch.name, sections=[*image_sections(image), Section(".code", code=[*self.lines(image.insns)])])
+def isa_text(isa: InstructionSet) -> LaunchText:
+    """Return the text of launches that are images, with the instructions of one set."""
 
-    def read(self, text: str) -> list[Launch]:
-        """Return the launches that a text describes. Raises ProgramError with the line and column of a mistake."""
-        return [
-            read_image(found, self.encode(found.code(".code"))).launch(found.name) for found in self._grammar.read(text)
-        ]
+    def lines(insns: Raw) -> list[str]:
+        return [isa.notation.show(row) for row in rows(isa.decode(insns))]
+
+    return image_text(isa.layout.nbytes, isa.notation.read, isa.layout.encode_rows, lines)

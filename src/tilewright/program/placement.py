@@ -6,7 +6,6 @@ A placement is declared once, as steps that arrange the elements; what moves or 
     tiles.pack(codes)                 the bytes of memory, (S samples, bytes)
     tiles.unpack(memory)              the tensor's values in these bytes
     tiles.where                       the byte offsets of each element
-    tiles.index_of(offset)            the element at a byte of memory
 
 The last arrangement lies in memory in C order; one position of it is a slot. Slots that no element fills are padding.
 An element may lie in several slots (`take`), or in none.
@@ -188,9 +187,3 @@ class Placement:
         else:
             offset = slot * self.dtype.itemsize + np.arange(self.dtype.itemsize)
         return np.where(slot == NOWHERE, NOWHERE, offset)
-
-    def index_of(self, offset: int) -> tuple[int, ...] | None:
-        """Return the index of the element of which a byte lies at `offset`; None in padding."""
-        slot = offset % prod(self.slots) if self.planes else offset // self.dtype.itemsize
-        element = int(self.element[slot])
-        return None if element == NOWHERE else tuple(int(at) for at in np.unravel_index(element, self.shape))

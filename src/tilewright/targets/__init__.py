@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -38,10 +38,9 @@ FOLDERS = "TILEWRIGHT_TARGETS"
 
 def names() -> tuple[str, ...]:
     """Return the names of all targets, sorted."""
-    inside = {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
     packages = (path.parent.name for each in _folders() for path in each.glob(f"{PREFIX}*/__init__.py"))
     beside = {name.removeprefix(PREFIX) for name in packages}
-    return tuple(sorted(inside | set(_installed()) | {name for name in beside if name.isidentifier()}))
+    return tuple(sorted(_inside() | set(_installed()) | {name for name in beside if name.isidentifier()}))
 
 
 def get(name: str) -> Target:
@@ -50,12 +49,12 @@ def get(name: str) -> Target:
     Raises InputError if there is no such target, if two packages have this name, or if the package exports no TARGET
     of this name.
     """
-    builtin = f"{__name__}.{name}"
     packages = list(_packages(name))
-    if name.isidentifier() and _is_package(builtin):
+    if name in _inside():
         if packages:
             raise InputError(option("--target"), f"'{name}' is a target already", f"rename {packages[0]}")
-        place, target = builtin, getattr(import_module(builtin), "TARGET", None)
+        place = f"{__name__}.{name}"
+        target = getattr(import_module(place), "TARGET", None)
     elif len(packages) > 1:
         both = f"{packages[0]} and {packages[1]}"
         raise InputError(option("--target"), f"'{name}' is ambiguous: {both}", "rename one of them")
@@ -90,10 +89,8 @@ def folder(target: Target) -> Path:
     return Path(inspect.getfile(type(target))).resolve().parent
 
 
-def _is_package(module: str) -> bool:
-    """Return whether a package can be imported."""
-    spec = find_spec(module)
-    return spec is not None and bool(spec.submodule_search_locations) and spec.origin is not None
+def _inside() -> set[str]:
+    return {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
 
 
 def _folders() -> list[Path]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from tilewright.array import Array
 from tilewright.errors import SHOWN, ConfigError, HazardError, InputError, ProgramError, one_of, option, shown
@@ -18,6 +18,9 @@ from tilewright.fields import read
 from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.targets.base import Config, ConformCase, Number, TimingModel
+
+if TYPE_CHECKING:
+    from tilewright.program.listing import LaunchText
 
 C = TypeVar("C", bound=Config)
 
@@ -142,9 +145,8 @@ def on_preset(presets: Mapping[str, Any], data: Mapping[str, Any], where: str) -
 
 def only_time_differs(one: Config, other: Config) -> bool:
     """Return whether two configurations differ in no key but those that only change time."""
-    keys = only_time(one)
-    found = [{key: value for key, value in each.to_dict().items() if key not in keys} for each in (one, other)]
-    return type(one) is type(other) and found[0] == found[1]
+    free = dict.fromkeys(only_time(one))
+    return type(one) is type(other) and one.to_dict() | free == other.to_dict() | free
 
 
 def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
@@ -262,6 +264,7 @@ class Machine(Generic[C]):
     name: str
     kind: type[C]
     no_vectors = ""
+    time_needs_values = False
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> C:
         return self.kind.read(source, overrides)
@@ -286,6 +289,17 @@ class Machine(Generic[C]):
     def hazards(self, program: Program, launch: Launch, config: C) -> Iterable[Finding]:
         """Return the findings of one launch, for `check`."""
         raise NotImplementedError
+
+    def text(self, config: C) -> LaunchText:
+        """Return the text form of the launches of a machine."""
+        raise NotImplementedError
+
+    def disassemble(self, program: Program) -> str:
+        return self.text(self.config_of(program)).write(program.launches)
+
+    def assemble(self, text: str, config: Config) -> Program:
+        machine = self.own(config)
+        return Program.bare(self.name, machine, self.text(machine).read(text))
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
         reason = self.no_vectors or f"{self.name} has no golden vectors; implement `conform` to replay your own"

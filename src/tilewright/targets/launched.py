@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -49,8 +49,10 @@ class Stored(NamedTuple):
 class Launched(ABC, Generic[C]):
     """One launch of a program, whose machine is `config`, in the timing model `timing`.
 
-    Making one raises ProgramError if the launch is malformed.
+    It runs `together` samples at a time. Making one raises ProgramError if the launch is malformed.
     """
+
+    together: int = 1 << 62
 
     def __init__(self, program: Program, launch: Launch, config: C, timing: str) -> None:
         self.program, self.launch, self.config, self.timing = program, launch, config, timing
@@ -94,9 +96,12 @@ class Launched(ABC, Generic[C]):
             if not options.values:
                 return self.report(options)
             inputs = self.pack(values)
-            samples = max((len(data) for data in inputs.values()), default=1)
-            left = self.unpack(self.compute(inputs, samples, options), values)
-            return replace(self.report(options), values=left)
+            samples, parts = max((len(data) for data in inputs.values()), default=1), []
+            for start in range(0, samples, self.together):
+                block = {name: data[start : start + self.together] for name, data in inputs.items()}
+                parts.append(self.compute(block, min(self.together, samples - start), options))
+            left = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            return replace(self.report(options), values=self.unpack(left, values))
 
     def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return the bytes of each segment that the host fills, uint8 (S, size). Raises ProgramError if none fit."""
@@ -127,9 +132,7 @@ class Launched(ABC, Generic[C]):
 
 
 class OnImage(Launched[C]):
-    """A launch that is a launch image. It runs `together` samples at a time."""
-
-    together: ClassVar[int] = 1 << 62
+    """A launch that is a launch image."""
 
     @cached_property
     @abstractmethod
@@ -141,15 +144,10 @@ class OnImage(Launched[C]):
         """Run the machine on S samples in DRAM. Raises HazardError if the launch cannot run to its end."""
 
     def compute(self, inputs: Mapping[str, Array], samples: int, options: RunOptions) -> Mapping[str, Array]:
-        parts = []
-        for start in range(0, samples, self.together):
-            block = {name: data[start : start + self.together] for name, data in inputs.items()}
-            count = min(self.together, samples - start)
-            with given.untrusted(self.launch):
-                dram = self.image.dram(block, count)
-            self.execute(dram, count, options)
-            parts.append(self.left(dram))
-        return {name: np.concatenate([part[name] for part in parts]) for name in self.image.outputs}
+        with given.untrusted(self.launch):
+            dram = self.image.dram(inputs, samples)
+        self.execute(dram, samples, options)
+        return self.left(dram)
 
     def left(self, dram: Dram) -> dict[str, Array]:
         """Return the segments that the launch gives back to the host, uint8 (S or 1, size)."""

@@ -19,7 +19,7 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.header import Group, bit_ranges, header, macros
 from tilewright.program.instruction import InstructionSet, rows
 from tilewright.program.launch_image import Dram, LaunchImage
-from tilewright.program.listing import ImageText
+from tilewright.program.listing import LaunchText, isa_text
 from tilewright.program.program import Configuration, HostStep, Launch, Program
 from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.sim.costs import Simulated, least
@@ -29,7 +29,6 @@ from tilewright.sim.passes import LaunchResult, Passes, RunOptions
 from tilewright.sim.steps import Footprints, Space, StepTable, TokenQueue, Trace
 from tilewright.sim.timeline import times
 from tilewright.sim.walk import Scratchpad, State, Walk, by_name
-from tilewright.targets import base
 from tilewright.targets.launched import ImageWalk, LaunchedTarget, OnImage, dram_spaces
 
 C = TypeVar("C", bound=Configuration)
@@ -190,7 +189,6 @@ class StreamTarget(LaunchedTarget[C]):
     title: str
     stream: type[Stream[C]]
     passes = frozenset({"order", "time", "values"})
-    time_needs_values = False
 
     def driver(self) -> type[Stream[C]]:
         return self.stream
@@ -229,8 +227,5 @@ class StreamTarget(LaunchedTarget[C]):
 
         return by_step(program, stage)
 
-    def disassemble(self, program: Program) -> str:
-        return ImageText.of(self.stream.isa).write(program.launches)
-
-    def assemble(self, text: str, config: base.Config) -> Program:
-        return Program.bare(self.name, config, ImageText.of(self.stream.isa).read(text))
+    def text(self, config: C) -> LaunchText:
+        return isa_text(self.stream.isa)

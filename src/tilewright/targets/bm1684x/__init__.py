@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
-from tilewright.program.program import Launch, Program
+from tilewright.program.program import Program
 from tilewright.program.stages import Stages
-from tilewright.sim.findings import Finding
-from tilewright.sim.passes import RunOptions
-from tilewright.sim.walk import Walk
-from tilewright.targets import base, given
-from tilewright.targets.base import Change, ConformCase, LaunchResult, TimingModel
+from tilewright.targets import base
+from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 from tilewright.targets.bm1684x.timing.model import MODELS
+from tilewright.targets.launched import LaunchedTarget
+
+if TYPE_CHECKING:
+    from tilewright.program.listing import LaunchText
+    from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch
 
 #: Bytes of one operand of a multiplication, by `precision`. With `host` only int8 codes are multiplied on the machine.
 OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
+#: The rates of transfers, in bytes per cycle, and the samples per launch, that what-ifs change.
+RATES = ("read_rate", "write_rate", "copy_rate", "matrix_read_rate", "matrix_write_rate", "turn_rate")
+BATCH = 4
 
 
-class Bm1684x(given.Machine[Config]):
+class Bm1684x(LaunchedTarget[Config]):
     """The BM1684X as a target of Tilewright. `Target` in targets/base.py documents the methods of all targets."""
 
     name, kind = "bm1684x", Config
@@ -32,7 +36,6 @@ class Bm1684x(given.Machine[Config]):
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
     passes = frozenset({"order", "time", "values"})
-    time_needs_values = False
     offers = ("precision=f16",)
 
     def describe(self, config: base.Config) -> dict[str, Any]:
@@ -49,31 +52,23 @@ class Bm1684x(given.Machine[Config]):
 
         return compile_graph(graph, self.own(config), rounding)
 
-    def launch(
-        self, program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions
-    ) -> LaunchResult:
-        from tilewright.targets.bm1684x.launch import run
+    def driver(self) -> type[Bm1684xLaunch]:
+        from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch
 
-        return run.run(program, launch, values, options, self.config_of(program))
-
-    def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
-        from tilewright.targets.bm1684x.debug.network import NetworkWalk
-        from tilewright.targets.bm1684x.launch.run import prepared
-
-        config = self.config_of(program)
-        with given.named(launch), given.untrusted(launch):
-            known = prepared(launch, config, timing or self.timing_models[0].name)
-            return NetworkWalk(program, launch, known, values, config)
+        return Bm1684xLaunch
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        from tilewright.targets.bm1684x.changes import changes
-
-        return changes(self.own(config), timing)
-
-    def hazards(self, program: Program, launch: Launch, config: Config) -> Iterable[Finding]:
-        from tilewright.targets.bm1684x.launch import run
-
-        return run.prepared(launch, config).findings(RunOptions(values=False))
+        machine, values = self.own(config), timing.values
+        yield Change("DMA twice as fast", timing={key: 2 * values[key] for key in RATES})
+        yield Change("DMA without loss on short runs and small tensors", timing={"shortest_run": 1, "full": 1})
+        if values["strided_pool"] > 1:
+            yield Change("pooling with stride at full speed", timing={"strided_pool": 1})
+        if machine.batch < BATCH:
+            yield Change(f"{BATCH} samples per launch", {"batch": BATCH}, recompile=True)
+        if machine.lanes < 64:
+            yield Change("twice as many lanes", {"lanes": 2 * machine.lanes}, recompile=True)
+        if machine.banks < 64:
+            yield Change("twice as many banks of local memory", {"banks": 2 * machine.banks}, recompile=True)
 
     def samples_a_launch(self, program: Program) -> int:
         return self.config_of(program).batch
@@ -92,16 +87,10 @@ class Bm1684x(given.Machine[Config]):
         outputs = (name for node in nodes for name in (graph.node(node).outputs if graph else ()))
         return graph is not None and any(graph.tensors[name].dtype == "float32" for name in outputs)
 
-    def disassemble(self, program: Program) -> str:
+    def text(self, config: Config) -> LaunchText:
         from tilewright.targets.bm1684x.launch import listing
 
-        return listing.disassemble(program, self.config_of(program))
-
-    def assemble(self, text: str, config: base.Config) -> Program:
-        from tilewright.targets.bm1684x.launch import listing
-
-        machine = self.own(config)
-        return Program.bare(self.name, machine, listing.assemble(text, machine))
+        return listing.launch_text(config)
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         from tilewright.targets.bm1684x.launch.listing import explain

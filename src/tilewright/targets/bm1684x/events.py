@@ -8,7 +8,7 @@ divisions and functions; the events say so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, prod, sqrt
 
 import numpy as np
@@ -21,6 +21,7 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.isa.operation import Flow
 from tilewright.targets.bm1684x.isa.operations import TIU
+from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.timing.estimate import macs
 
 #: Float kinds, by the kind of integers. Comparisons of floats compare bits.
@@ -62,63 +63,59 @@ def events(program: Elaborated, config: Config, trace: Trace | None, samples: in
 
 def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Work, ...], set[str]]:
     """Return multiply-accumulates by type, other operations, and the names of commands of unknown arithmetic."""
-    sums, others, unknown = dict[str, Work](), dict[str, Work](), set[str]()
-
-    def add(to: dict[str, Work], name: str, count: int, parts: tuple[Part, ...]) -> None:
-        before = to[name].count if name in to else 0
-        to[name] = Work(name, before + count, parts)
-
+    sums, others = Counter[tuple[str, tuple[Part, ...]]](), Counter[tuple[str, tuple[Part, ...]]]()
+    unknown = set[str]()
     for command in commands:
         operation = command.operation
         if operation.engine != TIU:
             continue
         if operation.factor:
-            add(sums, *_macs(command))
+            sums[_macs(command)] += macs(command)
         elif operation.arithmetic is None:
             unknown.add(operation.name)
         elif operation.arithmetic:
             count = prod(command.results["y"].shape)
             if operation.flow is Flow.WINDOW:
                 count *= prod(command.attributes["window"].kernel)
-            add(others, *_named(command, count, operation.arithmetic))
-    return tuple(sums.values()), tuple(others.values()), unknown
+            others[_named(command, operation.arithmetic)] += count
+    products, further = (
+        tuple(Work(name, count, parts) for (name, parts), count in each.items()) for each in (sums, others)
+    )
+    return products, further, unknown
 
 
-def _macs(command: Command) -> tuple[str, int, tuple[Part, ...]]:
+def _macs(command: Command) -> tuple[str, tuple[Part, ...]]:
     left, right = ("L", "R") if command.operation.flow is Flow.PRODUCT else ("x", "w")
     a, b = command.operands[left].dtype, command.operands[right].dtype
     real = a.is_float
     kinds = ("float_multiply", "float_add") if real else ("multiply", "add")
     label = f"{a}x{b}+{'f32' if real else '32'}"
-    return label, macs(command), (Part(kinds[0], sqrt(a.bits * b.bits)), Part(kinds[1], 32))
+    return label, (Part(kinds[0], sqrt(a.bits * b.bits)), Part(kinds[1], 32))
 
 
-def _named(command: Command, count: int, kinds: tuple[str, ...]) -> tuple[str, int, tuple[Part, ...]]:
-    """Return an operation's name with the widest of its types, its count and its arithmetic."""
+def _named(command: Command, kinds: tuple[str, ...]) -> tuple[str, tuple[Part, ...]]:
+    """Return an operation's name with the widest of its types, and its arithmetic."""
     dtype = max(command.types.values(), key=lambda own: own.bits)
     parts = tuple(Part(_FLOAT.get(kind, kind) if dtype.is_float else kind, dtype.bits) for kind in kinds)
-    return f"{command.operation.name} {dtype}", count, parts
+    return f"{command.operation.name} {dtype}", parts
 
 
 def _local(commands: Sequence[Command], config: Config) -> Access:
     """Return the accesses to local memory; each is to one bank of one lane."""
-    reads, writes = Counter[str](), Counter[str]()
-    for command in commands:
-        for counter, places in ((reads, command.operands.values()), (writes, command.results.values())):
-            for place in places:
-                if not isinstance(place, Constant) and place.storage.is_local:
-                    counter["local"] += ceil(prod(place.shape) * place.dtype.bytes / config.eu_bytes)
-    return Access("local memory", config.bank_bytes, 8 * config.eu_bytes, reads["local"], writes["local"])
+
+    def accesses(places: Mapping[str, Operand | Constant]) -> int:
+        local = [place for place in places.values() if not isinstance(place, Constant) and place.storage.is_local]
+        return sum(ceil(prod(place.shape) * place.dtype.bytes / config.eu_bytes) for place in local)
+
+    reads = sum(accesses(command.operands) for command in commands)
+    writes = sum(accesses(command.results) for command in commands)
+    return Access("local memory", config.bank_bytes, 8 * config.eu_bytes, reads, writes)
 
 
 def _bursts(table: StepTable, sequence: Array) -> Array:
     """Return the transfers of DDR in the order of the steps `sequence`, int64 [n, 2]: address and bytes."""
     ddr = next((number for number, space in enumerate(table.spaces) if space.name == "DDR"), -1)
-    rows = np.concatenate([np.zeros((0, 6), np.int64), *_rows(table, sequence, ddr)])
+    footprints = [table.footprints.of_step(step) for step in table.footprint[sequence].tolist()]
+    rows = np.concatenate([np.zeros((0, 6), np.int64), *footprints])
+    rows = rows[rows[:, SPACE] == ddr]
     return rows_of(rows[:, BASE], rows[:, COUNT], rows[:, LENGTH], rows[:, STRIDE])
-
-
-def _rows(table: StepTable, sequence: Array, space: int) -> Iterator[Array]:
-    for step in sequence.tolist():
-        rows = table.footprints.of_step(int(table.footprint[step]))
-        yield rows[rows[:, SPACE] == space]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +24,25 @@ from tilewright.targets.users import Execution, Firmware
 
 from . import bill
 from .compiler.variants import check_machine, variant
-from .config import PRESETS, Config
+from .config import BEYOND, PRESETS, Config
 from .timing.costs import MODELS
 
 if TYPE_CHECKING:
+    from tilewright.program.listing import LaunchText
+
     from .compiler.project import Project
+
+DRAM = ("dram_read", "dram_row", "dram_write")
+#: Costs that each change of the timing model removes, for what-ifs.
+FREE = {
+    "memory without waits": ("word", "request", "grant", "restart", "redo", "l2_miss", *DRAM),
+    "DRAM without waits": DRAM,
+    "results that the next instruction can use": ("load_use", "shift_use", "multiply_use"),
+    "branches and jumps without cost": ("taken", "mispredicted", "jump", "jump_register"),
+    "CFU instructions that do not wait for loads and stores": ("drain",),
+}
+#: Keys of the caches, with the largest size of each that is tried, in bytes, and how many times as large it becomes.
+CACHES, TIMES = {"icache_bytes": 1 << 16, "dcache_bytes": 1 << 16, "l2_bytes": 1 << 24}, 4
 
 
 class CfuSystem(given.Machine[Config]):
@@ -100,9 +114,21 @@ class CfuSystem(given.Machine[Config]):
         return OnGateware(partial(compare, *run), partial(waveform, *run))
 
     def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        from .changes import changes
-
-        return changes(self.own(config), timing)
+        machine, values = self.own(config), timing.values
+        for text, keys in FREE.items():
+            if costly := {key: 0 for key in keys if values.get(key, 0)}:
+                yield Change(text, timing=costly)
+        larger = {key: min(most, TIMES * getattr(machine, key)) for key, most in CACHES.items()}
+        yield Change(f"caches {TIMES} times as large", larger)
+        if machine.array < 32 and not machine.extensions:
+            side = 2 * machine.array
+            yield Change(f"array of {side} x {side}", {"array": side}, recompile=True)
+        known = len(machine.extension_names)
+        if machine.extension_names == BEYOND[:known]:
+            for count in sorted({known + 1, len(BEYOND)} - {len(BEYOND) + 1, known}):
+                names = ",".join(BEYOND[:count])
+                chosen = {"extensions": names, "firmware": "tuned" if machine.firmware == "tuned" else "coupled"}
+                yield Change(f"CFU with the extensions {names}", chosen, recompile=True)
 
     def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
         from .runtime import execute
@@ -130,39 +156,33 @@ class CfuSystem(given.Machine[Config]):
             self._drive = None
             server.close()
 
-    @contextmanager
-    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> Iterator[None]:
+    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> AbstractContextManager[None]:
         from .runtime.rtl import maker
 
-        before, self._unit = self._unit, maker(cfu, states)
-        try:
-            yield
-        finally:
-            self._unit = before
+        return self._with(_unit=maker(cfu, states))
 
     def new_firmware(self, folder: Path, config: base.Config) -> Sequence[str]:
         from .compiler import project
 
         return project.write(folder, self.own(config))
 
-    @contextmanager
-    def with_firmware(self, path: str | Path) -> Iterator[None]:
+    def with_firmware(self, path: str | Path) -> AbstractContextManager[None]:
         from .compiler.project import Project
 
-        before, self._project = self._project, Project.at(path)
-        try:
-            yield
-        finally:
-            self._project = before
+        return self._with(_project=Project.at(path))
+
+    def built_in(self) -> AbstractContextManager[None]:
+        return self._with(_project=None, _unit=None)
 
     @contextmanager
-    def built_in(self) -> Iterator[None]:
-        before = self._project, self._unit
-        self._project, self._unit = None, None
+    def _with(self, **parts: Any) -> Iterator[None]:
+        """Run a `with` block in which parts of the system are others."""
+        before = {name: getattr(self, name) for name in parts}
+        vars(self).update(parts)
         try:
             yield
         finally:
-            self._project, self._unit = before
+            vars(self).update(before)
 
     def firmware_of(self, program: Program) -> Firmware | None:
         from .firmware_image import FirmwareImage
@@ -189,15 +209,10 @@ class CfuSystem(given.Machine[Config]):
         zeros = {area.name: np.zeros((1, area.nbytes), np.int8) for area in FirmwareImage.of(step).inputs}
         return launch.run(program, step, zeros, self.config_of(program), RunOptions(timing=timing))
 
-    def disassemble(self, program: Program) -> str:
-        from . import firmware_image
+    def text(self, config: Config) -> LaunchText:
+        from .firmware_image import TEXT
 
-        return "".join(firmware_image.GRAMMAR.write(firmware_image.text_of(launch)) for launch in program.launches)
-
-    def assemble(self, text: str, config: base.Config) -> Program:
-        from . import firmware_image
-
-        return Program.bare(self.name, config, map(firmware_image.launch_of, firmware_image.GRAMMAR.read(text)))
+        return TEXT
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         from .compiler.compile import explain

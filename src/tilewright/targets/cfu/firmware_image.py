@@ -32,7 +32,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.launch_image import Contents
-from tilewright.program.listing import Directive, Grammar, Section, Text
+from tilewright.program.listing import Directive, Grammar, LaunchText, Section, Text
 from tilewright.program.program import Launch
 from tilewright.program.words import NAME, QUOTED, Word, WordType, end, number, quoted
 
@@ -200,3 +200,7 @@ def launch_of(text: Text) -> Launch:
     made = Launch(text.name, (), meta, {"insns": np.array(text.code(".code"), np.uint32), **arrays})
     FirmwareImage.of(made)
     return made
+
+
+#: The text form of launches.
+TEXT = LaunchText(GRAMMAR, text_of, launch_of)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, header, macros
+from tilewright.program.listing import LaunchText
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.targets import base
@@ -37,7 +38,6 @@ class GemminiTarget(LaunchedTarget[Config]):
     presets = tuple(PRESETS)
     timing_models = (RTL,)
     passes = frozenset({"time", "values"})
-    time_needs_values = False
 
     def describe(self, config: base.Config) -> dict[str, Any]:
         machine = self.own(config)
@@ -90,11 +90,8 @@ class GemminiTarget(LaunchedTarget[Config]):
         yield Change("array twice as wide", {"dim": 2 * machine.dim}, recompile=True)
         yield Change("scratchpad twice as large", {"spad_rows": 2 * machine.spad_rows}, recompile=True)
 
-    def disassemble(self, program: Program) -> str:
-        return TEXT.write(program.launches)
-
-    def assemble(self, text: str, config: base.Config) -> Program:
-        return Program.bare(self.name, config, TEXT.read(text))
+    def text(self, config: Config) -> LaunchText:
+        return TEXT
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         config, model, driver = self.config_of(program), timing or RTL.name, self.driver()

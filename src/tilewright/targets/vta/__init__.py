@@ -40,7 +40,6 @@ class VtaTarget(LaunchedTarget[Config]):
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
     passes = frozenset({"order", "time", "values"})
-    time_needs_values = False
     offers = ("alu=rounding", "alu=fused", "alu=float")
     spaces = SPACES
 

@@ -114,7 +114,6 @@ class Prepared:
     stored_resets: Mapping[int, Array]
     options: RunOptions
     _plans: dict[tuple[RunOptions, int], tuple[Action | Stretch, ...]] = field(default_factory=dict)
-    _optimal: list[str] = field(default_factory=list)
     results: list[LaunchResult] = field(default_factory=list)
 
     @property
@@ -177,17 +176,11 @@ class Prepared:
         if self.options.timing is None:
             return rows
         bounds = self.limits(layer, nodes)
-        reasons = self.optimal(layer, len(rows))
+        reasons = arguments(self.elaborated, self.trace, layer, len(rows), self.options.timing)
         return tuple(
             replace(row, bound=limits.bound, optimal=reason)
             for row, limits, reason in zip(rows, bounds, reasons, strict=True)
         )
-
-    def optimal(self, layer: Array | None, nodes: int) -> list[str]:
-        """Return, for each node of the launch, the argument of timing/optimal.py; [] if nothing was timed."""
-        if not self._optimal and self.trace and self.options.timing is not None:
-            self._optimal.extend(arguments(self.elaborated, self.trace, layer, nodes, self.options.timing))
-        return self._optimal
 
     def limits(self, layer: Array | None, nodes: int) -> list[Limits]:
         """Return the limits of each node of the launch; [] if nothing was timed. `layer`: as in `parts`."""

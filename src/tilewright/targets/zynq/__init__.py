@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.array import Array
 from tilewright.graph.ir import Graph
+from tilewright.program.listing import LaunchText
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stages
 from tilewright.targets import base
@@ -46,7 +47,6 @@ class Zynq(LaunchedTarget[Config]):
     presets = tuple(PRESETS)
     timing_models = tuple(service.MODELS.values())
     passes = frozenset({"time", "values"})
-    time_needs_values = False
     no_vectors = "there are no golden vectors, because the engine's design was never released"
 
     def describe(self, config: base.Config) -> dict[str, Any]:
@@ -106,13 +106,8 @@ class Zynq(LaunchedTarget[Config]):
         run = launched.image, launched.codes(launched.pack(values))[0]
         return OnGateware(partial(compare, launch.name, *run), partial(waveform, *run))
 
-    def disassemble(self, program: Program) -> str:
-        config = self.config_of(program)
-        return "".join(GRAMMAR.write(text_of(launch, config)) for launch in program.launches)
-
-    def assemble(self, text: str, config: base.Config) -> Program:
-        machine = self.own(config)
-        return Program.bare(self.name, machine, [launch_of(part, machine) for part in GRAMMAR.read(text)])
+    def text(self, config: Config) -> LaunchText:
+        return LaunchText(GRAMMAR, partial(text_of, config=config), partial(launch_of, config=config))
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         from tilewright.targets.zynq.compiler.codegen import explain

@@ -12,12 +12,11 @@ import numpy as np
 from tilewright.array import Array, one_thread
 from tilewright.errors import MachineError
 from tilewright.graph.ir import Tensor
-from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
 from tilewright.sim.walk import Placed, Range, State, numbers
-from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
+from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE
 from tilewright.targets.bm1684x.debug.commands import (
     CommandState,
     CommandWalk,
@@ -31,7 +30,7 @@ from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded, decode
 from tilewright.targets.bm1684x.launch.image import QueueImage, StoredTensor
 from tilewright.targets.bm1684x.launch.listing import line
-from tilewright.targets.bm1684x.launch.run import Machine, Prepared
+from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch, Machine
 from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.values.floats import as_stored
 
@@ -60,14 +59,8 @@ class NetworkState(CommandState):
     machine: Machine
 
     def execute(self, steps: Array) -> None:
-        """Execute commands in this order. Raises MachineError, which names the command, if one cannot run."""
         with one_thread():
-            for row in steps.tolist():
-                step = self.walk.steps[row]
-                try:
-                    self.machine.run(step.command)
-                except MachineError as error:
-                    raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
+            self.machine.execute(self.walk.steps[row] for row in steps.tolist())
 
     def copy(self) -> Self:
         made = copy(self)
@@ -80,7 +73,7 @@ class NetworkState(CommandState):
     def dram(self, address: int, size: int) -> Array:
         """Return bytes by bus address. Raises MachineError if some are in no memory."""
         if address >= DDR_BASE:
-            return self.machine.ddr(address, size)[0]
+            return super().dram(address, size)
         low = address - LOCAL_BASE
         if not 0 <= low <= low + size <= self.walk.config.local_bytes:
             raise MachineError("local memory", f"{address:#x}..{address + size:#x} is not inside")
@@ -94,12 +87,12 @@ class NetworkState(CommandState):
 class NetworkWalk(CommandWalk):
     """One launch of a compiled network, with the values of its inputs (see sim.walk.Walk)."""
 
-    def __init__(
-        self, program: Program, launch: Launch, known: Prepared, values: Mapping[str, Array], config: Config
-    ) -> None:
+    def __init__(self, launched: Bm1684xLaunch, values: Mapping[str, Array]) -> None:
+        known, launch, config = launched.known, launched.launch, launched.config
         super().__init__(launch.name, launch.nodes, known.program, config)
-        self._known, self.image, self._graph, self._values = known, known.image, program.graph, values
-        if program.graph:
+        self._known, self.image, self._graph = known, known.image, launched.program.graph
+        self._launched, self._values = launched, values
+        if self._graph:
             self.layer = known.layers
         self.segments = tuple(_segments(known.image))
         # the spaces after DDR in the step table are ranges of lanes
@@ -124,12 +117,9 @@ class NetworkWalk(CommandWalk):
 
     def start(self) -> NetworkState:
         """Return the state before the first command. All samples of a batch are the one sample that was given."""
-        machine, graph = Machine(self.image, self.config, 1), self._graph
-        for own in self.image.inputs if graph else ():
-            values = np.broadcast_to(self._values[own.name][:1], (1, *graph.tensors[own.name].shape))  # type: ignore[union-attr]
-            data = np.ascontiguousarray(own.stored.pack(values)).view(np.uint8).reshape(-1)
-            machine.segment(own.address)[:] = np.tile(data, self.image.batch)
-        return NetworkState(self, machine)
+        names = [own.name for own in self.image.inputs] if self._graph else []
+        inputs = {name: np.repeat(self._values[name][:1], self.image.batch, axis=0) for name in names}
+        return NetworkState(self, Machine(self.image, self.config, self._launched.pack(inputs), 1))
 
     def located(self, addresses: Array) -> Iterator[Located]:
         if not addresses.size:

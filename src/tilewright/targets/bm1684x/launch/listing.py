@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from tilewright.errors import ProgramError
 from tilewright.program.header import Group, header, macros
 from tilewright.program.instruction import Form
-from tilewright.program.listing import Directive, Grammar, Section, Text
+from tilewright.program.listing import Directive, Grammar, LaunchText, Section, Text
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stage, Stages
 from tilewright.program.words import QUOTED, Word, choice, number
@@ -82,9 +83,9 @@ GRAMMAR = Grammar(
 )
 
 
-def disassemble(program: Program, config: Config) -> str:
-    """Return the assembly text of all launches of a program."""
-    return "".join(GRAMMAR.write(_text(launch, config)) for launch in program.launches)
+def launch_text(config: Config) -> LaunchText:
+    """Return the text form of the launches of a machine."""
+    return LaunchText(GRAMMAR, partial(_text, config=config), partial(_launch, config=config))
 
 
 def _text(launch: Launch, config: Config) -> Text:
@@ -114,11 +115,6 @@ def line(command: Encoded, config: Config, number: int | None) -> str:
     form = f"{command.format.name} {SIZES[not command.format.short]}"
     named = "" if number is None or command.is_end else f"#{number} "
     return f"{command.engine} {form} {_form(command.format).show(command.fields)}  # {named}{meaning}"
-
-
-def assemble(text: str, config: Config) -> tuple[Launch, ...]:
-    """Return the launches that a text describes. Raises ProgramError with line, column and what is expected there."""
-    return tuple(_launch(part, config) for part in GRAMMAR.read(text))
 
 
 def _launch(text: Text, config: Config) -> Launch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -13,22 +13,24 @@ from numpy.lib.stride_tricks import as_strided
 
 from tilewright.array import Array, one_thread
 from tilewright.errors import HazardError, MachineError, ProgramError
-from tilewright.program.program import Launch, Program
+from tilewright.program.launch_image import Dram, Segment
+from tilewright.program.program import Launch
 from tilewright.sim.figures import Figures, by_size
 from tilewright.sim.findings import Finding
-from tilewright.sim.passes import Passes, RunOptions
+from tilewright.sim.passes import LaunchResult, Passes, RunOptions
 from tilewright.sim.steps import Footprints, Space, Trace
+from tilewright.sim.walk import Walk
 from tilewright.targets import given
-from tilewright.targets.base import LaunchResult
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.events import events
 from tilewright.targets.bm1684x.isa.command import Command
-from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
+from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, Step, elaborate
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.launch.image import QueueImage, footprints, oddity
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Operand, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.model import DEFAULT, MODELS
+from tilewright.targets.launched import Launched
 
 #: Launches run together while their simulated local memories take at most this many bytes of the host.
 TOGETHER_BYTES = 1 << 26
@@ -41,48 +43,38 @@ class Machine:
     (n, c, h, w) is read as (L * n, c, h, w), so that an operation sees one larger batch.
     """
 
-    def __init__(self, image: QueueImage, config: Config, launches: int) -> None:
-        self.config, self.launches = config, launches
+    def __init__(self, image: QueueImage, config: Config, inputs: Mapping[str, Array], launches: int) -> None:
+        self.launches = launches
         self._split = image.values_end
         lanes = config.lanes
         self._own = np.zeros((launches, lanes, image.values_end), np.uint8)
         self._constant = np.zeros((1, lanes, config.lane_bytes - image.values_end), np.uint8)
-        self._segments = [(DDR_BASE, image.constants[None])]  # the tensors follow
-        for segment in (*image.inputs, *image.outputs):
-            data = np.zeros((launches, segment.stored.nbytes * image.batch), np.uint8)
-            self._segments.append((segment.address, data))
+        constants = Segment("", DDR_BASE, image.constants[None], shared=True)
+        entering = [Segment(own.name, own.address, inputs[own.name], shared=True) for own in image.inputs]
+        leaving = [
+            Segment(own.name, own.address, np.zeros((launches, own.stored.nbytes * image.batch), np.uint8))
+            for own in image.outputs
+        ]
+        self.dram = Dram([constants, *entering, *leaving])
         self._kernels: dict[tuple[int, tuple[int, ...]], Array] = {}
-        self._shared: set[int] = set()  # addresses of DDR segments, and 0 for constants, that a copy has too
+        self._shared = False  # whether a copy has the constants in local memory too
 
     def copy(self) -> Machine:
         """Return a copy. Both share DDR and the constants in local memory until one of them writes there."""
+        self._shared = True
         made = copy(self)
-        self._shared = {0, *(address for address, _ in self._segments)}
-        made._shared, made._own = set(self._shared), self._own.copy()
-        made._segments, made._kernels = list(self._segments), dict(self._kernels)
+        made.dram, made._own, made._kernels = self.dram.copy(), self._own.copy(), dict(self._kernels)
         return made
 
     @property
     def nbytes(self) -> int:
         """The bytes of this machine's memories that no copy shares."""
-        parts = [(0, self._constant), *self._segments]
-        return self._own.nbytes + sum(data.nbytes for address, data in parts if address not in self._shared)
+        return self._own.nbytes + (0 if self._shared else self._constant.nbytes) + self.dram.own_bytes
 
     def local(self) -> Array:
         """Return local memory, uint8 (L, lanes, bytes)."""
         constant = np.broadcast_to(self._constant, (self.launches, *self._constant.shape[1:]))
         return np.concatenate([self._own, constant], axis=2)
-
-    def ddr(self, address: int, size: int) -> Array:
-        """Return bytes of DDR, uint8 (L or 1, size). Raises MachineError if they are not within one segment."""
-        for base, data in self._segments:
-            if base <= address and address + size <= base + data.shape[1]:
-                return data[:, address - base : address - base + size]
-        raise MachineError("DDR", f"{address:#x}..{address + size:#x} is outside all tensors of the program")
-
-    def segment(self, address: int) -> Array:
-        """Return the DDR segment that begins at `address`, of all L launches: uint8 (L, bytes)."""
-        return next(data for base, data in self._segments[1:] if base == address)
 
     def run(self, command: Command) -> None:
         """Run one command of each of the L launches.
@@ -100,6 +92,14 @@ class Machine:
             self._write(result, np.broadcast_to(found[name], shape))
         except ValueError as error:
             raise MachineError(command.operation.name, f"its result does not fit: {error}") from None
+
+    def execute(self, steps: Iterable[Step]) -> None:
+        """Run commands in this order. Raises MachineError, which names the command, if one cannot run."""
+        for step in steps:
+            try:
+                self.run(step.command)
+            except MachineError as error:
+                raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
 
     def _read(self, operand: Operand) -> Array:
         if isinstance(operand, ConvWeights):
@@ -119,12 +119,11 @@ class Machine:
     def _write(self, result: Tensor, values: Array) -> None:
         if result.is_local and not self._differs(result):
             self._kernels.clear()
-            if 0 in self._shared:
-                self._constant = self._constant.copy()
-                self._shared.remove(0)
-        elif not result.is_local and (base := self._home(result)[0]) in self._shared:
-            self._segments = [(at, data.copy() if at == base else data) for at, data in self._segments]
-            self._shared.remove(base)
+            if self._shared:
+                self._constant, self._shared = self._constant.copy(), False
+        elif not result.is_local:
+            home = self._home(result)
+            home.own(len(home.data))
         view = self._view(result)
         launches, n, (_, c, h, w) = view.shape[0], result.shape.n, result.shape
         given = np.broadcast_to(values, (launches * n, c, h, w)).reshape(launches, n, c, h, w)
@@ -138,23 +137,16 @@ class Machine:
     def _differs(self, operand: Tensor) -> bool:
         """Return whether an operand is private to each launch. Raises MachineError if only some of its bytes are."""
         if not operand.is_local:
-            return self._home(operand)[1].shape[0] > 1 or self.launches == 1
+            return len(self._home(operand).data) > 1 or self.launches == 1
         low, high = operand.lane_offset, operand.lane_end
         if low < self._split < high:
             raise MachineError("local memory", f"an operand at bytes {low}..{high} of lanes mixes values and constants")
         return high <= self._split
 
-    def _home(self, tensor: Tensor) -> tuple[int, Array]:
-        """Return the address and bytes of the DDR segment that holds a tensor.
-
-        Raises MachineError if the tensor is not within one segment.
-        """
+    def _home(self, tensor: Tensor) -> Segment:
+        """Return the DDR segment that holds a tensor. Raises MachineError if the tensor is not within one segment."""
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride, strict=True))
-        end = tensor.address + (last + 1) * tensor.dtype.bytes
-        for base, data in self._segments:
-            if base <= tensor.address and end <= base + data.shape[1]:
-                return base, data
-        raise MachineError("DDR", f"{tensor.address:#x}..{end:#x} is outside all tensors of the program")
+        return self.dram.segment(tensor.address, tensor.address + (last + 1) * tensor.dtype.bytes, "DDR")
 
     def _view(self, tensor: Tensor) -> Array:
         """Return a view of a tensor's elements: (L, n, slots, lanes, h, w), or (1, ..) if the L launches share them.
@@ -170,8 +162,9 @@ class Machine:
             extent = (len(data), n, count, data.shape[1], h, w)
             strides = (data.strides[0], steps[0], steps[1], data.strides[1], steps[2], steps[3])
         else:
-            base, data = self._home(tensor)
-            first = data[:, tensor.address - base :]
+            home = self._home(tensor)
+            data = home.data
+            first = data[:, tensor.address - home.address :]
             extent = (len(data), n, c, 1, h, w)
             strides = (data.strides[0], steps[0], steps[1], 0, steps[2], steps[3])
         if (first.ctypes.data % size) or any(step % size for step in strides):
@@ -274,23 +267,6 @@ class Prepared:
         """The machine's peak MACs per cycle for the narrowest type that the launch multiplies, or 0 if none."""
         return estimate.peak(self.program.commands, self.config.lanes)
 
-    def run(self, values: Mapping[str, Array], launches: int, options: RunOptions) -> dict[str, Array]:
-        """Run L = `launches` launches. Return the DDR segment of each result by name, uint8 (L, bytes).
-
-        `values` has the DDR segment of each input in the same form.
-        Raises MachineError, which names the command, if a command cannot run.
-        """
-        machine = Machine(self.image, self.config, launches)
-        for segment in self.image.inputs:
-            machine.segment(segment.address)[:] = values[segment.name]
-        for row in self.passes.sequence(options):
-            step = self.program.steps[row]
-            try:
-                machine.run(step.command)
-            except MachineError as error:
-                raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
-        return {segment.name: machine.segment(segment.address) for segment in self.image.outputs}
-
     def figures(self) -> tuple[Figures, ...]:
         """Return the figures per sample of each layer. Cycles are the compute engine's, with its waits.
 
@@ -301,35 +277,24 @@ class Prepared:
         spent = np.diff(trace.end[mine], prepend=0)
         cycles = np.bincount(self.layers[mine], spent, count)
         cycles[count - 1] += trace.cycles - spent.sum()
-        alone = np.bincount(self.layers, np.diff(self.serial.end, prepend=0), count)
-        moved = [np.bincount(self.layers, column, count) for column in (trace.bytes_read, trace.bytes_written)]
-        waits = np.bincount(self.layers[mine], trace.wait[mine], count)
-        shares = [_shares(column, batch) for column in (cycles, alone, *moved, waits)]
-        columns = (*shares, self.macs(), self._causes(mine), self._work())
-        return tuple(
-            Figures(
-                cycles=own,
-                serial_cycles=serial,
-                executed_macs=macs,
-                macs_per_cycle=self.peak,
-                dram_read_bytes=read,
-                dram_write_bytes=written,
-                stalls={"dma": wait} if wait else {},
-                causes=causes,
-                bound=max(work),
-            )
-            for own, serial, read, written, wait, macs, causes, work in zip(*columns, strict=True)
-        )
+        waits = _shares(np.bincount(self.layers[mine], trace.wait[mine], count), batch)
+        work = [self._of_layers((trace.end - trace.start) * (trace.table.unit == unit)) for unit in range(len(UNITS))]
+        columns = {
+            "cycles": _shares(cycles, batch),
+            "serial_cycles": self._of_layers(np.diff(self.serial.end, prepend=0)),
+            "executed_macs": self.macs(),
+            "dram_read_bytes": self._of_layers(trace.bytes_read),
+            "dram_write_bytes": self._of_layers(trace.bytes_written),
+            "stalls": [{"dma": wait} if wait else {} for wait in waits],
+            "causes": self._causes(mine),
+            "bound": list(map(max, zip(*work, strict=True))),
+        }
+        rows = zip(*columns.values(), strict=True)
+        return tuple(Figures(macs_per_cycle=self.peak, **dict(zip(columns, row, strict=True))) for row in rows)
 
-    def _work(self) -> list[list[int]]:
-        """Return the cycles per sample that each layer's commands take on each engine."""
-        trace, count = self.trace, self.image.count
-        cells = self.layers * len(UNITS) + trace.table.unit
-        taken = np.bincount(cells, trace.end - trace.start, count * len(UNITS)).reshape(count, len(UNITS))
-        shared: list[list[int]] = np.array(
-            [_shares(column, self.image.batch) for column in taken.T], np.int64
-        ).T.tolist()
-        return shared
+    def _of_layers(self, column: Array) -> list[int]:
+        """Return a number of each step, int64 [steps], summed up for each layer, per sample."""
+        return _shares(np.bincount(self.layers, column, self.image.count), self.image.batch)
 
     @property
     def bound(self) -> int:
@@ -347,12 +312,12 @@ class Prepared:
         shared = np.array(_shares(charged.reshape(-1), batch), np.int64).reshape(charged.shape)
         return [by_size(dict(zip(UNITS, row, strict=True))) for row in shared.tolist()]
 
-    def macs(self) -> tuple[int, ...]:
+    def macs(self) -> list[int]:
         """Return the number of multiply-accumulates per sample of each layer.
 
         Raises ProgramError if the launch does not assign its commands to layers.
         """
-        return tuple(_shares(np.bincount(self.layers, self.executed, self.image.count), self.image.batch))
+        return self._of_layers(self.executed)
 
 
 def _shares(column: Array, batch: int) -> list[int]:
@@ -373,59 +338,74 @@ def prepared(launch: Launch, config: Config, timing: str = DEFAULT) -> Prepared:
     return known if (known.config, known.timing) == (config, timing) else known.on(config, timing)
 
 
-def run(
-    program: Program, launch: Launch, values: Mapping[str, Array], options: RunOptions, config: Config
-) -> LaunchResult:
-    """Run the passes that `options` asks for, and return the launch's results, findings, times and operation counts."""
-    known = prepared(launch, config, options.timing or DEFAULT)
-    with given.named(launch):
+class Bm1684xLaunch(Launched[Config]):
+    """One launch of the machine. Its methods are documented in tilewright/targets/launched.py.
+
+    What is a sample there is a launch here, of `batch` samples; the last one is padded.
+    """
+
+    @cached_property
+    def known(self) -> Prepared:
+        return prepared(self.launch, self.config, self.timing)
+
+    @property
+    def together(self) -> int:  # type: ignore[override]
+        return max(1, TOGETHER_BYTES // max(1, self.known.image.values_end * self.config.lanes))
+
+    def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
+        image, graph = self.known.image, self.program.graph
+        if graph is None:
+            return {own.name: np.zeros((1, own.stored.nbytes * image.batch), np.uint8) for own in image.inputs}
+        packed = {}
+        with given.untrusted(self.launch):
+            samples = self._samples(values)
+            for own in image.inputs:
+                whole = np.broadcast_to(values[own.name], (samples, *graph.tensors[own.name].shape))
+                data = np.ascontiguousarray(own.stored.pack(whole)).view(np.uint8)
+                spare = np.zeros((-samples % image.batch, data.shape[1]), np.uint8)
+                packed[own.name] = np.concatenate([data, spare]).reshape(-1, data.shape[1] * image.batch)
+        return packed
+
+    def _samples(self, values: Mapping[str, Array]) -> int:
+        return max((len(values[own.name]) for own in self.known.image.inputs), default=1)
+
+    def compute(self, inputs: Mapping[str, Array], samples: int, options: RunOptions) -> Mapping[str, Array]:
+        known = self.known
         known.passes.refuse(options)
-    findings = known.findings(options)
-    graph = program.graph
-    results: dict[str, Array] = {}
-    if options.values:
-        with given.untrusted(launch), one_thread():
-            results = _values(program, known, values, options)
-    counted = partial(
-        events, known.program, config, known.trace if options.timing else None, known.image.batch if graph else 1
-    )
-    total = sum(known.macs()) if graph else int(known.executed.sum())
-    untimed = Figures(executed_macs=total, macs_per_cycle=known.peak)
-    if options.timing is None:
-        return LaunchResult(results, findings, None, (untimed,), events=counted)
-    if graph:
-        return LaunchResult(results, findings, known.trace, known.figures(), known.bound, counted)
-    bound = max(known.trace.busy().values())
-    figures = known.trace.figures(TIU, total, bound, known.serial.cycles)
-    return LaunchResult(results, findings, known.trace, (replace(figures, macs_per_cycle=known.peak),), bound, counted)
+        with given.untrusted(self.launch), one_thread():
+            machine = Machine(known.image, self.config, inputs, samples)
+            machine.execute(known.program.steps[row] for row in known.passes.sequence(options))
+        return {own.name: machine.dram[own.name] for own in known.image.outputs}
 
+    def unpack(self, left: Mapping[str, Array], values: Mapping[str, Array]) -> Mapping[str, Array]:
+        graph = self.program.graph
+        if graph is None:
+            return {name: data[0] for name, data in left.items()}
+        tensors = {}
+        with given.untrusted(self.launch):
+            for own in self.known.image.outputs:
+                elements = left[own.name].view(own.stored.dtype.storage)
+                each = elements.reshape(len(elements) * self.known.image.batch, -1)[: self._samples(values)]
+                tensors[own.name] = own.stored.unpack(each, graph.tensors[own.name])
+        return tensors
 
-def _values(program: Program, known: Prepared, values: Mapping[str, Array], options: RunOptions) -> dict[str, Array]:
-    """Run the launch. Return its results by name: tensors (S, *shape), or bytes in DDR if the program has no graph."""
-    image, graph = known.image, program.graph
-    if graph is None:
-        inputs = {
-            segment.name: np.zeros((1, segment.stored.nbytes * image.batch), np.uint8) for segment in image.inputs
-        }
-        return {name: data[0] for name, data in known.run(inputs, 1, options).items()}
-    samples = max((len(values[segment.name]) for segment in image.inputs), default=1)
-    launches = -(-samples // image.batch)
-    together = max(1, TOGETHER_BYTES // max(1, image.values_end * known.config.lanes))
-    packed = {}
-    for segment in image.inputs:
-        given_values = np.broadcast_to(values[segment.name], (samples, *graph.tensors[segment.name].shape))
-        data = np.ascontiguousarray(segment.stored.pack(given_values)).view(np.uint8)
-        spare = np.zeros((launches * image.batch - samples, data.shape[1]), np.uint8)
-        packed[segment.name] = np.concatenate([data, spare]).reshape(launches, -1)
-    parts: dict[str, list[Array]] = {segment.name: [] for segment in image.outputs}
-    for start in range(0, launches, together):
-        block = {name: data[start : start + together] for name, data in packed.items()}
-        count = min(together, launches - start)
-        for name, found in known.run(block, count, options).items():
-            parts[name].append(found)
-    left = {}
-    for segment in image.outputs:
-        stored, data = segment.stored, np.concatenate(parts[segment.name])
-        elements = data.view(stored.dtype.storage).reshape(launches * image.batch, -1)[:samples]
-        left[segment.name] = stored.unpack(elements, graph.tensors[segment.name])
-    return left
+    def report(self, options: RunOptions) -> LaunchResult:
+        known, graph, trace = self.known, self.program.graph, None
+        known.passes.refuse(options)
+        total = sum(known.macs()) if graph else int(known.executed.sum())
+        bound = 0
+        figures: tuple[Figures, ...] = (Figures(executed_macs=total, macs_per_cycle=known.peak),)
+        if options.timing is not None:
+            trace, bound = known.trace, known.bound if graph else max(known.trace.busy().values())
+            whole = trace.figures(TIU, total, bound, known.serial.cycles)
+            figures = known.figures() if graph else (replace(whole, macs_per_cycle=known.peak),)
+        counted = partial(events, known.program, self.config, trace, known.image.batch if graph else 1)
+        return LaunchResult({}, known.findings(options), trace, figures, bound, counted)
+
+    def findings(self) -> tuple[Finding, ...]:
+        return self.known.findings(RunOptions(values=False))
+
+    def walk(self, values: Mapping[str, Array]) -> Walk:
+        from tilewright.targets.bm1684x.debug.network import NetworkWalk
+
+        return NetworkWalk(self, values)

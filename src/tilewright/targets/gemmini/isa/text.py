@@ -27,7 +27,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.program.instruction import Form, Names, Notation, rows
-from tilewright.program.listing import ImageText
+from tilewright.program.listing import image_text
 from tilewright.program.words import Word, integer
 from tilewright.targets.gemmini.isa.fields import FORMATS, LAYOUTS, NBYTES, codes, commands, fields, raw
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, FULL, NORM
@@ -152,4 +152,4 @@ def assembled(read: Sequence[Mapping[str, int]]) -> Array:
 
 
 #: The text of launches: `assembled` reads back what `lines` writes.
-TEXT = ImageText(NBYTES, _notation().read, lambda read: raw(assembled(read)), lambda insns: lines(commands(insns)))
+TEXT = image_text(NBYTES, _notation().read, lambda read: raw(assembled(read)), lambda insns: lines(commands(insns)))

@@ -131,7 +131,7 @@ class NodeLayout:
         if channels is not None:
             place = place.take(len(shape) - 1, channels)
         if self.matrix:
-            return self._tiled(self._folded(_rows(place, site, self.block)), self.in_tiles, self.in_pixels)
+            return self._tiled(self._split_pixels(_rows(place, site, self.block), 0), self.in_tiles, self.in_pixels)
         if self.strip:
             strips = self._strips(place, Strip(*self.strip), self.in_tiles, self.in_pixels)
             return self._tiled(strips, self.in_tiles, self.in_pixels)
@@ -158,7 +158,7 @@ class NodeLayout:
             else:
                 channels = place.slots[-1] if place.slots else 1  # a result may have no axes
                 place = place.reshape(_positions(place), channels)
-            return self._tiled(self._folded(place), self.out_tiles, self.out_pixels)
+            return self._tiled(self._split_pixels(place, 0), self.out_tiles, self.out_pixels)
         if self.strip:
             strips = self._strips(place, Strip(*self.strip).of_results, self.out_tiles, self.out_pixels)
             return self._tiled(strips, self.out_tiles, self.out_pixels)
@@ -185,10 +185,6 @@ class NodeLayout:
         rows = place.reshape(_positions(place) // width, width, place.slots[-1])
         folded = self._split_pixels(rows, 1)
         return folded.reshape(folded.slots[0] * folded.slots[1], folded.slots[2])
-
-    def _folded(self, place: Placement) -> Placement:
-        """Arrange matrix rows [row][lane] with `fold` of them side by side."""
-        return self._split_pixels(place, 0)
 
     def _split_pixels(self, place: Placement, axis: int) -> Placement:
         """Join `fold` neighbours along an axis with the lanes, the last axis, which follows it."""
