@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.debug.planted import right, sample, wrong
-from tilewright.debug.conditions import Condition
 from tilewright.debug.session import Session
+from tilewright.debug.stops import Condition
 from tilewright.debug.verbs import VERBS, obey
 from tilewright.errors import InputError, MachineError
 from tilewright.run import run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,14 +13,13 @@ import numpy as np
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.debug.compare import golden
-from tilewright.debug.history import History
 from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.order import sequence_by_time
 from tilewright.sim.passes import RunOptions
-from tilewright.sim.walk import Walk
+from tilewright.sim.walk import State, Walk
 from tilewright.targets.base import Walks
 from tilewright.targets.users import Debugs
 
@@ -185,3 +185,41 @@ class ProgramLaunches(Launches):
             values |= reference.run_node(graph, step.node, values, self.program.rounding)
             at += 1
         return at, values
+
+
+#: Instructions between checkpoints, at first. When the checkpoints take more than BUDGET bytes, every second one is
+#: dropped, and the distance doubles.
+APART, BUDGET = 32, 1 << 28
+
+
+class History:
+    """The states of one launch, whose instructions run in the order `sequence`, int64 [n]."""
+
+    def __init__(self, walk: Walk, sequence: Array) -> None:
+        self.sequence, self.position = sequence, 0
+        self.state: State = walk.start()
+        self._apart = APART
+        self._kept: dict[int, State] = {0: self.state.copy()}
+        self._bytes = {0: self._kept[0].nbytes}
+
+    def move(self, position: int) -> State:
+        """Return the state at `position` (0..n), and stay there."""
+        kept = sorted(self._kept)
+        nearest = kept[bisect_right(kept, position) - 1]
+        if position < self.position or nearest > self.position:
+            self.state, self.position = self._kept[nearest].copy(), nearest
+        while self.position < position:
+            stop = min(position, self.position - self.position % self._apart + self._apart)
+            self.state.execute(self.sequence[self.position : stop])
+            self.position = stop
+            if stop % self._apart == 0 and stop not in self._kept:
+                self._keep()
+        return self.state
+
+    def _keep(self) -> None:
+        self._kept[self.position] = kept = self.state.copy()
+        self._bytes[self.position] = kept.nbytes
+        while len(self._kept) > 2 and sum(self._bytes.values()) > BUDGET:
+            self._apart *= 2
+            self._kept = {at: state for at, state in self._kept.items() if at % self._apart == 0}
+            self._bytes = {at: self._bytes[at] for at in self._kept}

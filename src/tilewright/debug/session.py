@@ -17,13 +17,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.debug import when
 from tilewright.debug.compare import Difference, differences, segments
-from tilewright.debug.conditions import Condition
 from tilewright.debug.launches import Alone, Launches, Opened, ProgramLaunches
 from tilewright.debug.places import elements, place, values
 from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
-from tilewright.debug.slices import Suspect, suspects, walk_back
-from tilewright.debug.stops import Point, Search
-from tilewright.debug.touches import touching
+from tilewright.debug.slices import Suspect, suspects, touching, walk_back
+from tilewright.debug.stops import Condition, Point, Search
 from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
 from tilewright.program.program import Program

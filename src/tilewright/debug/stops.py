@@ -1,17 +1,26 @@
-"""Break points and watch points: at which positions of a launch a session stops."""
+"""Break points and watch points: at which positions of a launch a session stops, and the conditions that they may have.
+
+A condition is a small expression over the next instruction and the values in memories:
+
+layer == "conv2" and unit == "compute" and n > 100
+acc[37, 0, 5] > 1000 or dram.out[3] != 0
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.debug.conditions import NAMES, Condition
 from tilewright.debug.launches import Opened
 from tilewright.debug.places import elements, place, values
-from tilewright.debug.touches import touching
+from tilewright.debug.slices import touching
+from tilewright.errors import InputError
+from tilewright.expressions import BITS, LONGEST, Expression, Form, FormError, Lookup
 from tilewright.sim.steps import WRITE
+from tilewright.sim.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,8 @@ class Search:
                 if point.launch == opened.walk.name:
                     self._at.setdefault(int(opened.position_of[point.step]), []).append(number)
             elif point.watched:
-                written = np.flatnonzero(written_by(opened, point.watched))
+                watched = elements(opened.walk, place(opened.walk, point.watched))
+                written = np.flatnonzero(touching(opened.walk.table, watched, WRITE))
                 for position in (opened.position_of[written] + 1).tolist():
                     self._at.setdefault(position, []).append(number)
             elif point.condition:
@@ -71,7 +81,58 @@ class Search:
         )
 
 
-def written_by(opened: Opened, text: str) -> Any:
-    """Return whether each instruction writes a place: bool [n]. Raises InputError if there is no such place."""
-    walk = opened.walk
-    return touching(walk.table, elements(walk, place(walk, text)), WRITE)
+FORM = Form(BITS, (int, str), places=True)
+
+
+def _cycle(walk: Walk, step: int, position: int) -> int:
+    if walk.trace is None:
+        raise InputError("cycle", "the launch has no times", "use n")
+    return int(walk.trace.start[step])
+
+
+#: Names that a condition may use, and their values for an instruction at a position of the order of execution.
+NAMES: Mapping[str, Callable[[Walk, int, int], Any]] = {
+    "n": lambda walk, step, position: step,
+    "position": lambda walk, step, position: position,
+    "cycle": _cycle,
+    "unit": lambda walk, step, position: walk.unit_of(step),
+    "layer": lambda walk, step, position: walk.layer_of(step),
+    "op": lambda walk, step, position: walk.operation(step),
+    "text": lambda walk, step, position: walk.text(step),
+}
+
+
+class Condition:
+    """A condition that was read from text."""
+
+    def __init__(self, text: str) -> None:
+        """Read a condition. Raises InputError if the text is not one."""
+        self.text = text.strip()
+        try:
+            if len(text) > LONGEST:
+                raise FormError(f"it has more than {LONGEST} characters")
+            self._expression = Expression(text, FORM)
+            if unknown := self._expression.names - NAMES.keys():
+                raise FormError(f"there is no name '{min(unknown)}'")
+        except SyntaxError as error:
+            raise self._wrong(error.msg) from None
+        except FormError as error:
+            raise self._wrong(str(error)) from None
+
+    def holds(self, name: Lookup, place: Lookup) -> bool:
+        """Evaluate the condition. Raises InputError if its values do not fit its operations."""
+
+        def single(text: str) -> int:
+            value = place(text)
+            if np.ndim(value):
+                raise InputError(f"condition '{self.text}'", f"{text} is more than one value", "index every axis")
+            return int(value)
+
+        try:
+            return bool(self._expression.value(name, single))
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise self._wrong(str(error)) from None
+
+    def _wrong(self, reason: str) -> InputError:
+        forms = f"comparisons, and, or, not, + - * // % & | ^ >>, numbers, texts, {', '.join(NAMES)}, MEMORY[...]"
+        return InputError(f"condition '{self.text}'", reason, f"use {forms}")

@@ -12,9 +12,8 @@ from tests.targets.vta.interpreter import Interpreter
 from tests.targets.vta.streams import BASES, END, MACHINES, Case, dram_of, random_case
 from tilewright.array import Array
 from tilewright.debug import history
-from tilewright.debug.history import History
-from tilewright.debug.slices import walk_back
-from tilewright.debug.touches import touching
+from tilewright.debug.launches import History
+from tilewright.debug.slices import touching, walk_back
 from tilewright.sim.order import random_sequence
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import WRITE

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tests.targets.zynq.cases import FAST, LAYERS, SHAPES, SMALL, WINDOW, Case, case, hash_of
 from tests.targets.zynq.engine import Engine
 from tilewright.cli import main
-from tilewright.debug.history import History
+from tilewright.debug.launches import History
 from tilewright.program.program import Launch
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.debug.steps import PageService, Row
