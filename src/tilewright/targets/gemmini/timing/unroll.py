@@ -29,6 +29,8 @@ from tilewright.targets.gemmini.timing.unroll_state import (
     FrontPlan,
     advance_slots,
     idle_streams,
+    queue_of,
+    stream,
 )
 from tilewright.targets.gemmini.timing.unroll_streams import offered_by_conv, offered_by_matmul, step_conv, step_matmul
 
@@ -75,7 +77,7 @@ def offered(m: Array) -> int:
 def front_is_busy(m: Array) -> bool:
     """Return whether a command is in the front end, without those that the host still holds."""
     queued = count(m, Q.raw) + count(m, Q.to_conv) + count(m, Q.to_matmul) + count(m, Q.out)
-    return bool(queued or _loops(m, OF_MATMUL) or _loops(m, OF_CONV))
+    return bool(queued or loops_of(m, OF_MATMUL) or loops_of(m, OF_CONV))
 
 
 @part
@@ -96,23 +98,15 @@ def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, id
     """
     if m[FRONT.still] and not (taken or idle or m[FRONT.done]):
         return False
-    moved = _step(m, plan, accepted, cycle, taken, idle)
-    m[FRONT.still] = 0 if moved else 1
-    return moved
-
-
-@part
-def _step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
-    """Do what `step` says."""
     moved = taken
     raw, conv, matmul, out = count(m, Q.raw), count(m, Q.to_conv), count(m, Q.to_matmul), count(m, Q.out)
     quiet = idle and not front_is_busy(m)
     if taken:
         take(m, Q.out)
-    if _loops(m, OF_MATMUL) or matmul:
-        moved |= _step_matmul(m, plan, out < DEPTH)
-    if _loops(m, OF_CONV) or conv:
-        moved |= _step_conv(m, plan, matmul < DEPTH)
+    if loops_of(m, OF_MATMUL) or matmul:
+        moved |= _step_unroller(m, plan, OF_MATMUL, out < DEPTH)
+    if loops_of(m, OF_CONV) or conv:
+        moved |= _step_unroller(m, plan, OF_CONV, matmul < DEPTH)
     if raw and conv < DEPTH:
         push(m, Q.to_conv, take(m, Q.raw))
         moved = True
@@ -130,49 +124,32 @@ def _step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, i
             for x in range(3):
                 m[FRONT.unfinished + 3 * u + x] -= m[FRONT.ended + 3 * u + x]
                 m[FRONT.ended + 3 * u + x] = 0
+    m[FRONT.still] = not moved
     return moved
 
 
 @part
-def _step_matmul(m: Array, plan: FrontPlan, room: bool) -> bool:
-    """Advance the matrix unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    configured, target, moved = _loops(m, OF_MATMUL), _free_slot(m, OF_MATMUL), False
-    if configured:
-        residual = m[FRONT.residual] != 0
-        idle = idle_streams(m, OF_MATMUL)
-        sent = offered_by_matmul(m, plan, idle, residual) if room else NONE
-        if sent >= 0:
-            push(m, Q.out, m[at(STREAM.next, sent)])
-        moved = step_matmul(m, sent)
-        moved |= advance_slots(m, plan, OF_MATMUL, idle, residual)
-    return _take_command(m, plan, OF_MATMUL, room, configured, target) or moved
-
-
-@part
-def _step_conv(m: Array, plan: FrontPlan, room: bool) -> bool:
-    """Advance the convolution unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    configured, target, moved = _loops(m, OF_CONV), _free_slot(m, OF_CONV), False
-    if configured:
-        idle = idle_streams(m, OF_CONV)
-        sent = offered_by_conv(m, plan) if room else NONE
-        if sent >= 0:
-            push(m, Q.to_matmul, m[at(STREAM.late, 5 * OF_CONV + sent)])
-        moved = step_conv(m, plan, idle, sent)
-        moved |= advance_slots(m, plan, OF_CONV, idle, False)
-    return _take_command(m, plan, OF_CONV, room, configured, target) or moved
-
-
-@part
-def _loops(m: Array, u: int) -> int:
-    """Return the loops that an unroller has."""
+def loops_of(m: Array, u: int) -> int:
+    """Return the number of loops that an unroller has."""
     return m[at(SLOT.configured, 2 * u)] + m[at(SLOT.configured, 2 * u + 1)]
 
 
 @part
-def _free_slot(m: Array, u: int) -> int:
-    """Return the slot that the next loop of an unroller takes."""
-    head = m[FRONT.head + u]
-    return 1 - head if m[at(SLOT.configured, 2 * u + head)] else head
+def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
+    """Advance an unroller and its queue by a cycle; `room`: the next queue has an empty place."""
+    configured, head, moved = loops_of(m, u), m[FRONT.head + u], False
+    target = 1 - head if m[at(SLOT.configured, 2 * u + head)] else head
+    if configured:
+        idle, sent, residual = idle_streams(m, u), NONE, u == OF_MATMUL and m[FRONT.residual] != 0
+        if room:
+            sent = offered_by_conv(m, plan) if u == OF_CONV else offered_by_matmul(m, plan, idle, residual)
+        if sent >= 0:
+            m[FRONT.unfinished + 3 * u + queue_of(sent)] += 1
+            oldest = STREAM.late if u == OF_CONV else STREAM.next
+            push(m, Q.to_matmul if u == OF_CONV else Q.out, m[stream(u, sent) + oldest])
+        moved = step_conv(m, plan, idle, sent) if u == OF_CONV else step_matmul(m, sent)
+        moved |= advance_slots(m, plan, u, idle, residual)
+    return _take_command(m, plan, u, room, configured, target) or moved
 
 
 @part
@@ -194,17 +171,11 @@ def _take_command(m: Array, plan: FrontPlan, u: int, room: bool, configured: int
     elif configured == SLOTS:
         return False
     elif action == first + 1:
-        _start(m, u, target, plan.run[-1 - offer])
+        slot, loop = row_offset(2 * u + target), plan.run[-1 - offer]
+        m[FRONT.settled + u] = -1
+        m[slot + SLOT.configured], m[slot + SLOT.loop] = 1, loop
+        m[slot + SLOT.started] = m[slot + SLOT.finished] = 0
         if u == OF_MATMUL:
-            m[FRONT.residual] = plan.residual[plan.run[-1 - offer]]
+            m[FRONT.residual] = plan.residual[loop]
     take(m, queue)
     return True
-
-
-@part
-def _start(m: Array, u: int, slot_number: int, loop: int) -> None:
-    slot = row_offset(2 * u + slot_number)
-    m[FRONT.settled + u] = -1
-    m[slot + SLOT.configured] = 1
-    m[slot + SLOT.loop] = loop
-    m[slot + SLOT.started] = m[slot + SLOT.finished] = 0

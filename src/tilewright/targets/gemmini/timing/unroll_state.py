@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
+from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.loops.words import EXECUTE, STORE
 from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, at, registers, row_offset, saved, table
 
@@ -76,23 +77,40 @@ class FrontPlan(NamedTuple):
 
 
 @part
+def stream(u: int, x: int) -> int:
+    """Return the place of stream x of unroller u."""
+    return row_offset(5 * u + x)
+
+
+@part
+def queue_of(x: int) -> int:
+    """Return the queue of the reservation station that takes the commands of a stream."""
+    return ST if x == STORE else EX if x == EXECUTE else LD
+
+
+@part
 def idle_streams(m: Array, u: int) -> int:
     """Return the streams of unroller `u` that do nothing, as bits."""
-    found = 0
+    idle = 0
     for x in range(5):
-        own = row_offset(5 * u + x)
+        own = stream(u, x)
         if m[own + STREAM.active] == 0 and m[own + STREAM.early] < 0 and m[own + STREAM.late] < 0:
-            found |= 1 << x
-    return found
+            idle |= 1 << x
+    return idle
 
 
 @part
 def elsewhere(m: Array, u: int, idle: int, x: int, slot: int) -> bool:
     """Return whether stream `x` has no more commands for the loop in `slot`."""
-    return bool(m[at(STREAM.slot, 5 * u + x)] != slot or (idle >> x) & 1)
+    return bool(m[stream(u, x) + STREAM.slot] != slot or (idle >> x) & 1)
 
 
 @part
+def pause(m: Array, plan: FrontPlan, own: int, loop: int) -> int:
+    """Return the steps without a command before the next command of a stream, or after its last one."""
+    return plan.idle[m[own + STREAM.next]] if m[own + STREAM.next] < m[own + STREAM.end] else plan.tail[loop]
+
+
 def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) -> bool:
     """Note finished streams, give new loops to the streams of `idle`, and free the older slot when its loop is done.
 
@@ -101,44 +119,32 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
     """
     if idle == m[FRONT.settled + u]:
         return False
-    moved = _advance_slots(m, plan, u, idle, residual)
-    m[FRONT.settled + u] = -1 if moved else idle
-    return moved
-
-
-def _advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) -> bool:
-    """Do what advance_slots says."""
     head = m[FRONT.head + u]
-    started = m[at(SLOT.started, 2 * u + 0)], m[at(SLOT.started, 2 * u + 1)]
-    moved = done = m[at(SLOT.finished, 2 * u + head)] == ALL_BITS
+    first = row_offset(2 * u + head)
+    started = m[at(SLOT.started, 2 * u)], m[at(SLOT.started, 2 * u + 1)]
+    moved = done = m[first + SLOT.finished] == ALL_BITS
     for x in range(5):
         if not (idle >> x) & 1:
             continue
-        own = row_offset(5 * u + x)
-        if ((started[m[own + STREAM.slot]] & ~m[at(SLOT.finished, 2 * u + m[own + STREAM.slot])]) >> x) & 1:
-            m[at(SLOT.finished, 2 * u + m[own + STREAM.slot])] |= 1 << x
+        own = stream(u, x)
+        finished = at(SLOT.finished, 2 * u + m[own + STREAM.slot])
+        if ((started[m[own + STREAM.slot]] & ~m[finished]) >> x) & 1:
+            m[finished] |= 1 << x
             moved = True
         which = 1 - head if (started[head] >> x) & 1 else head
-        before = started[which]
-        if m[at(SLOT.configured, 2 * u + which)] == 0 or (before >> x) & 1:
-            continue
-        if (x == EXECUTE and before & LOAD_BITS != LOAD_BITS) or (
-            x == STORE and not residual and before & EXECUTE_BIT == 0
-        ):
+        slot, before = row_offset(2 * u + which), started[which]
+        waits = x == EXECUTE and before & LOAD_BITS != LOAD_BITS
+        waits = waits or (x == STORE and not residual and before & EXECUTE_BIT == 0)
+        if m[slot + SLOT.configured] == 0 or (before >> x) & 1 or waits:
             continue
         moved = True
-        m[at(SLOT.started, 2 * u + which)] |= 1 << x
-        loop = m[at(SLOT.loop, 2 * u + which)]
+        m[slot + SLOT.started] |= 1 << x
+        loop = m[slot + SLOT.loop]
         m[own + STREAM.active], m[own + STREAM.slot] = 1, which
         m[own + STREAM.next], m[own + STREAM.end] = plan.starts[loop, x], plan.starts[loop, x + 1]
-        m[own + STREAM.idle] = 0
-        if x == EXECUTE:
-            m[own + STREAM.idle] = (
-                plan.idle[m[own + STREAM.next]] if m[own + STREAM.next] < m[own + STREAM.end] else plan.tail[loop]
-            )
+        m[own + STREAM.idle] = pause(m, plan, own, loop) if x == EXECUTE else 0
     if done:
-        m[at(SLOT.configured, 2 * u + head)] = m[at(SLOT.started, 2 * u + head)] = m[
-            at(SLOT.finished, 2 * u + head)
-        ] = 0
+        m[first + SLOT.configured] = m[first + SLOT.started] = m[first + SLOT.finished] = 0
         m[FRONT.head + u] = 1 - head
+    m[FRONT.settled + u] = -1 if moved else idle
     return bool(moved)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
+from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.loops.words import EXECUTE, LOAD_A, LOAD_B, LOAD_D, STORE
-from tilewright.targets.gemmini.timing.records import at, row_offset
+from tilewright.targets.gemmini.timing.records import at
 from tilewright.targets.gemmini.timing.unroll_state import (
     FRONT,
     LOAD_BITS,
@@ -21,107 +22,90 @@ from tilewright.targets.gemmini.timing.unroll_state import (
     STREAM,
     FrontPlan,
     elsewhere,
+    pause,
+    queue_of,
+    stream,
 )
+
+
+@part
+def has_room(m: Array, plan: FrontPlan, u: int, queue: int) -> bool:
+    """Return whether an unroller may send one more command to a queue."""
+    return bool(m[FRONT.unfinished + 3 * u + queue] < plan.room[queue])
 
 
 @part
 def offered_by_matmul(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
     """Return the stream whose next command leaves if there is room for it, or NOTHING. `idle` as in idle_streams."""
-    room = plan.room
-    if m[FRONT.unfinished + 3 * OF_MATMUL + 2] < room[2] and _store_is_due(m, plan, idle, residual):
+    if has_room(m, plan, OF_MATMUL, ST) and _store_is_due(m, plan, idle, residual):
         return STORE
-    if m[FRONT.unfinished + 3 * OF_MATMUL + 1] < room[1] and _execute_is_due(m, plan, idle):
+    if has_room(m, plan, OF_MATMUL, EX) and _execute_is_due(m, plan, idle):
         return EXECUTE
-    if m[FRONT.unfinished + 3 * OF_MATMUL + 0] >= room[0]:
+    if not has_room(m, plan, OF_MATMUL, LD):
         return NOTHING
-    if _has_next(m, row_offset(5 * OF_MATMUL + LOAD_D)):
+    if _has_next(m, LOAD_D):
         return LOAD_D
     chosen = _a_or_b(m, plan, idle, residual)
-    return chosen if _has_next(m, row_offset(5 * OF_MATMUL + chosen)) else NOTHING
+    return chosen if _has_next(m, chosen) else NOTHING
 
 
 @part
-def _has_next(m: Array, own: int) -> bool:
+def _has_next(m: Array, x: int) -> bool:
+    own = stream(OF_MATMUL, x)
     return bool(m[own + STREAM.active] != 0 and m[own + STREAM.next] < m[own + STREAM.end])
 
 
 @part
-def _counter(m: Array, own: int, plan: FrontPlan, column: int) -> int:
+def _counter(m: Array, plan: FrontPlan, x: int, column: int) -> int:
     """Return a counter of a stream: of its next command, or 0 after the last one."""
-    return (
-        plan.at[m[own + STREAM.next], column]
-        if m[own + STREAM.active] != 0 and m[own + STREAM.next] < m[own + STREAM.end]
-        else 0
-    )
+    return plan.at[m[stream(OF_MATMUL, x) + STREAM.next], column] if _has_next(m, x) else 0
 
 
 @part
 def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
-    own = row_offset(5 * OF_MATMUL + STORE)
-    if not _has_next(m, own):
+    if not _has_next(m, STORE):
         return False
-    last_k, columns, i = (
-        plan.at[m[own + STREAM.next], 0],
-        plan.at[m[own + STREAM.next], 1],
-        plan.at[m[own + STREAM.next], 2],
-    )
+    slot = m[stream(OF_MATMUL, STORE) + STREAM.slot]
+    last_k, columns, i = (_counter(m, plan, STORE, 0), _counter(m, plan, STORE, 1), _counter(m, plan, STORE, 2))
     if residual:
-        if elsewhere(m, OF_MATMUL, idle, LOAD_A, m[own + STREAM.slot]) and elsewhere(
-            m, OF_MATMUL, idle, LOAD_B, m[own + STREAM.slot]
-        ):
+        if elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) and elsewhere(m, OF_MATMUL, idle, LOAD_B, slot):
             return True
-        row, column = (
-            _counter(m, row_offset(5 * OF_MATMUL + LOAD_B), plan, 0),
-            _counter(m, row_offset(5 * OF_MATMUL + LOAD_B), plan, 1),
-        )
-        return bool(row > i or (row == i and column >= columns))
-    execute = row_offset(5 * OF_MATMUL + EXECUTE)
-    if elsewhere(m, OF_MATMUL, idle, EXECUTE, m[own + STREAM.slot]):
+        row, column = _counter(m, plan, LOAD_B, 0), _counter(m, plan, LOAD_B, 1)
+        return row > i or (row == i and column >= columns)
+    if elsewhere(m, OF_MATMUL, idle, EXECUTE, slot):
         return True
-    k, j, row = _counter(m, execute, plan, 0), _counter(m, execute, plan, 1), _counter(m, execute, plan, 2)
-    return bool(k == last_k and (j >= columns or (j == columns - 1 and row > i)))
+    k, j, row = _counter(m, plan, EXECUTE, 0), _counter(m, plan, EXECUTE, 1), _counter(m, plan, EXECUTE, 2)
+    return k == last_k and (j >= columns or (j == columns - 1 and row > i))
 
 
 @part
 def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
-    own = row_offset(5 * OF_MATMUL + EXECUTE)
-    if not _has_next(m, own) or not elsewhere(m, OF_MATMUL, idle, LOAD_D, m[own + STREAM.slot]):
+    slot = m[stream(OF_MATMUL, EXECUTE) + STREAM.slot]
+    if not _has_next(m, EXECUTE) or not elsewhere(m, OF_MATMUL, idle, LOAD_D, slot):
         return False
-    k, j, i = plan.at[m[own + STREAM.next], 0], plan.at[m[own + STREAM.next], 1], plan.at[m[own + STREAM.next], 2]
-    a_k, a_i = (
-        _counter(m, row_offset(5 * OF_MATMUL + LOAD_A), plan, 0),
-        _counter(m, row_offset(5 * OF_MATMUL + LOAD_A), plan, 1),
-    )
-    if not (elsewhere(m, OF_MATMUL, idle, LOAD_A, m[own + STREAM.slot]) or a_k > k or (a_k == k and a_i > i)):
+    k, j, i = _counter(m, plan, EXECUTE, 0), _counter(m, plan, EXECUTE, 1), _counter(m, plan, EXECUTE, 2)
+    a_k, a_i = _counter(m, plan, LOAD_A, 0), _counter(m, plan, LOAD_A, 1)
+    if not (elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) or a_k > k or (a_k == k and a_i > i)):
         return False
-    b_k, b_j = (
-        _counter(m, row_offset(5 * OF_MATMUL + LOAD_B), plan, 0),
-        _counter(m, row_offset(5 * OF_MATMUL + LOAD_B), plan, 1),
-    )
-    return elsewhere(m, OF_MATMUL, idle, LOAD_B, m[own + STREAM.slot]) or bool(b_k > k or (a_k == k and b_j > j))
+    b_k, b_j = _counter(m, plan, LOAD_B, 0), _counter(m, plan, LOAD_B, 1)
+    return elsewhere(m, OF_MATMUL, idle, LOAD_B, slot) or b_k > k or (a_k == k and b_j > j)
 
 
 @part
 def _a_or_b(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
     """Return the load stream that the arbiter of A and B connects."""
     a_idle, b_idle = (idle >> LOAD_A) & 1 == 1, (idle >> LOAD_B) & 1 == 1
-    same = m[at(STREAM.slot, 5 * OF_MATMUL + LOAD_A)] == m[at(STREAM.slot, 5 * OF_MATMUL + LOAD_B)]
-    if residual and same:
+    slot_a, slot_b = m[stream(OF_MATMUL, LOAD_A) + STREAM.slot], m[stream(OF_MATMUL, LOAD_B) + STREAM.slot]
+    if residual and slot_a == slot_b:
         return LOAD_B if a_idle else LOAD_A
-    if not same:
-        if m[at(STREAM.slot, 5 * OF_MATMUL + LOAD_A)] == m[FRONT.head + OF_MATMUL] and not residual:
+    if slot_a != slot_b:
+        if slot_a == m[FRONT.head + OF_MATMUL] and not residual:
             return LOAD_A
-        if m[at(STREAM.slot, 5 * OF_MATMUL + LOAD_B)] == m[FRONT.head + OF_MATMUL] or (residual and a_idle):
+        if slot_b == m[FRONT.head + OF_MATMUL] or (residual and a_idle):
             return LOAD_B
-    if a_idle:
-        return LOAD_B
-    if b_idle:
-        return LOAD_A
-    a_k = _counter(m, row_offset(5 * OF_MATMUL + LOAD_A), plan, 0)
-    b_k, b_j = (
-        _counter(m, row_offset(5 * OF_MATMUL + LOAD_B), plan, 0),
-        _counter(m, row_offset(5 * OF_MATMUL + LOAD_B), plan, 1),
-    )
+    if a_idle or b_idle:
+        return LOAD_B if a_idle else LOAD_A
+    a_k, b_k, b_j = _counter(m, plan, LOAD_A, 0), _counter(m, plan, LOAD_B, 0), _counter(m, plan, LOAD_B, 1)
     return LOAD_B if a_k > b_k or (b_k == 0 and b_j == 0) else LOAD_A
 
 
@@ -130,59 +114,41 @@ def step_matmul(m: Array, sent: int) -> bool:
     """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
     moved = sent >= 0
     if moved:
-        own = row_offset(5 * OF_MATMUL + sent)
+        own = stream(OF_MATMUL, sent)
         m[own + STREAM.next] += 1
-        m[FRONT.unfinished + 3 * OF_MATMUL + _queue(sent)] += 1
         if m[own + STREAM.next] == m[own + STREAM.end]:
             m[own + STREAM.active] = 0
-    if (
-        m[FRONT.settled + OF_MATMUL] < 0
-    ):  # a stream that has just started may have no command: of an absent operand, for instance
+    if m[FRONT.settled + OF_MATMUL] < 0:  # a stream that has just started may have no command, of an absent operand
         for x in range(5):
-            if (
-                m[at(STREAM.active, 5 * OF_MATMUL + x)] != 0
-                and m[at(STREAM.next, 5 * OF_MATMUL + x)] == m[at(STREAM.end, 5 * OF_MATMUL + x)]
-            ):
-                m[at(STREAM.active, 5 * OF_MATMUL + x)] = 0
+            own = stream(OF_MATMUL, x)
+            if m[own + STREAM.active] != 0 and m[own + STREAM.next] == m[own + STREAM.end]:
+                m[own + STREAM.active] = 0
                 moved = True
     return moved
-
-
-@part
-def _queue(x: int) -> int:
-    """Return the queue of the reservation station that takes the commands of a stream."""
-    return 2 if x == STORE else 1 if x == EXECUTE else 0
 
 
 @part
 def offered_by_conv(m: Array, plan: FrontPlan) -> int:
     """Return the stream whose oldest command leaves if there is room for it, or NOTHING."""
     for x in range(5):
-        if m[at(STREAM.late, 5 * OF_CONV + x)] >= 0 and not _full(m, plan, x):
+        if m[stream(OF_CONV, x) + STREAM.late] >= 0 and has_room(m, plan, OF_CONV, queue_of(x)):
             return x
     return NOTHING
-
-
-@part
-def _full(m: Array, plan: FrontPlan, x: int) -> bool:
-    queue = 2 if x == STORE else 1 if x == EXECUTE else 0
-    return bool(m[FRONT.unfinished + 3 * OF_CONV + queue] >= plan.room[queue])
 
 
 @part
 def step_conv(m: Array, plan: FrontPlan, idle: int, sent: int) -> bool:
     """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
     moved = sent >= 0
-    slot = m[at(STREAM.slot, 5 * OF_CONV + EXECUTE)]
-    loads = idle & LOAD_BITS
+    slot = m[stream(OF_CONV, EXECUTE) + STREAM.slot]
     ahead = True  # no load of the execute stream's loop is to come
     for x in range(LOAD_D, LOAD_A + 1):
-        ahead = ahead and elsewhere(m, OF_CONV, loads, x, slot)
+        ahead = ahead and elsewhere(m, OF_CONV, idle, x, slot)
     started, finished = m[at(SLOT.started, 2 * OF_CONV + slot)], m[at(SLOT.finished, 2 * OF_CONV + slot)]
     waiting = (started >> EXECUTE) & 1 == 1 and (finished >> EXECUTE) & 1 == 0 and finished & LOAD_BITS != LOAD_BITS
-    executed = elsewhere(m, OF_CONV, idle, EXECUTE, m[at(STREAM.slot, 5 * OF_CONV + STORE)])
+    executed = elsewhere(m, OF_CONV, idle, EXECUTE, m[stream(OF_CONV, STORE) + STREAM.slot])
     for x in range(5):
-        own = row_offset(5 * OF_CONV + x)
+        own = stream(OF_CONV, x)
         if x == STORE:
             free = executed
         elif x == EXECUTE:
@@ -190,11 +156,8 @@ def step_conv(m: Array, plan: FrontPlan, idle: int, sent: int) -> bool:
         else:
             free = not (waiting and m[own + STREAM.slot] != slot)
         if m[own + STREAM.active] != 0 or m[own + STREAM.early] >= 0 or m[own + STREAM.late] >= 0:
-            moved |= _step_stream(
-                m, own, plan, m[at(SLOT.loop, 2 * OF_CONV + m[own + STREAM.slot])], x == EXECUTE, free, x == sent
-            )
-    if sent >= 0:
-        m[FRONT.unfinished + 3 * OF_CONV + (2 if sent == STORE else 1 if sent == EXECUTE else 0)] += 1
+            loop = m[at(SLOT.loop, 2 * OF_CONV + m[own + STREAM.slot])]
+            moved |= _step_stream(m, own, plan, loop, x == EXECUTE, free, x == sent)
     return moved
 
 
@@ -204,10 +167,8 @@ def _step_stream(m: Array, own: int, plan: FrontPlan, loop: int, execute: bool, 
 
     `free`: it may put a command into its pipeline; `sent`: the last stage's command left.
     """
-    early, late = m[own + STREAM.early], m[own + STREAM.late]
-    stalled = late >= 0 and not sent
-    if sent:
-        m[own + STREAM.late] = -1
+    early = m[own + STREAM.early]
+    stalled = m[own + STREAM.late] >= 0 and not sent
     moved = not stalled and early >= 0
     if not stalled:
         m[own + STREAM.late], m[own + STREAM.early] = early, -1
@@ -221,9 +182,7 @@ def _step_stream(m: Array, own: int, plan: FrontPlan, loop: int, execute: bool, 
         m[own + STREAM.early] = m[own + STREAM.next]
         m[own + STREAM.next] += 1
         if execute:
-            m[own + STREAM.idle] = (
-                plan.idle[m[own + STREAM.next]] if m[own + STREAM.next] < m[own + STREAM.end] else plan.tail[loop]
-            )
+            m[own + STREAM.idle] = pause(m, plan, own, loop)
     if m[own + STREAM.next] == m[own + STREAM.end] and m[own + STREAM.idle] == 0:
         m[own + STREAM.active] = 0
         return True
