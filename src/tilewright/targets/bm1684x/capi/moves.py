@@ -68,7 +68,7 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
         dtype, width = given["dtype"], given["width"]
         rows, columns = (1, given["length"]) if vector else (given["rows"], given["columns"])
         turned = (columns, rows) if transposed else (rows, columns)
-        sizes = {"src": (rows, columns), "dst": turned}
+        sizes: dict[str, tuple[int, int]] = {"src": (rows, columns), "dst": turned}
         near, far = ("dst", "src") if way == "S2L" else ("src", "dst")
         stride = Stride(0, 0, given.get("row_stride", columns), 1)
         ends: dict[str, Any] = {

@@ -156,7 +156,7 @@ def _operands(operation: Operation, given: Mapping[str, Any]) -> dict[str, Opera
     for name, number in operands.items():
         if isinstance(number, Real):
             dtype = operation.numbers.get(name, first)
-            value = number.item() if isinstance(number, np.generic) else number
+            value: Any = number.item() if isinstance(number, np.generic) else number
             operands[name] = Constant.of(value, dtype or given["y"].dtype)
     if "y_before" in operation.inputs:  # other rows stay as they are
         operands.setdefault("y_before", given["y"])

@@ -62,9 +62,9 @@ def transfer(command: Command, timing: Timing) -> int:
     # if the shapes differ, the estimator takes the source's for both ends
     runs, run = _runs(y.shape if name == "dma_nc_trans" else x.shape, x.stride, y.stride)
     out = timing.write_rate if from_lanes else timing.copy_rate
-    rate = np.float32(timing.read_rate if to_lanes else out)
+    rate = timing.read_rate if to_lanes else out
     rounded = np.float32(runs * max(timing.shortest_run, run * size))
-    return int(rounded / rate * np.float32(timing.full) / np.float32(_channels(command, x, y, timing)))
+    return int(rounded / np.float32(rate) * np.float32(timing.full) / np.float32(_channels(command, x, y, timing)))
 
 
 def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:

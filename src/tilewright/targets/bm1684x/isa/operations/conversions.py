@@ -135,6 +135,10 @@ def logarithm(v: Values) -> Array:
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 
 
+def _of(function: Callable[[Array], Array]) -> Callable[[Values], Array]:
+    return lambda v: function(v["a"])
+
+
 #: The order of parameters among the operands.
 PARAMETERS = ("multiplier", "shift", "scale", "offset")
 modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
@@ -160,7 +164,7 @@ for name, meaning, checks, work in (
 elementwise("fp_div", "a b", lambda v: e.divide(v["a"], v["b"], v.attribute("steps")), in_f32)
 elementwise("fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
 for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
-    elementwise(f"fp_{name}", "a", lambda v, function=function: function(v["a"]), in_f32)
+    elementwise(f"fp_{name}", "a", _of(function), in_f32)
 elementwise("fp_log", "a", logarithm, in_f32, inexact=True)
 
 

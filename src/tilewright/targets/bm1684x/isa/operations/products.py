@@ -320,7 +320,7 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
     left: Part = rows("L", "opd0", SOURCE, Sizes(LEFTS[function]))
     right: Part = rows("R", "opd1", WEIGHT, Sizes("1 opd1_c 1 opd1_w"))
     y = rows("y", "res0", WIDE, Sizes("1 res0_c 1 res0_w"))
-    factors = (left, right)
+    factors: tuple[Part, ...] = (left, right)
     if constant:
         number = NUMBER_LEFT if constant == "L" else Number("R", "opd1_addr", "opd1_const", WEIGHT)
         factors = (number, right if constant == "L" else left, one_field("depth", DEPTHS[function]))
@@ -328,7 +328,7 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
     if constant == "R" and not (zeros and function == NT):  # there, the zero points tell the size of R
         across = 0 if function == TT else 1
         written["opd1_w" if function == NN else "opd1_c"] = lambda command: command.results["y"].shape[across]
-    parts = (*factors, Again("acc", y, "res_add"))
+    parts: tuple[Part, ...] = (*factors, Again("acc", y, "res_add"))
     chosen = {"tsk_eu_typ": function, "opd0_const": int(constant == "L"), "opd1_const": int(constant == "R")}
     fixed = {"left_transposed": False, "right_transposed": function == NT, "both_transposed": function == TT}
     more: dict[str, Any] = {"fixed": fixed, "written": written, "takes": partial(_has, constant, zeros)}
