@@ -220,8 +220,13 @@ def _columns(encoded: Encoded) -> int:
     return encoded["res0_c"] * encoded["res0_w"]
 
 
+def _length(encoded: Encoded) -> int:
+    """Return the columns of the first operand."""
+    return encoded["opd0_w"] * (encoded["opd0_c"] - 1) + encoded["opd1_w"]
+
+
 def _left(encoded: Encoded) -> tuple[int, int]:
-    return encoded["opd0_n"], encoded["opd0_w"] * (encoded["opd0_c"] - 1) + encoded["opd1_w"]
+    return encoded["opd0_n"], _length(encoded)
 
 
 def _rows_and_depth(encoded: Encoded) -> tuple[int, int]:
@@ -367,7 +372,7 @@ def _outer(meaning: Meaning) -> Meaning:
     return all_pairs
 
 
-A = Spread("a", "opd0", elementwise.X.type, lambda c: (1, _left(c)[1]), "opd0_w", "1 opd0_c 1 opd0_w", "opd1_w")
+A = Spread("a", "opd0", elementwise.X.type, lambda c: (1, _length(c)), "opd0_w", "1 opd0_c 1 opd0_w", "opd1_w")
 B = Spread("b", "opd1", elementwise.COMPARED.type, lambda c: (1, _columns(c)), "res0_w")
 CHOSEN = Type("res0_prec", 0)
 TRUE = Number("c", "opd2_addr", "", CHOSEN)
@@ -385,7 +390,7 @@ def _paired(single: Instruction) -> Instruction:
     result = last.type
     if single.operation_name in elementwise.MACHINE_RELATIONS:
         parts, result = (TRUE,), CHOSEN
-    y = Spread("y", "res0", result, lambda c: (_left(c)[1], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
+    y = Spread("y", "res0", result, lambda c: (_length(c), _columns(c)), "res0_w", "1 res0_c 1 res0_w")
     return Instruction(
         "VC", f"vc_{single.operation_name}", (A, B, *parts, y), single.chosen, single.of, fixed=single.fixed
     )
