@@ -25,9 +25,9 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, Issued, Stream
 from tilewright.targets.bm1684x.compiler.build import Streamed
-from tilewright.targets.bm1684x.compiler.bundles import copy
 from tilewright.targets.bm1684x.compiler.compile import lower
 from tilewright.targets.bm1684x.compiler.layer import Layer
+from tilewright.targets.bm1684x.compiler.plan import copy
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import elaborate

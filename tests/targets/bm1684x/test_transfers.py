@@ -7,7 +7,7 @@ import numpy as np
 import tilewright as tw
 from tests.targets.bm1684x.networks import Builder
 from tilewright.program.program import Program
-from tilewright.targets.bm1684x.compiler.bundles import MOST_BYTES, bundled
+from tilewright.targets.bm1684x.compiler.plan import MOST_BYTES, bundled
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.operations import DMA
 from tilewright.targets.bm1684x.launch.run import Prepared, prepared

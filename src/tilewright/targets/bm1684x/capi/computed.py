@@ -156,9 +156,7 @@ NEWTON = in_turn(
 
 
 def _compensated(api: Issuer, given: Given) -> None:
-    on("fp_div", a=1.0, b="src")(api, given)
-    for _ in range(given["num_comp"]):
-        NEWTON(api, given)
+    in_turn(on("fp_div", a=1.0, b="src"), *[NEWTON] * given["num_comp"])(api, given)
 
 
 def _mean(api: Issuer, given: Given) -> None:

@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t
 from tilewright.targets.bm1684x.values.dtypes import DType
 
 DECLARATION = re.compile(r"void (\w+)\((.*)\);")
-PARAMETER = re.compile(r"(.*\W)(\w+)")
+PARAMETER = re.compile(r"([^,]*\W)(\w+)")
 
 
 class CType(StrEnum):
@@ -82,22 +82,13 @@ class Prototype(NamedTuple):
         return "<" + "".join(kind.recorded for kind, _ in self.parameters)
 
 
-_OF_TEXT = {str(kind): kind for kind in CType}
-
-
-def _parameter(text: str) -> Parameter:
-    found = PARAMETER.fullmatch(text)
-    assert found, text
-    return Parameter(_OF_TEXT[found[1].strip()], found[2])
-
-
 def _declared() -> Mapping[str, Prototype]:
     text = files(__package__).joinpath("prototypes.h").read_text(encoding="utf-8")
-    found = DECLARATION.finditer(text)
-    return {
-        own[1]: Prototype(number, own[1], own[0].rstrip(";"), tuple(map(_parameter, own[2].split(", "))))
-        for number, own in enumerate(found)
-    }
+    found = {}
+    for number, own in enumerate(DECLARATION.finditer(text)):
+        parameters = tuple(Parameter(CType(kind.strip()), name) for kind, name in PARAMETER.findall(own[2]))
+        found[own[1]] = Prototype(number, own[1], own[0].rstrip(";"), parameters)
+    return found
 
 
 PROTOTYPES = _declared()

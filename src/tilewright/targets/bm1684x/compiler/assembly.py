@@ -18,9 +18,8 @@ import numpy as np
 from tilewright.array import ascending
 from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
-from tilewright.targets.bm1684x.compiler.bundles import Key, bundled, copy
 from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.plan import Full, Ring
+from tilewright.targets.bm1684x.compiler.plan import Full, Key, Ring, bundled, copy
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Places, Tile
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command

@@ -16,12 +16,10 @@ from itertools import groupby, pairwise, product
 
 from tilewright.program.program import Launch
 from tilewright.schedule import Lived, place
-from tilewright.targets.bm1684x.compiler import bundles
 from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, Held, block_name
-from tilewright.targets.bm1684x.compiler.bundles import Key
 from tilewright.targets.bm1684x.compiler.folding import fold, gathered
 from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.plan import Full, Plan, plan
+from tilewright.targets.bm1684x.compiler.plan import Full, Key, Plan, copy, plan
 from tilewright.targets.bm1684x.compiler.tiles import Cut
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command
@@ -154,7 +152,7 @@ class _Resident:
         for name, stored, ranges in layer.joined:
             place, part = whole[ranges], stored.near(homes[name].of(number), self._config)
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
-                self._assembly.stream.move(bundles.copy(place, part), index, JOINS)
+                self._assembly.stream.move(copy(place, part), index, JOINS)
 
     def _enter(self, index: int, number: int) -> None:
         for name, stored in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):
@@ -254,11 +252,11 @@ class Streamed:
                 for temp, size in self._cut(index, own).temps.items():
                     note(f"t{index}/{temp}", index, index, size)
                 result = own.layer.result.lane_bytes(self._config)
-                for copy in range(COPIES if index == last else 1):
-                    note(f"y{index}/{copy}", *((0, last) if index == last else (index, index + 1)), result)
+                for turn in range(COPIES if index == last else 1):
+                    note(f"y{index}/{turn}", *((0, last) if index == last else (index, index + 1)), result)
             for number, shape in enumerate(each[0].layer.shapes):
-                for copy in range(COPIES):
-                    note(f"x{number}/{copy}", 0, last, shape.lane_bytes(self._config))
+                for turn in range(COPIES):
+                    note(f"x{number}/{turn}", 0, last, shape.lane_bytes(self._config))
         return [Lived(name, size, first, end) for (name, first, end), size in sizes.items()]
 
     def launch(self) -> Launch:

@@ -19,9 +19,9 @@ from math import prod
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.compiler.bundles import copy
 from tilewright.targets.bm1684x.compiler.gather import Gather
 from tilewright.targets.bm1684x.compiler.layer import TEMP_BYTES, Input, Layer, WeightValues
+from tilewright.targets.bm1684x.compiler.plan import copy
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
 from tilewright.targets.bm1684x.layouts.tensor import Tensor

@@ -17,9 +17,8 @@ from tilewright.errors import InputError, TilewrightError
 from tilewright.files import untrusted
 from tilewright.targets.base import ConformCase
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
-from tilewright.targets.bm1684x.conformance import nets
 from tilewright.targets.bm1684x.conformance.calls import Call, call_of
-from tilewright.targets.bm1684x.conformance.vectors import REMEDY, arrays, described, replay_layouts
+from tilewright.targets.bm1684x.conformance.vectors import REMEDY, arrays, described, replay_layouts, replay_network
 from tilewright.targets.bm1684x.isa.command import Command, Constant, read
 from tilewright.targets.bm1684x.isa.operations import TIU, Operation
 from tilewright.targets.bm1684x.layouts import layout
@@ -197,7 +196,7 @@ def conform(path: Path) -> Iterator[ConformCase]:
         if path.stem == "layout_addresses":
             yield from replay_layouts(path)
         elif path.name.endswith(".cmdbuf.npz"):
-            yield from nets.replay(path)
+            yield from replay_network(path)
         elif path.with_suffix(".json").is_file():
             yield from replay(path)
         elif not (path.name == "input.npz" or path.name.endswith(".output.npz")):

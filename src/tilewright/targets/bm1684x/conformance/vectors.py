@@ -1,4 +1,4 @@
-"""Read golden vector files (section "ops" of their README), and replay the golden vectors of layouts.
+"""Read golden vector files (section "ops" of their README); replay those of layouts and of compiled networks.
 
 An InputError names the file and the missing array or key.
 """
@@ -13,11 +13,18 @@ import numpy as np
 
 from tilewright import files
 from tilewright.array import Array
+from tilewright.errors import TilewrightError
 from tilewright.fields import parsed
 from tilewright.files import Entries, untrusted
+from tilewright.sim.findings import Finding
 from tilewright.targets.base import ConformCase
-from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
+from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
+from tilewright.targets.bm1684x.isa.elaborate import elaborate
+from tilewright.targets.bm1684x.isa.stream import decode, encode
+from tilewright.targets.bm1684x.isa.undefined import findings as hazards_of
 from tilewright.targets.bm1684x.layouts.placement import LayoutRequest, place
+from tilewright.targets.bm1684x.timing.estimate import trace
+from tilewright.targets.bm1684x.values.memory import Memories
 
 REMEDY = "give a golden vector file of tpu_vectors"
 CONFIG = Config()
@@ -83,3 +90,127 @@ def _broadcast(case: Mapping[str, Any]) -> Array:
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)
     order = np.argsort(places.ravel(), kind="stable")
     return np.stack([source.ravel()[order], places.ravel()[order]])
+
+
+#: Bytes of DDR past the last address that a package names, for intermediate results.
+SPARE = 1 << 22
+#: Commands of the timeline whose cycles must match exactly; the relative tolerance of transfers and totals.
+EXACT = ("CONV", "MM", "MM2", "PorD")
+TOLERANCE = 0.1
+QUEUES = ("tiu", "dma")
+
+
+Group = tuple[int, int]
+
+
+def replay_network(path: Path) -> Iterator[ConformCase]:
+    """Yield the results for one network and precision: command fields, outputs (if coefficients are stored), cycles."""
+    vector, about = arrays(path), described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
+    name = f"{about['net']} {about['quant']}"
+    queues = _groups(vector)
+    yield _case(f"{name} fields", lambda: fields(queues, about["commands"]))
+    if "coeff" in vector:
+        yield _case(f"{name} output", lambda: output(path, queues, vector["coeff"], about["io"]))
+    yield _case(f"{name} cycles", lambda: timing(queues, about))
+
+
+def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
+    """Return the bytes of queues by (subnet, group), then by engine. Their arrays are named ENGINE_SUBNET_GROUP."""
+    found: dict[Group, dict[str, Array]] = {}
+    for name, raw in vector.items():
+        engine, _, numbers = name.partition("_")
+        if engine in QUEUES:
+            subnet, _, group = numbers.partition("_")
+            found.setdefault((int(subnet), int(group)), {})[engine] = raw
+    return dict(sorted(found.items()))
+
+
+def _case(name: str, compare: Any) -> ConformCase:
+    try:
+        reason: str = compare()
+    except TilewrightError as error:
+        reason = str(error)
+    return ConformCase(name, not reason, reason)
+
+
+def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
+    """Decode the queues and encode them. Return a text on the first wrong field or byte, or "" if all are as stored."""
+    for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
+        found = decode(engine, raw)
+        own = [command for command in stored if (command["subnet"], command["group"]) == group]
+        expected = [command for command in own if command["engine"] == engine]
+        if len(found) != len(expected):
+            return f"{engine}: {len(found)} commands, not {len(expected)}"
+        for command, wanted in zip(found, expected, strict=True):
+            if dict(command.fields) != wanted["fields"]:
+                return f"{command} decodes to other fields"
+        again = encode(found)
+        if (again != raw[: len(again)]).any() or raw[len(again) :].any():
+            return f"{engine}: encoding it again gives other bytes"
+    return ""
+
+
+def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
+    """Return memories with the tables, coefficients and inputs of a compiled network at their addresses."""
+    memories = Memories(CONFIG)
+    inputs = arrays(path.with_name("input.npz"))
+    pieces = {tensor["address"]: inputs[tensor["name"]] for tensor in io["inputs"]}
+    if coefficients.size:
+        pieces[io["coeff_address"]] = coefficients
+    ends = [address + values.nbytes for address, values in pieces.items()]
+    ends += [tensor["address"] + 4 * int(np.prod(shape)) for tensor in io["outputs"] for shape in tensor["shape"]]
+    memories.new_ddr(DDR_BASE, max(ends) - DDR_BASE + SPARE)
+    for address, values in pieces.items():
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        memories.fill(address + np.arange(len(data), dtype=np.int64), data)
+    return memories
+
+
+def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
+    """Run the queues of a network. Return a text on the first hazard or first wrong output, or "" if all is well."""
+    memories = memory(path, coefficients, io)
+    for own in queues.values():
+        program = elaborate(own, CONFIG, memories.regions)
+        found: list[Finding] = [*program.order.findings, *hazards_of(program)]
+        if found:
+            return f"a correct program has a finding: {found[0]}"
+        program.run(memories)
+    stored = arrays(path.with_name(path.name.replace(".cmdbuf.", ".output.")))
+    ddr = memories.region_of(DDR_BASE, DDR_BASE + 1).data
+    for tensor in io["outputs"]:
+        expected = stored[tensor["name"]]
+        start = tensor["address"] - DDR_BASE
+        values = ddr[start : start + expected.nbytes].view(expected.dtype).reshape(expected.shape)
+        wrong = values.view(f"u{expected.itemsize}") != expected.view(f"u{expected.itemsize}")
+        if wrong.any():
+            return f"{tensor['name']} differs in {int(wrong.sum())} of {wrong.size} elements"
+    return ""
+
+
+def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
+    """Return a text on the first difference between estimated cycles and the stored timeline, or "" if there is none.
+
+    The cycles of convolutions, matrix products and pools must match exactly. Transfers and the total may differ by the
+    fraction TOLERANCE, and a transfer always by 1 cycle. If the total is null, only the commands are compared.
+    """
+    total = 0
+    lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}
+    for line in about["timeline"]:
+        lines["dma" if line["type"].startswith("GDMA") else "tiu"].append(line)
+    for own in queues.values():
+        program = elaborate(own, CONFIG)
+        found = trace(program, CONFIG)
+        total += found.cycles
+        for row, taken in enumerate((found.end - found.start).tolist()):
+            left = lines[program.steps[row].engine]
+            if not left:
+                return f"the timeline has no line for {program.table.describe(row)}"
+            line = left.pop(0)  # both are in the engine's order
+            moves = line["type"].startswith("GDMA")
+            slack = max(1, TOLERANCE * line["cycles"]) if moves else 0  # other commands count in the total only
+            if (moves or line["type"] in EXACT) and abs(taken - line["cycles"]) > slack:
+                return f"{program.table.describe(row)} takes {taken} cycles, not {line['cycles']}"
+    stored = about["total_cycles"]
+    if stored is not None and abs(total - stored) > TOLERANCE * stored:
+        return f"the network takes {total} cycles, not {stored}"
+    return ""

@@ -198,19 +198,12 @@ class NetworkWalk(CommandWalk):
         These are the first `computed` compute commands; or, if it is 0, the compute commands up to this layer, and the
         layer's own transfers into local memory.
         """
+        compute = [row for row, step in enumerate(self.steps) if step.engine == TIU]
         if computed:
-            rows = [row for row, step in enumerate(self.steps) if step.engine == TIU and step.id <= computed]
-            return np.array(rows, np.int64)
-        own = np.flatnonzero(self.layer <= index)
-        return np.array(
-            [
-                row
-                for row in own.tolist()
-                if self.steps[row].engine == TIU
-                or (self.layer[row] == index and self.steps[row].command.results["y"].storage.is_local)
-            ],
-            np.int64,
-        )
+            return np.array([row for row in compute if self.steps[row].id <= computed], np.int64)
+        own = np.flatnonzero(self.layer == index).tolist()
+        loads = [row for row in own if self.steps[row].command.results["y"].storage.is_local]
+        return np.array(sorted({*loads, *(row for row in compute if self.layer[row] <= index)}), np.int64)
 
 
 def _segments(image: QueueImage) -> Iterator[Range]:

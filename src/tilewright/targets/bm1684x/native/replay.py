@@ -7,6 +7,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -65,25 +66,23 @@ class Reader:
         self.name, self.function = name, FUNCTIONS[name]
         self._struct = struct.Struct(format)
         self.size = self._struct.size
-        self._parts: list[tuple[Callable[..., Any] | None, int, int]] = []
-        at = 0
-        for kind in kinds:
-            width = len(struct.unpack(f"<{kind.recorded}", bytes(struct.calcsize(f"<{kind.recorded}"))))
-            self._parts.append((POINTERS.get(kind) or SINGLE.get(kind), at, width))
-            at += width
+        self._kinds = [
+            (kind, len(struct.unpack(kind.recorded, bytes(struct.calcsize(kind.recorded))))) for kind in kinds
+        ]
 
     def arguments(self, data: bytes, at: int) -> tuple[Any, ...]:
         """Return the arguments of a call, recorded at byte `at` of `data`, for the Python form of the function.
 
         Raises MachineError for a number that is no type or rounding mode.
         """
-        flat = self._struct.unpack_from(data, at)
+        numbers = iter(self._struct.unpack_from(data, at))
         found = []
-        for make, first, width in self._parts:
-            if width > 1:  # a pointer: its flag, then the numbers behind it
-                found.append(make(*flat[first + 1 : first + width]) if flat[first] and make else None)
+        for kind, width in self._kinds:
+            first, *behind = islice(numbers, width)
+            if behind:  # a pointer: its flag, then the numbers behind it
+                found.append(POINTERS[kind](*behind) if first else None)
             else:
-                found.append(make(flat[first]) if make else flat[first])
+                found.append(SINGLE[kind](first) if kind in SINGLE else first)
         return tuple(found)
 
 

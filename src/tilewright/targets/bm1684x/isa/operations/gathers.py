@@ -98,34 +98,28 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     return np.broadcast_to(flat, shape), np.broadcast_to(excepted, shape)
 
 
-def taken(v: Values, x: Array, at: Array, excepted: Array) -> Array:
-    """Return the elements of x at the positions `at`; exceptions give `other` or `fill`, or else what `kept` has."""
+#: The position in the flattened source of each element of y, and a mask of the exceptions.
+Positions = Callable[[Values], tuple[Array, Array]]
+
+
+def positions(kind: Kind, v: Values) -> tuple[Array, Array]:
+    return _positions(kind, v, v["x"].shape, v.shapes["y"])
+
+
+def gather(of: Positions, v: Values, source: str = "x") -> Array:
+    """Return the elements of `source` at the positions; exceptions give `other` or `fill`, or else what `kept` has."""
+    at, excepted = of(v)
     instead = next((v[name] for name in ("other", "fill", "kept") if name in v.data), 0)
-    return np.where(excepted, instead, x.reshape(-1)[at])
+    return np.where(excepted, instead, v[source].reshape(-1)[at])
 
 
-def read_from(x: Array, at: Array, excepted: Array) -> Array:
-    """Return the mask of the elements of x that `taken` reads."""
-    read = np.zeros(x.size, np.bool_)
+def gathered(of: Positions, v: Values, found: Mapping[str, Array], source: str = "x") -> dict[str, Array]:
+    """Return masks of the elements that `gather` reads and writes. Exceptions are written if they have a value."""
+    at, excepted = of(v)
+    read = np.zeros(v[source].size, np.bool_)
     read[at[~excepted]] = True
-    return read.reshape(x.shape)
-
-
-def masks(v: Values, read: Array, excepted: Array) -> dict[str, Array]:
-    """Return the masks of a gather that reads the elements `read` of x: exceptions are written if they have a value."""
     written = ~excepted | bool({"other", "fill"} & v.data.keys())
-    return {"x": read, "y": written, "kept": np.zeros((), np.bool_)}
-
-
-def gather(kind: Kind, v: Values) -> Array:
-    """Return y, whose elements are those of x at the indices, with exceptions as `taken` says."""
-    return taken(v, v["x"], *_positions(kind, v, v["x"].shape, v.shapes["y"]))
-
-
-def gathered(kind: Kind, v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return masks of the elements of x that a gather reads and of the elements of y that it writes."""
-    at, excepted = _positions(kind, v, v["x"].shape, v.shapes["y"])
-    return masks(v, read_from(v["x"], at, excepted), excepted)
+    return {source: read.reshape(v[source].shape), "y": written, "kept": np.zeros((), np.bool_)}
 
 
 def gather_copies(v: Values) -> Array:
@@ -133,11 +127,11 @@ def gather_copies(v: Values) -> Array:
     bits = np.ascontiguousarray(v["x"]).view(f"<u{v['x'].itemsize}")  # NaNs are unequal
     if (bits != bits[:1]).any():
         raise MachineError("x", "its four copies differ", "write the same values to all of them")
-    return gather(KINDS["pe"], _first_copy(v))
+    return gather(partial(positions, KINDS["pe"]), _first_copy(v))
 
 
 def gathered_copies(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    touched = gathered(KINDS["pe"], _first_copy(v), found)
+    touched = gathered(partial(positions, KINDS["pe"]), _first_copy(v), found)
     return {**touched, "x": np.broadcast_to(touched["x"], v["x"].shape)}
 
 
@@ -200,23 +194,15 @@ def _entries(v: Values) -> tuple[Array, Array]:
     return channel * entries + np.where(beyond, 0, index), beyond
 
 
-def table_lookup(v: Values) -> Array:
-    """Return `table[x]`, or `fill` where the operand x is out of range."""
-    return taken(v, v["table"], *_entries(v))
-
-
-def looked_up(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    return {"table": read_from(v["table"], *_entries(v))}
-
-
 indices = rules.of("index", U8, U16)
 alike = rules.alike("x", "y", "other", "kept", "y_before")
 moves = partial(define, TIU, flow=Flow.INDEXED, arithmetic=())
 for name, kind in KINDS.items():
     places = (*rules.COMPUTE, rules.shared_index) if kind.shared else None
     chosen: dict[str, Any] = {"deciding": ("index",), "places": places}
-    takes, puts = partial(gather, kind), partial(scatter, kind)
-    moves(f"{name}_gather", "x index other kept", takes, alike, indices, touches=partial(gathered, kind), **chosen)
+    of, puts = partial(positions, kind), partial(scatter, kind)
+    reads = partial(gathered, of)
+    moves(f"{name}_gather", "x index other kept", partial(gather, of), alike, indices, touches=reads, **chosen)
     chosen |= {"touches": partial(scattered, kind), "by_data": True}
     moves(f"{name}_scatter", "x index y_before", puts, alike, indices, **chosen)
 copies: dict[str, Any] = {"deciding": ("index",), "touches": gathered_copies}
@@ -227,8 +213,9 @@ moves("w_mask_select", "x mask y_before", mask_select, alike, *kinds, **counted)
 
 
 looks = (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
-looked: Mapping[str, Any] = {"deciding": ("x",), "arithmetic": (), "touches": looked_up}
-define(TIU, "table_lookup", "x table fill", table_lookup, *looks, **looked)
+touches = partial(gathered, _entries, source="table")
+looked: Mapping[str, Any] = {"deciding": ("x",), "arithmetic": (), "touches": touches}
+define(TIU, "table_lookup", "x table fill", partial(gather, _entries, source="table"), *looks, **looked)
 
 
 #: Moves copy bits, so the types are unsigned.
@@ -347,17 +334,6 @@ def _lines(v: Values) -> tuple[Array, Array]:
     return at.reshape(-1), np.repeat(beyond, size)
 
 
-def gather_lines(v: Values) -> Array:
-    """Return the lines of x at the indices. Where an index is out of range, it is `other` or `kept`."""
-    return taken(v, v["x"], *_lines(v))
-
-
-def gathered_lines(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return masks of the elements of x that gather_lines reads and of the elements of y that it writes."""
-    at, beyond = _lines(v)
-    return masks(v, read_from(v["x"], at, beyond), beyond)
-
-
 def hard_nms(v: Values) -> dict[str, Array]:
     """Return the boxes to keep (i32), and their count: an unverified **model** of non-maximum suppression.
 
@@ -400,8 +376,8 @@ def soft_nms(v: Values) -> dict[str, Array]:
 sorted_types = (rules.of("x", F32, I32, U32), rules.alike("x", "y"))
 define(HAU, "hau_sort", "x numbers", sort, *sorted_types, outputs="y index", deciding=("x",))
 lines = (rules.alike("x", "y", "other", "kept"), rules.of("index", I32))
-gathers: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": gathered_lines}
-define(HAU, "hau_line_gather", "x index other kept", gather_lines, *lines, **gathers)
+gathers: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": partial(gathered, _lines)}
+define(HAU, "hau_line_gather", "x index other kept", partial(gather, _lines), *lines, **gathers)
 kept = (rules.of("y", I32), rules.of("count", U32, I32))
 selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True, "touches": first_ones}
 define(HAU, "hau_hard_nms", "x", hard_nms, rules.of("x", U8), *kept, deciding=("x",), **selects)

@@ -23,6 +23,7 @@ from tilewright.targets.bm1684x.isa.operations.gathers import (
     first_ones,
     gather,
     gathered,
+    positions,
     scatter,
     scattered,
 )
@@ -151,16 +152,17 @@ moves("dma_cw_trans", "x", transposed(0, 3, 2, 1), alike)
 moves("dma_matrix_trans", "x", transposed(1, 0), alike)
 moves("dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), alike)
 filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
-indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": partial(gathered, TRANSFERRED)}
-define(DMA, "dma_h_gather", "x index fill", partial(gather, TRANSFERRED), *filled, **indexed)
+by_row = partial(positions, TRANSFERRED)
+indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": partial(gathered, by_row)}
+define(DMA, "dma_h_gather", "x index fill", partial(gather, by_row), *filled, **indexed)
 scatters: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": partial(scattered, TRANSFERRED)}
 define(DMA, "dma_h_scatter", "x index y_before", partial(scatter, TRANSFERRED), alike, **scatters)
 #: Operations whose values decide how many elements they write.
 selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True}
 masked: Mapping[str, Any] = {"deciding": ("mask",), "touches": selected, **selects}
 define(DMA, "dma_mask_select", "x mask", mask_select, alike, rules.integers("mask"), **masked)
-positions = (rules.integers("x"), rules.of("y", U32))
-define(DMA, "dma_nonzero", "x", nonzero, *positions, deciding=("x",), touches=first_ones, **selects)
+numbered = (rules.integers("x"), rules.of("y", U32))
+define(DMA, "dma_nonzero", "x", nonzero, *numbered, deciding=("x",), touches=first_ones, **selects)
 
 
 #: The types of transfers. They copy bits, so the type is unsigned.
