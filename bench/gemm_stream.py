@@ -15,7 +15,6 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -26,12 +25,13 @@ from tilewright.graph.ir import Graph, Node, Quant, Tensor
 from tilewright.graph.ops import Conv2D, Window
 from tilewright.program.program import Launch
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler.compiler import launch_with, plan
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Opcode
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.launch.pack import pack
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.schedule import LayerSchedule, Schedule, Slots, Tile
 from tilewright.targets.vta.values.machine import Machine
 
 SIZE, CHANNELS, ROUNDS = 56, 64, 15
@@ -90,14 +90,12 @@ def measure(graph: Graph, launch: Launch, config: Config) -> dict[str, float]:
 
 def main() -> None:
     graph, config = layer(), PRESETS["pynq"]
-    site = graph.site(graph.nodes[0])
-    chosen = plan(site, config)
-    assert not isinstance(chosen, str)
-    coarse = replace(chosen, rows=4, columns=SIZE, outs=4, sums=2, outside="space", inp=2, wgt=2, acc=2, head=False)
-    figures = {
-        "large_tiles": measure(graph, launch_with(site, config, replace(coarse, tail=False)), config),
-        "as_compiled": measure(graph, launch_with(site, config, chosen), config),
+    coarse = Schedule((LayerSchedule("conv", Tile(4, SIZE, 4, 2), slots=Slots(2, 2, 2)),))
+    launches = {
+        "large_tiles": compile_graph(graph, config, "tflm", schedule=coarse).launches[0],
+        "as_compiled": compile_graph(graph, config, "tflm").launches[0],
     }
+    figures = {name: measure(graph, launch, config) for name, launch in launches.items()}
     if "--json" in sys.argv:
         print(json.dumps(figures))
         return

@@ -8,9 +8,14 @@ import numpy as np
 
 from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import Op
+from tilewright.graph.rounding import rounding_mode
 from tilewright.run import run
+from tilewright.targets.vta.compiler.chain import placed
 from tilewright.targets.vta.compiler.compiler import compile_graph
+from tilewright.targets.vta.compiler.lowered import Context
+from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.config import PRESETS, Config
+from tilewright.targets.vta.timing import DEFAULT
 
 
 def machine(**keys: str) -> Config:
@@ -25,6 +30,12 @@ def one_node(op: Op, inputs: tuple[Tensor, ...], out: Quant, dtype: str, roundin
     tensors = {tensor.name: tensor for tensor in (*inputs, Tensor("y", shape, dtype, out))}
     given = tuple(tensor.name for tensor in inputs if tensor.data is None)
     return Graph("one", tensors, (node,), given, ("y",), rounding).validate()
+
+
+def plan(site: Site, config: Config) -> Plan | str:
+    """The plan chosen for a node, or the reason why the host runs it."""
+    found = placed((site,), Context(config, rounding_mode("tflm"), DEFAULT))
+    return found if isinstance(found, str) else found[1]
 
 
 def quant(rng: np.random.Generator, dtype: str) -> Quant:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from tests.targets.vta import residuals
 from tests.targets.vta.cases import Case, machines, networks
 from tilewright.errors import ConfigError
-from tilewright.targets.vta.compiler import arrange, compiler, recall, scores, search
+from tilewright.targets.vta.compiler import compiler, scores, search
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.tune import Timed
 from tilewright.targets.vta.config import PRESETS, Config
@@ -23,13 +23,13 @@ def program(case: Case, config: Config, folder: Path | None = None) -> list[Any]
     """Compile as a new process does, perhaps with what is remembered in a folder; return all bytes of the launches."""
     for known in (compiler._code, scores._score, search._ranked, search._least):
         known.cache_clear()
-    recall._REMEMBERED.clear()
+    scores._REMEMBERED.clear()
     if folder is None:
         launches = compile_graph(case.graph, config, case.rounding).launches
     else:
-        with recall.remembering(folder):
+        with scores.remembering(folder):
             launches = compile_graph(case.graph, config, case.rounding).launches
-        recall._REMEMBERED[folder].close()
+        scores._REMEMBERED[folder].close()
     return [(launch.meta, {name: data.tobytes() for name, data in launch.arrays.items()}) for launch in launches]
 
 
@@ -37,7 +37,7 @@ def program(case: Case, config: Config, folder: Path | None = None) -> list[Any]
 def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The searches that run, by name."""
     found: list[str] = []
-    for module, name in ((arrange, "tuned"), (search, "_timed"), (search, "_bounds"), (scores, "_timed")):
+    for module, name in ((compiler, "tuned"), (search, "_timed"), (search, "_bounds"), (scores, "_timed")):
         original = getattr(module, name)
 
         def noted(*given: Any, name: str = name, original: Any = original) -> Any:
@@ -46,7 +46,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
         monkeypatch.setattr(module, name, noted)
     yield found
-    recall._REMEMBERED.clear()
+    scores._REMEMBERED.clear()
 
 
 @settings(max_examples=10, deadline=None)
@@ -59,7 +59,7 @@ def test_a_random_network_is_compiled_to_the_same_bytes(case: Case, config: Conf
     with TemporaryDirectory() as folder:
         assert program(case, config, Path(folder)) == expected
         assert program(case, config, Path(folder)) == expected
-    recall._REMEMBERED.clear()
+    scores._REMEMBERED.clear()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -74,15 +74,15 @@ def test_nothing_is_searched_again(seed: int, tmp_path: Path, searched: list[str
 
 def test_parts_of_loads_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
-    original = arrange._noted
+    original = compiler._noted
 
     def noted(best: Timed) -> dict[str, Any]:
         found.append(original(best))
         return found[-1]
 
-    monkeypatch.setattr(arrange, "_noted", noted)
+    monkeypatch.setattr(compiler, "_noted", noted)
     case, config = residuals.case_of(1, channels=64), PRESETS["pynq"]
     expected = program(case, config, tmp_path)
     assert program(case, config, tmp_path) == expected
     assert not all(isinstance(entry, int) for known in found for entry in known["order"])
-    recall._REMEMBERED.clear()
+    scores._REMEMBERED.clear()

@@ -11,6 +11,7 @@ import pytest
 from tests.mlperf import FILES, model_path, samples
 from tests.targets.vta.random_graphs import CONFIGS, check_queues, config, random_graph
 from tests.targets.vta.records import records_of
+from tests.targets.vta.single_node import plan
 from tilewright import targets
 from tilewright.array import Array
 from tilewright.graph import reference
@@ -20,7 +21,7 @@ from tilewright.model import load
 from tilewright.program import stages
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler.compiler import compile_graph, plan
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.explain import counts, explain
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp

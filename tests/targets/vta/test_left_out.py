@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.mlperf import model_path
-from tests.targets.vta.single_node import codes, machine, one_node, seeded
+from tests.targets.vta.single_node import codes, machine, one_node, plan, seeded
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.graph import reference
@@ -18,7 +18,7 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.model import load
 from tilewright.program.placement import Placement
 from tilewright.run import run
-from tilewright.targets.vta.compiler.compiler import compile_graph, plan
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.constant import ranges
 from tilewright.targets.vta.compiler.lowered import Width, width_of
 from tilewright.targets.vta.compiler.plan import Plan, carried

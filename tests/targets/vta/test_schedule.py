@@ -31,12 +31,11 @@ from tilewright.graph.ops import Conv2D, Window
 from tilewright.model.inputs import random
 from tilewright.program.program import Program
 from tilewright.run import timed
-from tilewright.targets.vta.compiler import legal, recall
+from tilewright.targets.vta.compiler import legal, scores
 from tilewright.targets.vta.compiler.compiler import TOKENS, compile_graph
 from tilewright.targets.vta.compiler.scheduled import compile_scheduled, schedule_of
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.schedule import Halvings, LayerSchedule, Schedule, Slots, Tile
-from tilewright.targets.vta.schedule_file import read
+from tilewright.targets.vta.schedule import Halvings, LayerSchedule, Schedule, Slots, Tile, read
 
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 PYNQ = PRESETS["pynq"]
@@ -355,7 +354,7 @@ def test_what_searches_remember_is_kept_apart(tmp_path: Path) -> None:
         programs = [tw.compile(DIGITS, "vta", schedule=wanted) for wanted in (data, None, data)]
     assert same(programs[0], programs[2]) and same(programs[1], tw.compile(DIGITS, "vta"))
     assert not same(programs[0], programs[1])
-    recall._REMEMBERED.clear()
+    scores._REMEMBERED.clear()
 
 
 @pytest.mark.parametrize("target", ["cfu", "zynq", "bm1684x"])

@@ -13,7 +13,7 @@ from tests.targets.vta.cases import Case, layers, machines
 from tilewright.errors import HazardError
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.remembered import Remembered
-from tilewright.targets.vta.compiler import recall, scores, search
+from tilewright.targets.vta.compiler import scores, search
 from tilewright.targets.vta.compiler.chain import placed
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.lowered import Context
@@ -75,25 +75,25 @@ def test_machines_share_times_if_a_plan_fits_both() -> None:
 
 def test_times_are_remembered_by_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, plan = a_plan()
-    monkeypatch.setattr(recall, "_REMEMBERED", {})
+    monkeypatch.setattr(scores, "_REMEMBERED", {})
     scores._score.cache_clear()
-    with recall.remembering(tmp_path):
+    with scores.remembering(tmp_path):
         known = scores.score(plan, PRESETS["pynq"], DEFAULT)
     scores._score.cache_clear()
-    monkeypatch.setattr(recall, "_REMEMBERED", {})
+    monkeypatch.setattr(scores, "_REMEMBERED", {})
     monkeypatch.setattr(scores, "_timed", lambda *given: pytest.fail("it was timed again"))
-    with recall.remembering(tmp_path):
+    with scores.remembering(tmp_path):
         assert scores.score(plan, PRESETS["pynq"], DEFAULT) == known
     scores._score.cache_clear()
 
 
 def test_nothing_is_remembered_outside_of_the_block(tmp_path: Path) -> None:
-    with recall.remembering(tmp_path):
+    with scores.remembering(tmp_path):
         pass
-    assert recall.recalled("a", (1,), lambda: 2) == 2
-    with recall.remembering(tmp_path):
-        assert recall.recalled("a", (1,), lambda: 3) == 3
-        assert recall.recalled("a", (1,), lambda: 4) == 3
+    assert scores.recalled("a", (1,), lambda: 2) == 2
+    with scores.remembering(tmp_path):
+        assert scores.recalled("a", (1,), lambda: 3) == 3
+        assert scores.recalled("a", (1,), lambda: 4) == 3
 
 
 def test_what_is_remembered(tmp_path: Path) -> None:

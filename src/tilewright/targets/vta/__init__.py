@@ -86,7 +86,7 @@ class VtaTarget(LaunchedTarget[Config]):
         return compile_graph(graph, self.own(config), rounding, timing or DEFAULT)
 
     def schedule(self, source: object) -> Schedule:
-        from tilewright.targets.vta.schedule_file import read
+        from tilewright.targets.vta.schedule import read
 
         return read(source)
 
@@ -120,9 +120,9 @@ class VtaTarget(LaunchedTarget[Config]):
         return write.files(launch.name, image_of(launch), launched.config, launched.pack(values), end)
 
     def remembering(self, folder: Path) -> AbstractContextManager[None]:
-        from tilewright.targets.vta.compiler import recall
+        from tilewright.targets.vta.compiler.scores import remembering
 
-        return recall.remembering(folder)
+        return remembering(folder)
 
     def takes(self, site: Site, config: base.Config, rounding: str) -> bool:
         from tilewright.targets.vta.compiler.lower import lower

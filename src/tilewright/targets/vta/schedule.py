@@ -1,16 +1,20 @@
-"""A schedule of the user's: tile sizes, loop order and slots of layers, as frozen dataclasses.
+"""A schedule of the user's: tile sizes, loop order and slots of layers, as frozen dataclasses and as a file.
 
-schedule_file.py reads it from a file or from JSON values; compiler/legal.py checks that a layer's plan is possible.
+Files and JSON values are untrusted: their form is checked here. compiler/legal.py checks that a plan is possible.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from tilewright.fields import Range
+from tilewright import fields
+from tilewright.errors import SHOWN, InputError, shown
+from tilewright.fields import FieldError, Range, defaults, naming, record, types
 
 #: The version of the form, and the only target whose schedules this is.
 VERSION, TARGET = 1, "vta"
@@ -116,7 +120,69 @@ class Schedule:
 
 #: The schedule of a user who has none.
 NONE = Schedule(())
+_SCHEDULE: dict[str, Any] = {"version": int, "target": str, "layers": list, "model": str, "rounding": str}
+_SCHEDULE |= {"config": dict[str, Any] | None}
+#: A layer's entries: `threads` stands for all three slots, of which some may be missing.
+_LAYER = types(LayerSchedule) | {
+    "form": Literal["plain", "strips", "rows"],
+    "threads": Size,
+    "slots": dict,
+    "halvings": dict,
+}
+_ABSENT = defaults(LayerSchedule) | {"threads": 1, "slots": {}, "halvings": {}}
 
 
 def _pairs(data: Mapping[str, Any]) -> list[str]:
     return [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in data.items()]
+
+
+def read(source: object) -> Schedule:
+    """Read a file, the JSON values of one, or a Schedule. The output of `explain --json` contains a schedule.
+
+    Raises InputError if it has another form.
+    """
+    if isinstance(source, Schedule):  # its values may have any type
+        try:
+            return _schedule(source.to_json(), source.source)
+        except (AttributeError, TypeError) as error:
+            raise InputError("schedule", f"has a value of a wrong type: {error}") from None
+    where, data = "schedule", source
+    if isinstance(source, str | Path):
+        remedy = "`tilewright explain --save-schedule FILE` writes one"
+        where, data = str(source), fields.read(source, InputError, remedy)
+    if not isinstance(data, Mapping):
+        raise InputError("schedule", f"is {shown(source)}", "give a file, its JSON values, or a Schedule")
+    inner = data.get("schedule")
+    return _schedule(inner if isinstance(inner, Mapping) else data, where)
+
+
+def close_to(name: str, known: Iterable[str]) -> str:
+    """Return the remedy of an error about an unknown name: the closest known one, or some of them."""
+    names = [*known]
+    close = difflib.get_close_matches(name[:SHOWN], names, n=1)
+    some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f"did you mean {close[0]}?" if close else f"known: {some}" if names else ""
+
+
+def _schedule(data: Mapping[str, Any], where: str) -> Schedule:
+    with naming(where, InputError):
+        for key, only in (("version", VERSION), ("target", TARGET)):
+            if key in data and (data[key] != only or isinstance(data[key], bool)):
+                raise FieldError(key, f"is {shown(data[key])}", f"only {key} {only} has schedules of this form")
+        values = record(_SCHEDULE, data, "", {"config": None, "model": "", "rounding": ""})
+        layers = tuple(_layer(layer, where, number) for number, layer in enumerate(values.pop("layers")))
+        names = [layer.layer for layer in layers]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise FieldError("", f"layer {shown(twice)} occurs twice", "keep one of them")
+        return Schedule(layers, values["config"], values["model"], values["rounding"], where)
+
+
+def _layer(data: object, where: str, number: int) -> LayerSchedule:
+    name = data.get("layer") if isinstance(data, Mapping) else None
+    place = f"layer {shown(name)}" if isinstance(name, str) else f"layers[{number}]"
+    with naming(f"{where}, {place}", InputError):
+        values = record(_LAYER, data, "", _ABSENT)
+        threads = values.pop("threads")
+        slots = record(types(Slots), values.pop("slots"), "slots", dict.fromkeys(types(Slots), threads))
+        halvings = record(types(Halvings), values.pop("halvings"), "halvings", defaults(Halvings))
+        return LayerSchedule(**values, slots=Slots(**slots), halvings=Halvings(**halvings))

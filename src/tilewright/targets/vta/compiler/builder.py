@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, numbers
 from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY, Parts, Uses, followed
 from tilewright.sim.jit import compiled, part
@@ -120,7 +120,8 @@ class StreamBuilder:
         sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
         starts = np.cumsum(sizes) - sizes
         chosen = np.array(self._operands, np.int64)
-        of_each, listed = _spread(starts[chosen], sizes[chosen])
+        listed, _ = numbers(starts[chosen], sizes[chosen])
+        of_each = np.append(0, np.cumsum(sizes[chosen]))
         part = np.array([part for each in operands for part in (*each.reads, *each.writes)], np.int64)
         writes = np.array([kind for reads, writes in operands for kind in [False] * len(reads) + [True] * len(writes)])
         uses = Uses(unit, np.array(self._after, np.int64), of_each, part[listed], writes[listed])
@@ -128,20 +129,15 @@ class StreamBuilder:
         first = np.array([*self._first[:-1], *range(len(self._rows), len(self._rows) + len(self._nops))], np.int64)
         size = np.array([*np.diff(self._first), *[1] * len(self._nops)], np.int64)
         which = np.where(made.step == NOBODY, len(unit) + made.unit, made.step)
-        starts, index = _spread(first[which], size[which])
+        index, _ = numbers(first[which], size[which])
+        ends_at = np.cumsum(size[which])
         distinct = np.array(self._rows + self._nops, np.int64)[index]
         following = np.minimum.accumulate(np.where(made.step == NOBODY, len(unit), made.step)[::-1])[::-1]
         bits = np.zeros((len(POP_BITS) + len(PUSH_BITS), len(index)), np.int64)
-        for bit, ends in enumerate((starts[:-1],) * 2 + (starts[1:] - 1,) * 2):
-            bits[bit, ends] = made.bits >> bit & 1
-        lengths = np.diff(starts)
-        return Built(self.distinct, np.repeat(made.unit, lengths), np.repeat(following, lengths), distinct, bits)
-
-
-def _spread(first: Array, size: Array) -> tuple[Array, Array]:
-    """Concatenate ranges first..first+size-1: return where each starts (and the last ends), and the concatenation."""
-    starts = np.concatenate([[0], np.cumsum(size)])
-    return starts, np.arange(starts[-1]) + np.repeat(first - starts[:-1], size)
+        for bit, place in enumerate((ends_at - size[which],) * 2 + (ends_at - 1,) * 2):
+            bits[bit, place] = made.bits >> bit & 1
+        unit, step = np.repeat(made.unit, size[which]), np.repeat(following, size[which])
+        return Built(self.distinct, unit, step, distinct, bits)
 
 
 class Tokens(NamedTuple):

@@ -129,9 +129,7 @@ class Chain:
         if any(layout.fold > 1 or layout.rows for layout in layouts):
             return False
         if isinstance(op, Concat):
-            by_channel = op.axis % len(out.shape) == len(out.shape) - 1 and op.activation == "none"
-            whole_tiles = not any(layout.channels % self.config.block for layout in layouts[:-1])
-            if not (by_channel and whole_tiles and self._join(parts)):
+            if any(layout.channels % self.config.block for layout in layouts[:-1]) or not self._join(op, out, parts):
                 return False
         elif not isinstance(op, Reshape) or tensors[0].shape[-1:] != out.shape[-1:]:
             return False
@@ -143,8 +141,13 @@ class Chain:
         self.nodes.append(ChainNode(site, members, view=layout))
         return True
 
-    def _join(self, parts: tuple[tuple[int, ...], ...]) -> bool:
-        """Join segments (tuples of members) into one; return False if a part is no whole segment or occurs twice."""
+    def _join(self, op: Concat, out: Tensor, parts: tuple[tuple[int, ...], ...]) -> bool:
+        """Join segments (tuples of members) into one for a concatenation of channels.
+
+        Return False if it is another one, or if a part is no whole segment or occurs twice.
+        """
+        if op.axis % len(out.shape) != len(out.shape) - 1 or op.activation != "none":
+            return False
         if len(set(parts)) < len(parts) or not set(parts) <= set(self.segments):
             return False
         self.segments = [segment for segment in self.segments if segment not in parts]

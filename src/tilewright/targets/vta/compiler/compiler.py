@@ -5,7 +5,7 @@ A launch keeps its tensors in DRAM segments. Its `meta` tells the host how they 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array, uncollected
-from tilewright.errors import ConfigError, HazardError, ProgramError
-from tilewright.graph.ir import Graph, Site
+from tilewright.errors import ConfigError, HazardError
+from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
+from tilewright.schedule import Range
 from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler.arrange import arranged
-from tilewright.targets.vta.compiler.chain import Chain, ChainNode, chains, placed
-from tilewright.targets.vta.compiler.emit import Code, Names, Place, draft, emit, weight_image
+from tilewright.targets.vta.compiler.chain import Chain, ChainNode, Member, chains
+from tilewright.targets.vta.compiler.emit import Code, Draft, Names, Place, draft, emit, weight_image
 from tilewright.targets.vta.compiler.legal import noted
-from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.plan import Plan, carried
-from tilewright.targets.vta.compiler.sequence import Stage, early, listing, walked
+from tilewright.targets.vta.compiler.scores import recalled
+from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing, walked
+from tilewright.targets.vta.compiler.tune import Timed, tuned
+from tilewright.targets.vta.compiler.work import Item, LoadTiles
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, READ, TABLES, NodeLayout
@@ -40,12 +42,6 @@ TOKENS = 2
 MOVES = "moves data only; the layers beside it have launches of their own (small token_depth, or `alone` in a schedule)"
 #: Token queues of this depth never filled in thousands of random networks; with shorter ones each launch is checked.
 AMPLE = 64
-
-
-def plan(site: Site, config: Config, timing: str = DEFAULT) -> Plan | str:
-    """Return the plan chosen for a node under a timing model, or the reason why the host runs the node."""
-    found = placed((site,), Context(config, rounding_mode("tflm"), timing))
-    return found if isinstance(found, str) else found[1]
 
 
 def compile_graph(
@@ -71,19 +67,6 @@ def compile_graph(
         for step in chains(graph, plain, mode, timing, schedule, starts):
             steps += [step] if isinstance(step, HostStep) else _launches(step, graph, timing, alone)
     return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
-
-
-def launch_with(site: Site, config: Config, chosen: Plan) -> Launch:
-    """Compile a node with the plan `chosen`: that of `plan(site, config)`, or a changed one that fits the config.
-
-    Raises ProgramError if the node falls back to the host.
-    """
-    found = placed((site,), Context(config, rounding_mode("tflm"), DEFAULT))
-    if isinstance(found, str):
-        raise ProgramError(f"op '{site.node.name}'", found)
-    chain = Chain(config)
-    chain.add((site,), found[0], chosen, given=True)
-    return _launch_of(chain, {site.output.name}, DEFAULT)
 
 
 def _launches(chain: Chain, graph: Graph, timing: str, apart: Collection[str]) -> list[Launch | HostStep]:
@@ -121,29 +104,12 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
     """
     inside = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in inside for name in node.inputs} | set(graph.results)
-    return _launch_of(chain, wanted, timing, alone)
-
-
-def _launch_of(chain: Chain, wanted: set[str], timing: str, alone: bool = False) -> Launch:
     names, members = _names(chain), chain.members
-    stages = tuple(
-        Stage(
-            member.plan,
-            tuple(filter(None, member.reads[: member.lowered.layer.operands])),
-            (*member.reads[member.lowered.layer.operands :], ())[0],
-            member.given,
-        )
-        for member in members
-    )
+    stages = tuple(Stage(member.plan, member.reads, member.given) for member in members)
     stages, code = _code(stages, names, chain.config, timing)
     members = chain.members = [replace(each, plan=stage.plan) for each, stage in zip(members, stages, strict=True)]
     layers = [_layout_of(chain, names, node, wanted) for node in chain.nodes]
-    kinds = {"uop": "const"}
-    for member, name in zip(members, names, strict=True):
-        kinds |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
-        kinds |= {place.segment: "input" for place, made in zip(name.inputs, member.reads, strict=True) if not made}
-        kinds.setdefault(name.result.segment, "scratch")
-    kinds |= {form.result: "output" for form in layers if form.result}
+    kinds = _kinds(members, names) | {form.result: "output" for form in layers if form.result}
     meta: dict[str, Any] = {
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
         "segments": [
@@ -153,11 +119,16 @@ def _launch_of(chain: Chain, wanted: set[str], timing: str, alone: bool = False)
         "layers": [form.to_json() for form in layers],
         "schedule": [noted(each.plan, each.lowered.form, each.nodes, alone).to_json() for each in members],
     }
+    nodes = tuple(node.site.node.name for node in chain.nodes)
+    return Launch(nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, _arrays(chain, names, code))
+
+
+def _arrays(chain: Chain, names: tuple[Names, ...], code: Code) -> dict[str, Array]:
     positions = [position for position, node in enumerate(chain.nodes) if chain.leads(node)]
     arrays: dict[str, Array] = {"insns": code.insns, "dram.uop": code.uops.reshape(-1)}
     if len(chain.nodes) > 1:
         arrays["layer"] = np.array(positions, np.int64)[code.layer]
-    for position, member, name in zip(positions, members, names, strict=True):
+    for position, member, name in zip(positions, chain.members, names, strict=True):
         lowered = member.lowered
         if lowered.tiles is not None:
             arrays[f"dram.{name.weights}"] = weight_image(member.plan, lowered.tiles)
@@ -170,8 +141,7 @@ def _launch_of(chain: Chain, wanted: set[str], timing: str, alone: bool = False)
             for table, values in zip((READ, COMPUTED, *TABLES), tables, strict=True):
                 if values is not None:
                     arrays[f"{table}.{position}"] = values
-    nodes = tuple(node.site.node.name for node in chain.nodes)
-    return Launch(nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, arrays)
+    return arrays
 
 
 @lru_cache(maxsize=256)
@@ -183,11 +153,88 @@ def _code(
     Weights and zero points are data in DRAM, so the code does not depend on them.
     """
     try:
-        stages, made = arranged(stages, names, config, timing)
+        stages, made = _arranged(stages, names, config, timing)
     except HazardError:  # deadlock on short token queues: _launches splits such a chain
         walk = walked(stages, config, timing)
         return stages, emit(draft(stages, names, listing(walk, early(walk.loads)), config), config)
     return stages, emit(made, config)
+
+
+def _arranged(
+    stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str
+) -> tuple[tuple[Stage, ...], Draft]:
+    """Return the stages of a chain with their final plans, and the draft to emit: tuned, or as it is remembered.
+
+    What is remembered are the layers' plans and the order of the items, by their numbers in `Walk.items`. The order
+    costs most of a compile to find, and one draft to repeat.
+    Raises HazardError if a full token queue causes a deadlock.
+    """
+    new: list[Timed] = []
+
+    def make() -> dict[str, Any]:
+        new.append(tuned(stages, names, config, timing))
+        return _noted(new[0])
+
+    layers = tuple(stage.plan.layer for stage in stages)
+    others = tuple((stage.plan.cut, *stage[1:]) for stage in stages)
+    known = recalled("order", (*layers, others, names, config, timing), make)
+    if new:
+        best = new[0]
+        return best.stages, best.draft if best.walk.apart else draft(best.stages, names, best.draft.listing, config)
+    stages = tuple(
+        stage._replace(plan=Plan(stage.plan.layer, *cut)) for stage, cut in zip(stages, known["cuts"], strict=True)
+    )
+    return stages, draft(
+        stages, names, _listing(walked(stages, config, timing, known["apart"]), known["order"]), config
+    )
+
+
+def _noted(best: Timed) -> dict[str, Any]:
+    """Return a tuned chain as a JSON value: whether steps are apart, the plans, and the order.
+
+    The order has the number of each item, or [number, first tile, tiles] for a part of a load of weights.
+    """
+    items = best.walk.items
+    numbers = {(layer, id(item)): number for number, (layer, item) in enumerate(items)}
+    whole = {
+        (layer, item.slot, item.chunk): number
+        for number, (layer, item) in enumerate(items)
+        if isinstance(item, LoadTiles) and item.chunk >= 0 and not item.piece
+    }
+    order: list[int | tuple[int, int, int]] = []
+    for layer, item in best.draft.listing.items:
+        number = numbers.get((layer, id(item)))
+        if number is None:
+            assert isinstance(item, LoadTiles)
+            order.append((whole[layer, item.slot, item.chunk], *item.tiles))
+        else:
+            order.append(number)
+    return {"apart": best.walk.apart, "cuts": [stage.plan.cut for stage in best.stages], "order": order}
+
+
+def _listing(walk: Walk, order: list[Any]) -> Listing:
+    """Return the items of a walk in an order that `_noted` returned."""
+    found: list[tuple[int, Item]] = []
+    work = []
+    for entry in order:
+        number, *tiles = entry if isinstance(entry, list) else (entry,)
+        layer, item = walk.items[number]
+        if tiles:
+            assert isinstance(item, LoadTiles)
+            item = item.some(Range(*tiles))
+        found.append((layer, item))
+        work.append(number if number < len(walk.work) else -1)
+    return Listing(found, work, walk.regions)
+
+
+def _kinds(members: Sequence[Member], names: tuple[Names, ...]) -> dict[str, str]:
+    """Return the kind of each DRAM segment, by name: const, input, or scratch."""
+    kinds = {"uop": "const"}
+    for member, name in zip(members, names, strict=True):
+        kinds |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
+        kinds |= {place.segment: "input" for place, made in zip(name.inputs, member.reads, strict=True) if not made}
+        kinds.setdefault(name.result.segment, "scratch")
+    return kinds
 
 
 def _names(chain: Chain) -> tuple[Names, ...]:
@@ -233,18 +280,17 @@ def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: 
     if node.view:
         return form
     chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
-    leads = chain.leads(node)
-    by_host = [
-        (place.segment, tensor, operand < layer.operands)
-        for operand, (place, tensor) in enumerate(zip(names[index].inputs, member.operands, strict=True))
-        if leads and not member.reads[operand]
-    ]
+    weights, plan, by_host = None, f"{JOINED}{member.site.node.name}", []
+    if chain.leads(node):
+        weights, plan = names[index].weights if chunks else None, member.plan.dump()
+        operands = enumerate(zip(names[index].inputs, member.operands, member.reads, strict=True))
+        by_host = [(place.segment, tensor, at < layer.operands) for at, (place, tensor, made) in operands if not made]
     return replace(
         form,
         inputs=[segment for segment, _, is_input in by_host if is_input],
         tensors=[tensor for _, tensor, is_input in by_host if is_input],
         residual=[[segment, tensor] for segment, tensor, is_input in by_host if not is_input],
-        weights=names[index].weights if chunks and leads else None,
+        weights=weights,
         chunks=chunks,
         matrix=layer.matrix,
         codes=layer.closed,
@@ -254,5 +300,5 @@ def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: 
         fold=layer.fold,
         strip=list(member.lowered.strip) if member.lowered.strip else None,
         turned=member.lowered.turned,
-        plan=member.plan.dump() if leads else f"{JOINED}{member.site.node.name}",
+        plan=plan,
     )

@@ -22,9 +22,8 @@ from tilewright.graph.ops import Add, Mul, Op, Quantize
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler import parameters
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.lowered import Context, Lowered, packing
-from tilewright.targets.vta.compiler.parameters import Parameters, Scaling, float_bits
-from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.compiler.lowered import Context, Lowered, Parameters, packing
+from tilewright.targets.vta.compiler.parameters import Scaling, float_bits
 from tilewright.targets.vta.isa.alu import requantise_float
 from tilewright.targets.vta.launch.codes import CODE_DTYPES, given_back, held_codes, held_zero_point
 
@@ -49,8 +48,8 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
         return f"it adds {other.dtype} to {out.dtype}; VTA's buffers hold int8"
     if not context.codes:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
-    layer = _elements(site, "add", context)
-    shifted = parameters.of_add_shift(site, op, layer) if rounding.elementwise == "pow2" else None
+    lowered = _elements(site, "add", context)
+    shifted = parameters.of_add_shift(site, op, lowered.layer) if rounding.elementwise == "pow2" else None
     if shifted is not None:
         made = Parameters(None, shifted)
     elif rounding.elementwise == "pow2" and config.alu != "float":
@@ -59,12 +58,12 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
         parts = proven_sum(op, tuple((each.dtype, each.quant) for each in (site.input(0), other, out)), rounding)
         if parts is None:
             return f"no factors of this ALU give the results of rounding {rounding.name} for all pairs of codes"
-        made = parameters.of_all(parts, layer, config)
+        made = parameters.of_all(parts, lowered.layer, config)
     elif rounding.elementwise != "tflite":
         return f"rounding {rounding.name} adds by another rule than TFLite's kernels, which this ALU follows"
     else:
-        made = parameters.of_add(site, op, layer, config)
-    return _requantised(layer, made, config)
+        made = parameters.of_add(site, op, lowered.layer, config)
+    return lowered.requantised(made)
 
 
 def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
@@ -84,15 +83,15 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
     parts = proven_one(site, real, rounding) if real else None
     if parts is None:
         return f"no factor of this ALU gives the results of rounding {rounding.name} for all codes"
-    layer = _elements(site, "sum", context)
-    return _requantised(layer, parameters.of_all(parts, layer, config), config)
+    lowered = _elements(site, "sum", context)
+    return lowered.requantised(parameters.of_all(parts, lowered.layer, config))
 
 
-def _elements(site: Site, kind: Literal["add", "sum"], context: Context) -> Layer:
+def _elements(site: Site, kind: Literal["add", "sum"], context: Context) -> Lowered:
     """Return the layer of an elementwise operator: a tile holds a channel tile of `config.batch` pixels."""
     config = context.config
     width, tiles = -(-prod(site.output.image[:3]) // config.batch), -(-site.output.image[3] // config.block)
-    return Layer(
+    layer = Layer(
         kind=kind,
         matrix=True,
         size=(1, width),
@@ -103,11 +102,7 @@ def _elements(site: Site, kind: Literal["add", "sum"], context: Context) -> Laye
         shared=True,
         packing=packing("pixels", config, True),
     )
-
-
-def _requantised(layer: Layer, made: Parameters, config: Config) -> Lowered:
-    identity = np.eye(config.block, dtype=np.int8)[None, None, None]
-    return Lowered(replace(layer, codes=made.codes), identity, parameters=made.tiles)
+    return Lowered(layer, np.eye(config.block, dtype=np.int8)[None, None, None])
 
 
 def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Scaling, ...] | None:

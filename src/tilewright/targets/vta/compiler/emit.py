@@ -17,7 +17,7 @@ from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
 from tilewright.targets.vta.compiler.layer import covered
 from tilewright.targets.vta.compiler.plan import Plan, Regions, SlotRegion, in_slots, memory_of
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
-from tilewright.targets.vta.compiler.work import PARAMETERS, WEIGHTS, Costs, Item, LoadTiles, RunSteps, StoreResults
+from tilewright.targets.vta.compiler.work import PARAMETERS, WEIGHTS, Costs, LoadTiles, RunSteps, StoreResults
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
@@ -133,10 +133,12 @@ def draft(
     ]
     ends: list[int] = []
     for (layer, item), known in zip(order.items, computes, strict=True):
-        if known is None:
-            movers[layer].move(item)
-        else:
+        if known:
             runs.emit(layer, known)
+        elif isinstance(item, LoadTiles):
+            movers[layer].load(item)
+        elif isinstance(item, StoreResults):
+            movers[layer].store(item)
         ends.append(len(builder))
     builder.finish()
     ends[-1:] = [len(builder)]
@@ -186,14 +188,7 @@ class _Mover:
         self.stored = stored  # by segment with results: the step that stores each tile
         self.builder, self.config = builder, builder.config
 
-    def move(self, item: Item) -> None:
-        if isinstance(item, LoadTiles):
-            self._load(item)
-        else:
-            assert isinstance(item, StoreResults)
-            self._store(item)
-
-    def _load(self, item: LoadTiles) -> None:
+    def load(self, item: LoadTiles) -> None:
         memory, slot = memory_of(item.memory, self.config), item.slot
         region: SlotRegion = getattr(self.where, item.memory)
         base = region.at(slot)
@@ -204,31 +199,27 @@ class _Mover:
             first = base + item.tiles.first
             part = self.builder.parts.of(memory, first, first + item.tiles.size)
         else:
-            part = _part(self.builder, memory, region, slot)
+            part = self.builder.parts.of(*_slot(memory, region, slot))
         for tensor, rows in item.parts:
             segment, begin = self.names.of(tensor)
             address = self.segments.tile(segment, self.config.sram(memory).tile_bytes) + begin + rows.offset
             after = int(self.stored[segment][begin + covered(rows)].max()) if segment in self.stored else NOBODY
             self.builder.load(memory, base + rows.at, address, (rows.rows, rows.length), rows.stride, part, after)
 
-    def _store(self, item: StoreResults) -> None:
+    def store(self, item: StoreResults) -> None:
         layer = self.plan.layer
         segment, begin = self.names.result
         first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
         first += item.plane * layer.out_tiles * layer.out_pixels
         # Without an out memory (fsim), a store reads the accumulators.
         read = (Memory.OUT,) if self.config.rules.out_memory else (Memory.OUT, Memory.ACC)
-        parts = tuple(_part(self.builder, memory, self.where.acc, item.acc) for memory in read)
+        parts = tuple(self.builder.parts.of(*_slot(memory, self.where.acc, item.acc)) for memory in read)
         at = self.where.acc.at(item.acc)
         for part in item.group.stores(layer):
             address, shape = first + part.offset, (part.rows, part.length)
             step = self.builder.store(at + part.at, address, shape, part.stride, parts)
             if item.plane == 0:
                 self.stored[segment][begin + covered(part)] = step
-
-
-def _part(builder: StreamBuilder, memory: Memory, region: SlotRegion, slot: int) -> int:
-    return builder.parts.of(memory, *region.ends(slot))
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,20 +308,17 @@ class _Runs:
         self._layer = layer
         cache = self._caches[known.memory]
         places = cache.places(known.lists)
-        if places is not None:
-            rows = known.rows.get(places)
-            if rows is None:
-                rows = known.rows[places] = [
-                    self._row(step, cache.find(number)) for step, number in zip(known.steps, known.lists, strict=True)
-                ]
-            self._builder.step(known.unit, rows, known.operands)
+        if places in known.rows:
+            self._builder.step(known.unit, known.rows[places], known.operands)
             return
-        rows = []
+        rows: list[int] = []
         for step, number in zip(known.steps, known.lists, strict=True):
             if rows and not cache.places((number,)):
                 self._builder.step(known.unit, rows, known.operands)
                 rows = []
             rows.append(self._row(step, cache.find(number)))
+        if places is not None:
+            known.rows[places] = rows
         self._builder.step(known.unit, rows, known.operands)
 
     def _row(self, number: int, uops: range) -> int:

@@ -1,8 +1,13 @@
-"""The epilogue of a group of outputs (see plan.py): ALU instructions that requantise its sums, or add two tensors.
+"""The epilogue of a group of outputs (see plan.py): ALU instructions that pool and requantise sums, or add tensors.
 
 The parameters of a channel tile are consecutive: one bias tile per class (see layer.Codes), then three tiles of
 factors. If the ALU has the operation REQ, these are multipliers, scaling and bounds. If not, these are multipliers,
 left shifts (negated) and right shifts.
+
+Requantisation never decreases, so the code of the largest sum is the largest code, and a maximum pool compares sums, in
+the blocks of kernels.Blocks. Comparisons run in place: first of rows, then of columns. They leave the results in the
+first block. Blocks of other row phases stay as they were, so the next group below can read the rows there that it
+shares, instead of computing them again.
 """
 
 from __future__ import annotations
@@ -14,10 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.targets.vta.compiler.kernels import ONE, Dim, Kernel, Step, over
-from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Layer, Residual, Words
+from tilewright.targets.vta.compiler.kernels import ONE, Blocks, Dim, Kernel, Step, merged, nest, over
+from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Layer, Phase, Pooled, Residual, Span, Words
 from tilewright.targets.vta.compiler.plan import Group
-from tilewright.targets.vta.compiler.pooling import Blocks
 from tilewright.targets.vta.isa.alu import AluOp
 
 #: The smallest immediate: no accumulator holds less after its group was clipped, or cleared.
@@ -69,8 +73,10 @@ def beginning(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
         return (Step(over(group.sums), AluOp.MIN, FLOOR),)
     if group.rows.pooled and group.columns.pooled:
         blocks = Blocks(group.outs.size, group.rows.pooled.phases, group.columns.pooled.phases)
-        return _biased_blocks(codes.words, blocks)
-    return _biased(codes.words, _patches(codes, group, limit), Box.of(group))
+        places = [(blocks.at(y, x), blocks.tiles(y, x)) for y, x in np.ndindex(len(blocks.rows), len(blocks.columns))]
+        parts = [(Patch(0, 1, 0, tiles, 0), Box(blocks.outs, tiles, tiles, first)) for first, tiles in places]
+        return _biased(codes.words, tuple(parts))
+    return _biased(codes.words, tuple((patch, Box.of(group)) for patch in _patches(codes, group, limit)))
 
 
 def _patches(codes: Codes, group: Group, limit: int) -> tuple[Patch, ...]:
@@ -157,19 +163,9 @@ def _tensor(op: AluOp, patch: Patch, source: int, words: Words, box: Box, factor
 
 
 @lru_cache(maxsize=1024)
-def _biased(words: Words, patches: tuple[Patch, ...], box: Box) -> tuple[Step, ...]:
-    """Return the ALU steps that set a group's tiles to its biases, which are below all that the tiles can hold."""
-    return tuple(_tensor(AluOp.MIN, patch, patch.bias, words, box, words.biases) for patch in patches)
-
-
-@lru_cache(maxsize=1024)
-def _biased_blocks(words: Words, blocks: Blocks) -> tuple[Step, ...]:
-    steps = []
-    for y, x in np.ndindex(len(blocks.rows), len(blocks.columns)):
-        tiles = blocks.rows[y].span.extent * blocks.columns[x].span.extent
-        box = Box(blocks.outs, tiles, tiles, blocks.at(y, x))
-        steps.append(_tensor(AluOp.MIN, Patch(0, 1, 0, tiles, 0), 0, words, box, words.biases))
-    return tuple(steps)
+def _biased(words: Words, parts: tuple[tuple[Patch, Box], ...]) -> tuple[Step, ...]:
+    """Return the ALU steps that set patches of boxes to their biases, which are below all that the tiles can hold."""
+    return tuple(_tensor(AluOp.MIN, patch, patch.bias, words, box, words.biases) for patch, box in parts)
 
 
 @lru_cache(maxsize=1024)
@@ -220,3 +216,57 @@ def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
     if rows >= columns:
         return start + np.arange(columns), Dim(rows, width, 0)
     return start + np.arange(rows) * width, Dim(columns, 1, 0)
+
+
+def maxima(rows: Span, columns: Span, outs: int, above: Span | None, limit: int) -> tuple[Step, ...]:
+    """Return the ALU steps that compare a group's sums; `above`: the rows of the previous group, if it keeps some."""
+    assert rows.pooled and columns.pooled
+    kept = above.pooled.phases if above and above.pooled and rows.pooled.kept else None
+    return _maxima(rows.pooled, columns.pooled, rows.extent, columns.extent, outs, kept, limit)
+
+
+@lru_cache(maxsize=1024)
+def _maxima(
+    rows: Pooled, columns: Pooled, height: int, width: int, outs: int, above: tuple[Phase, ...] | None, limit: int
+) -> tuple[Step, ...]:
+    blocks = Blocks(outs, rows.phases, columns.phases)
+    steps: list[Step] = []
+    if above:
+        steps += _kept(blocks, Blocks(outs, above, columns.phases), limit)
+    for y, (low, high, first) in _compared(rows, height):
+        for x, phase in enumerate(columns.phases):
+            wide = phase.span.extent
+            dims = Dim(outs, height * wide, rows.phases[y].span.extent * wide), Dim((high - low) * wide, 1, 1)
+            steps += _larger(dims, blocks.at(0, x) + low * wide, blocks.at(y, x) + first * wide, limit)
+    for x, (low, high, first) in _compared(columns, width):
+        dims = Dim(outs * height, width, columns.phases[x].span.extent), Dim(high - low, 1, 1)
+        steps += _larger(dims, low, blocks.at(0, x) + first, limit)
+    return tuple(steps)
+
+
+def _compared(axis: Pooled, extent: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """Yield, for each tap but that of the results: its phase's number, and outputs low..high-1 that have it.
+
+    The third number is the sum of the phase that is this tap of output `low`.
+    """
+    for number, phase in enumerate(axis.phases):
+        for later in range(1 + phase.twice) if number else ():
+            low = max(0, phase.first - later)
+            high = min(extent, phase.first + phase.span.extent - later)
+            if low < high:
+                yield number, (low, high, low + later - phase.first)
+
+
+def _kept(blocks: Blocks, above: Blocks, limit: int) -> Iterator[Step]:
+    """Yield the steps that compare the first outputs with the last sums of phases that the group above shares."""
+    for y, phase in enumerate(above.rows):
+        for x, column in enumerate(blocks.columns) if y and phase.twice else ():
+            wide, tall = column.span.extent, phase.span.extent
+            dims = Dim(blocks.outs, blocks.rows[0].span.extent * wide, tall * wide), Dim(wide, 1, 1)
+            src = above.at(y, x) + (tall - 1) * wide
+            yield from (step._replace(above=True) for step in _larger(dims, blocks.at(0, x), src, limit))
+
+
+def _larger(dims: tuple[Dim, ...], dst: int, src: int, limit: int) -> Iterator[Step]:
+    for kernel in nest(merged(dims), (dst, src, 0), limit):
+        yield Step(kernel, AluOp.MAX)

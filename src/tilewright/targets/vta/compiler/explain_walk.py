@@ -7,7 +7,7 @@ added to block c of the bias, or of the output if no bias is loaded. `-` means n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tilewright.program.launch_image import Dram
 from tilewright.program.program import Launch
 from tilewright.program.stages import Stage
 from tilewright.sim.order import order
-from tilewright.targets.vta.config import Config, Sram
+from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
@@ -32,21 +32,18 @@ NOWHERE = -1
 Entry = tuple[int, int, int]
 
 
-@dataclass(frozen=True, eq=False)
-class BlockWalk:
+class BlockWalk(NamedTuple):
     """The block walk of a launch: the blocks (see the module) that its accumulating GEMM instructions multiply and add.
 
     `gemms`: the indices of these instructions, in execution order. `blocks` int64 [micro-ops, 3]: the blocks of the
     first `first` of them, which work on the same LOADs. `outer` int64 [gemms, 3]: for the first micro-op of each GEMM,
-    the LOAD (or STORE) of each operand, numbered by DRAM address. `moves`: the first LOAD of each memory and the first
-    STORE. `biased`: whether some sums start from a loaded bias.
+    the LOAD (or STORE) of each operand, numbered by DRAM address. `biased`: whether some sums start from a loaded bias.
     """
 
-    gemms: tuple[int, ...]
+    gemms: list[int]
     first: int
     blocks: Array
     outer: Array
-    moves: tuple[Move, ...]
     biased: bool
 
 
@@ -58,8 +55,10 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
     image = image_of(launch)
     dram = image.dram({}, 1)
     program = elaborate(decode(image.insns, config), config, dram, image.bases)
-    mine = None if layer is None else launch.arrays["layer"] == layer
-    traced = trace(program, dram, mine)
+    relation = order(program.table)
+    steps = relation.sequence if relation.complete else np.arange(len(program.table))
+    mine = np.ones(len(steps), np.bool_) if layer is None else launch.arrays["layer"] == layer
+    traced = _trace(program, dram, steps.tolist(), mine.tolist())
     if not traced.gemms:
         return []
     most = SHORT if short else LINES
@@ -71,7 +70,12 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
         Stage(f"inner walk, {which}: input x weight + {sums} block", _table(traced.blocks, most, by_sum=False)),
         Stage(f"outer walk, {transfers}", _table(traced.outer, most, by_sum=True)),
     ]
-    return stages if short else [*stages, memory_map(config), *(_rows(move, config, dram) for move in traced.moves)]
+    if short:
+        return stages
+    moves = [program.moves.each[step] for step in steps[mine[steps]]]
+    firsts = {move.memory: move for move in reversed(moves) if move.row_bytes}
+    shown = [firsts[memory] for memory in (*OPERANDS, Memory.OUT) if memory in firsts]
+    return [*stages, memory_map(config), *(_rows(move, config, dram) for move in shown)]
 
 
 def memory_map(config: Config) -> Stage:
@@ -79,33 +83,28 @@ def memory_map(config: Config) -> Stage:
     rows = []
     extensions = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
     for chip in (config.inp, config.wgt, config.acc, config.out, config.uop, *extensions):
-        width, words = _words(chip, config)
+        bits = chip.tile_bytes * 8
+        width, words = min(bits, config.bus_bits), max(1, bits // config.bus_bits)  # a narrower tile is one word
         shape = f"{width} x {chip.depth}" + (f" x {words}" if words > 1 else "")
         rows.append(f"{chip.name}  {shape} bit")
     bus = f"on-chip memories in words of the {config.bus_bits}-bit bus"
     return Stage(f"{bus}: bits per word x tiles x words per tile", rows)
 
 
-def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> BlockWalk:
+def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) -> BlockWalk:
     """Return the block walk: trace each tile that a GEMM uses back to its LOAD, or on to the STORE that takes it.
 
-    `mine` bool [n]: the instructions to report; None: all.
+    `steps`: all instructions, as they run. `mine` [n]: whether to report an instruction.
     """
-    relation = order(program.table)
-    steps = relation.sequence.tolist() if relation.complete else list(range(len(program.table)))
     each, kernel = program.moves.each, program.kernel.tolist()
     stored_at = _stores(program, dram, steps)
     origin = {memory: np.full((program.config.sram(memory).depth, 2), NOWHERE) for memory in OPERANDS}
-    firsts: dict[int, Move] = {}
-    chosen = [True] * len(program.table) if mine is None else mine.tolist()
     biased = False
     gemms: list[int] = []
     blocks: list[Array] = []
     outer: list[list[int]] = []
     for step in steps:
         move = each[step]
-        if chosen[step] and move.memory in (*OPERANDS, Memory.OUT) and move.row_bytes:
-            firsts.setdefault(move.memory, move)
         if move.memory in origin and move.row_bytes:
             origin[Memory(move.memory)][move.base : move.end] = _tiles(move, program.config, dram, pads=True)
         if kernel[step] < 0 or (item := program.kernels[kernel[step]]).is_alu:
@@ -113,7 +112,7 @@ def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> BlockWa
         if item.reset or not item.dst.size:
             origin[Memory.ACC][item.written] = NOWHERE
             continue
-        if not chosen[step]:
+        if not mine[step]:
             continue
         loaded = origin[Memory.ACC]
         biased = biased or bool((loaded[item.dst, 0] != NOWHERE).any())
@@ -125,9 +124,8 @@ def trace(program: Elaborated, dram: Dram, mine: Array | None = None) -> BlockWa
         if len(blocks) == len(gemms) - 1 and outer[-1] == outer[0]:
             blocks.append(np.stack([table[tile, 0] for table, tile in zip(tables, tiles, strict=True)], axis=1) + 1)
     ranks = np.stack([_ranks(column) for column in np.array(outer, np.int64).reshape(-1, 3).T], axis=1)
-    shown = tuple(firsts[memory] for memory in (*OPERANDS, Memory.OUT) if memory in firsts)
     every = np.concatenate([np.zeros((0, 3), np.int64), *blocks])
-    return BlockWalk(tuple(gemms), len(blocks), every, ranks, shown, biased)
+    return BlockWalk(gemms, len(blocks), every, ranks, biased)
 
 
 def _ranks(bases: Array) -> Array:
@@ -218,9 +216,3 @@ def _rows(move: Move, config: Config, dram: Dram) -> Stage:
 
 def _range(first: int, count: int) -> str:
     return f"{first}..{first + count - 1}" if count > 1 else str(first)
-
-
-def _words(chip: Sram, config: Config) -> tuple[int, int]:
-    """Return a memory's bits per bus word and words per tile; a tile narrower than the bus is one word."""
-    bits = chip.tile_bytes * 8
-    return min(bits, config.bus_bits), max(1, bits // config.bus_bits)

@@ -3,21 +3,26 @@
 An instruction is a list of micro-ops and two loops. The sums of a rectangle of outputs with the same valid taps are a
 nest of affine loops (over taps, input channels, rows, columns, output channels), called dimensions. Two dimensions
 become the instruction's loops, some may become separate instructions, and the others are listed as micro-ops.
+
+A maximum pool on sums with strides (s, t) divides the rows of sums into s phases (every s-th row) and the columns into
+t (see layer.Phase). The sums of a group lie in its accumulator slot as one block for each pair of phases: [channel
+tile][row][column], without gaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations, groupby, permutations
+from itertools import chain, combinations, groupby, permutations, product
 from math import prod
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.vta.compiler.layer import Layer
+from tilewright.targets.vta.compiler.layer import Layer, Phase, Span
 from tilewright.targets.vta.isa.alu import AluOp
 
 #: Least distance in micro-ops between two writes of an accumulator tile (upstream's runtime: VerifyDep).
@@ -86,6 +91,56 @@ def sum_kernels(layer: Layer, part: SumPart, block: Block, limit: int) -> tuple[
     stride = window.stride[0] * part.step[0], window.stride[1] * part.step[1]
     taps = TapSteps(window.kernel[1], stride, window.dilation, layer.taps)
     return _sum_kernels(taps, layer.link == "diagonal", layer.shared, part, block, limit)
+
+
+class Blocks(NamedTuple):
+    """The blocks of a group's sums: `outs` channel tiles, and the phases of rows and of columns."""
+
+    outs: int
+    rows: tuple[Phase, ...]
+    columns: tuple[Phase, ...]
+
+    @property
+    def width(self) -> int:
+        """The number of columns of sums, in all phases."""
+        return sum(phase.span.extent for phase in self.columns)
+
+    def tiles(self, y: int, x: int) -> int:
+        """Return the number of tiles in each channel tile of a block."""
+        return self.rows[y].span.extent * self.columns[x].span.extent
+
+    def at(self, y: int, x: int) -> int:
+        """Return the first tile in a slot of the block of row phase number `y` and column phase number `x`."""
+        above = sum(phase.span.extent for phase in self.rows[:y]) * self.width
+        left = sum(phase.span.extent for phase in self.columns[:x]) * self.rows[y].span.extent
+        return self.outs * (above + left)
+
+
+def sum_parts(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> Iterator[Kernel]:
+    """Yield the GEMM instructions that add a chunk's products to a group's sums; see kernels.sum_kernels."""
+    assert layer.pool and rows.pooled and columns.pooled
+    blocks = Blocks(block.outs, rows.pooled.phases, columns.pooled.phases)
+    for ys, xs in product(_alike(blocks.rows), _alike(blocks.columns)):
+        (y, x), (row, column) = (ys[0], xs[0]), (blocks.rows[ys[0]].span, blocks.columns[xs[0]].span)
+        apart = [
+            Dim(len(group), at - blocks.at(y, x), (phases[group[-1]].span.offset - first.offset) * scale)
+            for group, phases, first, scale, at in (
+                (ys, blocks.rows, row, columns.size, blocks.at(ys[-1], x)),
+                (xs, blocks.columns, column, 1, blocks.at(y, xs[-1])),
+            )
+            if len(group) > 1
+        ]
+        place = blocks.at(y, x), column.extent, row.extent * column.extent
+        part = SumPart(row.shape[:4], column.shape[:4], *place, layer.pool.stride, tuple(apart))
+        yield from sum_kernels(layer, part, block, limit)
+
+
+def _alike(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
+    """Return groups of phases (their numbers): two phases with the same extent and taps, or one phase."""
+    spans = [phase.span for phase in phases]
+    if len({(span.extent, span.taps) for span in spans}) == 1 and len(spans) == 2 and spans[0].offset < spans[1].offset:
+        return [(0, 1)]
+    return [(number,) for number in range(len(phases))]
 
 
 class TapSteps(NamedTuple):
@@ -170,19 +225,16 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
     """Return the cheapest choice (few instructions, short lists) with writes of a tile DISTANCE micro-ops apart."""
     sums = [dim for dim in dims if dim.sums]
     best, best_cost = None, float("inf")
-    for count in range(len(sums) + 1):
-        for apart in combinations(sums, count):
-            rest = [dim for dim in dims if dim not in apart]
-            instructions = prod(dim.extent for dim in apart)
-            if instructions * OVERHEAD >= best_cost:
-                continue
-            for outer, inner in (*permutations(rest, 2), *((dim, ONE) for dim in rest), (ONE, ONE)):
-                listed = tuple(dim for dim in rest if dim is not outer and dim is not inner)
-                length = prod(dim.extent for dim in listed)
-                cost = instructions * (OVERHEAD + LISTED * length)
-                if cost < best_cost and length <= limit and _apart_enough(listed, outer, inner):
-                    order = (*(d for d in listed if d.sums), *(d for d in listed if not d.sums))
-                    best, best_cost = Choice(apart, outer, inner, order), cost
+    for apart in chain.from_iterable(combinations(sums, count) for count in range(len(sums) + 1)):
+        rest = [dim for dim in dims if dim not in apart]
+        instructions = prod(dim.extent for dim in apart)
+        for outer, inner in (*permutations(rest, 2), *((dim, ONE) for dim in rest), (ONE, ONE)):
+            listed = tuple(dim for dim in rest if dim is not outer and dim is not inner)
+            length = prod(dim.extent for dim in listed)
+            cost = instructions * (OVERHEAD + LISTED * length)
+            if cost < best_cost and length <= limit and _apart_enough(listed, outer, inner):
+                order = tuple(sorted(listed, key=attrgetter("sums"), reverse=True))
+                best, best_cost = Choice(apart, outer, inner, order), cost
     if best is None:  # only the limit rules all out: one instruction per sum, with split lists
         best = Choice(tuple(sums), ONE, ONE, tuple(dim for dim in dims if not dim.sums))
     return best

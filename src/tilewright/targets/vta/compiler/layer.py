@@ -105,7 +105,7 @@ class Layer:
     A layer of kind `repeat` writes each input tile `repeat` (rows, columns) times, side by side; an `add` layer reads
     two tensors of the same shape. If `matrix`, there is no window: matrix rows (config.batch per tile) form a tile row.
 
-    If `pool` is given, the layer's results are the maxima of its sums in that window, requantised (see pooling.py);
+    If `pool` is given, the layer's results are the maxima of its sums in that window, requantised (see kernels.Blocks);
     `grid` are then (rows, columns) of the sums, and `out` those of the results.
 
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -52,17 +51,9 @@ def whole(layer: Layer) -> Tile:
 
 def noted(plan: Plan, form: str, nodes: tuple[str, ...], alone: bool) -> LayerSchedule:
     """Return the schedule of the layer that computes `nodes`; `plan_of` returns its plan again."""
-    return LayerSchedule(
-        nodes[0],
-        Tile(plan.rows, plan.columns, plan.outs, plan.sums),
-        plan.outside,
-        Slots(plan.inp, plan.wgt, plan.acc),
-        Halvings(plan.head, plan.tail),
-        form,
-        nodes,
-        whole(plan.layer),
-        alone,
-    )
+    cut = plan.cut
+    tile, slots, halvings = Tile(*cut[:4]), Slots(*cut[5:8]), Halvings(*cut[8:])
+    return LayerSchedule(nodes[0], tile, plan.outside, slots, halvings, form, nodes, whole(plan.layer), alone)
 
 
 def plan_of(
@@ -84,10 +75,9 @@ def plan_of(
         sizes = " x ".join(f"{size} {name}" for name, size in vars(whole(form.layer)).items())
         reason = f"of is another size: this layer has {sizes}"
         raise InputError(where, reason, "the schedule is of another network; `explain` writes that of this one")
-    tile, slots, outside = given.tile, given.slots, given.outer_loop
-    cut = tile.rows, tile.columns, tile.output_tiles, tile.input_tiles
-    halved = given.halvings.first, given.halvings.last
-    plan = Plan(form.layer, *cut, outside, slots.inp, slots.wgt, slots.acc, *halved)
+    tile, slots, halvings = (vars(part).values() for part in (given.tile, given.slots, given.halvings))
+    cut: tuple[Any, ...] = (*tile, given.outer_loop, *slots, *halvings)
+    plan = Plan(form.layer, *cut)
     if rule := broken(plan, config):
         near = [f"{FIELDS[name]} {value}" for name, value in _smaller(plan, config, rule.fields)]
         remedy = f"possible with {' or '.join(near)}" if near else "make the tile smaller" if rule.fields else ""
@@ -97,8 +87,7 @@ def plan_of(
 
 def broken(plan: Plan, config: Config) -> Broken | None:
     """Return the first rule that a plan breaks on a machine; None if it can be compiled."""
-    rules = _sizes(plan), _parts(plan, config), _counts(plan, config), _memories(plan, config)
-    return next(chain.from_iterable(rules), None)
+    return next(_broken(plan, config), None)
 
 
 def chunks(plan: Plan) -> int:
@@ -107,8 +96,8 @@ def chunks(plan: Plan) -> int:
     return prod(-(-size // part) for size, part in zip(vars(whole(plan.layer)).values(), cut, strict=True))
 
 
-def _sizes(plan: Plan) -> Iterator[Broken]:
-    """Yield the rules on tile sizes that a plan breaks: a tile is part of its layer."""
+def _broken(plan: Plan, config: Config) -> Iterator[Broken]:
+    """Yield the rules that a plan breaks; the rules on memories hold for tiles that are parts of their layer."""
     most = whole(plan.layer)
     names = {"rows": "rows", "columns": "columns", "outs": "output channel tiles", "sums": "input channel tiles"}
     for (name, what), limit in zip(names.items(), vars(most).values(), strict=True):
@@ -117,18 +106,10 @@ def _sizes(plan: Plan) -> Iterator[Broken]:
     if plan.layer.link == "banded" and plan.outs > 1:
         reason = "each output channel tile reads input tiles of its own, so a group has one"
         yield Broken(f"tile.output_tiles {plan.outs}: {reason}", ("outs",))
-
-
-def _parts(plan: Plan, config: Config) -> Iterator[Broken]:
-    """Yield the rule that a plan does not cut a layer into too many chunks."""
     if (count := chunks(plan)) > CHUNKS:
-        most = max((chunks(known) for known in ranked(plan.layer, config, DEFAULT)), default=0)
-        if count > max(CHUNKS, most):
+        searched = max((chunks(known) for known in ranked(plan.layer, config, DEFAULT)), default=0)
+        if count > max(CHUNKS, searched):
             yield Broken(f"the tile cuts the layer into {count:,} chunks, more than {CHUNKS:,}; make it larger")
-
-
-def _counts(plan: Plan, config: Config) -> Iterator[Broken]:
-    """Yield the rules on slots and halvings that a plan breaks."""
     tokens = max(2, config.token_depth)
     if plan.inp + plan.wgt > tokens:
         reason = f"each load may push a token, and the queue has token_depth {config.token_depth:,}"
@@ -147,6 +128,7 @@ def _counts(plan: Plan, config: Config) -> Iterator[Broken]:
         if value and not plan.tapers:
             reason = "only tiles of more than 2 rows (in matrix products: columns), without a pool, are halved"
             yield Broken(f"{FIELDS[name]} {value}: {reason}", (name,))
+    yield from _memories(plan, config)
 
 
 def _memories(plan: Plan, config: Config) -> Iterator[Broken]:
@@ -155,7 +137,8 @@ def _memories(plan: Plan, config: Config) -> Iterator[Broken]:
     diagonal, added = layer.link == "diagonal", int(layer.residual is not None)
     tile = f"a tile of {plan.rows}x{plan.columns} pixels"
     deep, field = (plan.outs, "outs") if diagonal else (plan.sums, "sums")
-    if row := _long_row(plan):
+    row = max(max(span.size, span.extent) for span in spans(layer, 1, plan.columns))
+    if row > LARGEST_SIZE:
         yield Broken(f"{tile} has rows of {row:,} tiles; a transfer has at most {LARGEST_SIZE:,}", space)
     what = f"{tile} reads {needs.inp:,} tiles of {deep} input channel tiles"
     yield from _over("inp", what, plan.inp, needs.inp, needs.residual, config.inp.depth, (field, *space))
@@ -185,12 +168,6 @@ def _over(
         counted = f"{slots:,} {'slot needs' if slots == 1 else 'slots need'}"
         rest = f", with {more:,} for a residual," if more else ""
         yield Broken(f"{what}; {counted} {total:,} of {depth:,} {memory} tiles{rest}".rstrip(","), (memory, *fields))
-
-
-def _long_row(plan: Plan) -> int:
-    """Return the largest number of tiles in a row that the plan moves, if it is too long for a transfer; else 0."""
-    row = max(max(span.size, span.extent) for span in spans(plan.layer, 1, plan.columns))
-    return row if row > LARGEST_SIZE else 0
 
 
 def _smaller(plan: Plan, config: Config, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:

@@ -85,11 +85,9 @@ def lower(site: Site, context: Context) -> Lowered | str:
     op, config = site.node.op, context.config
     lowering = next((lowering for kind, lowering in LOWERINGS.items() if isinstance(op, kind)), None)
     if lowering is None:
-        kind = op.op_type if isinstance(op, OnnxOp) else op.kind
-        if kind in REASONS:
-            return f"{op.label} {REASONS[kind]}"
-        return OnnxOp.real(site) or f"VTA has no operation for {op.label}"
-    if isinstance(op, Add | Mean | RealAveragePool2D) and not config.rescales and not _shifts(context):
+        reason = REASONS.get(op.op_type if isinstance(op, OnnxOp) else op.kind)
+        return f"{op.label} {reason}" if reason else OnnxOp.real(site) or f"VTA has no operation for {op.label}"
+    if isinstance(op, Add | Mean | RealAveragePool2D) and not _requantises(context):
         return f"{op.label} rescales its operands; the ALU of alu={config.alu} has no rescaling multiplier"
     if config.inp.width != 8 or config.wgt.width != 8:
         return f"codes have 8 bits, but the machine has {config.inp.width}-bit inputs, {config.wgt.width}-bit weights"
@@ -99,20 +97,21 @@ def lower(site: Site, context: Context) -> Lowered | str:
         return reason if x.dtype.startswith("float") else f"{reason}; VTA multiplies int8"
     if x.data is not None:
         return f"the constant input '{x.name}' is not supported"
-    if not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize):
-        if len(x.shape) == 4 and x.shape[0] != 1:
-            return f"a batch of {x.shape[0]} in the model is not supported, only a batch of 1"
-        if len(x.shape) == 4 and max(x.image[2], site.output.image[2]) > LARGEST_SIZE:
-            return f"a row of its image has more than {LARGEST_SIZE} tiles, the limit of LOAD's x_stride"
+    is_image = len(x.shape) == 4 and not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize)
+    if is_image and x.shape[0] != 1:
+        return f"a batch of {x.shape[0]} in the model is not supported, only a batch of 1"
+    if is_image and max(x.image[2], site.output.image[2]) > LARGEST_SIZE:
+        return f"a row of its image has more than {LARGEST_SIZE} tiles, the limit of LOAD's x_stride"
     try:
         return lowering(site, op, context)
     except TilewrightError as error:
         return error.reason
 
 
-def _shifts(context: Context) -> bool:
-    """Return whether right shifts alone requantise: under rounding `pow2`, on an ALU without the operation REQ."""
-    return context.rounding.elementwise == "pow2" and not context.config.has_parameters
+def _requantises(context: Context) -> bool:
+    """Return whether the ALU rescales, or right shifts alone do: under rounding `pow2`, without the operation REQ."""
+    config = context.config
+    return config.rescales or (context.rounding.elementwise == "pow2" and not config.has_parameters)
 
 
 def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
@@ -216,8 +215,7 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
     residual = _residual(site, op, made.codes, context.config) if op.residual(site) else None
     if residual is None and op.residual(site):
         return lowered  # the host adds it
-    made_here = replace(_closed(layer, made.codes), residual=residual)
-    return replace(lowered, layer=made_here, parameters=made.tiles)
+    return lowered.requantised(made, residual)
 
 
 def _residual(site: Site, op: Linear, codes: Codes, config: Config) -> Residual | None:
@@ -239,10 +237,6 @@ def _residual(site: Site, op: Linear, codes: Codes, config: Config) -> Residual 
         if lift - after <= LARGEST_WEIGHT:
             return Residual(lift - after, 0, after)
     return Residual(LARGEST_WEIGHT, lift - LARGEST_WEIGHT, None) if lift <= LARGEST_WEIGHT + LARGEST_SHIFT else None
-
-
-def _closed(layer: Layer, codes: Codes) -> Layer:
-    return replace(layer, planes=1, carries=False, codes=codes)
 
 
 def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
@@ -273,9 +267,7 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     if context.rounding.elementwise != "pow2" or centred or not context.codes:
         return lowered
     made = parameters.of_product_shift(site, "none", none, layer, config)
-    if made is None:
-        return lowered
-    return replace(lowered, layer=_closed(layer, made.codes), parameters=made.tiles)
+    return lowered.requantised(made) if made else lowered
 
 
 def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
@@ -329,8 +321,7 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     count = prod(window.kernel)
     lowered = _pooled(site, window, context, mean_factor(count)[0] if shifts else 1)
-    made = parameters.of_average(site, count, lowered.layer, context.config, rounding)
-    return replace(lowered, layer=_closed(lowered.layer, made.codes), parameters=made.tiles)
+    return lowered.requantised(parameters.of_average(site, count, lowered.layer, context.config, rounding))
 
 
 def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:

@@ -18,7 +18,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Linear, Window
 from tilewright.graph.rounding import Rounding
-from tilewright.targets.vta.compiler.layer import Layer, Link
+from tilewright.targets.vta.compiler.layer import Codes, Layer, Link, Residual
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.codes import CODE_MAX, CODE_MIN
 from tilewright.targets.vta.launch.layouts import Strip
@@ -26,6 +26,13 @@ from tilewright.targets.vta.schedule import LayerSchedule
 
 #: Assumed cycles of an output tile besides its sums: a reset and two shifts. Decides whether folding pays off.
 TILE_CYCLES = 5
+
+
+class Parameters(NamedTuple):
+    """A layer's parameters: `tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
+
+    tiles: Array | None
+    codes: Codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +64,11 @@ class Lowered:
     def form(self) -> str:
         """The name of the form in a schedule (schedule.FORMS); the forms of a node have different names."""
         return "strips" if self.strip else "rows" if self.turned else "plain"
+
+    def requantised(self, by: Parameters, residual: Residual | None = None) -> Lowered:
+        """Return the layer with its sums requantised on the machine to codes, one byte each."""
+        layer = replace(self.layer, planes=1, carries=False, codes=by.codes, residual=residual)
+        return replace(self, layer=layer, parameters=by.tiles)
 
 
 class Bounds(NamedTuple):

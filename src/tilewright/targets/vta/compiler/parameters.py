@@ -23,7 +23,7 @@ from tilewright.graph.rounding import (
 )
 from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
-from tilewright.targets.vta.compiler.lowered import Lowered
+from tilewright.targets.vta.compiler.lowered import Lowered, Parameters
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.codes import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
@@ -48,13 +48,6 @@ class Scaling(NamedTuple):
     zero_point: int = 0
     bounds: tuple[int, int] | None = None
     bias: int = 0
-
-
-class Parameters(NamedTuple):
-    """A layer's parameters: `tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
-
-    tiles: Array | None
-    codes: Codes
 
 
 def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding: Rounding) -> Parameters | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, count, repeat
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -160,7 +160,8 @@ class Plan:
         rows, columns = self._rows(), spans(layer, 1, self.columns)
         tiles = [(r, c) for c in columns for r in rows] if self.keeps else [(r, c) for r in rows for c in columns]
         channels = ranges(layer.out_tiles, self.outs)
-        chunks = [self._chunks(index, outs) for index, outs in enumerate(channels)]
+        numbers = repeat(0) if layer.shared else count()
+        chunks = [self._chunks(outs, numbers) for outs in channels]
         pairs: list[tuple[int, int]] = []
         if self.outside == "space":
             for s in range(len(tiles)):
@@ -206,18 +207,14 @@ class Plan:
         for part in pieces(self.layer, axis, whole, parts[::-1] if growing else parts, shared=not growing):
             yield group._replace(columns=part) if axis else group._replace(rows=part)
 
-    def _chunks(self, index: int, outs: Range) -> tuple[Chunk, ...]:
+    def _chunks(self, outs: Range, numbers: Iterator[int]) -> tuple[Chunk, ...]:
+        """Return the chunks of some output channel tiles; their weight chunks have the next `numbers`."""
         layer = self.layer
         if layer.link == "diagonal":
-            return (Chunk(outs, 0 if layer.shared else index),)
+            return (Chunk(outs, next(numbers)),)
         low = layer.bands[outs.first][0] if layer.link == "banded" else 0
         parts = ranges(self._depth(outs), self.sums)
-        first = 0
-        if not layer.shared:
-            first = sum(-(-self._depth(before) // self.sums) for before in ranges(layer.out_tiles, self.outs)[:index])
-        return tuple(
-            Chunk(Range(low + part.first, part.size), 0 if layer.shared else first + k) for k, part in enumerate(parts)
-        )
+        return tuple(Chunk(Range(low + part.first, part.size), next(numbers)) for part in parts)
 
     def needs(self) -> Needs:
         """Return the number of tiles that one slot of each memory must hold."""

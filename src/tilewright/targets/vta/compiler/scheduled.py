@@ -15,8 +15,7 @@ from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import prepare
-from tilewright.targets.vta.schedule import TARGET, VERSION, Schedule
-from tilewright.targets.vta.schedule_file import close_to, read
+from tilewright.targets.vta.schedule import TARGET, VERSION, Schedule, close_to, read
 
 #: The remedy of a schedule that was made for another machine, or for other arithmetic.
 ANOTHER = "`explain` writes a schedule for this one"
@@ -101,16 +100,13 @@ def _fastest(programs: tuple[Program, ...], config: Config, timing: str) -> Prog
 
     Programs with different launches are compared as a whole.
     """
-    if len({tuple(map(_nodes, program.steps)) for program in programs}) > 1:
+    nodes = {tuple(step.nodes if isinstance(step, Launch) else step.node for step in each.steps) for each in programs}
+    if len(nodes) > 1:
         return min(programs, key=lambda program: _cycles(program.steps, config, timing))
     alike = zip(*(program.steps for program in programs), strict=True)
     return replace(
         programs[0], steps=tuple(min(steps, key=lambda step: _cycles((step,), config, timing)) for steps in alike)
     )
-
-
-def _nodes(step: Launch | HostStep) -> tuple[str, ...]:
-    return step.nodes if isinstance(step, Launch) else ("host", step.node)
 
 
 def _cycles(steps: tuple[Launch | HostStep, ...], config: Config, timing: str) -> float:

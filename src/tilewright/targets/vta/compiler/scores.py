@@ -1,26 +1,31 @@
 """Time plans of single layers with the simulator's time pass, and programs of several layers before they are emitted.
 
 Searches on different machines time the same plans again and again. What a plan's time does not depend on is taken out
-first: memories larger than the plan needs, then, for its instructions, the speed of DRAM.
+first: memories larger than the plan needs, then, for its instructions, the speed of DRAM. While machines are explored,
+results of searches are kept on disk, because studies repeat searches of earlier studies. A result is kept by all that
+it depends on: layers, plans, machine, timing model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tilewright.errors import ConfigError
+from tilewright.program.remembered import Remembered
 from tilewright.sim.order import Order, order
 from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.plan import Places, Plan, accumulator_tiles, parameter_memory
-from tilewright.targets.vta.compiler.recall import recalled
 from tilewright.targets.vta.compiler.sequence import Stage, Walk
 from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
@@ -40,8 +45,49 @@ FINE_OVERHEAD = 0.5
 FEW = 3
 #: Plans whose instructions are kept: a plan takes 90 kB on average.
 SAMPLES = 3072
+T = TypeVar("T")
+#: What is remembered, by folder; and that of the innermost `with` block comes last.
+_REMEMBERED: dict[Path, Remembered] = {}
+_IN_USE: list[Remembered] = []
 #: Empty footprints: times do not depend on where data are.
 NOWHERE = Footprints.of(())
+
+
+@contextmanager
+def remembering(folder: Path) -> Iterator[None]:
+    """Keep results of searches in a folder during a `with` block, and use those that are there."""
+    if folder not in _REMEMBERED:
+        _REMEMBERED[folder] = Remembered(folder, Path(__file__).resolve().parent.parent)
+    _IN_USE.append(_REMEMBERED[folder])
+    try:
+        yield
+    finally:
+        _IN_USE.pop().flush()
+
+
+def recalled(kind: str, made_from: tuple[Hashable, ...], make: Callable[[], T]) -> T:
+    """Return what is remembered of a search; if nothing is, search by `make`. The result is a JSON value.
+
+    Tuples come back as lists. Nothing is remembered outside of `remembering`.
+    """
+    if not _IN_USE:
+        return make()
+    key = " ".join([kind, *map(_text, made_from)])
+    found: T | None = _IN_USE[-1].get(key)
+    if found is None:
+        found = make()
+        _IN_USE[-1].put(key, found)
+    return found
+
+
+def _text(part: Hashable) -> str:
+    """Return a text that only equal parts share."""
+    return repr(part) if isinstance(part, str | int) or type(part) is tuple else _digest(part)
+
+
+@lru_cache(maxsize=4096)
+def _digest(part: Hashable) -> str:
+    return sha256(repr(part).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1024)
@@ -141,13 +187,8 @@ def smallest(plan: Plan, config: Config) -> Config:
     needs, places = plan.needs(), Places(config, alone=True).take(plan)
     residual = int(plan.layer.residual is not None)
     least = config.par.index_bits if config.has_parameters else 1  # the parameters are addressed with these bits too
-    inp, wgt = (
-        max(least, (place.slots * need + extra - 1).bit_length())
-        for place, need, extra in (
-            (places.inp, needs.inp, needs.residual),
-            (places.wgt, needs.wgt, residual),
-        )
-    )
+    inp = max(least, (places.inp.slots * needs.inp + needs.residual - 1).bit_length())
+    wgt = max(least, (places.wgt.slots * needs.wgt + residual - 1).bit_length())
     for acc in range((plan.acc * needs.acc - 1).bit_length(), config.index_bits.acc):
         other = _resized(config, inp, wgt, acc)
         if (
@@ -209,19 +250,9 @@ def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
 
 def _fields(step: Step) -> tuple[int, ...]:
     """Return a step as a row of Kernels.fields, in the order of FIELDS."""
-    outer, inner = step.kernel.outer, step.kernel.inner
-    if step.kernel.joined:
-        return (
-            int(step.op is not None),
-            0,
-            1,
-            step.kernel.joined,
-            1,
-            *[0] * 6,
-            int(step.op or 0),
-            int(step.imm is not None),
-            0,
-        )
+    outer, inner, joined = step.kernel.outer, step.kernel.inner, step.kernel.joined
+    if joined:
+        return (int(step.op is not None), 0, 1, joined, 1, *[0] * 6, int(step.op or 0), int(step.imm is not None), 0)
     loops = (outer.extent, inner.extent, outer.dst, inner.dst, outer.src, inner.src, outer.wgt, inner.wgt)
     imm = step.factor if step.op == AluOp.REQ else step.imm
     code = int(step.reset) if step.op is None else int(step.op)

@@ -18,8 +18,7 @@ from tilewright.targets.vta.compiler.epilogue import residual_steps
 from tilewright.targets.vta.compiler.kernels import DISTANCE
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
-from tilewright.targets.vta.compiler.recall import recalled
-from tilewright.targets.vta.compiler.scores import fine, overhead, score
+from tilewright.targets.vta.compiler.scores import fine, overhead, recalled, score
 from tilewright.targets.vta.compiler.work import Costs, costs_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.timing import Intervals
@@ -36,7 +35,7 @@ LEAST = 4
 HANDOVER, FINE_HANDOVER = 40, 10
 #: Number of best plans whose variants are timed.
 REFINED = 2
-#: How often the first and the last group are halved in these variants; the last group's byte planes take long to store.
+#: How often the first and the last group are halved in variants; the last group's byte planes take long to store.
 CUTS, FINE_CUTS = ((0, 2), (2, 0), (2, 2)), ((0, 2), (0, 3), (2, 0), (2, 2), (2, 3), (3, 3))
 #: Fraction of the best score that a plan must be able to gain, or it is not timed.
 WORTH = 0.001
@@ -78,14 +77,11 @@ def _timed(layer: Layer, config: Config, timing: str) -> list[Plan]:
     longer = FINE_EFFORT, FINE_REFINING, FINE_REFINED
     effort, refining, refined = longer if fine(layer) else (EFFORT, REFINING, REFINED)
     made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST)
-    variants = [(0.0, variant) for _, plan in made[:refined] for variant in _variants(plan)]
+    cuts = FINE_CUTS if fine(layer) else CUTS
+    tapering = [plan for _, plan in made[:refined] if plan.tapers]
+    variants = [(0.0, replace(plan, head=head, tail=tail)) for plan in tapering for head, tail in cuts]
     made += finalists(variants, lambda plan: score(plan, config, timing), refining)
     return [plan for _, plan in sorted(made, key=lambda item: item[0])]
-
-
-def _variants(plan: Plan) -> Iterator[Plan]:
-    for head, tail in (FINE_CUTS if fine(plan.layer) else CUTS) if plan.tapers else ():
-        yield replace(plan, head=head, tail=tail)
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:

@@ -46,15 +46,14 @@ IDLE = 256
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `reads`: for each input that other layers write, the indices of those layers, by channel.
+    """A layer's plan. `given`: whether it is the user's, and must stay.
 
-    `residual`: the same for the residual; () if the host writes it, or there is none. `given`: whether the plan is the
-    user's, and must stay.
+    `reads`: for each tensor that the layer loads as input tiles (see chain.operands), the indices of the layers that
+    write it, by channel; () if the host does.
     """
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
-    residual: tuple[int, ...] = ()
     given: bool = False
 
 
@@ -104,12 +103,12 @@ class _Task(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _LayerWalk:
-    """A layer in a `Walk`. `held`: what the slots of each memory hold. `sources`: see Walk._source.
+    """A layer in a `Walk`. `held`: what the slots of each memory hold. `slots`: the tiles of each memory's slots.
 
-    `known`: the runs of a chunk's sums. `slots`: the tiles of each memory's slots. `residual`: as `sources`, of the
-    residual. `joined`: the groups, by number, whose residual was added to their sums. `first`: the number of the first
-    group. `cleared`: how many tiles of each accumulator slot the layer has cleared, if it `carries`. `pieces`: by
-    weight slot, the pieces of its chunk.
+    `first`: the number of the first group. `cleared`: how many tiles of each accumulator slot the layer has cleared, if
+    it `carries`. `pieces`: by weight slot, the pieces of its chunk. `known`: the runs of a chunk's sums. `joined`: the
+    groups, by number, whose residual was added to their sums. `sources`: by tensor that other layers write (see
+    LoadTiles), the group that stores each of its tiles.
     """
 
     index: int
@@ -121,8 +120,7 @@ class _LayerWalk:
     slots: dict[str, list[slice]]
     pieces: dict[int, tuple[Range, ...]] = field(default_factory=dict)
     known: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
-    sources: list[Array] = field(default_factory=list)
-    residual: list[Array] = field(default_factory=list)
+    sources: dict[int, Array] = field(default_factory=dict)
     joined: list[int] = field(default_factory=list)
 
 
@@ -182,9 +180,9 @@ class Walk:
             if self._groups == 1 and layer.carries:
                 self._clear(groups)
             if not state.sources:
-                state.sources.extend(np.concatenate([self._stored[index] for index in made]) for made in stage.reads)
-            if not state.residual and stage.residual:
-                state.residual.append(np.concatenate([self._stored[index] for index in stage.residual]))
+                for tensor, writers in enumerate(stage.reads):
+                    if writers:
+                        state.sources[tensor] = np.concatenate([self._stored[writer] for writer in writers])
             self._last = *place, state, task
             if not ahead:
                 self.finish()
@@ -348,13 +346,11 @@ class Walk:
     def _add_residual(self, task: _Task, residual: Residual) -> None:
         """Append the loads and runs that add a group's residual to its accumulators."""
         state, group = self._state, task.group
-        inp, wgt, source = state.where.inp.slots, state.where.wgt.slots, -1
-        if state.residual:
-            source = max(int(state.residual[0][covered(part)].max()) for part in group.stores(state.plan.layer))
+        inp, wgt = state.where.inp.slots, state.where.wgt.slots
         if not state.joined:
             self._load(weight_load(state.plan, wgt, len(state.plan.weight_chunks), Range(0, 1)))
         codes = tuple((state.plan.layer.operands, part) for part in group.stores(state.plan.layer))
-        self._load(LoadTiles("inp", inp, codes), source)
+        self._load(LoadTiles("inp", inp, codes))
         first, *rest = runs(residual_steps(residual, group.tiles))
         self.work.extend(self._planes.placed(state.index, (first,), task.acc, inp, wgt))
         self._use("inp", inp)
@@ -370,7 +366,7 @@ class Walk:
         slot = self._state.held["inp"].find(key)
         if slot is None:
             slot = self._state.held["inp"].take(key)
-            self._load(input_load(self._state.plan.layer, slot, group, chunk), self._source(group, chunk))
+            self._load(input_load(self._state.plan.layer, slot, group, chunk))
         return slot
 
     def _weights(self, chunk: int) -> int:
@@ -391,54 +387,42 @@ class Walk:
         if not layer.parameters:
             return -1
         key: Hashable = "all" if layer.kind == "add" else group.outs  # an add has one set
-        if in_slots(self._config):
-            return self._inside(key, group.outs, acc)
-        slot = self._state.held["par"].find(key)
-        if slot is None:
-            slot = self._state.held["par"].take(key)
-            item = parameter_load(layer, slot, group.outs)
-            if self.line.unit_of(Opcode.LOAD, memory_of("par", self._config)) == self.line.load:
-                self._load(item)
-            else:
-                self._put([item])
-        return slot
-
-    def _inside(self, key: Hashable, outs: Range, acc: int) -> int:
-        """Return the parameter slot, within accumulator slot `acc`, that holds `key`; append a load if needed."""
-        held = self._state.held.setdefault(f"par{acc}", Held(self._state.where.par.slots))
+        state, inside = self._state, in_slots(self._config)
+        par = state.where.par
+        held = state.held.setdefault(f"par{acc}", Held(par.slots)) if inside else state.held["par"]
         slot = held.find(key)
         if slot is None:
             slot = held.take(key)
-            base = self._state.where.acc.at(acc) + self._state.where.par.at(slot)
-            self._found[base : base + self._state.where.par.stride] = ANYTHING
-            self._put([parameter_load(self._state.plan.layer, slot, outs, acc)])
+            item = parameter_load(layer, slot, group.outs, acc if inside else -1)
+            if inside:
+                base = state.where.acc.at(acc) + par.at(slot)
+                self._found[base : base + par.stride] = ANYTHING
+            if inside or self.line.unit_of(Opcode.LOAD, memory_of("par", self._config)) != self.line.load:
+                self._put([item])
+            else:
+                self._load(item)
         return slot
 
-    def _load(self, item: LoadTiles, group: int = -1) -> None:
-        """Append a load; `group`: see _source.
+    def _load(self, item: LoadTiles) -> None:
+        """Append a load.
 
         A load that reads a group's results goes after the work that next clears the group's slot in acc, because that
         work has waited for the group's store.
         """
+        sources = self._state.sources
+        made = (sources[tensor][covered(part)].max() for tensor, part in item.parts if tensor in sources)
+        group = int(max(made, default=-1))
         free = int(self._used[item.memory][self._state.slots[item.memory][item.slot]].max())
-        need = at = len(self.work)
-        if group < 0:  # after the first clearing, so that its micro-ops are loaded first
-            self.loads.append(PlacedLoad(max(free, self._cleared[0]), need, self._state.index, item, free))
-        else:
+        need = len(self.work)
+        at, stored = self._cleared[0], -1  # after the first clearing, so that its micro-ops are loaded first
+        if group >= 0:
             again, stored = group + self._state.plan.acc, self.stores[group]
-            at = self._cleared[again] if again < len(self._cleared) else need
-            self.loads.append(PlacedLoad(max(free, at, stored + 1), need, self._state.index, item, free, stored))
+            at = max(stored + 1, self._cleared[again] if again < len(self._cleared) else need)
+        self.loads.append(PlacedLoad(max(free, at), need, self._state.index, item, free, stored))
         self._loaded.append(self.loads[-1])
 
     def _use(self, name: str, slot: int) -> None:
         self._used[name][self._state.slots[name][slot]] = len(self.work)
-
-    def _source(self, group: Group, chunk: Chunk) -> int:
-        """Return the index of the last group, of other layers, whose results a chunk of inputs reads; -1 for none."""
-        if not self._state.sources:
-            return -1
-        box = group.loads(self._state.plan.layer, chunk.inputs)
-        return max((int(groups[covered(part)].max()) for groups in self._state.sources for part in box), default=-1)
 
     @property
     def steps(self) -> int:

@@ -226,6 +226,10 @@ class _Times(NamedTuple):
         """Return the cycle in which the data that a load overwrites become free: the last item to use them ends."""
         return int(self.ends[load.free - 1]) if load.free else 0
 
+    def stored(self, load: PlacedLoad) -> int:
+        """Return the cycle in which the last store ends whose results a load reads."""
+        return int(self.ends[load.stored]) if load.stored >= 0 else 0
+
     def place(self, load: PlacedLoad, at: int, cycle: int) -> int:
         """Return the index in `Walk.work` for a load that starts in `cycle`: the closest legal one, not below `at`."""
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
@@ -289,17 +293,18 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
 
     With `first`, the wait for the first load is kept. With `reads`, reads of micro-ops occupy the DRAM port.
     """
-    times = _times(walk, draft, trace, first)
-    if not reads:
-        times.reads.clear()
+    times = _times(walk, draft, trace, first, reads)
     left = dict(enumerate(walk.loads))
-    queues = [deque(number for number, load in left.items() if load.item.memory == memory) for memory in ("par", "wgt")]
+    by_memory: dict[str, deque[int]] = {"par": deque(), "inp": deque(), "wgt": deque()}
+    for number, load in left.items():
+        by_memory[load.item.memory].append(number)
+    queues = by_memory["par"], by_memory["wgt"]
     made: list[PlacedLoad] = []
     now = at = 0
     for number, load in enumerate(walk.loads):
         if number not in left:
             continue
-        ready = max(times.free(load), int(times.ends[load.stored]) if load.stored >= 0 else 0)
+        ready = max(times.free(load), times.stored(load))
         while times.reads and times.reads[0][0] <= max(now, ready):
             now += times.reads.popleft()[1]
         for queue in queues:
@@ -329,7 +334,7 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
     return made
 
 
-def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
+def _times(walk: Walk, draft: Draft, trace: Trace, first: bool, micro_ops: bool) -> _Times:
     """Return when the work of a traced draft would start and end if it never waited for loads."""
     items, work = draft.item, np.array(draft.listing.work)
     starts, ends, waits, read = np.zeros((4, len(work)), np.int64)
@@ -342,7 +347,7 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool) -> _Times:
     mine = np.flatnonzero(work >= 0)
     waited = np.cumsum(waits[mine])
     starts, ends, cycles = starts[mine] - waited, ends[mine] - waited, read[mine] // walk.port_bytes
-    reads = deque((int(starts[item]), int(cycles[item])) for item in np.flatnonzero(cycles))
+    reads = deque((int(starts[item]), int(cycles[item])) for item in np.flatnonzero(cycles * micro_ops))
     sums = np.array([isinstance(draft.listing.items[item][1], RunSteps) for item in mine.tolist()])
     at = np.argsort(work[mine])
     starts = np.maximum.accumulate(np.where(sums, starts, 0)[at])

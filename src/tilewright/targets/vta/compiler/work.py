@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tilewright.schedule import Range
-from tilewright.targets.vta.compiler.epilogue import beginning, epilogue, raised
+from tilewright.targets.vta.compiler.epilogue import beginning, epilogue, maxima, raised
 from tilewright.targets.vta.compiler.kernels import (
     ONE,
     Block,
@@ -23,10 +23,10 @@ from tilewright.targets.vta.compiler.kernels import (
     nest,
     over,
     sum_kernels,
+    sum_parts,
 )
 from tilewright.targets.vta.compiler.layer import Layer, Span, TileTransfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
-from tilewright.targets.vta.compiler.pooling import maxima, sum_parts
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Handover, Intervals
