@@ -27,8 +27,7 @@ from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.stream import Encoded
 from tilewright.targets.bm1684x.launch.image import QueueImage
 from tilewright.targets.vta import TARGET as VTA
-from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.formats import Fields, Stream
+from tilewright.targets.vta.isa.fields import Fields, Memory, Opcode, Stream
 from tilewright.targets.vta.isa.stream import decode as decode_stream
 from tilewright.targets.vta.isa.stream import encode
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.targets.vta.networks import MACHINE_KINDS, Builder
 from tilewright.array import Array
-from tilewright.debug import history
+from tilewright.debug import launches
 from tilewright.debug.session import Session
 from tilewright.debug.slices import walk_back
 from tilewright.graph.ops import Conv2D, Window
@@ -79,7 +79,7 @@ def check_states(walk: CommandWalk, sequence: Array, rng: np.random.Generator) -
     for step in sequence.tolist():
         walk.steps[step].command.run(memories)
         expected.append(content(memories, walk))
-    states = history.History(walk, sequence)
+    states = launches.History(walk, sequence)
     for _ in range(10):
         near = states.position + int(rng.integers(-2, 3)) if rng.integers(2) else int(rng.integers(len(expected)))
         position = min(max(near, 0), len(sequence))
@@ -119,8 +119,8 @@ def check_slice(walk: CommandWalk, sequence: Array, rng: np.random.Generator) ->
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_states_of_a_network(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(history, "APART", 4)
-    monkeypatch.setattr(history, "BUDGET", 1 << int(rng.integers(10, 24)))
+    monkeypatch.setattr(launches, "APART", 4)
+    monkeypatch.setattr(launches, "BUDGET", 1 << int(rng.integers(10, 24)))
     for walk in walks(*random_program(rng)):
         for order in (walk.order.sequence, random_sequence(walk.table, walk.order, seed)):
             check_states(walk, order, rng)
@@ -237,8 +237,8 @@ def test_a_product_depends_on_a_row_and_a_column(turned: tuple[bool, bool]) -> N
 @pytest.mark.parametrize("seed", range(3 * SEEDS))
 def test_states_and_slices_of_a_kernel(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng([5, seed])
-    monkeypatch.setattr(history, "APART", 3)
-    monkeypatch.setattr(history, "BUDGET", 1 << int(rng.integers(10, 24)))
+    monkeypatch.setattr(launches, "APART", 3)
+    monkeypatch.setattr(launches, "BUDGET", 1 << int(rng.integers(10, 24)))
     device, session = random_kernel(rng)
     walk: Walk = session.walk
     assert isinstance(walk, CommandWalk)

@@ -10,8 +10,7 @@ from tilewright.array import Array
 from tilewright.program.program import Launch
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.formats import Stream
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode, Stream
 from tilewright.targets.vta.isa.stream import decode, decode_uops
 
 

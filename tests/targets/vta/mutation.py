@@ -22,8 +22,7 @@ from tilewright.sim.findings import DEADLOCK, LEAK, OUT_OF_RANGE, RACE, STREAM, 
 from tilewright.sim.order import eager_sequence, random_sequence
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.formats import Fields, Stream
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Fields, Memory, Opcode, Stream
 from tilewright.targets.vta.isa.stream import decode, decode_uops, encode, encode_uops, image_of
 from tilewright.targets.vta.passes import Prepared, run_passes
 from tilewright.targets.vta.steps.moves import NOTHING

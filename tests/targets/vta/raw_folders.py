@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.targets.vta import TARGET
-from tilewright.targets.vta.isa.formats import Uops
+from tilewright.targets.vta.isa.fields import Uops
 from tilewright.targets.vta.isa.stream import encode_uops
 
 PYNQ = TARGET.config("pynq", {})

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.targets.vta.interpreter import Record
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.formats import Stream
+from tilewright.targets.vta.isa.fields import Memory, Opcode, Stream
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, groups
 
 LOAD, STORE, GEMM, FINISH, ALU = Opcode

@@ -11,7 +11,7 @@ import pytest
 from tests.targets.vta.interpreter import Interpreter
 from tests.targets.vta.streams import BASES, END, MACHINES, Case, dram_of, random_case
 from tilewright.array import Array
-from tilewright.debug import history
+from tilewright.debug import launches
 from tilewright.debug.launches import History
 from tilewright.debug.slices import touching, walk_back
 from tilewright.sim.order import random_sequence
@@ -20,8 +20,7 @@ from tilewright.sim.steps import WRITE
 from tilewright.sim.walk import Walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
-from tilewright.targets.vta.debug.state import VtaState
-from tilewright.targets.vta.debug.walk import scratchpads
+from tilewright.targets.vta.debug.walk import VtaState, scratchpads
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.passes import prepare
@@ -82,12 +81,12 @@ def assert_same(state: Any, expected: dict[str, Array], config: Config, where: s
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_state_does_not_depend_on_the_way_to_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "APART", 4)
+    monkeypatch.setattr(launches, "APART", 4)
     config = MACHINES[name]
     for seed in range(SEEDS):
         print("machine", name, "seed", seed)
         rng = np.random.default_rng([seed, *name.encode()])
-        monkeypatch.setattr(history, "BUDGET", 1 << int(rng.integers(10, 30)))
+        monkeypatch.setattr(launches, "BUDGET", 1 << int(rng.integers(10, 30)))
         case = random_case(rng, config, 1)
         walk = Walked(config, case)
         order = walk.prepared.order

@@ -20,7 +20,7 @@ from tilewright.targets.vta.compiler.explain import explain
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.timing import MODELS
-from tilewright.targets.vta.timing.optimal import arguments, delivered
+from tilewright.targets.vta.timing.limits import arguments, delivered
 
 UOPS: Record = {"opcode": Opcode.LOAD, "memory_type": Memory.UOP, "x_size": 1, "y_size": 1, "x_stride": 1}
 INPUT: Record = {**UOPS, "memory_type": Memory.INP, "x_size": 40, "x_stride": 40, "push_next": 1}

@@ -18,8 +18,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.conform import memory
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.formats import Uops
+from tilewright.targets.vta.isa.fields import Memory, Opcode, Uops
 from tilewright.targets.vta.isa.stream import Record, encode, encode_uops
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.steps.portability import portability, write_distance

@@ -23,8 +23,7 @@ from tilewright.model import inputs
 from tilewright.program.program import Program
 from tilewright.run import differing, run, run_bare
 from tilewright.targets.users import Loaded
-from tilewright.targets.vta import TARGET
-from tilewright.targets.vta.raw import read
+from tilewright.targets.vta import TARGET, raw
 
 DIGITS = Path("examples/digits/digits.tflite")
 
@@ -36,7 +35,7 @@ def ran(loaded: Loaded) -> list[str]:
 
 
 def test_a_folder_gives_the_bytes_that_numpy_computes(tmp_path: Path) -> None:
-    loaded = read.read(product(tmp_path), PYNQ)
+    loaded = raw.read(product(tmp_path), PYNQ)
     assert set(loaded.expected) == {"out"} and loaded.expected["out"].size == 64
     assert ran(loaded) == []
 
@@ -46,23 +45,23 @@ def test_a_wrong_byte_is_named(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[17] ^= 1
     path.write_bytes(data)
-    (said,) = ran(read.read(tmp_path, PYNQ))
+    (said,) = ran(raw.read(tmp_path, PYNQ))
     assert said == f"1 of 64 bytes of out differ; byte 17 is {data[17] ^ 1}, not {data[17]}"
 
 
 def test_addresses_in_bytes_and_unknown_ones(tmp_path: Path) -> None:
     (product(tmp_path) / "memory_addresses.csv").write_text("inp,0x0\nwgt,0x0\nout,0x0\nuop,0x5000\nacc,0x3000\n")
-    assert ran(read.read(tmp_path, PYNQ)) == []
+    assert ran(raw.read(tmp_path, PYNQ)) == []
 
 
 def test_bytes_after_the_end_of_a_file_are_a_finding(tmp_path: Path) -> None:
     path = product(tmp_path) / "input.bin"
     path.write_bytes(path.read_bytes()[:48])
-    (finding,) = read.read(tmp_path, PYNQ).findings
+    (finding,) = raw.read(tmp_path, PYNQ).findings
     assert (finding.low, finding.high) == (0x1030, 0x1040)
     path.write_bytes(b"")
     with pytest.raises(Exception, match="not inside one segment"):
-        run_bare(read.read(tmp_path, PYNQ).program)
+        run_bare(raw.read(tmp_path, PYNQ).program)
 
 
 @pytest.mark.parametrize(
@@ -82,23 +81,23 @@ def test_bytes_after_the_end_of_a_file_are_a_finding(tmp_path: Path) -> None:
 def test_a_damaged_folder_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (product(tmp_path) / name).write_bytes(content)
     with pytest.raises(Exception, match=message) as refused:
-        run_bare(read.read(tmp_path, PYNQ).program)
+        run_bare(raw.read(tmp_path, PYNQ).program)
     assert type(refused.value).__module__ == "tilewright.errors"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (product(tmp_path) / "memory_addresses.csv").unlink()
     with pytest.raises(ProgramError, match=r"memory_addresses\.csv.*No such file"):
-        read.read(tmp_path, PYNQ)
+        raw.read(tmp_path, PYNQ)
     with pytest.raises(ProgramError, match=r"has no instructions\*\.bin"):
-        read.read(tmp_path / "..", PYNQ)
+        raw.read(tmp_path / "..", PYNQ)
 
 
 def written(program: Program, folder: Path) -> Loaded:
     """Write a program with a random sample, and read it back."""
     assert program.graph is not None
     conform.dump(program, inputs.random(program.graph).values, folder)
-    return read.read(folder, TARGET.config(program.config, {}))
+    return raw.read(folder, TARGET.config(program.config, {}))
 
 
 def test_what_is_written_reads_back_with_the_same_cycles(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_examples_of_standalone_vta(checkout: Path) -> None:
     resources = checkout / "src/simulators/cycle_accurate_simulator/src/test/resources/examples_compute"
     folders = sorted(path.parent for path in resources.glob("*/instructions.bin"))
     assert len(folders) == 10
-    said = {folder.name: ran(read.read(folder, PYNQ)) for folder in folders}
+    said = {folder.name: ran(raw.read(folder, PYNQ)) for folder in folders}
     incomplete = {name: len(found) for name, found in said.items() if found}
     assert incomplete == {"32x32": 1, "32x32_relu": 1, "smm": 1}
     assert all("uninitialised" in found[0] for found in said.values() if found)
@@ -146,7 +145,7 @@ def test_layers_by_the_compiler_of_standalone_vta(checkout: Path, layer: int, tm
     source = checkout / f"examples/matrix_operations/lenet5/lenet5_layer{layer}.json"
     files = (root / "src/compiler/vta_compiler/main_vta_compiler.py", source, checkout / "config/vta_config.json")
     subprocess.run([sys.executable, *map(str, files), "False"], check=True, capture_output=True)
-    assert ran(read.read(root / "compiler_output", PYNQ)) == []
+    assert ran(raw.read(root / "compiler_output", PYNQ)) == []
 
 
 def test_the_simulator_of_standalone_vta_runs_what_is_written(checkout: Path, tmp_path: Path) -> None:

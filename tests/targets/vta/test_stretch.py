@@ -18,8 +18,7 @@ from tilewright.sim import jit
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.expression import Do
-from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.formats import Uops
+from tilewright.targets.vta.isa.fields import Memory, Opcode, Uops
 from tilewright.targets.vta.isa.own import OwnOperation
 from tilewright.targets.vta.isa.stream import Record, decode, encode, encode_uops
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate

@@ -109,15 +109,15 @@ class VtaTarget(LaunchedTarget[Config]):
         return schedule_of(program)
 
     def load(self, folder: Path, config: base.Config) -> Loaded:
-        from tilewright.targets.vta.raw import read
+        from tilewright.targets.vta import raw
 
-        return read.read(folder, self.own(config))
+        return raw.read(folder, self.own(config))
 
     def dump(self, program: Program, launch: Launch, values: Mapping[str, Array], end: str) -> Mapping[str, bytes]:
-        from tilewright.targets.vta.raw import write
+        from tilewright.targets.vta import raw
 
         launched = self.launched(program, launch)
-        return write.files(launch.name, image_of(launch), launched.config, launched.pack(values), end)
+        return raw.files(launch.name, image_of(launch), launched.config, launched.pack(values), end)
 
     def remembering(self, folder: Path) -> AbstractContextManager[None]:
         from tilewright.targets.vta.compiler.scores import remembering

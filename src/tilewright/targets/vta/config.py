@@ -17,8 +17,17 @@ from tilewright.fields import read
 from tilewright.targets import given
 from tilewright.targets.vta.isa import own
 from tilewright.targets.vta.isa.alu import ALUS, RESCALING, SEMANTICS, AluOp, Semantics
-from tilewright.targets.vta.isa.fields import INSN_BYTES, SRAM_BASE_BITS, UOP_BYTES, IndexBits, Memory
-from tilewright.targets.vta.isa.formats import OPCODE_BITS, Formats, formats, opcode_bits
+from tilewright.targets.vta.isa.fields import (
+    INSN_BYTES,
+    OPCODE_BITS,
+    SRAM_BASE_BITS,
+    UOP_BYTES,
+    Formats,
+    IndexBits,
+    Memory,
+    formats,
+    opcode_bits,
+)
 from tilewright.targets.vta.isa.own import OWN, OwnOperation
 from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
 

@@ -20,7 +20,6 @@ from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FACTOR_TILES, REQUANTISE
-from tilewright.targets.vta.timing.model import stores
 
 
 def events(program: Elaborated, trace: Trace | None) -> Events:
@@ -32,7 +31,7 @@ def events(program: Elaborated, trace: Trace | None) -> Events:
     sequence = np.arange(len(program.stream)) if trace is None else np.argsort(trace.start, kind="stable")
     steps = sequence[moved.transfers[sequence]]
     size, count = np.where(moved.transfers, moved.rows * moved.row_bytes, 0), len(program.stream)
-    written = int(size[stores(program)].sum())
+    written = int(size[program.moves.stores].sum())
     transfers = rows_of(*(column[steps] for column in (moved.address, moved.rows, moved.row_bytes, moved.stride)))
     executed = _Executed(program)
     return Events(

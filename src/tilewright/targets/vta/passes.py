@@ -30,9 +30,8 @@ from tilewright.targets.vta.launch.pack import pack, unpack
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.steps.portability import portability, write_distance
 from tilewright.targets.vta.timing import DEFAULT, MODELS
-from tilewright.targets.vta.timing.limits import Limits, of_layers, summed
+from tilewright.targets.vta.timing.limits import Limits, arguments, of_layers, summed
 from tilewright.targets.vta.timing.model import expect
-from tilewright.targets.vta.timing.optimal import arguments
 from tilewright.targets.vta.values.actions import Action, Stretch, plan, stored_resets
 from tilewright.targets.vta.values.machine import Machine
 

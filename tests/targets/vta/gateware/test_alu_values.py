@@ -15,7 +15,7 @@ from tests.targets.vta.streams import BASES, Case, alu, random_case, uop_load
 from tilewright.sim.findings import RACE
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware.cosim import run
-from tilewright.targets.vta.isa.formats import Uops
+from tilewright.targets.vta.isa.fields import Uops
 from tilewright.targets.vta.isa.stream import encode, encode_uops
 from tilewright.targets.vta.passes import run_passes
 

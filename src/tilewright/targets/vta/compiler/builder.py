@@ -21,8 +21,7 @@ from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY, Parts, Uses, followed
 from tilewright.sim.jit import compiled, part
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.formats import Stream
+from tilewright.targets.vta.isa.fields import Memory, Opcode, Stream
 from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
 from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 

@@ -11,8 +11,7 @@ from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.formats import Fields
+from tilewright.targets.vta.isa.fields import Fields, Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.passes import run_passes
 
@@ -56,7 +55,7 @@ def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
     """Return the cycles of a launch under a timing model, and those of each of its nodes; [] if it cannot be timed.
 
     A node's line has the bound of its instructions on the busiest resource (timing/limits.py), and cycles / bound. A
-    line with an argument follows if no order of its instructions takes fewer cycles (timing/optimal.py).
+    line with an argument follows if no order of its instructions takes fewer cycles (timing/limits.py).
     """
     image = image_of(launch)
     options = RunOptions(timing=timing, check=False, values=False)

@@ -30,8 +30,7 @@ from tilewright.targets.vta.compiler.sequence import Stage, Walk
 from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
-from tilewright.targets.vta.isa.fields import REGIONS
-from tilewright.targets.vta.isa.formats import Fields
+from tilewright.targets.vta.isa.fields import REGIONS, Fields
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import FIELDS, Kernels
 from tilewright.targets.vta.steps.moves import moves

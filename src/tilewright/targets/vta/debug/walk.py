@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, one_thread
 from tilewright.graph.ir import Graph
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.placement import NOWHERE, Placement
@@ -19,14 +19,16 @@ from tilewright.sim.steps import StepTable, Trace
 from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, Wanted, by_name, refusals
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
-from tilewright.targets.vta.debug.state import VtaState
-from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.isa.text import instructions
 from tilewright.targets.vta.launch.codes import given_back
 from tilewright.targets.vta.launch.layouts import NodeLayout
 from tilewright.targets.vta.launch.pack import Result, filled, result_of, unpack
 from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.steps.elaborate import Elaborated, fill
 from tilewright.targets.vta.steps.moves import granule
+from tilewright.targets.vta.values.actions import Action, plan
+from tilewright.targets.vta.values.machine import Machine, matrices
 
 #: What a tile of each memory is, in words.
 LAYOUTS = {
@@ -192,8 +194,78 @@ class VtaWalk(Walk):
             if any(other.computed_with == form.computed_with for other in forms[index + 1 :]):
                 return None
             index = next(at for at, other in enumerate(forms) if other.node == form.computed_with)
-        stores = (moved.memory == Memory.OUT) & moved.transfers & (self.layer == index)
+        stores = moved.stores & (self.layer == index)
         return int(moved.address[stores].min()) if stores.any() else None
 
     def _dram(self) -> Dram:
         return self._image.dram(self._packed, 1)
+
+
+#: Micro-ops of an instruction that is worth a plan of its own.
+MANY = 1000
+
+
+class VtaState(State):
+    """The memories of one VTA after some instructions of a launch (see sim.walk.State).
+
+    Instructions run by the value pass's own plan, one or many at a time, so a long jump costs as much as a run.
+    """
+
+    machine: Machine
+
+    def __init__(self, walk: Walk, program: Elaborated, dram: Dram) -> None:
+        config = program.config
+        super().__init__(walk, Machine(config, dram, 1))
+        self._program = program
+        self._caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
+        # Every reset is executed in full: unlike a run, the debugger shows the out memory even where no STORE reads it.
+        # One whose operands leave their memories has no sum.
+        _, inp, wgt = program.kernels.spans[1]
+        resets = program.kernels.resets & (inp <= config.inp.depth) & (wgt <= config.wgt.depth)
+        every = config.gemm_writes_out and config.rules.reset_writes_out and resets.any()
+        self._resets = np.append(resets, False)[program.kernel] if every else np.zeros(len(program.kernel), np.bool_)
+
+    def execute(self, steps: Array) -> None:
+        program, moves = self._program, self._program.moves
+        for step in steps[moves.of_uops[steps]].tolist():
+            (move,) = moves.of(np.array([step]))
+            fill(self._caches[Memory(move.memory)], program.config, self.machine.dram, move, step)
+        with one_thread():
+            if len(steps) == 1 and program.micro_ops[steps[0]] < MANY:
+                self._one(int(steps[0]))
+            elif len(steps):
+                stored = dict.fromkeys(steps[self._resets[steps]].tolist(), np.zeros(0, np.int64))
+                self.machine.run(plan(program, steps, stored, 1))
+
+    def _one(self, step: int) -> None:
+        """Execute one instruction. The plan of a single instruction would take longer than the instruction."""
+        program = self._program
+        kernel = int(program.kernel[step])
+        if kernel >= 0:
+            work = program.kernels[kernel]
+            if not (work.is_alu or work.size):
+                return
+            self.machine.run([Action(work, f"instruction {step}", bool(self._resets[step]))])
+        elif program.moves.memory[step] >= 0 and not program.moves.of_uops[step]:
+            self.machine.run([Action(program.moves.of(np.array([step]))[0], f"instruction {step}")])
+
+    def copy(self) -> Self:
+        made = super().copy()
+        made._caches = {memory: cache.copy() for memory, cache in self._caches.items()}
+        return made
+
+    def memory(self, name: str) -> Array:
+        machine, config = self.machine, self._program.config
+        match name:
+            case "uop" | "alu_uop":
+                return self._caches[Memory.UOP if name == "uop" else Memory.ALU_UOP]
+            case "inp":
+                return machine.inp[0, : config.inp.depth]
+            case "wgt":
+                return matrices(machine.wgt)[0].swapaxes(-1, -2)
+            case "out":
+                return machine.stored_tiles()[0].astype(f"int{config.out.width}")
+            case "acc":
+                return machine.acc[0]
+            case _:
+                return machine.par[0]

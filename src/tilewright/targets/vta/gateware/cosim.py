@@ -238,7 +238,7 @@ def _differences(
             found.append((result.cycles, f"{name}: {done - count} of its {many} beats are missing on {DATA}"))
             break
         rows = starts[:, None] + np.arange(move.row_bytes)
-        astray = np.flatnonzero((strobes & ~_inside(move, places)).any(axis=1))
+        astray = np.flatnonzero((strobes & ~np.isin(places, rows)).any(axis=1))
         wrong = np.argwhere(memory[rows] != left)
         if astray.size:
             beat, place = int(beats.cycle[mine][astray[0]]), int(beats.address[mine][astray[0]])
@@ -257,15 +257,6 @@ def _differences(
             where = _where(dram, int(beats.address[done]))
             found.append((beat, f"after the last STORE: {DATA} has an extra beat for {where} in cycle {beat}"))
     return found
-
-
-def _inside(move: Move, places: Array) -> Array:
-    """Return, for each DRAM address in `places`, whether it is in a row of the STORE `move`."""
-    behind = places - move.address
-    row = np.clip(behind // max(move.stride, 1), 0, move.rows - 1)
-    behind = behind - row * move.stride
-    inside: Array = (behind >= 0) & (behind < move.row_bytes)
-    return inside
 
 
 def _where(dram: Dram, place: int) -> str:

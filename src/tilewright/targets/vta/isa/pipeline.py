@@ -16,8 +16,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.instruction import Column
 from tilewright.sim.steps import TokenQueue
-from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.formats import Stream
+from tilewright.targets.vta.isa.fields import Memory, Opcode, Stream
 
 #: The token bits of an instruction: from or to the previous and the next unit.
 POP_BITS, PUSH_BITS = ("pop_prev", "pop_next"), ("push_prev", "push_next")
@@ -77,13 +76,9 @@ class Pipeline:
     @cached_property
     def links(self) -> dict[tuple[int, int], Link]:
         """The token bits of each queue by (producer, consumer), in the order of `queues`."""
-        found = {}
-        for unit in range(len(self.units)):
-            for push, pop in zip(PUSH_BITS, reversed(POP_BITS), strict=True):
-                other = self.neighbour(unit, push)
-                if other is not None:
-                    found[unit, other] = Link(push, pop)
-        return found
+        sides = ((-1, Link("push_prev", "pop_next")), (1, Link("push_next", "pop_prev")))
+        ends = range(len(self.units))
+        return {(unit, unit + side): link for unit in ends for side, link in sides if unit + side in ends}
 
     @cached_property
     def nops(self) -> tuple[tuple[Opcode, Memory], ...]:

@@ -22,9 +22,11 @@ from tilewright.targets.vta.isa.fields import (
     FORMAT_OF,
     INSN_BYTES,
     REGIONS,
+    Fields,
     Opcode,
+    Stream,
+    Uops,
 )
-from tilewright.targets.vta.isa.formats import Fields, Stream, Uops
 
 #: An instruction's fields by name, and its `reserved` bits; missing fields are 0. `opcode` determines the valid names.
 Record = Mapping[str, int]

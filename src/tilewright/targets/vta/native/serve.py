@@ -26,7 +26,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import text
-from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_BYTES, Memory, Opcode
+from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_BYTES, Opcode
 from tilewright.targets.vta.isa.instructions import InstructionBuffer, serial
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.native.hostlib import REQUESTS
@@ -160,8 +160,7 @@ class Server(serve.Server):
             ends = [np.bincount(at[mine], minlength=len(regions) + 1) for at in (first, np.maximum(first, last))]
             return np.cumsum(ends[0] - ends[1])[: len(regions)] > 0
 
-        stores = moved.memory == Memory.OUT
-        return covered(moved.transfers & ~stores), covered(moved.transfers & stores)
+        return covered(moved.transfers & ~moved.stores), covered(moved.stores)
 
     def _bytes(self, address: int, size: int) -> Array:
         return np.frombuffer(os.pread(self.file, size, address), np.uint8)

@@ -18,8 +18,7 @@ from tilewright.targets.base import LaunchResult
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import text
-from tilewright.targets.vta.isa.fields import Memory, Opcode
-from tilewright.targets.vta.isa.formats import Uops
+from tilewright.targets.vta.isa.fields import Memory, Opcode, Uops
 from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
 from tilewright.targets.vta.isa.stream import encode_uops
 from tilewright.targets.vta.runtime import memory as device

@@ -17,8 +17,7 @@ from tilewright.program.launch_image import Dram
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.steps import Space, StepTable
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.formats import Stream
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode, Stream
 from tilewright.targets.vta.isa.stream import decode_uops
 from tilewright.targets.vta.steps.micro_kernel import FIELDS, LOOP_FIELDS, Kernel, Kernels
 from tilewright.targets.vta.steps.moves import NOTHING, Move, Moves, footprints, granule, moves

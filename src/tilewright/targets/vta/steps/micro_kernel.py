@@ -256,12 +256,6 @@ class Kernels:
         return np.where(self.is_gemm, GEMM, alu)
 
     @cached_property
-    def kinds(self) -> tuple[Array, Array]:
-        """Kinds of kernels with the same accesses: the number of one kernel per kind, and each kernel's kind [k]."""
-        _, example, kind = np.unique(2 * self.form + self.resets, return_index=True, return_inverse=True)
-        return example, kind
-
-    @cached_property
     def spans(self) -> tuple[Array, Array, Array]:
         """Three arrays [3, k], rows dst, src, wgt: lowest tile, highest tile + 1, whether all between are touched.
 

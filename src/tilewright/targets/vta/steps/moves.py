@@ -16,8 +16,7 @@ from tilewright.array import Array, among
 from tilewright.program.instruction import Column
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, READ, SPACE, STRIDE, WRITE, Footprints
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import REGION_OF, UOP_MEMORIES, Memory, Opcode
-from tilewright.targets.vta.isa.formats import Fields, Stream
+from tilewright.targets.vta.isa.fields import REGION_OF, UOP_MEMORIES, Fields, Memory, Opcode, Stream
 from tilewright.targets.vta.steps.micro_kernel import (
     ACC,
     BANKS,
@@ -80,6 +79,16 @@ class Moves(Fields):
     def transfers(self) -> Array:
         """Whether each move transfers data from or to DRAM: bool [n]."""
         return (self.rows > 0) & (self.row_bytes > 0)
+
+    @cached_property
+    def stores(self) -> Array:
+        """Whether each move writes DRAM: bool [n]."""
+        return (self.memory == Memory.OUT) & self.transfers
+
+    @cached_property
+    def padding(self) -> Column:
+        """The number of tiles of zeros that each LOAD writes, int64 [n]."""
+        return self.tiles - self.rows * self.columns
 
     @cached_property
     def dram_end(self) -> Column:
@@ -166,7 +175,8 @@ def bounds(kernels: Kernels, config: Config) -> Array:
     if not live.size:
         return np.zeros((len(kernels), 1, 6), np.int64)
     low, high, dense = _derived(kernels, live, config)
-    examples, kind = kernels.kinds
+    # One example of each kind of kernels with the same accesses.
+    _, examples, kind = np.unique(2 * kernels.form + kernels.resets, return_index=True, return_inverse=True)
     accesses = [kernels[index].accesses(config) for index in examples.tolist()]
     table = np.zeros((len(examples), max(map(len, accesses)), 3), np.int64)
     for mine, item in zip(table, accesses, strict=True):

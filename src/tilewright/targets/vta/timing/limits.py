@@ -1,4 +1,12 @@
-"""A lower bound for any schedule of a program's instructions: the work of each unit and of the DRAM port."""
+"""Lower bounds for any schedule of a program's instructions: the work of each unit and of the DRAM port (`Limits`).
+
+`arguments` says why a layer can take no fewer cycles: the unit that computes it never waits, and works no longer than
+it must. A unit runs its steps one after the other. So in any order, the steps of a layer occupy it for at least the sum
+of their least times (sim.costs.least). A layer's own cycles on the unit are those of its steps and of the waits before
+them; the own cycles of all layers add up to the launch. If a layer's own cycles equal its least times, no order of the
+same instructions takes fewer. The first layer of a launch cannot start before an instruction is delivered, and the last
+one ends with a store.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.sim.costs import Simulated, first_beat, least
+from tilewright.sim.steps import Trace
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.timing import MODELS
-from tilewright.targets.vta.timing.model import compute, stores
+from tilewright.targets.vta.timing.model import compute
 
 
 class Limits(NamedTuple):
@@ -63,8 +73,84 @@ def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Arr
     busy = compute(program, model) - np.where(program.kernel >= 0, model.pipeline, 0)
     beat = program.config.bus_bits // 8
     beats = np.where(moved.transfers, moved.rows * -(-moved.row_bytes // beat), 0)
-    write = np.where(stores(program), beats, 0)
+    write = np.where(moved.stores, beats, 0)
     read = beats - write + INSN_BYTES / beat
     if model.channel(program.config).burst == 0:
         read = np.where(program.table.unit == program.config.pipeline.load, beats, 0)
     return np.where(opcode == Opcode.GEMM, busy, 0), np.where(opcode == Opcode.ALU, busy, 0), read, write
+
+
+def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int, timing: str) -> list[str]:
+    """Return, for each of the `count` layers of a launch, why no order of its instructions takes fewer cycles.
+
+    The text is empty if an order could. `layer` is the layer of each instruction, int64 [n] (None: there is one layer).
+    """
+    mine = np.zeros(len(program.stream), np.int64) if layer is None else layer
+    line, simulated = program.config.pipeline, MODELS[timing].simulated(program, MODELS[timing])
+    needed = least(simulated)
+    found = [""] * count
+    spent = {unit: _own(trace, unit) for unit in {line.gemm, line.alu}}
+    for index in range(count):
+        work = {unit: int(needed[steps[mine[steps] == index]].sum()) for unit, (steps, _) in spent.items()}
+        unit = max(work, key=lambda unit: work[unit])
+        steps, cycles = spent[unit]
+        own = mine[steps] == index
+        if not program.micro_ops[steps[own]].any():
+            continue
+        ends = delivered(simulated) * bool(own[0]) + drain(program, simulated, int(steps[-1])) * bool(own[-1])
+        total = int(cycles[own].sum())
+        if total == work[unit] + ends:
+            found[index] = _text(program, steps[own], needed, line.units[unit], total, ends)
+    return found
+
+
+def delivered(simulated: Simulated) -> int:
+    """Return the earliest cycle in which a unit can have an instruction."""
+    channel, fetch = simulated.channel, simulated.fetch
+    return channel.latency + -(-fetch.insn_bytes // channel.beat_bytes) + 1 if fetch.depth else 0
+
+
+def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
+    """Return the least cycles in which a unit waits after its last micro-op: for a store, then for its own last step.
+
+    Of whatever micro-op is the last one, a result has yet to be stored. `last` is the unit's last step. If it is
+    FINISH, it is the last one in any order; the launch ends when its result has left the unit.
+    """
+    costs, channel, store = simulated.costs, simulated.channel, program.moves.stores
+    finish = int(costs.tail[last]) if program.stream.opcode[last] == Opcode.FINISH else 0
+    if not store.any() or not program.micro_ops.any():
+        return finish
+    beats = (first_beat(simulated) + costs.rows * -(-costs.row_bytes // channel.beat_bytes)) * (channel.burst > 0)
+    ends = costs.lead + beats + np.maximum(costs.busy, costs.settle)
+    return int(costs.tail[program.micro_ops > 0].min() + ends[store].min()) + finish
+
+
+def _own(trace: Trace, unit: int) -> tuple[Array, Array]:
+    """Return a unit's steps in order, and the cycles from the release of the step before until the step's release.
+
+    The cycles of the last step last until the end of the launch.
+    """
+    first, steps = trace.table.by_unit
+    mine = steps[first[unit] : first[unit + 1]]
+    begin = (trace.start - trace.wait)[mine]
+    return mine, np.diff(begin, append=trace.cycles)
+
+
+def _text(program: Elaborated, steps: Array, needed: Array, unit: str, cycles: int, ends: int) -> str:
+    """Return the argument for a layer whose `steps` keep a unit busy in all of its `cycles`."""
+    opcode = program.stream.opcode[steps]
+    parts = []
+    products = np.append(program.kernels.accumulates, False)[program.kernel[steps]]
+    kinds = {
+        "products": products,
+        "clearing sums": (opcode == Opcode.GEMM) & ~products,
+        "ALU operations": opcode == Opcode.ALU,
+        "its own loads": opcode == Opcode.LOAD,
+        "other instructions": ~np.isin(opcode, (Opcode.GEMM, Opcode.ALU, Opcode.LOAD)),
+    }
+    for name, own in kinds.items():
+        if spent := int(needed[steps[own]].sum()):
+            parts.append(f"{spent:,} for {name}")
+    if ends:
+        parts.append(f"{ends:,} to fill and drain the machine")
+    return f"no order of its instructions takes fewer cycles: {unit} needs all of its {cycles:,}, {', '.join(parts)}"

@@ -158,18 +158,6 @@ def _intervals(program: Elaborated, timing: Timing) -> Array:
     return np.maximum(np.array(timing.intervals(config))[kernels.form], least[kernels.own])
 
 
-def stores(program: Elaborated) -> Array:
-    """Return whether each step writes DRAM: bool [n]."""
-    mask: Array = (program.moves.memory == Memory.OUT) & program.moves.transfers
-    return mask
-
-
-def zeros(program: Elaborated) -> Array:
-    """Return the number of padding tiles that each LOAD writes, int64 [n]."""
-    moved = program.moves
-    return np.where(moved.memory >= 0, moved.tiles - moved.rows * moved.columns, 0)
-
-
 def expect(steps: int) -> None:
     """Tell sim.jit, which compiles loops, how much work follows: two traces of `steps` steps, 3 events per step."""
     jit.expect(2 * 3 * EVENT_US * steps)
@@ -204,13 +192,12 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
 
     If both ask for DRAM, compute reads before load. Load and store accept the next instruction before data arrives.
     """
-    config, moved, store = program.config, program.moves, stores(program)
+    config, moved, store = program.config, program.moves, program.moves.stores
     latency = max(1, config.dram_latency)  # the memory needs one cycle at least
     line = config.pipeline
     mine = program.table.unit
     load, acc = mine == line.load, moved.memory == Memory.ACC
-    padding = zeros(program)
-    works = moved.transfers | (padding > 0)
+    works = moved.transfers | (moved.padding > 0)
     kernel = program.kernel >= 0
     lead = np.where(works, LEAD + ACC_WAIT * acc, np.where(kernel, 0, NOTHING))
     costs = Costs.of(
@@ -222,11 +209,11 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
         address=moved.address,
         stride=moved.stride,
         priority=np.where(load, 1, 0),
-        fill=padding,
+        fill=moved.padding,
         fill_lead=np.where(acc, ACC_FILL_LEAD, np.where(load, FILL_LEAD, UOP_FILL_LEAD)),
         tail=np.where(mine == line.gemm, CORE, np.where(mine == line.alu, ALU_CORE, LEAVE)),
         settle=np.where(store, RESPONSE + latency, ARRIVED),
-        ahead=(load & moved.transfers & (padding == 0)).astype(np.int64),
+        ahead=(load & moved.transfers & (moved.padding == 0)).astype(np.int64),
     )
     batch = batch_of(config)
     fetch = Fetch(INSN_BYTES, config.queue_depth, batch=batch, buffer=BATCHES * batch)
@@ -350,10 +337,10 @@ def _hls(program: Elaborated, timing: Timing) -> Simulated:
     Sequential rows are assumed: each row is a memcpy. Upstream's vivado.tcl joins its AXI masters (instructions,
     micro-ops, three data ports) into one port; AXI has separate data buses for reads and writes.
     """
-    config, moved, store = program.config, program.moves, stores(program)
+    config, moved, store = program.config, program.moves, program.moves.stores
     costs = Costs.of(
         lead=np.full(len(program.stream), timing.dispatch, np.int64),
-        busy=compute(program, timing) + PAD * zeros(program) + np.where(store, config.dram_latency, 0),
+        busy=compute(program, timing) + PAD * moved.padding + np.where(store, config.dram_latency, 0),
         rows=np.where(moved.transfers, moved.rows, 0),
         row_bytes=moved.row_bytes,
         writes=store.astype(np.int64),
@@ -391,10 +378,10 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     rows = np.where(moved.transfers, moved.rows, 0)
     costs = Costs.of(
         lead=np.full(len(program.stream), timing.dispatch, np.int64),
-        busy=compute(program, timing) + zeros(program) + rows * -(-moved.row_bytes // beat),
+        busy=compute(program, timing) + moved.padding + rows * -(-moved.row_bytes // beat),
         rows=rows,
         row_bytes=moved.row_bytes,
-        writes=stores(program).astype(np.int64),
+        writes=moved.stores.astype(np.int64),
     )
     return Simulated(costs, timing.channel(config), Fetch(INSN_BYTES, depth=0))
 

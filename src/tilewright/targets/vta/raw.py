@@ -1,0 +1,265 @@
+"""Folders of raw binaries, as the compiler of onera/standalone-vta writes them; docs/vta.md, Programs of others.
+
+A program of such a folder is some files with a common end of their names, NAME below, which may be empty:
+
+    instructionsNAME.bin        instructions, 16 bytes each
+    uopNAME.bin                 micro-ops, 4 bytes each
+    inputNAME.bin, weightNAME.bin, accumulatorNAME.bin, add_accumulatorNAME.bin
+                                what is in DRAM before the run; empty files hold nothing
+    memory_addressesNAME.csv    where in DRAM: a line for each file, of the words below
+    expected_outNAME.bin        what must be in DRAM after the run
+
+A line is `INP,0x1000,0x100`: a kind, a physical address, and the index by which instructions address the same place, in
+tiles of the kind's memory. The index counts: a folder made with an offset of DRAM has indices without it. Older folders
+have `inp,0x1000`, a byte address. Their inp, wgt and out have the address 0, because a test bench fills those memories
+itself; such data lie where the first tile is that the instructions transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.files import regular
+from tilewright.program.instruction import Raw
+from tilewright.program.launch_image import CARRIED, FILLED, MAX_BYTES, DramSegment, LaunchImage
+from tilewright.program.program import Launch, Program
+from tilewright.sim.findings import UNINITIALISED, Finding
+from tilewright.sim.passes import RunOptions
+from tilewright.targets import given
+from tilewright.targets.users import Loaded
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, Memory
+from tilewright.targets.vta.isa.stream import decode
+from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.steps.moves import Moves, moves
+
+CODE, ADDRESSES, EXPECTED = "instructions", "memory_addresses", "expected_out"
+#: Bytes of a page of DRAM: each file begins on one.
+PAGE = 1 << 12
+
+
+class Kind(NamedTuple):
+    """A kind of data: the start of its file's name, and the memory that it is loaded into or stored from."""
+
+    file: str
+    memory: Memory
+
+
+#: By the word in the list of addresses, in the order in DRAM. INSN is not here: no instruction addresses it.
+KINDS = {
+    "INP": Kind("input", Memory.INP),
+    "WGT": Kind("weight", Memory.WGT),
+    "ACC": Kind("accumulator", Memory.ACC),
+    "ACC_BIS": Kind("add_accumulator", Memory.ACC),
+    "OUT": Kind(EXPECTED, Memory.OUT),
+    "UOP": Kind("uop", Memory.UOP),
+}
+
+
+def read(folder: Path, config: Config) -> Loaded:
+    """Read a folder: a program of one launch for each NAME, and what its outputs must be.
+
+    An instruction may load the rest of a file's last page of DRAM. These bytes are 0 here, and a finding names them.
+    Raises ProgramError, naming the file, if one is missing or malformed, or if data have no address.
+    """
+    ends = sorted(path.name[len(CODE) : -len(".bin")] for path in folder.glob(f"{CODE}*.bin"))
+    if not ends:
+        raise ProgramError(folder, f"has no {CODE}*.bin", "give a folder that a VTA compiler wrote")
+    found = [_launch(folder, end, config) for end in ends]
+    program = Program.bare("vta", config, [launch for launch, _, _ in found])
+    expected: dict[str, Array] = {}
+    findings: list[Finding] = []
+    for launch, output, missing in found:
+        expected |= given.left_by(program, launch, output)
+        findings += (finding.inside(launch.name) for finding in missing)
+    return Loaded(program, expected, tuple(findings))
+
+
+def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, Array], list[Finding]]:
+    path = folder / f"{CODE}{end}.bin"
+    insns = _bytes(path)
+    if not insns.size or insns.size % INSN_BYTES:
+        raise ProgramError(path, f"has {insns.size} bytes, not a multiple of {INSN_BYTES} above 0", "compile it again")
+    insns = insns.reshape(-1, INSN_BYTES)
+    listed = folder / f"{ADDRESSES}{end}.csv"
+    where, used = _addresses(listed, config), _used(insns, config)
+    segments: list[DramSegment] = []
+    data: dict[str, Array] = {}
+    expected: dict[str, Array] = {}
+    findings: list[Finding] = []
+    for word, kind in KINDS.items():
+        content = _bytes(path) if (path := folder / f"{kind.file}{end}.bin").exists() else np.zeros(0, np.uint8)
+        first, last = used.get(kind.memory, (0, 0))
+        address = where.get(word) or first
+        if not address or not (content.size or word == "OUT"):
+            continue
+        if word not in where:
+            raise ProgramError(listed, f"has no line for {word}", f"add the line {word},ADDRESS")
+        name, page = word.lower(), -(-content.size // PAGE) * PAGE
+        if word == "OUT":
+            segments.append(DramSegment(name, address, max(content.size, last - address), "output"))
+            if content.size:
+                expected[name] = content
+            continue
+        following = min((other for other in where.values() if other > address), default=last)
+        size = max(content.size, min(page, last - address, following - address))
+        if size > content.size:
+            reason = f"{path.name} ends after {content.size} bytes, and instructions load {size} from its address on"
+            findings.append(
+                Finding(UNINITIALISED, reason, space="DRAM", low=address + content.size, high=address + size)
+            )
+        segments.append(DramSegment(name, address, size, "const"))
+        data[name] = np.pad(content, (0, size - content.size))
+    image = LaunchImage(insns, tuple(segments), data, dict.fromkeys(REGIONS, 0))
+    return image.launch(end.strip("_") or folder.resolve().name), expected, findings
+
+
+def _used(insns: Raw, config: Config) -> dict[int, tuple[int, int]]:
+    """Return the first byte of DRAM that instructions transfer and the one after the last, by memory."""
+    moved, found = moves(decode(insns, config), config, dict.fromkeys(REGIONS, 0)), {}
+    for kind in KINDS.values():
+        mine = moved.transfers & (moved.memory == kind.memory)
+        if mine.any():
+            found[int(kind.memory)] = int(moved.address[mine].min()), int(moved.dram_end[mine].max())
+    return found
+
+
+def _addresses(path: Path, config: Config) -> dict[str, int]:
+    """Return the byte address of each kind of data that a file lists. Raises ProgramError if a line is malformed."""
+    found: dict[str, int] = {}
+    text = bytes(_bytes(path)).decode("utf-8", "replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        word, *values = (part.strip() for part in line.split(","))
+        word = word.upper()
+        if word not in KINDS:
+            continue
+        try:
+            *_, value = [int(text, 16) for text in values]
+            if not 0 <= value < 1 << 64:
+                raise ValueError
+        except ValueError:
+            form = "give KIND,PHYSICAL,INDEX or KIND,ADDRESS, in hexadecimal digits"
+            raise ProgramError(f"{path}: line {number}", f"is {line!r}", form) from None
+        found[word] = value * config.dram_tile_bytes(KINDS[word].memory) if len(values) > 1 else value
+    return found
+
+
+def _bytes(path: Path) -> Array:
+    path = regular(path, ProgramError)
+    if path.stat().st_size > MAX_BYTES:
+        raise ProgramError(path, f"has more than {MAX_BYTES >> 20} MiB")
+    return np.frombuffer(path.read_bytes(), np.uint8)
+
+
+#: The kind of constants by the memory that they are loaded into.
+CONSTANTS = {Memory.UOP: "UOP", Memory.WGT: "WGT", Memory.INP: "INP", Memory.ACC: "ACC", Memory.ACC_8BIT: "ACC"}
+
+
+def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], end: str) -> dict[str, bytes]:
+    """Return the files of a launch by name; each name of a file ends with `end`.
+
+    The data of a kind lie together in a folder, those of a launch in any order: they get other addresses, and the
+    transfers other indices.
+
+    `inputs` are the bytes of its input segments, uint8 [1, size], by name. The expected output is what the simulator
+    leaves. Raises ProgramError, naming the launch, if it uses extensions or segments that the form has no place for.
+    """
+    if config.alu != "upstream" or config.stages != 3:
+        reason = f"has alu={config.alu}, stages={config.stages}; the folder is for machines of upstream's"
+        raise ProgramError(f"launch '{name}'", reason, "compile it with alu=upstream and stages=3")
+    moved = moves(decode(image.insns, config), config, dict.fromkeys(REGIONS, 0))
+    home = _homes(moved, image)
+    placed = dict(_placed(image.segments, _kinds(name, moved, image, home)))
+    used = tuple(
+        replace(segment, address=placed[segment.name][1]) for segment in image.segments if segment.name in placed
+    )
+    insns = _readdressed(image, config, home, {segment.name: segment.address for segment in used})
+    made = {f"{CODE}{end}.bin": insns.tobytes()}
+    lines: list[str] = []
+    contents = _contents(image, used, insns, config, inputs)
+    for word, kind in KINDS.items():
+        mine = [segment for segment in used if placed[segment.name][0] == word]
+        if not mine:
+            made[f"{kind.file}{end}.bin"] = b""
+            continue
+        first = mine[0].address
+        data = np.zeros(mine[-1].address + mine[-1].size - first, np.uint8)
+        for segment in mine:
+            data[segment.address - first :][: segment.size] = contents[segment.name]
+        made[f"{kind.file}{end}.bin"] = data.tobytes()
+        lines.append(f"{word},{first:#x},{first // config.dram_tile_bytes(kind.memory):#x}")
+    made[f"{EXPECTED}_sram{end}.bin"] = made[f"{EXPECTED}{end}.bin"]  # its simulator takes the size of OUT from here
+    last = _paged(max(segment.address + segment.size for segment in used))
+    lines.append(f"INSN,{last:#x},{last // INSN_BYTES:#x}")
+    return made | {f"{ADDRESSES}{end}.csv": "".join(f"{line}\n" for line in lines).encode()}
+
+
+def _homes(moved: Moves, image: LaunchImage) -> Array:
+    """Return the index of the segment that each instruction transfers, int64 [n]; -1: it transfers nothing."""
+    starts = np.array([segment.address for segment in image.segments], np.int64)
+    order = np.argsort(starts)
+    found = order[np.searchsorted(starts[order], moved.address, side="right") - 1]
+    return np.where(moved.transfers, found, -1)
+
+
+def _kinds(name: str, moved: Moves, image: LaunchImage, home: Array) -> dict[str, str]:
+    """Return the kind of each segment that instructions use, by name."""
+    found: dict[str, str] = {}
+    for index, segment in enumerate(image.segments):
+        mine = np.flatnonzero(home == index)
+        if not mine.size:
+            continue
+        if segment.kind == "inout":
+            reason = f"stores over the data of segment '{segment.name}', for which the folder has no place"
+            raise ProgramError(f"launch '{name}'", reason, "store to a segment of its own")
+        constant = CONSTANTS.get(Memory(int(moved.memory[mine[0]])), "INP")
+        found[segment.name] = {"const": constant, "input": "INP"}.get(segment.kind, "OUT")
+    return found
+
+
+def _placed(segments: Sequence[DramSegment], kinds: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Yield the kind and the new address of each segment that has a kind, by name. Each begins on a page."""
+    address = PAGE
+    for word in KINDS:
+        for segment in segments:
+            if kinds.get(segment.name) == word:
+                yield segment.name, (word, address)
+                address = _paged(address + segment.size)
+
+
+def _paged(address: int) -> int:
+    return -(-address // PAGE) * PAGE
+
+
+def _readdressed(image: LaunchImage, config: Config, home: Array, addresses: Mapping[str, int]) -> Raw:
+    """Return the instructions for segments at other addresses."""
+    insns, layout = image.insns.copy(), config.formats.by_name["mem"]
+    rows = np.flatnonzero(home >= 0)
+    fields = dict(zip(layout.by_name, layout.values(insns[rows]), strict=True))
+    shift = np.array([addresses.get(segment.name, 0) - segment.address for segment in image.segments])
+    tile = np.array([config.dram_tile_bytes(Memory(int(memory))) for memory in fields["memory_type"]], np.int64)
+    fields["dram_base"] = fields["dram_base"] + shift[home[rows]] // tile
+    insns[rows] = layout.encode(fields)
+    return insns
+
+
+def _contents(
+    image: LaunchImage, moved: tuple[DramSegment, ...], insns: Raw, config: Config, inputs: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return the bytes of each segment, uint8 [size]: before the run what it reads, and after it what it stores."""
+    kept = {segment.name for segment in moved}
+    data = {name: content for name, content in image.data.items() if name in kept}
+    given = {name: content for name, content in inputs.items() if name in kept}
+    all_back = tuple(one if one.kind in FILLED else replace(one, kind="output") for one in moved)
+    own = LaunchImage(insns, all_back, data, image.bases)
+    dram = own.dram(given, 1)
+    run_passes(insns, config, dram, own.bases, 1, RunOptions(check=False))
+    stored = {segment.name: dram[segment.name][0] for segment in all_back if segment.kind not in CARRIED}
+    return {**stored, **data, **{name: content[0] for name, content in given.items()}}

@@ -1,1 +1,0 @@
-"""Folders of raw binaries, as the compiler of onera/standalone-vta writes them: form, reading, writing."""
