@@ -14,8 +14,7 @@ import pytest
 from tests.fuzz.kinds import KINDS, Kind
 from tests.fuzz.run import run
 from tilewright.cli import COMMANDS, cli
-from tilewright.model.inputs import IMAGES
-from tilewright.model.samples import SUFFIXES
+from tilewright.model.inputs import IMAGES, SUFFIXES
 
 SEED, GATE, SLOW = 20261127, 20, 500
 NAMED = [pytest.param(name, marks=pytest.mark.golden) if kind.golden else name for name, kind in KINDS.items()]

@@ -21,7 +21,7 @@ from tests.quantize.pow2_models import make, pairs
 from tilewright.graph import reference
 from tilewright.quantize.model import Tracer
 from tilewright.quantize.pow2.emit import exact
-from tilewright.quantize.pow2.scales import MAX_LIFT, covering, lift, shift
+from tilewright.quantize.pow2.scales import MAX_LIFT, covering
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -65,9 +65,7 @@ def test_shifts_are_positive_and_sums_fit_int32(tmp_path: Path, gain: float) -> 
     """Also where the weights are so large or small that the first choice of scales would break a rule."""
     made = make(tmp_path, scaled(2, gain, ("w0", "w2", "b2")), samples())
     shifts = {
-        step.name: shift(made.plan, step, made.scales.tensors, made.scales.weights)
-        for step in made.plan.steps
-        if step.role in ("product", "sum", "average")
+        step.name: made.scales.shift(step) for step in made.plan.steps if step.role in ("product", "sum", "average")
     }
     for step in made.plan.steps:
         if step.name in shifts:
@@ -133,8 +131,8 @@ def test_a_residual_is_added_to_unrounded_sums(tmp_path: Path, gain: float) -> N
     found, (step,) = pairs(made.model), (step for step in made.plan.steps if step.addition is not None)
     assert (step.name, step.residual, step.outputs) == ("conv2", "r0", ("six",))
     assert "c2" not in found and "sum" not in found
-    assert 0 <= lift(step, made.scales.tensors, made.scales.weights) <= MAX_LIFT
-    assert shift(made.plan, step, made.scales.tensors, made.scales.weights) >= 1
+    assert 0 <= made.scales.lift(step) <= MAX_LIFT
+    assert made.scales.shift(step) >= 1
 
 
 def test_residuals_in_sums_are_at_least_as_accurate(tmp_path: Path) -> None:
@@ -171,8 +169,8 @@ def test_an_exponent_has_the_least_squared_error_of_all(tmp_path: Path) -> None:
 
     best = min(range(-12, 4), key=error)
     assert best < covering(2.1)
-    assert made.scales.tensors["x"] == made.scales.tensors["y"] == best
-    assert made.scales.tensors["z"] == covering(2.1)  # an output is never saturated
+    assert made.scales.of("x") == made.scales.of("y") == best
+    assert made.scales.of("z") == covering(2.1)  # an output is never saturated
 
 
 AVERAGES: dict[str, dict[str, Any]] = {

@@ -10,7 +10,6 @@ from PIL import Image
 
 from tilewright.errors import InputError
 from tilewright.graph.ir import Graph, Pixels, Tensor
-from tilewright.model.samples import count_of
 from tilewright.quantize import samples
 
 
@@ -40,7 +39,7 @@ def test_a_folder_is_read_in_order_of_name(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a sample")
     read = samples.read(tmp_path, graph(1, 5))
     assert read.values["x"][:, 0, 0].tolist() == [1, 2, 3]
-    assert count_of(read) == 3
+    assert read.count == 3
     assert [feed["x"].shape for feed in samples.feeds(read)] == [(1, 5)] * 3
     assert read.source == f"3 samples from {tmp_path}"
 

@@ -94,10 +94,10 @@ def samples_of(
         if named := next((name for name, value in given.items() if value), None):
             raise InputError(named, "this program has no network", "leave it out: the program has its own data")
         return None
-    from tilewright.model import inputs, samples
+    from tilewright.model import inputs
 
     if source:
-        return samples.read(source, program.graph, prepared, labels, count)
+        return inputs.read(source, program.graph, prepared or program.graph.pixels, labels, count)
     if labels:
         raise InputError("--labels", "needs samples", "add -i FILE or a folder")
     return inputs.random(program.graph, count=count or 1)
@@ -115,6 +115,6 @@ def class_names(path: str | None) -> tuple[str, ...] | None:
     """Return the names of a network's classes in the file at `path`; None if there is no path."""
     if path is None:
         return None
-    from tilewright.model.samples import names_of
+    from tilewright.model.inputs import names_of
 
     return names_of(Path(path))

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from tilewright.array import Array
-from tilewright.errors import ModelError, UnsupportedError, plain
+from tilewright.errors import ModelError, plain
 from tilewright.graph.rounding import Rounding
 from tilewright.graph.takes import Takes
 from tilewright.graph.tensor import CODES, Located, Named, Quant, Tensor, type_of
@@ -35,10 +35,7 @@ class Op(ABC):
 
     @abstractmethod
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shapes that follow from the input shapes.
-
-        Raises ModelError if the inputs do not fit, and UnsupportedError if no kernel takes their scales.
-        """
+        """Return the output shapes. Raises ModelError or UnsupportedError if no kernel takes the inputs."""
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
         """Return the tensors of `site` that must hold quantised codes; by default all inputs and outputs."""
@@ -47,10 +44,9 @@ class Op(ABC):
     def check_types(self, site: Site) -> None:
         """Check types. Raises UnsupportedError unless all tensors that `codes` returns are quantised CODES."""
         for tensor in self.codes(site):
-            if tensor.dtype not in CODES or tensor.quant is None:
-                other = f"is {tensor.dtype}, not int8, uint8 or int16"
-                kind = other if tensor.dtype not in CODES else "has no quantisation parameters"
-                raise UnsupportedError(site.where, f"tensor '{tensor.name}' {kind}")
+            other = tensor.dtype not in CODES
+            lacks = f"is {tensor.dtype}, not int8, uint8 or int16" if other else "has no quantisation parameters"
+            site.refuse_if(other or tensor.quant is None, f"tensor '{tensor.name}' {lacks}")
 
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -208,7 +204,6 @@ class Graph(Located):
         )
 
     def node(self, name: str) -> Node:
-        """Return the node called `name`."""
         return self._named[name]
 
     @cached_property
@@ -218,11 +213,11 @@ class Graph(Located):
     @cached_property
     def readers(self) -> Mapping[str, tuple[Node, ...]]:
         """The nodes that read each tensor, by the tensor's name: each node once, in order."""
-        found: dict[str, list[Node]] = {}
+        readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(filter(None, node.inputs)):
-                found.setdefault(name, []).append(node)
-        return {name: tuple(nodes) for name, nodes in found.items()}
+                readers.setdefault(name, []).append(node)
+        return {name: tuple(nodes) for name, nodes in readers.items()}
 
     def sites(self) -> Iterator[Site]:
         return (self.site(node) for node in self.nodes)
@@ -264,10 +259,8 @@ class Graph(Located):
         for name in (state.source, state.result):
             held, first = type_of(self.tensors[name]), type_of(initial)
             state.fail_if(held != first, f"is {held} in '{name}', but {first} in '{state.initial}'")
-        state.fail_if(
-            self.tensors[state.source].data is not None or self.sources.count(state.source) > 1,
-            "is a constant, an input, or the source of another state too",
-        )
+        doubled = self.tensors[state.source].data is not None or self.sources.count(state.source) > 1
+        state.fail_if(doubled, "is a constant, an input, or the source of another state too")
 
     def _check_node(self, node: Node, written: set[str]) -> None:
         for name in node.inputs:

@@ -13,7 +13,6 @@ import numpy as np
 
 from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site, fresh_name
-from tilewright.graph.tensor import Tensor
 
 #: Permutations of the axes of images: channels first to channels last, and back.
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -46,11 +45,7 @@ class _Layout:
         self.nodes: list[Node] = []
         self.views: dict[str, View] = {}
         self.made: dict[View, str] = {}
-        self.readers: dict[str, list[Node]] = {}
         self.names = {*graph.tensors, *(node.name for node in graph.nodes)}
-        for node in graph.nodes:
-            for name in node.inputs:
-                self.readers.setdefault(name, []).append(node)
 
     def run(self) -> Graph:
         for site in self.graph.sites():
@@ -63,13 +58,15 @@ class _Layout:
     def real(self, name: str) -> str:
         """Return the name of a tensor with the value `name` in its own axis order. Emit a transpose if none has it."""
         view = self.views.get(name)
-        if view is None:
-            return name
-        if view.plain:
-            return view.base
+        if view is None or view.plain:
+            return view.base if view else name
         if view not in self.made:
+            # A transpose, or a reshape if no element moves.
+            result, shape = self.tensors[name], self.tensors[view.base].shape
+            order = [axis for axis in view.permutation if shape[axis] > 1]
+            op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
+            self._emit(f"{name}:{op.kind}", op, view.base, name)
             self.made[view] = name
-            self._reorder(view, self.tensors[name])
         return self.made[view]
 
     def _own(self, name: str) -> None:
@@ -78,8 +75,7 @@ class _Layout:
         if held != name and held not in (*self.graph.inputs, *self.graph.outputs) and self.tensors[held].data is None:
             self._rename(held, name)
         elif held != name:
-            op = ops.Reshape(self.tensors[name].shape)
-            self.nodes.append(Node(self._fresh(f"{name}:copy"), op, (held,), (name,)))
+            self._emit(f"{name}:copy", ops.Reshape(self.tensors[name].shape), held, name)
 
     def _rename(self, old: str, new: str) -> None:
         self.tensors[new] = replace(self.tensors[old], name=new)
@@ -88,32 +84,20 @@ class _Layout:
             self.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
         self.views = {name: view._replace(base=new) if view.base == old else view for name, view in self.views.items()}
 
-    def _reorder(self, view: View, result: Tensor) -> None:
-        """Emit a node that writes the value of `view` to `result`: a transpose, or a reshape if no element moves."""
-        shape = self.tensors[view.base].shape
-        order = [axis for axis in view.permutation if shape[axis] > 1]
-        op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
-        self.nodes.append(Node(self._fresh(f"{result.name}:{op.kind}"), op, (view.base,), (result.name,)))
-
-    def _fresh(self, hint: str) -> str:
-        return fresh_name(hint, self.names)
-
-    def _of(self, name: str) -> View:
-        return self.views.get(name) or View(name, tuple(range(len(self.tensors[name].shape))))
+    def _emit(self, name: str, op: ops.Op, source: str, result: str) -> None:
+        self.nodes.append(Node(fresh_name(name, self.names), op, (source,), (result,)))
 
     def _view(self, site: Site) -> bool:
         """Keep the result of a transpose, or of a reshape to the same shape, as a view; else return False."""
         op, x, out = site.node.op, site.optional(0), site.output
         if x is None or x.data is not None:
             return False
-        base, before = self._of(x.name)
+        view = self.views.get(x.name) or View(x.name, tuple(range(len(x.shape))))
         if isinstance(op, ops.Transpose):
-            self.views[out.name] = View(base, tuple(before[axis] for axis in op.permutation))
-            return True
-        if isinstance(op, ops.Reshape) and x.shape == out.shape and x.quant == out.quant:
-            self.views[out.name] = View(base, before)
-            return True
-        return False
+            self.views[out.name] = View(view.base, tuple(view.permutation[axis] for axis in op.permutation))
+        elif isinstance(op, ops.Reshape) and x.shape == out.shape and x.quant == out.quant:
+            self.views[out.name] = view
+        return out.name in self.views
 
     def _moved(self, site: Site) -> bool:
         """Emit an operator that works in any axis order, on the bases of its input views; its result becomes a view.
@@ -137,7 +121,7 @@ class _Layout:
                 inputs.append(self._constant(name, permutation) if name else "")
             else:
                 return False
-        inner = self._fresh(f"{site.output.name}:nhwc")  # the output is this tensor, permuted
+        inner = fresh_name(f"{site.output.name}:nhwc", self.names)  # the output is this tensor, permuted
         shape = tuple(site.output.shape[axis] for axis in np.argsort(permutation))
         self.tensors[inner] = replace(site.output, name=inner, shape=shape)
         self.nodes.append(replace(site.node, op=op, inputs=tuple(inputs), outputs=(inner,)))
@@ -151,9 +135,9 @@ class _Layout:
             return name
         missing = len(permutation) - len(tensor.shape)
         data = tensor.data.reshape((1,) * missing + tensor.shape).transpose(np.argsort(permutation))
-        made = self._fresh(f"{name}:nhwc")
-        self.tensors[made] = replace(tensor, name=made, shape=data.shape, data=np.ascontiguousarray(data))
-        return made
+        permuted = fresh_name(f"{name}:nhwc", self.names)
+        self.tensors[permuted] = replace(tensor, name=permuted, shape=data.shape, data=np.ascontiguousarray(data))
+        return permuted
 
     def _absorbed(self, site: Site) -> bool:
         """Emit a reshape that flattens the base of an image view, and permute the weights that multiply the result.
@@ -180,24 +164,24 @@ class _Layout:
 
     def _products(self, name: str) -> list[Node]:
         """Return the fully connected nodes that read a value; [] if other nodes read it or share their weights."""
-        found = []
-        for node in self.readers.get(name, []):
-            op, shape = node.op, self.graph.tensors[node.outputs[0]].shape
-            if isinstance(op, ops.Reshape) and shape == self.graph.tensors[name].shape:
+        products = []
+        for node in self.graph.readers.get(name, ()):
+            same = self.graph.tensors[node.outputs[0]].shape == self.graph.tensors[name].shape
+            if isinstance(node.op, ops.Reshape) and same:
                 further = self._products(node.outputs[0])
-                if not further:
-                    return []
-                found += further
-            elif (
-                not isinstance(op, ops.FullyConnected)
-                or self.graph.tensors[node.inputs[1]].data is None
-                or len(self.readers[node.inputs[1]]) > 1
-                or node.inputs[0] != name
-            ):
-                return []
             else:
-                found.append(node)
-        return [] if name in self.graph.outputs else found
+                further = [node] if self._is_product_of(node, name) else []
+            if not further:
+                return []
+            products += further
+        return [] if name in self.graph.outputs else products
+
+    def _is_product_of(self, node: Node, name: str) -> bool:
+        """Return whether a node multiplies the value `name` alone by constant weights that no other node reads."""
+        if not isinstance(node.op, ops.FullyConnected) or node.inputs[0] != name or name in node.inputs[1:]:
+            return False
+        weights = node.inputs[1]
+        return self.graph.tensors[weights].data is not None and len(self.graph.readers[weights]) == 1
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:

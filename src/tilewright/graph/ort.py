@@ -40,7 +40,6 @@ POOL_OPSET, _POOLS = 22, ("MaxPool", "AveragePool", "LpPool")
 _ORT_TYPES = {f"tensor({name})": name for name in DTYPES} | {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
-    "tensor(float16)": "float16",
 }
 
 
@@ -68,11 +67,6 @@ class Call(Named):
     inputs: tuple[ValueType | None, ...]
     outputs: int
 
-    @property
-    def nameless(self) -> Call:
-        """The call without its node's name: nodes of the same kind share a session."""
-        return replace(self, name="")
-
 
 def package(name: str) -> Any:
     """Return the module `onnx` or `onnxruntime`, imported. Raises UnsupportedError if it is not installed."""
@@ -84,18 +78,12 @@ def package(name: str) -> Any:
 
 
 def least_outputs(op_type: str, domain: str, opset: int) -> int:
-    """Return the smallest number of outputs that an operator may have; 1 if onnx does not know the operator."""
-    schema = _schema(op_type, domain, opset)
-    return 1 if schema is None else max(1, int(schema.min_output))
-
-
-def _schema(op_type: str, domain: str, opset: int) -> Any:
-    """Return onnx's schema of an operator, or None if onnx does not know it."""
+    """Return the smallest number of outputs that an operator may have; 0 if onnx does not know the operator."""
     onnx = package("onnx")
     try:
-        return onnx.defs.get_schema(op_type, opset, domain)
+        return max(1, int(onnx.defs.get_schema(op_type, opset, domain).min_output))
     except Exception:  # its own SchemaError
-        return None
+        return 0
 
 
 def session(model: Any, **settings: Any) -> Any:
@@ -122,11 +110,11 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     onnx = package("onnx")
     if call.domain != "":
         return _declared(call)
-    key = call.nameless, limit
+    key = replace(call, name=""), limit
     if not constants and key in _INFERRED:
         return _INFERRED[key]
-    if _schema(call.op_type, call.domain, call.opset) is None:
-        raise UnsupportedError(call.where, f"ONNX has no {call.op_type} in opset {call.opset}", "check its opset")
+    unknown = not least_outputs(call.op_type, call.domain, call.opset)
+    call.refuse_if(unknown, f"ONNX has no {call.op_type} in opset {call.opset}", "check its opset")
     if call.op_type in _POOLS:
         call = _pool(call)
     model = _model(call, None, constants)
@@ -135,10 +123,10 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     except Exception as error:  # onnx raises several exception types of its own
         raise ModelError(call.where, f"{call.op_type} is not valid: {one_line(error)}") from None
     by_name = {value.name: value.type for value in inferred.graph.output}
-    found = tuple(_checked(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
+    types = tuple(_checked(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
     if not constants and len(_INFERRED) < MAX_SESSIONS:
-        _INFERRED[key] = found
-    return found
+        _INFERRED[key] = types
+    return types
 
 
 def _pool(call: Call) -> Call:
@@ -148,9 +136,9 @@ def _pool(call: Call) -> Call:
     """
     given = {name: _attribute(call, name, text) for name, text in call.attributes}
     dilations = given.get("dilations", [])
-    if str(given.get("auto_pad")).startswith("SAME") and any(d != 1 for d in np.atleast_1d(dilations)):
-        reason = "has dilations and auto_pad: onnxruntime ignores dilations when it computes the padding"
-        raise UnsupportedError(call.where, reason, "export the padding as explicit pads")
+    both = str(given.get("auto_pad")).startswith("SAME") and any(d != 1 for d in np.atleast_1d(dilations))
+    reason = "has dilations and auto_pad: onnxruntime ignores dilations when it computes the padding"
+    call.refuse_if(both, reason, "export the padding as explicit pads")
     return replace(call, opset=max(POOL_OPSET, call.opset)) if given.get("ceil_mode") == 1 else call
 
 
@@ -176,9 +164,8 @@ def run(
     except Exception as error:
         raise ModelError(call.where, f"onnxruntime cannot run {call.op_type}: {one_line(error)}") from None
     for result, wanted in zip(results, outputs, strict=True):
-        if (str(result.dtype), result.shape) != (wanted.dtype, wanted.shape):
-            actual = f"{result.dtype}{list(result.shape)}, not {wanted.dtype}{list(wanted.shape)}"
-            raise ModelError(call.where, f"{call.op_type} returns {actual}")
+        actual = f"{result.dtype}{list(result.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+        call.fail_if(type_of(result) != wanted, f"{call.op_type} returns {actual}")
     return list(results)
 
 
@@ -204,44 +191,40 @@ _HELD: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 def _held(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
     """Return an onnxruntime session for a call, cached or new. The cache is emptied when it exceeds its limits."""
-    key = (call.nameless, outputs, tuple((index, id(data)) for index, data in sorted(constants.items())))
+    identities = tuple((index, id(data)) for index, data in sorted(constants.items()))
+    key = (replace(call, name=""), outputs, identities)  # nodes of the same kind share a session
     if key not in _HELD:
         kept = (*constants.values(), *(data for _, arrays in _HELD.values() for data in arrays)) if constants else ()
         if len(_HELD) >= MAX_SESSIONS or sum(data.nbytes for data in kept) > MAX_HELD:
             _HELD.clear()
-        _HELD[key] = _session(call, outputs, constants), tuple(constants.values())
+        settings = {"intra_op_num_threads": 1, "inter_op_num_threads": 1, "enable_cpu_mem_arena": False}
+        try:
+            kernel = session(_model(call, outputs, constants), **settings)
+        except Exception as error:
+            raise ModelError(call.where, f"onnxruntime does not accept {call.op_type}: {one_line(error)}") from None
+        _HELD[key] = kernel, tuple(constants.values())
     return _HELD[key][0]
-
-
-def _session(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    settings = {"intra_op_num_threads": 1, "inter_op_num_threads": 1, "enable_cpu_mem_arena": False}
-    try:
-        return session(_model(call, outputs, constants), **settings)
-    except Exception as error:
-        raise ModelError(call.where, f"onnxruntime does not accept {call.op_type}: {one_line(error)}") from None
 
 
 def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
     """Return an ONNX model of the call as its only node, with inputs x0, x1, .. and outputs y0, y1, .."""
     onnx = package("onnx")
     helper = onnx.helper
-    if call.domain not in DOMAINS or not 1 <= call.opset <= MAX_OPSET or not 1 <= call.outputs <= 1 << 10:
-        reason = f"{call.op_type} of the domain '{call.domain}' at opset {call.opset} is not supported"
-        raise UnsupportedError(call.where, reason)
+    known = call.domain in DOMAINS and 1 <= call.opset <= MAX_OPSET and 1 <= call.outputs <= 1 << 10
+    call.refuse_if(not known, f"{call.op_type} of the domain '{call.domain}' at opset {call.opset} is not supported")
     names = [f"x{index}" if given is not None else "" for index, given in enumerate(call.inputs)]
     typed = [
-        helper.make_tensor_value_info(f"x{index}", _element(onnx, given.dtype), given.shape)
-        for index, given in enumerate(call.inputs)
+        value_info(name, given)
+        for index, (name, given) in enumerate(zip(names, call.inputs, strict=True))
         if given is not None and index not in constants
     ]
-    results = [
-        onnx.ValueInfoProto(name=f"y{index}")
-        if outputs is None
-        else helper.make_tensor_value_info(f"y{index}", _element(onnx, outputs[index].dtype), outputs[index].shape)
-        for index in range(call.outputs)
-    ]
+    ends = [f"y{index}" for index in range(call.outputs)]
+    if outputs is None:
+        results = [onnx.ValueInfoProto(name=name) for name in ends]
+    else:
+        results = list(map(value_info, ends, outputs))
     attributes = {name: _attribute(call, name, text) for name, text in call.attributes}
-    node = helper.make_node(call.op_type, names, [f"y{i}" for i in range(call.outputs)], domain=call.domain)
+    node = helper.make_node(call.op_type, names, ends, domain=call.domain)
     node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
     tensors = [onnx.numpy_helper.from_array(value, f"x{index}") for index, value in constants.items()]
     versions = [helper.make_opsetid("", call.opset), helper.make_opsetid(MICROSOFT, 1)]
@@ -256,18 +239,20 @@ def _attribute(call: Call, name: str, text: str) -> Any:
         raise ModelError(call.where, f"has the attribute {name} = {text[:40]}, which is not JSON") from None
     many = value if isinstance(value, list) else [value]
     kinds = {type(item) for item in many}
-    if len(kinds) > 1 or not kinds <= {int, float, str} or len(many) > SMALL:
-        raise ModelError(call.where, f"has the attribute {name}, whose value is neither numbers nor text")
+    other = len(kinds) > 1 or not kinds <= {int, float, str} or len(many) > SMALL
+    call.fail_if(other, f"has the attribute {name}, whose value is neither numbers nor text")
     bound = 1 << 15 if name in _STEPS else 1 << 63 if name in _OPEN else 1 << 31
-    if int in kinds and not all(-bound <= item <= bound for item in many):
-        raise ModelError(call.where, f"has the attribute {name} = {text[:40]}, which is out of range")
-    if name in _STEPS and not all(isinstance(item, int) and item >= 1 for item in many):
-        raise ModelError(call.where, f"has the attribute {name} = {text[:40]}; it must be positive")
+    large = int in kinds and not all(-bound <= item <= bound for item in many)
+    call.fail_if(large, f"has the attribute {name} = {text[:40]}, which is out of range")
+    wrong = name in _STEPS and not all(isinstance(item, int) and item >= 1 for item in many)
+    call.fail_if(wrong, f"has the attribute {name} = {text[:40]}; it must be positive")
     return value
 
 
-def _element(onnx: Any, dtype: str) -> int:
-    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+def value_info(name: str, kind: ValueType) -> Any:
+    """Return a value of an ONNX model, with its type."""
+    helper = package("onnx").helper
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype)), kind.shape)
 
 
 def _checked(call: Call, given: Any, limit: int) -> ValueType:
@@ -302,13 +287,13 @@ def dtype_of(number: int, where: str) -> str:
 
 def _declared(call: Call) -> tuple[ValueType, ...]:
     """Return the output types of one of onnxruntime's own operators. onnx does not know it, so a session is made."""
-    found = []
+    types = []
     for output in _held(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")
-        if not dtype or not all(isinstance(extent, int) for extent in output.shape):
-            raise UnsupportedError(call.where, f"{call.op_type} has an output of unknown type or shape")
-        found.append(bounded(call, ValueType(dtype, tuple(output.shape))))
-    return tuple(found)
+        unknown = not dtype or not all(isinstance(extent, int) for extent in output.shape)
+        call.refuse_if(unknown, f"{call.op_type} has an output of unknown type or shape")
+        types.append(bounded(call, ValueType(dtype, tuple(output.shape))))
+    return tuple(types)
 
 
 def one_line(error: Exception) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.graph.ir import Graph, Site
-from tilewright.graph.rounding import rounding_mode
+from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.graph.tensor import Tensor
 
 #: Bytes of the widest patch matrix: the number of samples evaluated together is chosen to stay near it.
@@ -29,17 +29,15 @@ def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str,
     """
     if not isinstance(inputs, Mapping):
         if len(graph.inputs) != 1:
-            raise InputError(
-                "inputs", f"the model has {len(graph.inputs)} inputs: {', '.join(graph.inputs)}", "give each by name"
-            )
+            reason = f"the model has {len(graph.inputs)} inputs: {', '.join(graph.inputs)}"
+            raise InputError("inputs", reason, "give each by name")
         inputs = {graph.inputs[0]: inputs}
     if set(inputs) != set(graph.inputs):
         raise InputError("inputs", f"got {sorted(inputs)} but the model takes {sorted(graph.inputs)}")
     checked = {name: _samples(graph.tensors[name], np.asarray(inputs[name])) for name in graph.inputs}
-    if len({array.shape[0] for array in checked.values()}) > 1:
-        raise InputError(
-            "inputs", f"have different numbers of samples: { {n: a.shape[0] for n, a in checked.items()} }"
-        )
+    counts = {name: len(array) for name, array in checked.items()}
+    if len(set(counts.values())) > 1:
+        raise InputError("inputs", f"have different numbers of samples: {counts}")
     return checked
 
 
@@ -54,9 +52,8 @@ def _samples(tensor: Tensor, array: Array) -> Array:
     if array.shape in shapes:
         array = array[None]
     if array.shape[1:] not in shapes or array.shape[0] == 0:
-        raise InputError(
-            where, f"has the shape {list(array.shape)}", f"give a sample of shape {list(shapes[-1])}, or N stacked"
-        )
+        remedy = f"give a sample of shape {list(shapes[-1])}, or N stacked"
+        raise InputError(where, f"has the shape {list(array.shape)}", remedy)
     if array.dtype != tensor.dtype:
         quant = f" (scale {tensor.scale:.9g}, zero point {tensor.zero_point})" if tensor.quant else ""
         raise InputError(where, f"is {array.dtype}", f"give {tensor.dtype} values{quant}")
@@ -81,9 +78,8 @@ def run(
     samples.
     """
     samples, rounding = check_inputs(graph, inputs), rounding or graph.rounding
-    total = count_of(samples)
     parts: list[dict[str, Array]] = []
-    for some in streamed(graph, samples, total, reset):
+    for some in streamed(graph, samples, count_of(samples), reset):
         before = parts[-1] if parts and not reset else None
         parts.append(results(graph, {**some, **states(graph, some, before)}, rounding, observe))
     return {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
@@ -116,12 +112,8 @@ def results(
     graph: Graph, values: Mapping[str, Array], rounding: str, observe: Observer | None = None
 ) -> dict[str, Array]:
     """Return {name: (S, *shape)} of `graph.results` for the `values` of `graph.sources`, in blocks of BLOCK_BYTES."""
-    total = count_of(values)
     block = max(1, BLOCK_BYTES // widest(graph))
-    parts = [
-        run_block(graph, {name: array[start : start + block] for name, array in values.items()}, rounding, observe)
-        for start in range(0, total, block)
-    ]
+    parts = [run_block(graph, some, rounding, observe) for some in streamed(graph, values, block, reset=True)]
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -135,8 +127,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
     last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
     kept = set(graph.results)
     for index, site in enumerate(graph.sites()):
-        operands = [value_of(graph, values, name) for name in site.node.inputs]
-        results = site.node.op.evaluate(site, operands, mode)
+        results = _evaluated(graph, site, values, mode)
         values.update(zip(site.node.outputs, results, strict=True))
         if observe:
             observe(site, results)
@@ -173,6 +164,9 @@ def widest(graph: Graph) -> int:
 def run_node(graph: Graph, name: str, values: Mapping[str, Array], rounding: str) -> dict[str, Array]:
     """Return the reference outputs of node `name`, {tensor: (S, *shape)}, given the `values` of its inputs."""
     node = graph.node(name)
-    operands = [value_of(graph, values, operand) for operand in node.inputs]
-    results = node.op.evaluate(graph.site(node), operands, rounding_mode(rounding))
+    results = _evaluated(graph, graph.site(node), values, rounding_mode(rounding))
     return dict(zip(node.outputs, results, strict=True))
+
+
+def _evaluated(graph: Graph, site: Site, values: Mapping[str, Array], rounding: Rounding) -> tuple[Array, ...]:
+    return site.node.op.evaluate(site, [value_of(graph, values, name) for name in site.node.inputs], rounding)

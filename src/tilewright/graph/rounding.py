@@ -26,6 +26,13 @@ from tilewright.graph.tensor import Tensor
 
 RequantRule = Literal["double", "away", "float", "reduced", "shift", "pow2"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
+#: The real numbers to which activations limit results (None: no limit).
+BOUNDS: dict[Activation, tuple[float | None, float | None]] = {
+    "none": (None, None),
+    "relu": (0.0, None),
+    "relu6": (0.0, 6.0),
+    "relu_n1_to_1": (-1.0, 1.0),
+}
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 #: Exclusive upper bound of requantisation factors: the largest left shift of any kernel is 30.
@@ -60,8 +67,7 @@ def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
     """Return x / 2**exponent as int64, rounded half away from zero. The exponent is in 0..31."""
     exponent = np.asarray(exponent, np.int64)
     rounded: Array = x >> 63  # one less where negative: ties go away from zero
-    rounded = np.where(exponent > 0, rounded, 0) if (exponent == 0).any() else rounded
-    rounded = rounded + x
+    rounded = (np.where(exponent > 0, rounded, 0) if (exponent == 0).any() else rounded) + x
     rounded += (np.int64(1) << exponent) >> 1
     rounded >>= exponent
     return rounded
@@ -98,8 +104,7 @@ def power_of_two(real: float | Array, where: str) -> Array:
     fraction, exponent = np.frexp(np.asarray(real, np.float64))
     if (fraction != 0.5).any():
         raise ModelError(where, f"would be scaled by {real}, which is not a power of two", "use another rounding mode")
-    found: Array = exponent.astype(np.int64) - 1
-    return found
+    return np.asarray(exponent - 1, np.int64)
 
 
 def shift_up(x: Array, exponent: Array | int) -> Array:
@@ -163,17 +168,15 @@ def clamp_range(
     `half_even` (XNNPACK), the zero point is added first and the sum is rounded half to even.
     """
     info = np.iinfo(dtype)
-    bounds = {"none": (None, None), "relu": (0.0, None), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}[activation]
 
-    def code(real: float) -> int:
+    def code(real: float | None, limit: int) -> int:
+        if real is None:
+            return limit
         steps = np.asarray(np.float32(real) / np.float32(scale))
-        if half_even:
-            return int(np.rint(steps + np.float32(zero_point)))
-        return zero_point + int(round_half_away(steps))
+        return int(np.rint(steps + np.float32(zero_point)) if half_even else zero_point + int(round_half_away(steps)))
 
-    low = info.min if bounds[0] is None else max(info.min, code(bounds[0]))
-    high = info.max if bounds[1] is None else min(info.max, code(bounds[1]))
-    return int(low), int(high)
+    low, high = BOUNDS[activation]
+    return max(info.min, code(low, info.min)), min(info.max, code(high, info.max))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Input samples from files: exact codes (.npy, .npz, .bin), or an image whose preprocessing is known."""
+"""Input samples from files and folders: exact codes (.npy, .npz, .bin), or images whose preprocessing is known."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from tilewright import files
 from tilewright.array import Array
 from tilewright.errors import InputError, in_file, option
 from tilewright.files import MAX_BYTES, regular
-from tilewright.graph.ir import Graph
+from tilewright.graph.ir import Graph, Pixels
 from tilewright.graph.ops import Quantize
 from tilewright.graph.reference import check_inputs, count_of
 from tilewright.graph.tensor import Tensor
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
+#: Suffixes of the files that are read in a folder.
+SUFFIXES = (".npy", ".npz", ".bin", *IMAGES)
 SAMPLES, LABELS = "inputs", "labels"
 
 
@@ -35,6 +37,10 @@ class Samples:
 
     def __repr__(self) -> str:
         return f"<Samples: {self.source}>"
+
+    @property
+    def count(self) -> int:
+        return count_of(self.values)
 
     @property
     def classes(self) -> tuple[int, ...] | None:
@@ -59,8 +65,63 @@ def random(graph: Graph, seed: int = 0, count: int = 1) -> Samples:
     return Samples(values, None, f"{count} sample{'s' * (count > 1)} of random codes (seed {seed}); {give}")
 
 
-def read(path: str | Path, graph: Graph) -> Samples:
-    """Return the samples in a file, whose suffix selects the format. Raises InputError if they do not fit `graph`."""
+def read(
+    path: str | Path,
+    graph: Graph,
+    pixels: Pixels | None = None,
+    labels: str | Path | None = None,
+    most: int | None = None,
+) -> Samples:
+    """Return the samples in a file, or in a folder's files in order of name; at most the first `most`.
+
+    The suffix of a file selects its format. `pixels` says how images become inputs [the scale of the input tells it].
+    `labels` names the file of the samples' true classes. Raises InputError, naming the file, if there are no samples,
+    or if they or the labels do not fit the model.
+    """
+    path, paths = Path(path), [Path(path)]
+    if path.is_dir():
+        paths = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        if not paths:
+            raise InputError(path, f"holds no samples ({', '.join(SUFFIXES)})", "give a folder with samples")
+    parts: list[Samples] = []
+    for file in paths:
+        if most is None or sum(part.count for part in parts) < most:
+            parts.append(_read(file, graph, pixels))
+    values = {name: np.concatenate([part.values[name] for part in parts])[:most] for name in graph.inputs}
+    count = count_of(values)
+    told = [part.labels for part in parts if part.labels is not None]
+    truth = np.concatenate(told)[:most] if len(told) == len(parts) else None
+    if labels is not None:
+        truth = _labels(Path(labels), count, most is not None)
+    return Samples(values, truth, f"{count} sample{'s' * (count > 1)} from {path}")
+
+
+def names_of(path: str | Path) -> tuple[str, ...]:
+    """Return the names of a network's classes: the lines of a file. Raises InputError if the file is not text."""
+    path = regular(path)
+    try:
+        return tuple(line.strip() for line in path.read_text("utf-8").splitlines())
+    except ValueError:
+        raise InputError(path, "is not UTF-8 text", "give one name per line") from None
+
+
+def _labels(path: Path, count: int, cut: bool) -> Array:
+    """Read one class number per sample, from .npy or from lines of text. If `cut`, there may be more."""
+    path = regular(path)
+    try:
+        if path.suffix.lower() == ".npy":
+            numbers = files.array(path)
+        else:
+            numbers = np.array([int(word) for word in path.read_text("utf-8").split()])
+    except ValueError as error:
+        raise InputError(path, f"cannot be read as labels: {error}", "give .npy or one number per line") from None
+    numbers = numbers[:count] if cut and numbers.ndim == 1 else numbers
+    if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
+        raise InputError(path, f"holds {numbers.dtype}{list(numbers.shape)}", f"give {count} integers, one per sample")
+    return numbers
+
+
+def _read(path: Path, graph: Graph, pixels: Pixels | None) -> Samples:
     path = regular(path)
     if path.stat().st_size > MAX_BYTES:
         raise InputError(path, f"is larger than {MAX_BYTES >> 30} GiB", "split the samples over several files")
@@ -74,7 +135,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
     elif suffix == ".bin":
         values = _raw(path, only_input(path, graph))
     elif suffix in IMAGES:
-        values = _image(path, only_input(path, graph), graph)
+        values = _image(path, only_input(path, graph), graph, pixels)
     else:
         raise InputError(path, f"has the unknown suffix '{path.suffix}'", "give .npy, .npz, .bin (codes) or an image")
     with in_file(path):
@@ -83,7 +144,7 @@ def read(path: str | Path, graph: Graph) -> Samples:
     if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
         reason = f"`labels` is {labels.dtype}{list(labels.shape)}"
         raise InputError(path, reason, f"give one integer per sample, {count} in total")
-    return Samples(checked, labels, f"{count} sample{'s' * (count > 1)} from {path}")
+    return Samples(checked, labels, str(path))
 
 
 def only_input(path: Path, graph: Graph) -> Tensor:
@@ -113,11 +174,11 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
             raise InputError(path, reason, remedy)
         return [*chosen, *({LABELS} & set(names) - set(chosen))]
 
-    found = files.arrays(path, chosen=taken)
-    values = {name: found[name] for name in chosen}
-    return (values if set(chosen) == set(graph.inputs) else values[chosen[0]]), found.get(
-        LABELS if LABELS not in chosen else ""
-    )
+    arrays = files.arrays(path, chosen=taken)
+    labels = None if LABELS in chosen else arrays.get(LABELS)
+    if set(chosen) != set(graph.inputs):
+        return arrays[chosen[0]], labels
+    return {name: arrays[name] for name in chosen}, labels
 
 
 def _raw(path: Path, tensor: Tensor) -> Array:
@@ -130,7 +191,7 @@ def _raw(path: Path, tensor: Tensor) -> Array:
     return np.fromfile(path, kind.newbyteorder("<")).astype(kind).reshape(-1, *tensor.shape)
 
 
-def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
+def _image(path: Path, tensor: Tensor, graph: Graph, preparation: Pixels | None) -> Array:
     """Return an 8-bit image of exactly the input's size as a sample (codes or reals) in the input's layout."""
     from PIL import Image, UnidentifiedImageError
 
@@ -149,23 +210,38 @@ def _image(path: Path, tensor: Tensor, graph: Graph) -> Array:
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB")).reshape(height, width, channels)
     except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, OSError, ValueError) as error:
         raise InputError(path, f"cannot be read as an image: {error}") from None
-    values = _codes(path, tensor, _codes_of(graph, tensor), pixels)
+    values = (
+        _scaled(path, tensor, graph, pixels) if preparation is None else _prepared(path, tensor, pixels, preparation)
+    )
     return values.transpose(2, 0, 1) if first else values
 
 
-def _codes_of(graph: Graph, tensor: Tensor) -> Tensor:
-    """Return the tensor of codes to which the network quantises the input `tensor`; if there is none, `tensor`."""
-    if tensor.dtype != "float32":
-        return tensor
-    made = [site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is tensor]
-    return made[0] if made else tensor
+def _prepared(path: Path, tensor: Tensor, image: Array, pixels: Pixels) -> Array:
+    """Return an image (H, W, C) as `pixels` says, as reals, or as codes of the input. Raises InputError."""
+    for what, numbers in (("mean", pixels.mean), ("std", pixels.std)):
+        if len(numbers) not in (1, image.shape[-1]):
+            reason, remedy = f"has {len(numbers)} numbers", f"give one, or {image.shape[-1]}: one per channel"
+            raise InputError(option(f"--{what}", what), reason, remedy)
+    values: Array = image.astype(np.float32)[..., :: -1 if pixels.bgr else 1]
+    values = (values - np.asarray(pixels.mean, np.float32)) / np.asarray(pixels.std, np.float32)
+    if tensor.dtype.startswith("float"):
+        return values.astype(tensor.dtype)
+    if tensor.quant is None:
+        raise InputError(path, f"is an image, but the input is {tensor.dtype} without a scale", "give an .npz of codes")
+    limits = np.iinfo(tensor.dtype)
+    codes = np.rint(values / np.float32(tensor.scale)) + tensor.zero_point
+    return np.clip(codes, limits.min, limits.max).astype(tensor.dtype)
 
 
-def _codes(path: Path, given: Tensor, tensor: Tensor, pixels: Array) -> Array:
-    """Return pixels as values of the input `given`. The scale of `tensor`, its codes, tells how to scale the pixels.
+def _scaled(path: Path, given: Tensor, graph: Graph, pixels: Array) -> Array:
+    """Return pixels as values of the input `given`. The scale of its codes tells how to scale the pixels.
 
     Raises InputError if that scale is not 1 or 1/255 (reals of 0..255 or 0..1).
     """
+    quantised = (
+        site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is given
+    )
+    tensor = next(quantised, given) if given.dtype == "float32" else given
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)
         every_pixel_fits = limits.min <= tensor.zero_point and tensor.zero_point + 255 <= limits.max

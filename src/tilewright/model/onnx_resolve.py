@@ -267,10 +267,6 @@ def without_branches(path: Path, shapes: Shapes | None = None, until: Collection
     known, onnx = resolve(raw), package("onnx")
     helper, to_tensor = onnx.helper, onnx.numpy_helper.from_array
 
-    def declared(types: Mapping[str, ValueType]) -> list[Any]:
-        number = {name: helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype)) for name, kind in types.items()}
-        return [helper.make_tensor_value_info(name, number[name], kind.shape) for name, kind in types.items()]
-
     def written(node: RawNode) -> Any:
         # An empty list has no type, and is the default of all lists.
         attributes = {key: value for key, value in node.attributes.items() if value != []}
@@ -279,10 +275,9 @@ def without_branches(path: Path, shapes: Shapes | None = None, until: Collection
 
     used = {name for node in known.nodes for name in node.inputs} | set(known.outputs)
     constants = {name: np.asarray(value, order="C") for name, value in known.constants.items() if name in used}
-    results = {name: known.types[name] for name in known.outputs}
     held = [to_tensor(value, name) for name, value in constants.items()]
-    nodes = [written(node) for node in known.nodes]
-    graph = helper.make_graph(nodes, path.stem, declared(raw.inputs), declared(results), held)
+    inputs, outputs = ([ort.value_info(name, known.types[name]) for name in ends] for ends in (raw.inputs, raw.outputs))
+    graph = helper.make_graph([written(node) for node in known.nodes], path.stem, inputs, outputs, held)
     domains = sorted({node.domain for node in known.nodes} - {""})
     opsets = [helper.make_opsetid("", known.opset), *(helper.make_opsetid(name, 1) for name in domains)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)

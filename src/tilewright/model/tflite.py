@@ -55,16 +55,13 @@ class _Import:
         for index, call in enumerate(self.main.calls):
             if call.code in STATEFUL:
                 self.variables.take(call)
-            else:
-                self._add(index, self._current(call))
+                continue
+            # What it reads now: values of variables, constants computed so far.
+            inputs = tuple(t and self.tensors[self.variables.value(t.name)] for t in call.inputs)
+            self._add(index, replace(call, inputs=inputs))
         outputs = tuple(self.variables.value(name) for name in self.main.outputs)
         states = self.variables.states()
         return Graph(self.path.stem, self.tensors, tuple(self.nodes), self.main.inputs, outputs, states=states)
-
-    def _current(self, call: Call) -> Call:
-        """Return the call with the tensors that it reads now: values of variables, constants computed so far."""
-        inputs = tuple(t and self.tensors[self.variables.value(t.name)] for t in call.inputs)
-        return replace(call, inputs=inputs)
 
     def _add(self, index: int, call: Call) -> None:
         if not call.inputs or not call.outputs or None in call.outputs:
@@ -76,18 +73,18 @@ class _Import:
         if call.code not in TRANSLATE:
             remedy = f"supported are {', '.join(sorted((*TRANSLATE, *STATEFUL)))}"
             raise UnsupportedError(f"op {index}", f"{call.code} is not supported", remedy)
-        found = TRANSLATE[call.code]
+        translation = TRANSLATE[call.code]
         if len(call.outputs) != 1 and call.code not in PARTS:
             raise ModelError(f"op {index}", f"{call.code} has {len(call.outputs)} outputs instead of one")
-        _check_types(call, found.data)
-        op = found.translate(call)
-        positions = range(len(call.inputs)) if found.inputs is None else found.inputs
-        read_ = tuple(tensor.name if tensor else "" for tensor in map(call.optional, positions))
+        _check_types(call, translation.data)
+        op = translation.translate(call)
+        positions = range(len(call.inputs)) if translation.inputs is None else translation.inputs
+        inputs = tuple(tensor.name if tensor else "" for tensor in map(call.optional, positions))
         outputs = tuple(tensor.name for tensor in call.outputs if tensor)
         if isinstance(op, ops.Lstm):
             outputs += self.variables.kept_by(call, (call.tensor(18), call.tensor(19)))
-        node = Node(f"{op.kind}_{index}", op, read_, outputs)
-        if isinstance(op, Moved | ops.Split) and all(self.tensors[name].data is not None for name in read_):
+        node = Node(f"{op.kind}_{index}", op, inputs, outputs)
+        if isinstance(op, Moved | ops.Split) and all(self.tensors[name].data is not None for name in inputs):
             self._fold(node)
         else:
             self.nodes.append(node)
@@ -97,9 +94,8 @@ class _Import:
         site = Site(node, tuple(self.tensors[n] for n in node.inputs), tuple(self.tensors[n] for n in node.outputs))
         node.op.check_types(site)
         shapes = node.op.shapes(site)
-        results = node.op.evaluate(
-            site, [site.constant(i)[None] for i in range(len(node.inputs))], rounding_mode("tflm")
-        )
+        values = [site.constant(index)[None] for index in range(len(node.inputs))]
+        results = node.op.evaluate(site, values, rounding_mode("tflm"))
         for tensor, shape, result in zip(site.outputs, shapes, results, strict=True):
             self._set(tensor, result[0].reshape(shape))
 
@@ -120,26 +116,26 @@ def folded(call: Call) -> Array | None:
     return None
 
 
-def _kernel_of_weights(call: Call) -> tuple[int, int]:
-    shape = call.tensor(1).shape
-    call.fail_if(len(shape) != 4, f"has weights of shape {list(shape)}, not four axes")
+def _size(call: Call, tensor: Tensor, what: str) -> tuple[int, int]:
+    """Return rows and columns of an image, or of the kernel of weights."""
+    shape = tensor.shape
+    call.fail_if(len(shape) != 4, f"has {what} of shape {list(shape)}, not four axes")
     return shape[1], shape[2]
 
 
 def _convolution(kind: type[ops.Conv2D | ops.DepthwiseConv2D]) -> Translate:
-    return lambda call: kind(call.activation, window=call.window(_kernel_of_weights(call)))
+    return lambda call: kind(call.activation, window=call.window(_size(call, call.tensor(1), "weights")))
 
 
 def _transpose_conv(call: Call) -> ops.Op:
-    shape = call.output.shape
-    call.fail_if(len(shape) != 4, f"has an output of shape {list(shape)}, not four axes")
-    size = (shape[1], shape[2])
-    return ops.TransposeConv2D(call.activation, window=call.window(_kernel_of_weights(call), size), size=size)
+    size = _size(call, call.output, "an output")
+    window = call.window(_size(call, call.tensor(1), "weights"), size)
+    return ops.TransposeConv2D(call.activation, window=window, size=size)
 
 
 def _fully_connected(call: Call) -> ops.Op:
-    if call.option("WeightsFormat"):
-        raise UnsupportedError(call.where, "has shuffled weights", "export the model with the default weights format")
+    remedy = "export the model with the default weights format"
+    call.refuse_if(call.option("WeightsFormat"), "has shuffled weights", remedy)
     return ops.FullyConnected(call.activation, keep_dims=call.option("KeepNumDims", False))
 
 
@@ -163,8 +159,8 @@ def _reshape(call: Call) -> ops.Op:
 
 def _pad(call: Call) -> ops.Op:
     pairs = call.constant(1)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.min(initial=0) < 0 or pairs.max(initial=0) > MAX_ELEMENTS:
-        raise ModelError(call.where, f"has the padding {pairs.tolist()}; (before, after) for each axis is required")
+    wrong = pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.min(initial=0) < 0 or pairs.max(initial=0) > MAX_ELEMENTS
+    call.fail_if(wrong, f"has the padding {pairs.tolist()}; (before, after) for each axis is required")
     value = int(call.constant(2).reshape(-1)[0]) if call.code == "PADV2" else None
     return ops.Pad(tuple((int(before), int(after)) for before, after in pairs), value)
 
@@ -178,8 +174,8 @@ def _strided_slice(call: Call) -> ops.Op:
     masks = {name: call.option(f"{name}Mask") for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
     begin, end, strides = (call.numbers(index) for index in (1, 2, 3))
     shape = call.tensor(0).shape
-    if len(begin) != len(end) or len(begin) != len(strides) or 0 in strides:
-        raise ModelError(call.where, f"slices from {begin} to {end} by {strides}")
+    wrong = not len(begin) == len(end) == len(strides) or 0 in strides
+    call.fail_if(wrong, f"slices from {begin} to {end} by {strides}")
     if call.option("Offset", False):
         end = [first + count for first, count in zip(begin, end, strict=True)]
     entries: list[slice | int] = []
@@ -219,11 +215,11 @@ def _plain_slice(call: Call) -> ops.Op:
 
 
 def _split(call: Call) -> ops.Op:
-    axis = call.numbers(0)[0]
-    rank, extents = len(call.tensor(1).shape), call.tensor(1).shape
-    if not -rank <= axis < rank or extents[axis] % len(call.outputs):
-        raise ModelError(call.where, f"cannot split axis {axis} of {list(extents)} into {len(call.outputs)} parts")
-    return ops.Split(axis % rank, (extents[axis] // len(call.outputs),) * len(call.outputs))
+    axis, extents, count = call.numbers(0)[0], call.tensor(1).shape, len(call.outputs)
+    rank = len(extents)
+    wrong = not -rank <= axis < rank or extents[axis] % count
+    call.fail_if(wrong, f"cannot split axis {axis} of {list(extents)} into {count} parts")
+    return ops.Split(axis % rank, (extents[axis] // count,) * count)
 
 
 def _split_sizes(call: Call) -> ops.Op:
@@ -240,16 +236,16 @@ def _unpack(call: Call) -> ops.Op:
 def _resize(call: Call) -> ops.Op:
     """Return nearest-neighbour resizing; positions are computed in float32 (resize_nearest_neighbor.h)."""
     extents, sizes = call.tensor(0).shape[1:3], call.numbers(1)
-    if len(call.tensor(0).shape) != 4 or len(sizes) != 2 or not all(0 < size <= 1 << 15 for size in sizes):
-        raise ModelError(call.where, f"resizes {list(call.tensor(0).shape)} to {sizes}")
+    wrong = len(call.tensor(0).shape) != 4 or len(sizes) != 2 or not all(0 < size <= 1 << 15 for size in sizes)
+    call.fail_if(wrong, f"resizes {list(call.tensor(0).shape)} to {sizes}")
     corners, centres = call.option("AlignCorners", False), call.option("HalfPixelCenters", False)
     places = []
     for extent, size in zip(extents, sizes, strict=True):
         aligned = corners and size > 1
         scale = np.float32(extent - 1 if aligned else extent) / np.float32(size - 1 if aligned else size)
         real = (np.arange(size, dtype=np.float32) + np.float32(0.5 if centres else 0)) * scale
-        found = np.floor(real + np.float32(0.5)) if corners else np.floor(real)
-        places.append(tuple(np.clip(found, 0, extent - 1).astype(int).tolist()))
+        nearest = np.floor(real + np.float32(0.5)) if corners else np.floor(real)
+        places.append(tuple(np.clip(nearest, 0, extent - 1).astype(int).tolist()))
     factors = tuple(size // extent for extent, size in zip(extents, sizes, strict=True))
     if min(factors) and all(p == tuple(i // f for i in range(len(p))) for p, f in zip(places, factors, strict=True)):
         return ops.Upsample((factors[0], factors[1]))
@@ -338,10 +334,9 @@ def _check_types(call: Call, data: int) -> None:
     for role, tensor in (("input", call.tensor(data)), ("output", call.output)):
         if tensor.dtype == "float32" and CONVERSIONS.get(call.code) == role:
             continue
-        if tensor.dtype not in codes or tensor.quant is None:
-            lacks = f"is {tensor.dtype}, not {' or '.join(codes)}"
-            lacks = "has no quantisation parameters" if tensor.dtype in codes else lacks
-            raise UnsupportedError(call.where, f"its {role} '{tensor.name}' {lacks}", HOW_TO_QUANTISE)
+        other = tensor.dtype not in codes
+        lacks = f"is {tensor.dtype}, not {' or '.join(codes)}" if other else "has no quantisation parameters"
+        call.refuse_if(other or tensor.quant is None, f"its {role} '{tensor.name}' {lacks}", HOW_TO_QUANTISE)
     reason = f"turns {call.tensor(data).dtype} into {call.output.dtype}; both must have the same type"
     call.refuse_if(call.code not in CONVERSIONS and call.tensor(data).dtype != call.output.dtype, reason)
     if call.code in PRODUCTS:
@@ -350,13 +345,15 @@ def _check_types(call: Call, data: int) -> None:
 
 def _check_weights(call: Call, x: Tensor) -> None:
     weights = call.tensor(1)
-    if weights.dtype != "int8" or weights.data is None or weights.quant is None:
-        origin = "computed" if weights.data is None else "constant"
-        reason = f"its weights are {origin} {weights.dtype}; constant int8 weights with a scale are supported"
-        raise UnsupportedError(call.where, reason, HOW_TO_QUANTISE)
+    origin = "computed" if weights.data is None else "constant"
+    reason = f"its weights are {origin} {weights.dtype}; constant int8 weights with a scale are supported"
+    fits = weights.dtype == "int8" and weights.data is not None and weights.quant is not None
+    call.refuse_if(not fits, reason, HOW_TO_QUANTISE)
+    if x.dtype != "int16":
+        return
     bias = call.optional(3 if call.code == "TRANSPOSE_CONV" else 2)
-    if x.dtype == "int16" and call.option("QuantizedBiasType") == 2 and bias is None:
-        raise UnsupportedError(call.where, "sums int16 products in 32 bits", "give it an int32 bias of zeros")
-    if x.dtype == "int16" and bias is not None and bias.dtype == "int32" and call.code == "DEPTHWISE_CONV_2D":
-        reason = "has an int32 bias for int16 inputs, which LiteRT refuses and TFLite Micro reads as int64"
-        raise UnsupportedError(call.where, reason, "give it an int64 bias")
+    narrow = call.option("QuantizedBiasType") == 2 and bias is None
+    call.refuse_if(narrow, "sums int16 products in 32 bits", "give it an int32 bias of zeros")
+    reason = "has an int32 bias for int16 inputs, which LiteRT refuses and TFLite Micro reads as int64"
+    misread = call.code == "DEPTHWISE_CONV_2D" and bias is not None and bias.dtype == "int32"
+    call.refuse_if(misread, reason, "give it an int64 bias")

@@ -34,34 +34,8 @@ _DTYPES = {code: name.lower() for name, code in vars(tflite.TensorType).items() 
 _HELD = ("float32", "float16", "int32", "uint8", "int64", "int16", "int8", "bool", "float64")
 _OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 
-#: The flatbuffers table with the options of each operator.
-_OPTIONS = {
-    "CONV_2D": tflite.Conv2DOptions,
-    "DEPTHWISE_CONV_2D": tflite.DepthwiseConv2DOptions,
-    "TRANSPOSE_CONV": tflite.TransposeConvOptions,
-    "AVERAGE_POOL_2D": tflite.Pool2DOptions,
-    "MAX_POOL_2D": tflite.Pool2DOptions,
-    "FULLY_CONNECTED": tflite.FullyConnectedOptions,
-    "ADD": tflite.AddOptions,
-    "SUB": tflite.SubOptions,
-    "MUL": tflite.MulOptions,
-    "CONCATENATION": tflite.ConcatenationOptions,
-    "MEAN": tflite.ReducerOptions,
-    "REDUCE_PROD": tflite.ReducerOptions,
-    "SOFTMAX": tflite.SoftmaxOptions,
-    "LEAKY_RELU": tflite.LeakyReluOptions,
-    "STRIDED_SLICE": tflite.StridedSliceOptions,
-    "PACK": tflite.PackOptions,
-    "UNPACK": tflite.UnpackOptions,
-    "RESIZE_NEAREST_NEIGHBOR": tflite.ResizeNearestNeighborOptions,
-    "RESIZE_BILINEAR": tflite.ResizeBilinearOptions,
-    "DEPTH_TO_SPACE": tflite.DepthToSpaceOptions,
-    "SPACE_TO_DEPTH": tflite.SpaceToDepthOptions,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": tflite.UnidirectionalSequenceLSTMOptions,
-    "VAR_HANDLE": tflite.VarHandleOptions,
-    "CALL_ONCE": tflite.CallOnceOptions,
-}
-
+#: The names of the tables with the options of operators.
+_OPTIONS = {code: name for name, code in vars(tflite.BuiltinOptions).items() if isinstance(code, int)}
 _ACTIVATIONS: dict[int, Activation] = {0: "none", 1: "relu", 2: "relu_n1_to_1", 3: "relu6"}
 
 #: MediaPipe's custom operator: a TRANSPOSE_CONV with a bias (mediapipe/util/tflite/operations/transpose_conv_bias.cc).
@@ -174,24 +148,21 @@ def read(path: Path) -> tuple[Subgraph, ...]:
     if not tflite.Model.ModelBufferHasIdentifier(content, 0):
         raise ModelError(path, "is not a TensorFlow Lite model (no TFL3 mark)", "give a .tflite file")
     try:
-        return _subgraphs(str(path), tflite.Model.GetRootAs(content, 0))
+        model = tflite.Model.GetRootAs(content, 0)
+        count = model.SubgraphsLength()
+        if not 1 <= count <= MAX_SUBGRAPHS:
+            raise ModelError(path, f"has {count} subgraphs; 1 to {MAX_SUBGRAPHS} are possible")
+        buffers = [model.Buffers(index).DataAsNumpy() for index in range(model.BuffersLength())]
+        codes = [_code(model.OperatorCodes(index)) for index in range(model.OperatorCodesLength())]
+        subgraphs = tuple(_subgraph(path, model.Subgraphs(index), buffers, codes) for index in range(count))
     except (struct.error, ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError):
         raise ModelError(path, "is truncated or damaged: a table points outside the file", "export it again") from None
-
-
-def _subgraphs(path: str, model: Any) -> tuple[Subgraph, ...]:
-    count = model.SubgraphsLength()
-    if not 1 <= count <= MAX_SUBGRAPHS:
-        raise ModelError(path, f"has {count} subgraphs; 1 to {MAX_SUBGRAPHS} are possible")
-    buffers = [model.Buffers(index).DataAsNumpy() for index in range(model.BuffersLength())]
-    codes = [_code(model.OperatorCodes(index)) for index in range(model.OperatorCodesLength())]
-    made = tuple(_subgraph(path, model.Subgraphs(index), buffers, codes) for index in range(count))
-    if not made[0].calls or not made[0].inputs or not made[0].outputs:
+    if not subgraphs[0].calls or not subgraphs[0].inputs or not subgraphs[0].outputs:
         raise ModelError(path, "is damaged: it has no operators, inputs or outputs")
-    return made
+    return subgraphs
 
 
-def _subgraph(path: str, graph: Any, buffers: Sequence[Any], codes: Sequence[str]) -> Subgraph:
+def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[str]) -> Subgraph:
     names = set[str]()
     tensors = tuple(_tensor(path, graph.Tensors(i), i, buffers, names) for i in range(graph.TensorsLength()))
     operators = [graph.Operators(index) for index in range(graph.OperatorsLength())]
@@ -206,7 +177,7 @@ def _subgraph(path: str, graph: Any, buffers: Sequence[Any], codes: Sequence[str
         code = codes[operator.OpcodeIndex()]
         inside = [i for i in _numbers(operator.IntermediatesAsNumpy()) if -1 <= i < len(tensors)]
         sides = (tuple(tensors[i] if i >= 0 else None for i in side) for side in (*_ends(operator), inside))
-        call = Call(f"{code}_{index}", code, _options(code, operator), *sides)
+        call = Call(f"{code}_{index}", code, _options(operator), *sides)
         calls.append(_transposed(call, operator) if code == TRANSPOSE_BIAS else call)
     inputs, outputs = (tuple(tensors[i].name for i in side) for side in ends)
     kept = frozenset(tensor.name for i, tensor in enumerate(tensors) if graph.Tensors(i).IsVariable())
@@ -244,7 +215,7 @@ def _text(name: bytes | None) -> str:
     return printable((name or b"")[:MAX_NAME].decode("utf-8", "replace"))
 
 
-def _tensor(path: str, tensor: Any, index: int, buffers: Sequence[Any], names: set[str]) -> Tensor:
+def _tensor(path: Path, tensor: Any, index: int, buffers: Sequence[Any], names: set[str]) -> Tensor:
     """Return the graph's tensor for tensor `index` of the file. Its name is made unique and added to `names`."""
     name = _text(tensor.Name()) or f"tensor_{index}"
     while name in names:
@@ -289,11 +260,11 @@ def _code(code: Any) -> str:
     return _OPERATORS.get(number, f"operator number {number}")
 
 
-def _options(code: str, operator: Any) -> dict[str, Any]:
-    if code not in _OPTIONS or operator.BuiltinOptions() is None:
+def _options(operator: Any) -> dict[str, Any]:
+    kind = getattr(tflite, _OPTIONS.get(operator.BuiltinOptionsType(), ""), None)
+    if kind is None or operator.BuiltinOptions() is None:
         return {}
-    kind = _OPTIONS[code]
     table = kind()
     table.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
-    fields = [name for name, member in vars(kind).items() if isinstance(member, FunctionType) and name != "Init"]
-    return {field: getattr(table, field)() for field in fields}
+    getters = {name: member for name, member in vars(kind).items() if isinstance(member, FunctionType)}
+    return {name: getter(table) for name, getter in getters.items() if getter.__code__.co_argcount == 1}

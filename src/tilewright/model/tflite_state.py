@@ -32,7 +32,6 @@ class Variables:
     def __init__(self, file: Sequence[Subgraph], tensors: dict[str, Tensor]) -> None:
         self.file, self.tensors = file, tensors
         self.names = set(tensors)
-        self.variable_tensors = file[0].variables
         self.handles: dict[str, Key] = {}
         self.initial: dict[Key, Tensor] = {}
         self.current: dict[Key, str] = {}
@@ -71,12 +70,10 @@ class Variables:
         """
         names = []
         for tensor in tensors:
-            if tensor.name not in self.variable_tensors:
-                raise ModelError(call.where, f"has the state '{tensor.name}', which is not a variable tensor")
-            if tensor.dtype not in DTYPES or min(tensor.shape, default=1) < 1 or tensor.size > MAX_COMPUTED:
-                raise UnsupportedError(
-                    call.where, f"has the state '{tensor.name}' of {tensor.dtype}{list(tensor.shape)}"
-                )
+            unkept = tensor.name not in self.file[0].variables
+            call.fail_if(unkept, f"has the state '{tensor.name}', which is not a variable tensor")
+            wrong = tensor.dtype not in DTYPES or min(tensor.shape, default=1) < 1 or tensor.size > MAX_COMPUTED
+            call.refuse_if(wrong, f"has the state '{tensor.name}' of {tensor.dtype}{list(tensor.shape)}")
             zero = tensor.quant.zero_point[0] if tensor.quant else 0
             start = replace(tensor, data=np.full(tensor.shape, zero, np.int64).astype(tensor.dtype))
             name = fresh_name(f"{tensor.name}:next", self.names)
@@ -103,8 +100,8 @@ class Variables:
             self.current[key] = self.sources[key] = tensor.name
             return
         held = self.tensors[self.current[key]]
-        if (held.shape, held.dtype, held.quant) != (tensor.shape, tensor.dtype, tensor.quant):
-            raise UnsupportedError(call.where, "reads a variable with another shape, type or scale than was assigned")
+        differs = (held.shape, held.dtype, held.quant) != (tensor.shape, tensor.dtype, tensor.quant)
+        call.refuse_if(differs, "reads a variable with another shape, type or scale than was assigned")
         self.aliases[tensor.name] = held.name
 
     def _initialise(self, call: Call) -> None:

@@ -54,8 +54,7 @@ def quantize(
     options.check()
     from tilewright.files import replacing
     from tilewright.model.onnx_file import PIXELS
-    from tilewright.model.samples import count_of
-    from tilewright.quantize import affine, memory, micro, pow2, report, samples, symmetric
+    from tilewright.quantize import affine, memory, pow2, report, samples
     from tilewright.quantize import model as models
     from tilewright.quantize.pow2.emit import exact
 
@@ -63,7 +62,7 @@ def quantize(
     inputs = models.signature(original)
     calibrating = samples.read(calibration, inputs, options.pixels, None if evaluation else labels)
     measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating
-    memory.check_held(original, str(model), count_of(calibrating), options.method)
+    memory.check_held(original, str(model), calibrating.count, options.method)
     unbounded = models.unbounded(original, samples.feeds(calibrating))
     task = samples.Task(original, calibrating, options, progress, unbounded)
     shifts: dict[str, int] = {}
@@ -74,8 +73,7 @@ def quantize(
         shifts = report.shifts_of(made)
         reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
     else:
-        schemes = {"affine": affine.quantize, "symmetric": symmetric.quantize, "tflm": micro.quantize}
-        quantised = evaluated = schemes[options.scheme](task)
+        quantised = evaluated = affine.quantize(task)
     if options.pixels is not None:
         quantised.metadata_props.add(key=PIXELS, value=json.dumps(asdict(options.pixels)))
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)

@@ -1,10 +1,23 @@
-"""Schemes `affine` and `symmetric`: onnxruntime's static quantiser. QDQ, int8 weights, 8-bit activations per tensor."""
+"""Schemes `affine`, `symmetric` and `tflm`: onnxruntime's static quantiser. QDQ, int8 weights, 8-bit activations.
+
+`symmetric` has no zero points, and one scale for the weights of a layer. Results of a layer that a ReLU reads alone get
+the scale of the ReLU's results. The ReLU then only cuts codes off, so a machine can do it where it scales the sums.
+Both sides of an Add get one scale too, the largest of them: the sum of codes is then the code of the sum. So do those
+of a Concat, which then moves codes as they are.
+
+`tflm` has the integers of TensorFlow Lite Micro, and `run` computes its models as TFLite Micro does. The quantiser
+leaves two scales free that TFLite Micro fixes: an average has the scale of its input, and a softmax has 1/256 and the
+zero point -128.
+
+To that end, the quantiser runs twice, and is given these scales the second time.
+"""
 
 from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
@@ -15,8 +28,10 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from tilewright.array import Array
 from tilewright.errors import UnsupportedError
 from tilewright.files import scratch
+from tilewright.model.onnx_file import ROUNDING
+from tilewright.model.onnx_values import ACTIVATIONS
 from tilewright.quantize.model import Network, first_line
-from tilewright.quantize.names import Plain
+from tilewright.quantize.names import Groups, Plain
 from tilewright.quantize.samples import Task, feeds
 
 METHODS = {
@@ -25,7 +40,15 @@ METHODS = {
     "percentile": CalibrationMethod.Percentile,
 }
 TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
-
+AVERAGES = ("AveragePool", "GlobalAveragePool")
+#: Operators whose result has the scale of their input in every QDQ model.
+MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
+#: Operators whose results take the scale of the ReLU that reads them.
+SCALED = ("Conv", "Gemm", "Add")
+#: Operators whose inputs and results have one scale.
+JOINS = ("Add", "Concat")
+#: TFLite Micro's scale and zero point of the result of a softmax.
+PROBABILITY = 1 / 256, -128
 
 #: The scale and zero point of tensors, by name.
 Fixed = dict[str, tuple[float, int]]
@@ -55,13 +78,34 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def quantize(task: Task, fixed: Fixed | None = None, symmetric: bool = False) -> ModelProto:
+def quantize(task: Task) -> ModelProto:
+    """Return the QDQ model of a task. The metadata of a `tflm` model name its rounding mode.
+
+    Raises UnsupportedError if onnxruntime's quantiser fails.
+    """
+    scheme = task.options.scheme
+    model = _quantized(task)
+    if scheme == "affine":
+        return model
+    net = Network(model)
+    chosen: Fixed = {}
+    for node in net.nodes:
+        if node.op_type == "QuantizeLinear":
+            scale, zero = (np.asarray(net.constant(name)) for name in node.input[1:3])
+            chosen[node.input[0]] = float(scale), int(zero)
+    fixed = (_shared if scheme == "symmetric" else _micro)(task.model, chosen)
+    model = _quantized(task, fixed) if fixed else model
+    if scheme == "tflm":
+        model.metadata_props.add(key=ROUNDING, value="tflm")
+    return model
+
+
+def _quantized(task: Task, fixed: Fixed | None = None) -> ModelProto:
     """Return the QDQ model of a task; its method finds the ranges of activations over the samples.
 
-    `fixed` gives the scale and zero point of some tensors. `symmetric`: all zero points are 0, and weights have one
-    scale per tensor. Raises UnsupportedError if onnxruntime's quantiser fails.
+    `fixed` gives the scale and zero point of some tensors.
     """
-    model, options = task.model, task.options
+    model, options, symmetric = task.model, task.options, task.options.scheme == "symmetric"
     plain = Plain(model)
     extra: dict[str, Any] = {}
     if fixed:
@@ -71,6 +115,7 @@ def quantize(task: Task, fixed: Fixed | None = None, symmetric: bool = False) ->
         }
     if symmetric:
         extra |= {"ActivationSymmetric": True, "WeightSymmetric": True}
+    endless = [node.name for node in model.graph.node if task.unbounded.intersection((*node.input, *node.output))]
     with scratch() as folder, _quiet():
         source, target = folder / "float.onnx", folder / "int8.onnx"
         plain.save(model, source)
@@ -84,11 +129,7 @@ def quantize(task: Task, fixed: Fixed | None = None, symmetric: bool = False) ->
                 activation_type=TYPES[options.activations],
                 weight_type=QuantType.QInt8,
                 calibrate_method=METHODS[options.method],
-                nodes_to_exclude=[
-                    plain.nodes[node.name]
-                    for node in model.graph.node
-                    if task.unbounded.intersection((*node.input, *node.output))
-                ],
+                nodes_to_exclude=[plain.nodes[name] for name in endless],
                 extra_options=extra,
             )
         except Exception as error:  # the quantiser raises exceptions of many types
@@ -97,22 +138,48 @@ def quantize(task: Task, fixed: Fixed | None = None, symmetric: bool = False) ->
         return plain.restored(target)
 
 
-def again(task: Task, follows: Callable[[ModelProto, Fixed], Fixed], symmetric: bool = False) -> ModelProto:
-    """Return the QDQ model of a task, quantised a second time with scales and zero points that follow from the first.
+def _micro(model: ModelProto, chosen: Fixed) -> Fixed:
+    """Return the scale and zero point of each tensor of a float model that TFLite Micro does not leave free.
 
-    `follows` returns them for the float model and the scales of the first time.
+    `chosen` are those that the quantiser chooses.
     """
-    made = quantize(task, None, symmetric)
-    fixed = follows(task.model, _chosen(made))
-    return quantize(task, fixed, symmetric) if fixed else made
+    fixed: Fixed = {}
+    for node in model.graph.node:
+        if node.op_type == "Softmax":
+            fixed[node.output[0]] = PROBABILITY
+        elif node.op_type in AVERAGES or (node.op_type in MOVES and node.input[0] in fixed):
+            source = fixed.get(node.input[0], chosen.get(node.input[0]))
+            if source is not None:
+                fixed[node.output[0]] = source
+    return fixed
 
 
-def _chosen(made: ModelProto) -> Fixed:
-    """Return the scale and zero point that each tensor of a QDQ model is quantised with."""
-    net = Network(made)
-    found: Fixed = {}
+def _shared(model: ModelProto, chosen: Fixed) -> Fixed:
+    """Return the scale and zero point of each tensor that must share a scale; `chosen` are those without sharing.
+
+    A group has the scale of its first tensor; with tensors of JOINS, the largest.
+    """
+    net = Network(model)
+    readers = Counter(name for node in net.nodes for name in node.input)
+    groups = Groups(chosen)
+    joined, cut = set[str](), set[str]()
     for node in net.nodes:
-        if node.op_type == "QuantizeLinear":
-            scale, zero = (np.asarray(net.constant(name)) for name in node.input[1:3])
-            found[node.input[0]] = float(scale), int(zero)
-    return found
+        before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS and node.input else None
+        if before is not None and before.op_type in SCALED and readers[node.input[0]] == 1:
+            groups.join(node.output[0], node.input[0])
+            cut.add(node.input[0])
+        ends = (*node.output, *node.input)
+        if node.op_type in JOINS and all(name in chosen for name in ends):
+            groups.join(*ends)
+            joined.update(ends)
+        elif node.op_type in MOVES:
+            groups.join(node.output[0], node.input[0])
+    scales: Fixed = {}
+    members: dict[str, list[str]] = {}
+    for name, root in groups.roots().items():
+        members.setdefault(root, []).append(name)
+    for first, names in members.items():
+        # What a ReLU cuts off needs no codes.
+        kept = [chosen[name] for name in names if name not in cut]
+        scales |= dict.fromkeys(names, chosen[first] if joined.isdisjoint(names) else max(kept))
+    return {name: scale for name, scale in scales.items() if scale != chosen[name]}

@@ -49,6 +49,28 @@ class Names:
         return self._made[key]
 
 
+class Groups:
+    """Groups of names, each called by one of its names; at first, each name is a group. Other names have no group."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._parent = {name: name for name in names}
+
+    def root(self, name: str) -> str:
+        while self._parent[name] != name:
+            name = self._parent[name]
+        return name
+
+    def join(self, *names: str) -> None:
+        """Join the groups of the names, under the name of the first group."""
+        roots = [self.root(name) for name in names if name in self._parent]
+        for name in roots[1:]:
+            self._parent[name] = roots[0]
+
+    def roots(self) -> dict[str, str]:
+        """Return what the group of each name is called."""
+        return {name: self.root(name) for name in self._parent}
+
+
 class Plain:
     """Names for a model so plain that none can be made from another: t0., t1., .. for tensors, n0., n1., .. for nodes.
 

@@ -16,11 +16,9 @@ from onnx import ModelProto
 from tilewright.array import Array
 from tilewright.model.inputs import Samples
 from tilewright.model.onnx_values import ACTIVATIONS, JOINED
-from tilewright.model.samples import count_of
 from tilewright.model.verification import Verification
 from tilewright.quantize.model import Network, Tracer, title
 from tilewright.quantize.pow2 import Made
-from tilewright.quantize.pow2.scales import shift
 from tilewright.quantize.samples import Options, Progress, feeds
 from tilewright.report.render import console
 from tilewright.report.table import Grid
@@ -106,7 +104,7 @@ def compare(
 
     layers = tuple(measured(name) for name in tensors)
     outputs = tuple(row for row in layers if row.tensor in net.outputs)
-    return Fidelity(layers, outputs, _top1(classes, samples.labels), count_of(samples))
+    return Fidelity(layers, outputs, _top1(classes, samples.labels), samples.count)
 
 
 def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
@@ -215,7 +213,7 @@ class Report:
 def shifts_of(made: Made) -> dict[str, int]:
     """Return the right shift from int32 to int8 of each matrix product, sum and average, by output tensor."""
     return {
-        step.outputs[0]: shift(made.plan, step, made.scales.tensors, made.scales.weights)
+        step.outputs[0]: made.scales.shift(step)
         for step in made.plan.steps
         if step.role in ("product", "sum", "average")
     }

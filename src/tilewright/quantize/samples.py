@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from tilewright.array import Array
 from tilewright.errors import InputError, one_of, option
 from tilewright.graph.ir import Graph, Pixels
-from tilewright.model import samples
+from tilewright.model import inputs
 from tilewright.model.inputs import IMAGES, Samples
-from tilewright.model.samples import count_of
 from tilewright.model.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -86,20 +85,19 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
     Raises InputError, naming the file, if there are no samples, if they do not fit the model, or if there are images
     and `pixels` does not say how they become inputs.
     """
-    found = Path(path)
-    files = found.iterdir() if found.is_dir() else [found]
+    path = Path(path)
+    files = path.iterdir() if path.is_dir() else [path]
     if pixels is None and (images := sorted(file for file in files if file.suffix.lower() in IMAGES)):
         how = option("say with --mean, --std and --bgr how", "say with `Options(pixels=Pixels(mean, std, bgr))` how")
         raise InputError(images[0], "is an image", f"{how} the model's pixels are prepared")
-    return samples.read(found, graph, pixels, labels)
+    return inputs.read(path, graph, pixels, labels)
 
 
 def feeds(
     given: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
 ) -> Iterator[dict[str, Array]]:
     """Yield {input name: array} for each sample, and call `progress` after it, as in pass `part` of `parts` passes."""
-    count = count_of(given)
-    for index in range(count):
+    for index in range(given.count):
         yield {name: array[index, ...] for name, array in given.values.items()}
         if progress:
-            progress(part * count + index + 1, parts * count, what)
+            progress(part * given.count + index + 1, parts * given.count, what)

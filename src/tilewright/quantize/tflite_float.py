@@ -18,13 +18,12 @@ from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError
 from tilewright.graph.ir import fresh_name
 from tilewright.graph.layout import TO_NCHW, TO_NHWC
-from tilewright.graph.rounding import Activation
+from tilewright.graph.rounding import BOUNDS, Activation
 from tilewright.graph.tensor import Tensor
 from tilewright.model.tflite import folded
 from tilewright.model.tflite_file import Call, read
 
 OPSET, IR_VERSION = 14, 8  # the first opset with HardSwish
-BOUNDS: dict[Activation, tuple[float, float]] = {"relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
 
 
 class Conversion:

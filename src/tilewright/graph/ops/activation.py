@@ -7,7 +7,7 @@ of their own (`ort`, `pow2`) use TFLite Micro's.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -71,11 +71,10 @@ class HardSwish(Unary):
     def _multipliers(site: Site) -> tuple[int, int, int, int]:
         """Return multiplier and exponent to the output's scale, and those to the scale 3 / 2**15 of relu6(x + 3)."""
         fine = np.float32(1 / 128) * np.float32(site.input(0).scale)
-        made: list[int] = []
-        for scale in (np.float32(site.output.scale), np.float32(3) / np.float32(32768)):
-            q, shift = quantize_multiplier(np.float64(fine / scale))
-            made += [min((int(q) + (1 << 15)) >> 16, (1 << 15) - 1), int(shift)]
-        return made[0], made[1], made[2], made[3]
+        scales = np.array([site.output.scale, np.float32(3) / np.float32(32768)], np.float32)
+        q, shift = quantize_multiplier((fine / scales).astype(np.float64))
+        to_out, to_gate = np.minimum((q + (1 << 15)) >> 16, (1 << 15) - 1).tolist()
+        return to_out, int(shift[0]), to_gate, int(shift[1])
 
     def compute(self, at: Evaluation) -> Array:
         to_out, out_shift, to_gate, gate_shift = self._multipliers(at)
@@ -96,15 +95,16 @@ class Sigmoidal(Unary):
 
     def shape_of(self, site: Site) -> Shape:
         x, out = site.input(0), site.output
-        scale, zero = self.result(x.dtype)
+        scale, zero = self.results[x.dtype]
         wrong = abs(out.scale / scale - 1) > 1e-3 or out.zero_point != zero or (x.dtype == "int16" and x.zero_point)
         reason = f"has an output scale or zero point other than {scale:g} and {zero}"
         site.refuse_if(wrong, reason if out.dtype == x.dtype else f"{reason}, or another type")
         return super().shape_of(site)
 
-    @abstractmethod
-    def result(self, dtype: str) -> tuple[float, int]:
-        """Return the scale and zero point that TFLite requires of the output."""
+    #: The scale and zero point that TFLite requires of the output, by its type.
+    results: ClassVar[Mapping[str, tuple[float, int]]]
+    #: Left shifts of int16 inputs in Q3.12 that need no multiplier.
+    plain: ClassVar[tuple[int, ...]]
 
     @abstractmethod
     def real(self, x: Array) -> Array:
@@ -121,9 +121,6 @@ class Sigmoidal(Unary):
     @abstractmethod
     def table(self, x: Array) -> Array:
         """Return the function of x in units of 1 / 12288, as int16 codes, from the table."""
-
-    #: Left shifts of int16 inputs in Q3.12 that need no multiplier.
-    plain: ClassVar[tuple[int, ...]] = (0,)
 
     def compute(self, at: Evaluation) -> Array:
         scale = at.input(0).scale
@@ -197,9 +194,8 @@ class Logistic(Sigmoidal):
     """1 / (1 + exp(-x)). The output has scale 1/256 and the lowest zero point, or for int16, 2**-15 and 0."""
 
     kind = "logistic"
-
-    def result(self, dtype: str) -> tuple[float, int]:
-        return {"int8": (2.0**-8, -128), "uint8": (2.0**-8, 0), "int16": (2.0**-15, 0)}[dtype]
+    results: ClassVar = {"int8": (2.0**-8, -128), "uint8": (2.0**-8, 0), "int16": (2.0**-15, 0)}
+    plain: ClassVar = (0,)
 
     def real(self, x: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -213,8 +209,8 @@ class Logistic(Sigmoidal):
         return FIXED16.logistic(x, 3)
 
     def table(self, x: Array) -> Array:
-        found = _interpolated(x, 9, 0x7FFF << 10)
-        return np.where(x >= 0, found + (1 << 9), (1 << 25) - found + (1 << 9) - 1) >> 10
+        value = _interpolated(x, 9, 0x7FFF << 10)
+        return np.where(x >= 0, value + (1 << 9), (1 << 25) - value + (1 << 9) - 1) >> 10
 
 
 @dataclass(frozen=True)
@@ -222,10 +218,8 @@ class Tanh(Sigmoidal):
     """tanh(x). The output has scale 1/128 and zero point 0 (uint8: 128), or for int16, 2**-15 and 0."""
 
     kind = "tanh"
-    plain: ClassVar[tuple[int, ...]] = (0, 1)
-
-    def result(self, dtype: str) -> tuple[float, int]:
-        return {"int8": (2.0**-7, 0), "uint8": (2.0**-7, 128), "int16": (2.0**-15, 0)}[dtype]
+    results: ClassVar = {"int8": (2.0**-7, 0), "uint8": (2.0**-7, 128), "int16": (2.0**-15, 0)}
+    plain: ClassVar = (0, 1)
 
     def real(self, x: Array) -> Array:
         return np.tanh(x.astype(np.float64)).astype(np.float32)
@@ -237,5 +231,5 @@ class Tanh(Sigmoidal):
         return FIXED16.tanh(FIXED16.saturated(x), 3)
 
     def table(self, x: Array) -> Array:
-        found = _interpolated(x, 8, 0xFFFF << 8)
-        return np.where(x >= 0, found - (1 << 23) + (1 << 7), -found + (1 << 23) + (1 << 7) - 1) >> 8
+        value = _interpolated(x, 8, 0xFFFF << 8)
+        return np.where(x >= 0, value - (1 << 23) + (1 << 7), -value + (1 << 23) + (1 << 7) - 1) >> 8

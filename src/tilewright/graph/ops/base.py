@@ -41,8 +41,8 @@ class Evaluation(Site):
 
     def alike(self) -> list[Array]:
         """Return the values of all inputs, with equally many samples."""
-        samples = max(self.value(index).shape[0] for index in range(len(self.values)))
-        values = map(self.value, range(len(self.values)))
+        values = list(map(self.value, range(len(self.values))))
+        samples = max(map(len, values))
         return [np.broadcast_to(value, (samples, *value.shape[1:])) for value in values]
 
     def coded(self, steps: Array, activation: Activation = "none", half_even: bool = False) -> Array:
@@ -111,26 +111,18 @@ class Window:
         if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(self.padding) < 0:
             raise ModelError(f"op '{name}'", f"has an impossible window: {self}")
         rows, columns = height + top + bottom - self.extent[0], width + left + right - self.extent[1]
-        if rows < 0 or columns < 0:
+        if min(rows, columns) < 0:
             raise ModelError(f"op '{name}'", f"has a {self.kernel} window that does not fit its {height}x{width} input")
         return rows // self.stride[0] + 1, columns // self.stride[1] + 1
 
-    def pad(self, x: Array, value: int = 0) -> Array:
-        """Return x (B, H, W, C) with this window's padding around it, filled with `value`."""
-        if not any(self.padding):
-            return x
-        top, bottom, left, right = self.padding
-        return np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=value)
-
-    def view(self, padded: Array) -> Array:
-        """Return all windows of `padded` (B, H, W, C) as a NumPy view (B, OH, OW, KH, KW, C), without copying."""
-        windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
+    def windows(self, x: Array, fill: int = 0) -> Array:
+        """Return all windows of x (B, H, W, C), with padding around it, as a NumPy view (B, OH, OW, KH, KW, C)."""
+        if any(self.padding):
+            top, bottom, left, right = self.padding
+            x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=fill)
+        windows = np.lib.stride_tricks.sliding_window_view(x, self.extent, axis=(1, 2))
         windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
         return np.moveaxis(windows, 3, 5)
-
-    def windows(self, x: Array, fill: int = 0) -> Array:
-        """Return all windows of x (B, H, W, C) with padding around it, as `view` does."""
-        return self.view(self.pad(x, fill))
 
     @classmethod
     def same(

@@ -63,12 +63,11 @@ class Sum(Binary):
         a = at.centred(0)
         b = self.sign * at.centred(1)
         delegated = at.rounding.delegated and at.output.dtype != "int16"
+        total = self._delegated(at, a, b) if delegated else None
         if at.rounding.elementwise == "pow2":
             left, right, out = self.shifts(at)
-            total: Array | None = shift_up((a << left) + (b << right), out)
-        else:
-            total = self._delegated(at, a, b) if delegated else None
-        if total is None:
+            total = shift_up((a << left) + (b << right), out)
+        elif total is None:
             total = self._fixed_point(at, a, b)
         return at.coded(total, self.activation, delegated)
 
@@ -138,27 +137,21 @@ class Mul(Binary):
     def compute(self, at: Evaluation) -> Array:
         product = at.centred(0) * at.centred(1)
         real = at.rounding.ratio(at.output.scale, at.input(0).scale, at.input(1).scale)
-        rule = at.rounding.elementwise
-        half_even = at.rounding.delegated and at.output.dtype != "int16"
-        if half_even and rule == "xnnpack" and 2.0**-16 <= real < 2.0**8:
-            squares = at.node.inputs[0] == at.node.inputs[1]
-            scaled = self._square(at) if squares else round_half_even(product.astype(np.float32) * np.float32(real))
-        elif rule == "pow2":
+        rule, zero = at.rounding.elementwise, at.output.zero_point
+        half_even = rule == "ort" or (at.rounding.delegated and at.output.dtype != "int16")
+        if rule == "pow2":
             scaled = shift_up(product, power_of_two(real, at.where))
         elif rule == "ort":  # the zero point is added before rounding
-            half_even = True
-            zero = at.output.zero_point
             scaled = round_half_even(product.astype(np.float32) * np.float32(real) + np.float32(zero)) - zero
-        else:
+        elif not half_even or not 2.0**-16 <= real < 2.0**8:
             scaled = multiply_by_real(product, real)
+        elif at.node.inputs[0] == at.node.inputs[1]:  # XNNPACK's square: the zero point affects rounding
+            value = at.centred().astype(np.float32) * np.float32(at.input(0).scale)
+            steps = value * value * (np.float32(1) / np.float32(at.output.scale))
+            scaled = round_half_even(steps + np.float32(zero)) - zero
+        else:
+            scaled = round_half_even(product.astype(np.float32) * np.float32(real))
         return at.coded(scaled, self.activation, half_even)
-
-    def _square(self, at: Evaluation) -> Array:
-        """Return x * x, without the zero point, as XNNPACK's square computes it: the zero point affects rounding."""
-        x, out = at.input(0), at.output
-        real = at.centred().astype(np.float32) * np.float32(x.scale)
-        zero = np.float32(out.zero_point)
-        return round_half_even(real * real * (np.float32(1) / np.float32(out.scale)) + zero) - out.zero_point
 
 
 @dataclass(frozen=True)
@@ -196,9 +189,8 @@ class Quantize(Unary):
         return (site.output,) if site.input(0).dtype == "float32" else (site.input(0), site.output)
 
     def compute(self, at: Evaluation) -> Array:
-        if at.input(0).dtype == "float32":
-            return at.coded(_from_real(at.value().astype(np.float32), np.float32(at.output.scale), at.rounding))
-        return at.coded(_rescaled(at))
+        real = at.input(0).dtype == "float32"
+        return at.coded(_from_real(at.value(), np.float32(at.output.scale), at.rounding) if real else _rescaled(at))
 
 
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
@@ -248,14 +240,11 @@ class Dequantize(Unary):
     kind = "dequantize"
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
-        """Return the input tensor, which must hold codes. Raises UnsupportedError if the output is not float32."""
         site.refuse_if(site.output.dtype != "float32", f"dequantises to {site.output.dtype}, not float32")
         return (site.input(0),)
 
     def compute(self, at: Evaluation) -> Array:
-        source = at.input(0)
-        codes = at.value().astype(np.int32) - source.zero_point
-        return codes.astype(np.float32) * np.float32(source.scale)
+        return at.centred().astype(np.float32) * np.float32(at.input(0).scale)
 
 
 # Operators on integers without scales, for PULP's networks.
@@ -268,7 +257,6 @@ class IntegerAdd(Broadcast):
     kind = "integer_add"
 
     def check_types(self, site: Site) -> None:
-        """Check types: inputs int8, uint8 or int32, output int32. Raises UnsupportedError for other types."""
         wrong = {site.input(0).dtype, site.input(1).dtype} - set(_INTEGERS) or site.output.dtype != "int32"
         site.refuse_if(wrong, "adds types other than int8, uint8 and int32, or its sum is not int32")
 
@@ -284,7 +272,6 @@ class RequantShift(Broadcast):
     shift: Shift = Shift()
 
     def check_types(self, site: Site) -> None:
-        """Check types: input 0 int8, uint8 or int32, inputs 1 and 2 int64. Raises UnsupportedError for others."""
         wrong = site.input(0).dtype not in _INTEGERS or {site.input(1).dtype, site.input(2).dtype} != {"int64"}
         site.refuse_if(wrong, "requantises types other than int8, uint8 and int32, or by constants that are not int64")
         self.shift.check(site.where, site.output.dtype)

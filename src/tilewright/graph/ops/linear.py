@@ -29,12 +29,12 @@ NO_RESIDUAL = "a residual in its sums is not supported; `tilewright quantize --r
 
 def centre(values: Array, tensor: Tensor) -> Array:
     """Return `values - zero_point` of `tensor` as exact float32. Constants may have a zero point per channel."""
-    zero_points = tensor.quant.zero_point if tensor.quant else (0,)
-    if tensor.quant is None or len(set(zero_points)) == 1:
-        return values.astype(np.float32) - np.float32(zero_points[0])
+    zero = np.array(tensor.quant.zero_point if tensor.quant else (0,), np.float32)
+    if tensor.quant is None or (zero == zero[0]).all():
+        return values.astype(np.float32) - zero[0]
     along = [1] * len(tensor.shape)
     along[tensor.quant.axis] = -1
-    return values.astype(np.float32) - np.reshape(np.array(zero_points, np.float32), along)
+    return values.astype(np.float32) - zero.reshape(along)
 
 
 def magnitude(tensor: Tensor) -> int:
@@ -78,9 +78,8 @@ class SumOfProducts(Single):
         if self.residual(site) and not takes.residual:
             return NO_RESIDUAL
         if w.data is None or w.dtype not in takes.weights:
-            origin = "computed" if w.data is None else "constant"
-            kinds = " and ".join(takes.weights)
-            return f"the {origin} weights '{w.name}' of {w.dtype} are not supported; constant weights of {kinds} are"
+            what = f"the {'computed' if w.data is None else 'constant'} weights '{w.name}' of {w.dtype}"
+            return f"{what} are not supported; constant weights of {' and '.join(takes.weights)} are"
         if bias is not None and bias.data is None:
             return f"the bias '{bias.name}' is computed; it must be constant"
         return takes.zero_points(w) or super().refusal(site, takes)
@@ -140,7 +139,7 @@ class SumOfProducts(Single):
 
     def _check_added(self, site: Site, channels: int, shape: Shape) -> None:
         """Check the tensors that are added to sums of `shape`: bias and residual, or multiplier and addend."""
-        residual = self.residual(site)
+        residual, bias = self.residual(site), site.optional(2)
         if residual is not None:
             reason = f"its residual has the shape {list(residual.shape)}; its result has {list(shape)}"
             site.fail_if(residual.shape != shape, reason)
@@ -150,7 +149,6 @@ class SumOfProducts(Single):
             for index in (3, 4):
                 wrong = site.constant(index).shape not in ((1,), (channels,)) or site.input(index).dtype != "int64"
                 site.fail_if(wrong, f"has a multiplier or addend that is not int64 of shape [{channels}]")
-        bias = site.optional(2)
         kinds = ("int32", "int64") if wide(site.input(0)) else ("int32",)
         if bias is not None:
             reason = f"has a {bias.dtype} bias of shape {list(bias.shape)}"
@@ -319,9 +317,8 @@ class MatMul(Single):
         return (*a[:-1], b[-1])
 
     def compute(self, at: Evaluation) -> Array:
-        left, right = (centre(at.value(index), at.input(index)) for index in (0, 1))
-        samples = max(len(left), len(right))
-        left, right = (np.broadcast_to(x, (samples, *x.shape[1:])) for x in (left, right))
+        left, right = (centre(values, at.input(index)) for index, values in enumerate(at.alike()))
+        samples = len(left)
         acc = exact_matmul(left.reshape(-1, *left.shape[-2:]), right.reshape(-1, *right.shape[-2:]), 255, 255)
         return self.finish(at, acc.reshape(samples, *at.output.shape), at.rounding)
 

@@ -9,7 +9,6 @@ from math import prod
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.errors import ModelError
 from tilewright.graph import ort
 from tilewright.graph.ir import Op, Shape, Site
 from tilewright.graph.rounding import Rounding
@@ -52,12 +51,11 @@ class OnnxOp(Op):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         call = self.call(site)
         outputs = tuple(ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.outputs)
-        self._check_inferred(site, call, outputs)
-        constants = {
-            i: tensor.data
-            for i, tensor in enumerate(site.inputs)
-            if tensor and tensor.data is not None and i not in self.fed
-        }
+        held = {i: tensor.data for i, tensor in enumerate(site.inputs) if tensor and tensor.data is not None}
+        # A damaged program file may declare other types.
+        changed = ort.infer(call, ort.small(held)) != outputs
+        call.fail_if(changed, f"{self.op_type} returns types other than those declared for its outputs")
+        constants = {i: data for i, data in held.items() if i not in self.fed}
         count = max((value.shape[0] for value in values if value is not None), default=1)
         rows = []
         for sample in range(count):
@@ -65,22 +63,13 @@ class OnnxOp(Op):
             rows.append(ort.run(call, outputs, operands, constants))
         return tuple(np.stack(parts) for parts in zip(*rows, strict=True))
 
-    def _check_inferred(self, site: Site, call: ort.Call, outputs: tuple[ort.ValueType, ...]) -> None:
-        """Check the declared output types, which a damaged program file may have changed, against onnx's inference.
-
-        Raises ModelError if the declared and the inferred types differ.
-        """
-        constants = ort.small({index: tensor.data for index, tensor in enumerate(site.inputs) if tensor is not None})
-        if ort.infer(call, constants) != outputs:
-            raise ModelError(call.where, f"{self.op_type} returns types other than those declared for its outputs")
-
     @staticmethod
     def real(site: Site) -> str:
         """Return why an integer machine cannot run a node that computes real numbers; empty for other nodes."""
         op = site.node.op
-        if isinstance(op, OnnxOp) and any(tensor and tensor.dtype.startswith("float") for tensor in site.inputs[:1]):
-            return f"{op.label} computes real numbers (see `tilewright quantize`)"
-        return ""
+        x = site.optional(0)
+        real = isinstance(op, OnnxOp) and x is not None and x.dtype.startswith("float")
+        return f"{op.label} computes real numbers (see `tilewright quantize`)" if real else ""
 
     def macs(self, site: Site) -> int:
         if self.op_type in ("Conv", "QLinearConv"):

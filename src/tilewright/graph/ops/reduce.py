@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.fixed_point import FIXED32
 from tilewright.graph.ir import Shape, Site
-from tilewright.graph.lookup import looked_up, table
 from tilewright.graph.ops.base import Evaluation, Shaped, Window, clamped, four
 from tilewright.graph.ops.elementwise import Unary
 from tilewright.graph.ops.linear import merge_samples
@@ -32,6 +33,9 @@ from tilewright.graph.rounding import (
 
 _DIFF_BITS = 5  # integer bits of softmax's (x - max) * beta
 _SUM_BITS = 12  # integer bits of its sum of exponentials
+#: Steps of TFLite's tables of functions of int16 codes, and the lowest and highest code.
+STEPS = 512
+LOW, HIGH = -(1 << 15), (1 << 15) - 1
 
 
 @dataclass(frozen=True)
@@ -270,21 +274,47 @@ class Softmax(Unary):
         """
         real = np.float64(site.input(0).scale) * float(np.float32(self.beta)) / (10.0 / 65535.0)
         scaled = multiply_by_real(x - x.max(axis=-1, keepdims=True), real)
-        codes = looked_up(np.clip(scaled + 32767, -32768, 32767), _exp_table(dtype))
+        codes = looked_up(np.clip(scaled + 32767, -32768, 32767), table(np.exp, 10 / 65535, 32767, 2 / 65535, dtype))
         total = codes.sum(axis=-1, keepdims=True)  # Q16.15
         leading = 31 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64)  # leading zeros of 32 bits
         shifted = ((total << (leading - 1)) + (1 << 13)) >> 14  # 1..2 in Q16
-        inverse = looked_up(np.clip(shifted - (1 << 15) - (1 << 16), -32768, 32767), _reciprocal_table(dtype))
+        reciprocals = table(_reciprocal, 1 / 65535, -32768, 2 / 65535, dtype)
+        inverse = looked_up(np.clip(shifted - (1 << 15) - (1 << 16), -32768, 32767), reciprocals)
         right = 31 - leading
         result = (codes * inverse + ((np.int64(1) << right) >> 1)) >> right
         return np.clip(result, 0, 32767).astype(np.int16)
 
 
-@cache
-def _exp_table(dtype: str) -> Array:
-    return table(np.exp, 10 / 65535, 32767, 2 / 65535, dtype)
+def _reciprocal(x: Array) -> Array:
+    return 1 / (1 + x)
 
 
 @cache
-def _reciprocal_table(dtype: str) -> Array:
-    return table(lambda x: 1 / (1 + x), 1 / 65535, -32768, 2 / 65535, dtype)
+def table(function: Callable[[Array], Array], scale: float, zero_point: int, out_scale: float, dtype: str) -> Array:
+    """Return TFLite's table of a function of int16 codes, between whose values it interpolates (common.h).
+
+    It holds the values, of `out_scale`, at 512 equal steps of the codes and at the last code, int64.
+    `scale` and `zero_point` give the real numbers of the input codes. Each value is moved by half of the error that
+    interpolation makes in the middle of its step. `dtype` is the float type of all arithmetic.
+    """
+    kind: Any = np.dtype(dtype).type
+    low, high = (kind(scale) * kind(code - zero_point) for code in (LOW, HIGH))
+    step = (high - low) / kind(STEPS)
+    ends = [kind(out_scale) * kind(code) for code in (LOW, HIGH)]
+    inverse = kind(HIGH - LOW + 1) / (ends[1] - ends[0])
+    at = np.arange(STEPS, dtype=kind)
+    here, middle = low + at * step, low + at * step + step / kind(2)
+    value, between, following = (function(x) * inverse for x in (here, middle, low + (at + kind(1)) * step))
+    sample = round_half_away(value)
+    interpolated = round_half_away((following + sample) / kind(2))
+    bias = round_half_away((interpolated - round_half_away(between)) / kind(2))
+    last = round_half_away(function(np.atleast_1d(high)) * inverse)
+    return np.clip(np.concatenate([sample - bias, last]), LOW, HIGH).astype(np.int64)
+
+
+def looked_up(codes: Array, values: Array) -> Array:
+    """Return the function of int16 codes from its table: 9 bits select a step, 7 bits interpolate."""
+    place = (codes >> 7) + 256
+    base = values[place]
+    result: Array = base + (((values[place + 1] - base) * (codes & 127) + 64) >> 7)
+    return result

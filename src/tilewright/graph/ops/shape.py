@@ -19,9 +19,7 @@ class Moved(Shaped):
     """Base class of operators that move values of any type without changing them."""
 
     def check_types(self, site: Site) -> None:
-        """Check the tensors' types. Raises ModelError if input and output have different types."""
-        before = site.input(0).dtype
-        after = site.output.dtype
+        before, after = site.input(0).dtype, site.output.dtype
         site.fail_if(before != after, f"moves {before} into a tensor of {after}; both must have the same type")
 
 
@@ -34,11 +32,11 @@ class Reshape(Moved):
 
     def shape_of(self, site: Site) -> Shape:
         size = site.input(0).size
-        known = prod(extent for extent in self.shape if extent != -1)
-        unknown = self.shape.count(-1)
-        wrong = unknown > 1 or known < 1 or size % known or (not unknown and size != known)
+        given = prod(extent for extent in self.shape if extent != -1)
+        open_axes = self.shape.count(-1)
+        wrong = open_axes > 1 or given < 1 or size % given or (not open_axes and size != given)
         site.fail_if(wrong, f"cannot reshape {list(site.input(0).shape)} to {list(self.shape)}")
-        return tuple(size // known if extent == -1 else extent for extent in self.shape)
+        return tuple(size // given if extent == -1 else extent for extent in self.shape)
 
     def compute(self, at: Evaluation) -> Array:
         return at.value()
@@ -153,12 +151,10 @@ class Split(Op):
     keep_dims: bool = True
 
     def check_types(self, site: Site) -> None:
-        """Check the tensors' types. Raises ModelError if an output has another type than the input."""
         wrong = any(tensor.dtype != site.input(0).dtype for tensor in site.outputs)
         site.fail_if(wrong, "splits a tensor into parts of other types")
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the shapes of the parts. Raises ModelError if the sizes do not add up to the axis."""
         shape = site.input(0).shape
         fits = 0 <= self.axis < len(shape) and sum(self.sizes) == shape[self.axis] and min(self.sizes, default=0) > 0
         wrong = not fits or (not self.keep_dims and max(self.sizes) > 1)

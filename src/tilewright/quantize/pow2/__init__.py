@@ -10,7 +10,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.quantize.model import Network
 from tilewright.quantize.pow2.emit import Writer
 from tilewright.quantize.pow2.plan import Plan, plan
-from tilewright.quantize.pow2.scales import Scales, choose, settle
+from tilewright.quantize.pow2.scales import Scales, choose
 from tilewright.quantize.samples import Task
 
 
@@ -34,10 +34,11 @@ def quantize(task: Task) -> Made:
     for number, (residuals, equal) in enumerate(tries, 1):
         decided = plan(net, residuals, equal)
         try:
-            scales = settle(decided, choose(decided, task))
+            scales = Scales(decided, choose(decided, task))
+            scales.settle()
         except UnsupportedError:  # such as a residual path whose gain is too large for one scale
             if number == len(tries):
                 raise
         else:
-            return Made(Writer(decided, scales).model(), decided, scales)
+            return Made(Writer(scales).model(), decided, scales)
     raise AssertionError("there is at least one plan")

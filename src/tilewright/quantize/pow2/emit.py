@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper, shape_inference
 
@@ -11,8 +13,8 @@ from tilewright.model.onnx_file import ROUNDING
 from tilewright.model.onnx_values import ACTIVATIONS
 from tilewright.quantize.model import Network
 from tilewright.quantize.names import Names, tensors_of
-from tilewright.quantize.pow2.plan import AVERAGES, Plan, Step, divisor
-from tilewright.quantize.pow2.scales import Scales, accumulator, bias_of, codes, weight_of
+from tilewright.quantize.pow2.plan import AVERAGES, Step, divisor
+from tilewright.quantize.pow2.scales import Scales, codes
 
 #: An entry of the model's metadata_props, for the curious: which convolutions have an unrounded result that an addition
 #: reads (names of nodes, in order).
@@ -22,31 +24,22 @@ UNROUNDED = "tilewright.unrounded"
 class Writer:
     """Writes the QDQ graph of a plan; it collects the nodes and constants written so far."""
 
-    def __init__(self, plan: Plan, scales: Scales) -> None:
-        self.plan = plan
-        self.scales = scales
+    def __init__(self, scales: Scales) -> None:
+        self.scales, self.plan, self.net = scales, scales.plan, scales.plan.net
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, Array] = {}
-        self.tensor = Names(tensors_of(plan.net.model))
-        self.node = Names(node.name for node in plan.net.nodes)
+        self.tensor = Names(tensors_of(self.net.model))
+        self.node = Names(node.name for node in self.net.nodes)
 
     def model(self) -> ModelProto:
         """Write and return the whole QDQ model."""
-        net = self.plan.net
-        for name in net.inputs:
+        for name in self.net.inputs:
             self.quantised(name, name)
         for step in self.plan.steps:
             self.step(step)
         used = {name for node in self.nodes for name in node.input}
-        kept = [tensor for tensor in net.model.graph.initializer if tensor.name in used]
-        made = [numpy_helper.from_array(value, name) for name, value in self.constants.items()]
-        source = net.model
-        graph = helper.make_graph(
-            self.nodes, source.graph.name, source.graph.input, source.graph.output, [*kept, *made]
-        )
-        model = helper.make_model(
-            graph, opset_imports=source.opset_import, ir_version=source.ir_version, producer_name="tilewright"
-        )
+        model = remade(self.net.model, self.net.model.graph.name, self.nodes, used, self.constants)
+        model.producer_name = "tilewright"
         unrounded = [step.name for step in self.plan.steps if step.addition is not None]
         helper.set_model_props(model, {ROUNDING: "pow2", **({UNROUNDED: ",".join(unrounded)} if unrounded else {})})
         return model
@@ -58,11 +51,12 @@ class Writer:
         for index, name in enumerate(node.input):
             if name not in self.plan.group:
                 continue
-            if not self.plan.net.is_constant(name):
+            if not self.net.is_constant(name):
                 node.input[index] = self.real(name)
             elif name in step.inputs and step.role != "host":
-                node.input[index] = self.constant(name, step)
-        if step.role == "product":
+                stored = self.tensor(f"{step.name}_{name}", (step.name, name))
+                node.input[index] = self.quantised_constant(stored, name, self.scales.of(name))
+        if step.weights:
             self.weights(step, node)
         last = node
         self.nodes.append(node)
@@ -75,7 +69,7 @@ class Writer:
         for index, name in enumerate(last.output):
             if name not in self.plan.group:
                 continue
-            if name in self.plan.net.outputs:
+            if name in self.net.outputs:
                 last.output[index] = self.tensor(f"{name}_float", name)
             self.quantised(name, last.output[index])
 
@@ -83,35 +77,27 @@ class Writer:
         """If the plan keeps `name` in int8, write QuantizeLinear and DequantizeLinear of its real values, `source`."""
         if name not in self.plan.group:
             return
-        scale, zero = self.scale(self.scales.tensors[name]), self.zero("int8")
+        scale, zero = self.scale(self.scales.of(name)), self.zero("int8")
         middle = self.tensor(f"{name}_QuantizeLinear_Output", name)
         self.add("QuantizeLinear", [source, scale, zero], middle)
         self.add("DequantizeLinear", [middle, scale, zero], self.real(name))
 
     def real(self, name: str) -> str:
         """Return the name of the tensor with the real values of int8 tensor `name`; a model output keeps its name."""
-        made = f"{name}_DequantizeLinear_Output"
-        return name if name in self.plan.net.outputs else self.tensor(made, name)
+        return name if name in self.net.outputs else self.tensor(f"{name}_DequantizeLinear_Output", name)
 
     def weights(self, step: Step, node: NodeProto) -> None:
         """Write constant weights of a Conv, Gemm or MatMul in int8, and its bias in int32 at the scale of its sums."""
-        name = weight_of(self.plan, step)
-        if not name:
-            return
-        exponent = self.scales.weights[step.name]
-        values = codes(self.plan.net.constant(name), exponent).astype(np.int8)
-        node.input[1] = self.store(self.tensor(f"{step.name}_weight", step.name), values, exponent)
-        bias = bias_of(self.plan, step)
-        if bias:
-            unit = accumulator(step, self.scales.tensors, self.scales.weights)
-            values = np.rint(np.ldexp(self.plan.net.constant(bias).astype(np.float64), -unit)).astype(np.int32)
+        stored = self.tensor(f"{step.name}_weight", step.name)
+        node.input[1] = self.quantised_constant(stored, step.weights, self.scales.weights[step.name])
+        if step.bias:
+            unit = self.scales.accumulator(step)
+            values = np.rint(np.ldexp(self.net.constant(step.bias).astype(np.float64), -unit)).astype(np.int32)
             node.input[2] = self.store(self.tensor(f"{step.name}_bias", step.name), values, unit)
 
-    def constant(self, name: str, step: Step) -> str:
-        """Write a constant operand of a sum or concatenation as int8 codes; return the name of its real values."""
-        exponent = self.scales.tensors[name]
-        values = codes(self.plan.net.constant(name), exponent).astype(np.int8)
-        return self.store(self.tensor(f"{step.name}_{name}", (step.name, name)), values, exponent)
+    def quantised_constant(self, stored: str, name: str, exponent: int) -> str:
+        """Write the constant `name` as int8 codes called `stored`; return the name of their real values."""
+        return self.store(stored, codes(self.net.constant(name), exponent).astype(np.int8), exponent)
 
     def store(self, name: str, values: Array, exponent: int) -> str:
         """Write integer codes and a DequantizeLinear of them; return the name of the real values that it gives."""
@@ -144,11 +130,12 @@ def exact(model: ModelProto) -> ModelProto:
     average of a number of codes other than 2**n is converted back to the sum of the codes, a whole number, and
     multiplied by its factor. Tensors keep their names.
     """
-    averages = any(node.op_type in AVERAGES for node in model.graph.node)
-    net = Network(shape_inference.infer_shapes(model) if averages else model)
+    averaging = any(node.op_type in AVERAGES for node in model.graph.node)
+    net = Network(shape_inference.infer_shapes(model) if averaging else model)
     fresh = Names(tensors_of(model))
     half, lowest, highest = (fresh(name) for name in ("half", "lowest", "highest"))
-    nodes, constants = [], {half: 0.5, lowest: -128.0, highest: 127.0}
+    nodes: list[NodeProto] = []
+    constants = {half: 0.5, lowest: -128.0, highest: 127.0}
     for node in net.nodes:
         if node.op_type == "QuantizeLinear":
             scale = float(net.constant(node.input[1]))
@@ -172,16 +159,29 @@ def exact(model: ModelProto) -> ModelProto:
             back, times = fresh(f"times_{to_codes:.9g}"), fresh(f"times_{to_real:.9g}")
             constants |= {back: to_codes, times: to_real}
             average, about, total = (fresh(f"{name}_{part}", name) for part in ("mean", "about", "sum"))
+            averages = NodeProto()
+            averages.CopyFrom(node)
+            averages.output[0] = average
             nodes += [
-                _under(node, average),
+                averages,
                 helper.make_node("Mul", [average, back], [about]),
                 helper.make_node("Round", [about], [total]),
                 helper.make_node("Mul", [total, times], [name]),
             ]
         else:
             nodes.append(node)
-    made = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "exact", model.graph.input, model.graph.output, [*model.graph.initializer, *made])
+    arrays = {name: np.array(value, np.float32) for name, value in constants.items()}
+    return remade(model, "exact", nodes, {tensor.name for tensor in model.graph.initializer}, arrays)
+
+
+def remade(
+    model: ModelProto, name: str, nodes: list[NodeProto], kept: Collection[str], constants: Mapping[str, Array]
+) -> ModelProto:
+    """Return a model with other nodes: its constants that are `kept`, and further ones."""
+    source = model.graph
+    held = [tensor for tensor in source.initializer if tensor.name in kept]
+    held += [numpy_helper.from_array(value, title) for title, value in constants.items()]
+    graph = helper.make_graph(nodes, name, source.input, source.output, held)
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
@@ -195,11 +195,3 @@ def _count(net: Network, node: NodeProto) -> int:
         return 0  # computed on the host
     count = divisor(net, node)
     return count if count & (count - 1) else 0
-
-
-def _under(node: NodeProto, output: str) -> NodeProto:
-    """Return a copy of the node whose first output is called `output`."""
-    renamed = NodeProto()
-    renamed.CopyFrom(node)
-    renamed.output[0] = output
-    return renamed

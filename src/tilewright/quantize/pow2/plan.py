@@ -19,6 +19,7 @@ from onnx import NodeProto
 
 from tilewright.model.onnx_values import ACTIVATIONS, JOINED
 from tilewright.quantize.model import Network, attribute, is_padded, operand, title
+from tilewright.quantize.names import Groups
 
 Role = Literal["product", "sum", "average", "keep", "host"]
 
@@ -110,6 +111,7 @@ class Step:
     """A node and the nodes fused into it: an Add of a residual to its sums, then a Relu or Clip.
 
     `inputs` names the tensors that the node reads, without the residual; `outputs` those that the last node stores.
+    `weights` and `bias` are the constants of a product; the weights are empty if both operands are activations.
     """
 
     node: NodeProto
@@ -120,6 +122,8 @@ class Step:
     reason: str = ""
     addition: NodeProto | None = None
     residual: str = ""
+    weights: str = ""
+    bias: str = ""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -148,29 +152,18 @@ def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> P
     If `equal_operands`, the operands of other additions share a scale.
     """
     steps = _fuse(net, residuals)
-    in_integers = _forward(net, steps)
-    _backward(net, steps, in_integers)
-    decided: list[Step] = []
-    parent: dict[str, str] = {}  # of tensors that must share a scale
-
-    def root(name: str) -> str:
-        while parent.setdefault(name, name) != name:
-            name = parent[name]
-        return name
-
+    chosen = _forward(net, steps)
+    _backward(net, steps, chosen)
+    groups = Groups(name for index in sorted(chosen) for name in (*steps[index].reads, *steps[index].outputs))
     for index, step in enumerate(steps):
-        if index not in in_integers:
+        if index not in chosen:
             reason = step.reason or "its input is computed on the host"
-            decided.append(replace(step, role="host", reason=reason))
-            continue
-        decided.append(step)
-        every = (*step.reads, *step.outputs)
-        for name in every:
-            root(name)
-        alike = {"keep": every, "sum": step.inputs if equal_operands else ()}.get(step.role, ())
-        for name in alike:
-            parent[root(name)] = root(every[0])
-    return Plan(net, tuple(decided), {name: root(name) for name in parent})
+            steps[index] = replace(step, role="host", weights="", reason=reason)
+        elif step.role == "keep":
+            groups.join(*step.reads, *step.outputs)
+        elif step.role == "sum" and equal_operands:
+            groups.join(*step.inputs)
+    return Plan(net, tuple(steps), groups.roots())
 
 
 def _fuse(net: Network, residuals: bool) -> list[Step]:
@@ -193,6 +186,9 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
             fused.add(activation.output[0])
         inputs = tuple(filter(None, node.input)) if kind == "host" else tuple(data_inputs(net, node))
         step = Step(node, kind, activation, inputs, tuple(last.output), reason)
+        if kind == "product":
+            weights = node.input[1] if net.is_constant(node.input[1]) else ""
+            step = replace(step, weights=weights, bias=operand(node, 2))
         if node is not end:
             (residual,) = (name for name in end.input if name != node.output[0])
             step = replace(step, addition=end, residual=residual)
