@@ -220,39 +220,36 @@ def multiply(kernels: KernelTable, tiles: Tiles, chips: Chips, shape: Shape, ker
     """
     inner, wgt_step = kernels.iter_in[kernel], kernels.wgt_factor_in[kernel]
     count = 1 if wgt_step else max(1, inner)  # products of one wgt tile at once
+    to_step, by_step = kernels.dst_factor_in[kernel], kernels.src_factor_in[kernel]
     for outer in range(kernels.iter_out[kernel]):
         for uop in range(kernels.start[kernel], kernels.stop[kernel]):
             dst = outer * kernels.dst_factor_out[kernel] + tiles.dst[uop]
             src = outer * kernels.src_factor_out[kernel] + tiles.src[uop]
             wgt = outer * kernels.wgt_factor_out[kernel] + tiles.wgt[uop]
             for first in range(0, inner, count):
-                to, by = dst + first * kernels.dst_factor_in[kernel], src + first * kernels.src_factor_in[kernel]
+                to, by, of = dst + first * to_step, src + first * by_step, wgt + first * wgt_step
                 if shape.in_lanes:
-                    add_lanes(kernels, chips, shape, kernel, to, by, wgt + first * wgt_step, count)
-                    continue
-                for i in range(count):
-                    at, x = to + i * kernels.dst_factor_in[kernel], by + i * kernels.src_factor_in[kernel]
-                    add(chips, shape, at, x, wgt + first * wgt_step)
-            if kernels.dst_factor_in[kernel] == 1:
+                    add_lanes(chips, shape, (to, to_step), (by, by_step), of, count)
+                else:
+                    for i in range(count):
+                        add(chips, shape, to + i * to_step, by + i * by_step, of)
+            if to_step == 1:
                 chips.mirrors[dst : dst + inner] = True
             else:
                 for i in range(inner):
-                    chips.mirrors[dst + i * kernels.dst_factor_in[kernel]] = True
+                    chips.mirrors[dst + i * to_step] = True
 
 
 @part
-def add_lanes(
-    kernels: KernelTable, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, wgt: int, count: int
-) -> None:
-    """Add to `count` acc tiles the products of as many inp tiles with one wgt tile, as the inner loop steps."""
+def add_lanes(chips: Chips, shape: Shape, dst: tuple[int, int], src: tuple[int, int], wgt: int, count: int) -> None:
+    """Add products of `count` inp tiles with one wgt tile. `dst`, `src`: the first tile, and the steps to others."""
     block, size = shape.block, shape.batch * shape.block
-    to_step, by_step = kernels.dst_factor_in[kernel] * size, kernels.src_factor_in[kernel] * size
     for line in range(shape.batch):
         for low in range(0, block, LANES):
             for first in range(0, block, LANES):
-                to, by = dst * size + line * block + low, src * size + line * block + first
-                of = wgt * block * block + first * block + GROUP * low
-                products(chips.acc, to, chips.inp, by, chips.wgt, of, GROUP * block, count, to_step, by_step)
+                to, by = dst[0] * size + line * block + low, src[0] * size + line * block + first
+                of, pitch = wgt * block * block + first * block + GROUP * low, GROUP * block
+                products(chips.acc, to, chips.inp, by, chips.wgt, of, pitch, count, dst[1] * size, src[1] * size)
 
 
 def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
@@ -291,6 +288,7 @@ def change(
     """Execute an ALU instruction or a reset GEMM, whose inner loop is a single step if it runs over adjacent tiles."""
     at_once = kernels.adjacent[kernel] and kind != RESET_OUT
     count = kernels.iter_in[kernel] if at_once else 1
+    size = shape.batch * shape.block
     for outer in range(kernels.iter_out[kernel]):
         for inner in range(1 if at_once else kernels.iter_in[kernel]):
             to = outer * kernels.dst_factor_out[kernel] + inner * kernels.dst_factor_in[kernel]
@@ -299,7 +297,9 @@ def change(
             for uop in range(kernels.start[kernel], kernels.stop[kernel]):
                 dst, src, wgt = to + tiles.dst[uop], by + tiles.src[uop], of + tiles.wgt[uop]
                 if kind == ALU:
-                    operate(kernels, shifts, chips, shape, kernel, dst, src, count)
+                    chips.mirrors[dst : dst + count] = True
+                    target = chips.acc[dst * size : (dst + count) * size]
+                    operate(kernels, shifts, kernel, target, chips.acc[src * size : (src + count) * size])
                 else:
                     reset(chips, shape, kind, dst, src, wgt, count)
 
@@ -320,6 +320,7 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
 def change_own(kernels: KernelTable, tiles: Tiles, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute an instruction of an own operation: as `change`, which it leaves as fast as it is."""
     count = kernels.iter_in[kernel] if kernels.adjacent[kernel] else 1
+    size = shape.batch * shape.block
     for outer in range(kernels.iter_out[kernel]):
         for inner in range(1 if kernels.adjacent[kernel] else kernels.iter_in[kernel]):
             for uop in range(kernels.start[kernel], kernels.stop[kernel]):
@@ -327,20 +328,17 @@ def change_own(kernels: KernelTable, tiles: Tiles, own: Own, chips: Chips, shape
                 src = outer * kernels.src_factor_out[kernel] + inner * kernels.src_factor_in[kernel] + tiles.src[uop]
                 chips.mirrors[dst : dst + count] = True
                 # Tiles together, unless one of them reads the result of another.
-                several = max(1, own.stack.shape[1] // (shape.batch * shape.block))
+                several = max(1, own.stack.shape[1] // size)
                 several = 1 if 0 < dst - src < count and not kernels.use_imm[kernel] else several
                 for tile in range(0, count, several):
-                    many = min(several, count - tile)
-                    compute_own(own, kernels, chips.acc, shape, kernel, dst + tile, src + tile, many)
+                    low, high = tile * size, min(tile + several, count) * size
+                    target = chips.acc[dst * size + low : dst * size + high]
+                    compute_own(own, kernels, kernel, target, chips.acc[src * size + low : src * size + high])
 
 
-def compute_own(
-    own: Own, kernels: KernelTable, acc: Array, shape: Shape, kernel: int, dst: int, src: int, count: int
-) -> None:
-    """Combine `count` accumulator tiles with others by an own operation: each step of its expression on all values."""
-    size, number = shape.batch * shape.block, kernels.code[kernel] - OWN
-    first, second = acc[dst * size : (dst + count) * size], acc[src * size : (src + count) * size]
-    size *= count
+def compute_own(own: Own, kernels: KernelTable, kernel: int, first: Array, second: Array) -> None:
+    """Combine accumulators with others by an own operation: each step of its expression on all values."""
+    size, number = first.shape[0], kernels.code[kernel] - OWN
     depth = 0  # values on the stack: a step's operands begin at `a`, and its result replaces the first
     for step in range(own.start[number], own.stop[number]):
         do, value = own.do[step], own.value[step]
@@ -418,15 +416,11 @@ def combine(do: int, a: Array, b: Array, size: int) -> None:
 
 
 @part
-def operate(
-    kernels: KernelTable, shifts: Array, chips: Chips, shape: Shape, kernel: int, dst: int, src: int, count: int
-) -> None:
-    """Combine `count` accumulator tiles with others, or with an immediate, in the order of their values."""
-    size, op, imm, acc = shape.batch * shape.block, kernels.code[kernel], np.int32(kernels.imm[kernel]), chips.acc
+def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, other: Array) -> None:
+    """Combine accumulators with others, or with an immediate, in the order of their values."""
+    op, imm = kernels.code[kernel], np.int32(kernels.imm[kernel])
     table, amounts = kernels.table[kernel], shifts.shape[1] // 2
     always = shifts[table, (imm & (amounts - 1)) + (amounts if imm < 0 else 0)]
-    chips.mirrors[dst : dst + count] = True
-    target, other = acc[dst * size : (dst + count) * size], acc[src * size : (src + count) * size]
     if kernels.use_imm[kernel]:
         if kernels.first_is_src[kernel]:
             operate_immediate(target, other, op, imm, always)
