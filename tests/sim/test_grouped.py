@@ -16,8 +16,8 @@ from tilewright.sim.findings import (
     STREAM,
     UNINITIALISED,
     Finding,
+    grouped,
 )
-from tilewright.sim.grouped import grouped
 
 
 def race(first: int, second: int, space: str, path: str, launch: str = "") -> Finding:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.array import Array
-from tilewright.sim.beside import apart, beside
-from tilewright.sim.jit import LONG, compiled
+from tilewright.sim.jit import LONG, apart, beside, compiled
 
 
 @compiled

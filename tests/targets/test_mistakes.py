@@ -17,8 +17,7 @@ from tilewright.graph.ir import Graph
 from tilewright.graph.ops import Add, Conv2D, Window
 from tilewright.program.program import Launch, Program
 from tilewright.report.render import show_findings
-from tilewright.sim.findings import LEAK, RACE, UNINITIALISED, Finding
-from tilewright.sim.grouped import Group, grouped
+from tilewright.sim.findings import LEAK, RACE, UNINITIALISED, Finding, Group, grouped
 from tilewright.targets.base import Target
 from tilewright.targets.bm1684x import TARGET as BM1684X
 from tilewright.targets.bm1684x.config import Config as Chip

@@ -227,7 +227,6 @@ def sweep(exploration: Exploration) -> None:
 
 
 def _show(study: Study, seconds: float, shown: list[Any]) -> None:
-    """Print machines as a table, then how many were measured, refused and left out."""
     from tilewright.report.render import console
     from tilewright.report.table import Grid
 

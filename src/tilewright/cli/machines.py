@@ -287,7 +287,6 @@ def _show_presets(presets: dict[str, dict[str, Any]], to: Console) -> None:
 
 
 def _cells(area: dict[str, Any]) -> str:
-    """Return text: the cells of an area, and the error of those that are estimates."""
     counts = {"lut": "LUT", "ff": "FF", "dsp": "DSP48", "bram36": "BRAM36"}
     parts = [
         f"about {area[key]:,} {name} (estimate, error up to {100 * area['error'][key]:.0f} %)"

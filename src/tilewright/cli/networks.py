@@ -276,7 +276,6 @@ def quantize(
 
 
 def _show_beside(found: Beside) -> None:
-    """Print a table of the layers, and a line with the cycles of both programs."""
     from tilewright.report.render import console
     from tilewright.report.table import Grid
 

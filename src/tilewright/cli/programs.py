@@ -149,7 +149,6 @@ def _exec_c(path: str, machine: Machine, flags: list[str], simulation: Simulatio
 
 
 def _report(done: Execution, simulation: Simulation, path: str) -> int:
-    """Write the requested files of an execution, print its report and return the exit status."""
     from tilewright.report.summary import Summary
     from tilewright.run import executed
 
@@ -169,7 +168,7 @@ def check(path: str, as_json: bool) -> int:
     """
     from tilewright import targets
     from tilewright.report.render import show_findings
-    from tilewright.sim.grouped import grouped
+    from tilewright.sim.findings import grouped
 
     program = load(path)
     found = tuple(targets.get(program.target).check(program))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,11 @@ class Difference:
     placed: Placed
     wrong: Array
     known: Array
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("launch", "layer", "tensor", "index", "got", "expected", "is_sum")
+        places = {"index": list(self.index), "wrong": self.count, "elements": self.size}
+        return {name: getattr(self, name) for name in names} | places
 
     def groups(self, walk: Walk) -> tuple[list[Sequence[Elements]], list[Sequence[Elements]]]:
         """Return some groups of elements, first those with wrong bytes, then those with right ones only.

@@ -9,12 +9,14 @@ the operand y of instruction #57: its memory as it is now.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
+from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, SPACE, STRIDE, StepTable, end_of, live
 from tilewright.sim.walk import Elements, Index, Operand, Range, State, Walk, numbers
 
 FORM = re.compile(
@@ -162,3 +164,42 @@ def _bytes(place: Place) -> tuple[int, int]:
     if not isinstance(first, slice):
         return place.base + first, place.base + first + 1
     return place.base + (first.start or 0), place.base + (place.size if first.stop is None else first.stop)
+
+
+def touching(table: StepTable, places: Sequence[Elements], mode: int) -> Array:
+    """Return whether each instruction touches any of the elements `places` as `mode` says: bool [n]."""
+    found = np.zeros(len(table), np.bool_)
+    for space, elements in places:
+        found |= _touching(table, space, elements, mode)
+    return found
+
+
+def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array:
+    prints, rows = table.footprints, table.footprints.rows
+    near = prints.live & (rows[:, SPACE] == space) & (rows[:, MODE] & mode > 0)
+    near &= (rows[:, BASE] <= elements[-1]) & (prints.end > elements[0])
+    owner, bound = prints.owner(), rows[:, MODE] & PARTLY > 0
+    hit = np.zeros(len(prints), np.bool_)
+    exact = np.flatnonzero(near & ~bound)
+    hit[owner[exact[_any(rows[exact], elements)]]] = True
+    for footprint in np.unique(owner[near & bound]).tolist():
+        if not hit[footprint]:
+            own = prints.of_step(footprint)
+            own = own[live(own) & (own[:, SPACE] == space) & (own[:, MODE] & mode > 0)]
+            hit[footprint] = _any(own, elements).any()
+    found: Array = hit[table.footprint]
+    return found
+
+
+def _any(rows: Array, elements: Array) -> Array:
+    """Return whether each footprint row touches any of the elements: bool [rows]."""
+    solid = (rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH])  # no holes between the repetitions
+    high = end_of(rows)
+    first = np.searchsorted(elements, rows[:, BASE])
+    inside = (first < len(elements)) & (elements[np.minimum(first, len(elements) - 1)] < high)
+    found: Array = solid & inside
+    for row in np.flatnonzero(~solid & inside).tolist():
+        base, length, stride = rows[row, [BASE, LENGTH, STRIDE]].tolist()
+        mine = elements[(elements >= base) & (elements < high[row])] - base
+        found[row] = (mine % stride < length).any()
+    return found

@@ -1,10 +1,16 @@
-"""The answers of a session, as records. debug/text.py prints them."""
+"""The answers of a session, as records. `printed` returns a record as lines of text, as the command line shows it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
 
 from tilewright.array import Array
+
+#: The most rows of a footprint that are printed.
+TOUCHES = 8
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,15 @@ class At:
     stuck: str = ""
     because: str = ""  # what stopped here: a break or a watch point
 
+    def printed(self) -> str:
+        lines = [self.because] if self.because else []
+        if self.step is None:
+            lines.append(f"end of launch {self.launch}" + (f", {self.cycle} cycles" if self.cycle is not None else ""))
+        else:
+            cycle = f", cycle {self.cycle}" if self.cycle is not None else ""
+            lines += [f"#{self.step} of {self.of}, {self.layer}, {self.unit}{cycle}", f"  {self.text}"]
+        return "\n".join([*lines, f"cannot go on: {self.stuck}"] if self.stuck else lines)
+
 
 @dataclass(frozen=True)
 class Access:
@@ -36,6 +51,9 @@ class Access:
     layer: str
     text: str
 
+    def printed(self) -> str:
+        return f"#{self.step} {self.unit}: {self.text}"
+
 
 @dataclass(frozen=True, eq=False)
 class Change:
@@ -43,6 +61,13 @@ class Change:
 
     by: Access
     values: Array
+
+    def printed(self) -> str:
+        values = np.array2string(self.values.reshape(-1), max_line_width=120, threshold=16, edgeitems=4)
+        return f"{values if self.values.ndim else int(self.values)} after {self.by.printed()}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self.by), "values": self.values.tolist()}
 
 
 @dataclass(frozen=True)
@@ -67,6 +92,13 @@ class Unit:
     waits_for: str
     text: str
 
+    def printed(self) -> str:
+        if self.doing is not None:
+            return f"{self.name:9} #{self.doing} until cycle {self.until}: {self.text}"
+        if self.following is None:
+            return f"{self.name:9} has no more instructions"
+        return f"{self.name:9} idle, next #{self.following}{', ' * bool(self.waits_for)}{self.waits_for}: {self.text}"
+
 
 @dataclass(frozen=True)
 class Queue:
@@ -76,6 +108,10 @@ class Queue:
     tokens: int
     depth: int
     pushed_by: tuple[int, ...]
+
+    def printed(self) -> str:
+        by = f", pushed by {', '.join(f'#{step}' for step in self.pushed_by[:8])}" if self.pushed_by else ""
+        return f"{self.name:16} {self.tokens} of {self.depth} tokens{by}"
 
 
 @dataclass(frozen=True)
@@ -100,6 +136,13 @@ class Instruction:
     footprint: tuple[Touch, ...]
     lines: tuple[str, ...]
 
+    def printed(self) -> str:
+        time = f", cycles {self.start}..{self.end}" if self.start is not None else ""
+        touches = [f"  {touch.mode} {touch.text}" for touch in self.footprint]
+        if len(touches) > TOUCHES:
+            touches = [f"  touches {len(touches)} ranges of memory"]
+        return "\n".join([f"#{self.step} {self.layer}, {self.unit}{time}", f"  {self.text}", *touches, *self.lines])
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -107,6 +150,9 @@ class Stop:
 
     number: int
     text: str
+
+    def printed(self) -> str:
+        return f"{self.number}: {self.text}"
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from tilewright.array import Array
 from tilewright.debug import when
 from tilewright.debug.compare import Difference, differences, segments
 from tilewright.debug.launches import Alone, Launches, Opened, ProgramLaunches
-from tilewright.debug.places import elements, place, values
+from tilewright.debug.places import elements, place, touching, values
 from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
-from tilewright.debug.slices import Suspect, suspects, touching, walk_back
+from tilewright.debug.slices import Suspect, suspects, walk_back
 from tilewright.debug.stops import Condition, Point, Search
 from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
@@ -115,7 +115,6 @@ class Session:
 
     @property
     def _step(self) -> int | None:
-        """The next instruction in the order of execution; None at the end."""
         history = self._opened.history
         return int(history.sequence[history.position]) if history.position < len(history.sequence) else None
 
@@ -459,13 +458,11 @@ class Session:
 
 
 def _footprint(walk: Walk, step: int) -> Array:
-    """Return the rows of the footprint of an instruction."""
     rows = walk.table.footprints.of_step(int(walk.table.footprint[step]))
     return rows[live(rows)]
 
 
 def _touch(walk: Walk, row: Array) -> Touch:
-    """Return a footprint row as text."""
     space, base, length, count, stride = (int(row[at]) for at in (SPACE, BASE, LENGTH, COUNT, STRIDE))
     modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
     name, unit = walk.table.spaces[space].name, 1

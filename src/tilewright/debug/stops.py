@@ -1,6 +1,6 @@
-"""Break points and watch points: at which positions of a launch a session stops, and the conditions that they may have.
+"""Break points and watch points: at which positions of a launch a session stops.
 
-A condition is a small expression over the next instruction and the values in memories:
+The conditions of break points are small expressions over the next instruction and the values in memories:
 
 layer == "conv2" and unit == "compute" and n > 100
 acc[37, 0, 5] > 1000 or dram.out[3] != 0
@@ -15,71 +15,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.debug.launches import Opened
-from tilewright.debug.places import elements, place, values
-from tilewright.debug.slices import touching
+from tilewright.debug.places import elements, place, touching, values
 from tilewright.errors import InputError
 from tilewright.expressions import BITS, LONGEST, Expression, Form, FormError, Lookup
 from tilewright.sim.steps import WRITE
 from tilewright.sim.walk import Walk
-
-
-@dataclass(frozen=True)
-class Point:
-    """A break point (`step` or `condition`), or a watch point (`watched`, perhaps with a condition).
-
-    A break point stops before an instruction, a watch point after one that writes the watched place.
-    """
-
-    text: str
-    launch: str = ""
-    step: int | None = None
-    watched: str = ""
-    condition: Condition | None = None
-
-
-class Search:
-    """Finds the next position at which a point stops a launch."""
-
-    def __init__(self, opened: Opened, points: dict[int, Point]) -> None:
-        """Prepare the points of a launch. Raises InputError if a watched place is not in this launch."""
-        self._opened = opened
-        self._at: dict[int, list[int]] = {}
-        self._conditions: list[tuple[int, Condition]] = []
-        self._watched = {number: point.condition for number, point in points.items() if point.watched}
-        for number, point in points.items():
-            if point.step is not None:
-                if point.launch == opened.walk.name:
-                    self._at.setdefault(int(opened.position_of[point.step]), []).append(number)
-            elif point.watched:
-                watched = elements(opened.walk, place(opened.walk, point.watched))
-                written = np.flatnonzero(touching(opened.walk.table, watched, WRITE))
-                for position in (opened.position_of[written] + 1).tolist():
-                    self._at.setdefault(position, []).append(number)
-            elif point.condition:
-                self._conditions.append((number, point.condition))
-
-    def next(self, position: int, forward: bool) -> tuple[int, int | None]:
-        """Return the next position with a stop, and the number of its point; None: the launch's end or start."""
-        edge = self._opened.last if forward else 0
-        for at in range(position + 1, edge + 1) if forward else range(position - 1, -1, -1):
-            for number in self._at.get(at, ()):
-                condition = self._watched.get(number)
-                if condition is None or self._holds(condition, at, max(at - 1, 0)):
-                    return at, number
-            for number, condition in self._conditions:
-                if at < len(self._opened.history.sequence) and self._holds(condition, at, at):
-                    return at, number
-        return edge, None
-
-    def _holds(self, condition: Condition, position: int, shown: int) -> bool:
-        """Evaluate a condition in the state at `position`; names describe the instruction at position `shown`."""
-        opened, walk = self._opened, self._opened.walk
-        step = int(opened.history.sequence[shown])
-        return condition.holds(
-            lambda name: NAMES[name](walk, step, shown),
-            lambda text: values(walk, opened.history.move(position), place(walk, text)).tolist(),
-        )
-
 
 FORM = Form(BITS, (int, str), places=True)
 
@@ -136,3 +76,61 @@ class Condition:
     def _wrong(self, reason: str) -> InputError:
         forms = f"comparisons, and, or, not, + - * // % & | ^ >>, numbers, texts, {', '.join(NAMES)}, MEMORY[...]"
         return InputError(f"condition '{self.text}'", reason, f"use {forms}")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A break point (`step` or `condition`), or a watch point (`watched`, perhaps with a condition).
+
+    A break point stops before an instruction, a watch point after one that writes the watched place.
+    """
+
+    text: str
+    launch: str = ""
+    step: int | None = None
+    watched: str = ""
+    condition: Condition | None = None
+
+
+class Search:
+    """Finds the next position at which a point stops a launch."""
+
+    def __init__(self, opened: Opened, points: dict[int, Point]) -> None:
+        """Prepare the points of a launch. Raises InputError if a watched place is not in this launch."""
+        self._opened = opened
+        self._at: dict[int, list[int]] = {}
+        self._conditions: list[tuple[int, Condition]] = []
+        self._watched = {number: point.condition for number, point in points.items() if point.watched}
+        for number, point in points.items():
+            if point.step is not None:
+                if point.launch == opened.walk.name:
+                    self._at.setdefault(int(opened.position_of[point.step]), []).append(number)
+            elif point.watched:
+                walk = opened.walk
+                written = np.flatnonzero(touching(walk.table, elements(walk, place(walk, point.watched)), WRITE))
+                for position in (opened.position_of[written] + 1).tolist():
+                    self._at.setdefault(position, []).append(number)
+            elif point.condition:
+                self._conditions.append((number, point.condition))
+
+    def next(self, position: int, forward: bool) -> tuple[int, int | None]:
+        """Return the next position with a stop, and the number of its point; None: the launch's end or start."""
+        edge = self._opened.last if forward else 0
+        for at in range(position + 1, edge + 1) if forward else range(position - 1, -1, -1):
+            for number in self._at.get(at, ()):
+                condition = self._watched.get(number)
+                if condition is None or self._holds(condition, at, max(at - 1, 0)):
+                    return at, number
+            for number, condition in self._conditions:
+                if at < len(self._opened.history.sequence) and self._holds(condition, at, at):
+                    return at, number
+        return edge, None
+
+    def _holds(self, condition: Condition, position: int, shown: int) -> bool:
+        """Evaluate a condition in the state at `position`; names describe the instruction at position `shown`."""
+        opened, walk = self._opened, self._opened.walk
+        step = int(opened.history.sequence[shown])
+        return condition.holds(
+            lambda name: NAMES[name](walk, step, shown),
+            lambda text: values(walk, opened.history.move(position), place(walk, text)).tolist(),
+        )

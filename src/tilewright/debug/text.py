@@ -1,12 +1,12 @@
 """The answers of a session as text and as JSON values.
 
-Most answers are printed by their type (`render`). A function with a session as its parameter is for an answer whose
+Most answers print themselves (`render`). A function with a session as its parameter is for an answer whose
 text says more than the answer itself: it gets the session, the answer and the command's arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, cast
 
@@ -14,23 +14,21 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.debug.compare import Difference
-from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Unit, Wait
+from tilewright.debug.records import Access, Depends, Wait
 from tilewright.debug.session import Session
 from tilewright.debug.slices import Suspect
 from tilewright.errors import plain
-from tilewright.sim.findings import Finding
-from tilewright.sim.walk import Placed, Range, Scratchpad
+from tilewright.sim.walk import Placed
 
-#: The most lines of an answer, values of a place, and rows of a footprint that are printed.
-LINES, VALUES, TOUCHES = 40, 1024, 8
+#: The most lines of an answer, and values of a place, that are printed.
+LINES, VALUES = 40, 1024
 
 
 def render(answer: Any) -> str:
     """Return an answer as printable text, without a newline at its end."""
-    if isinstance(answer, Sequence) and type(answer) not in _RENDER:
+    if isinstance(answer, list | tuple) and not hasattr(answer, "printed"):
         return "\n".join(_cut([render(item) for item in answer[:LINES]], len(answer))) or "none"
-    lines = _RENDER[type(answer)](answer)
-    return plain(lines if isinstance(lines, str) else "\n".join(lines))
+    return plain(answer.printed() if hasattr(answer, "printed") else str(answer))
 
 
 def _cut(lines: list[str], count: int, indent: str = "") -> list[str]:
@@ -40,80 +38,15 @@ def _cut(lines: list[str], count: int, indent: str = "") -> list[str]:
 
 def to_json(answer: Any) -> Any:
     """Return an answer as JSON values."""
-    match answer:
-        case np.ndarray():
-            return answer.tolist()
-        case Finding() | Difference() | Placed():
-            return _JSON[type(answer)](answer)
-        case Change():
-            return {**asdict(answer.by), "values": answer.values.tolist()}
-        case tuple() if hasattr(answer, "_asdict"):
-            return answer._asdict()
-        case list() | tuple():
-            return [to_json(item) for item in answer]
+    if hasattr(answer, "to_json"):
+        return answer.to_json()
+    if isinstance(answer, np.ndarray):
+        return answer.tolist()
+    if hasattr(answer, "_asdict"):
+        return answer._asdict()
+    if isinstance(answer, list | tuple):
+        return [to_json(item) for item in answer]
     return asdict(answer) if is_dataclass(answer) and not isinstance(answer, type) else answer
-
-
-def _at(at: At) -> list[str]:
-    lines = [at.because] if at.because else []
-    if at.step is None:
-        lines.append(f"end of launch {at.launch}" + (f", {at.cycle} cycles" if at.cycle is not None else ""))
-    else:
-        cycle = f", cycle {at.cycle}" if at.cycle is not None else ""
-        lines += [f"#{at.step} of {at.of}, {at.layer}, {at.unit}{cycle}", f"  {at.text}"]
-    return [*lines, f"cannot go on: {at.stuck}"] if at.stuck else lines
-
-
-def _access(access: Access) -> str:
-    return f"#{access.step} {access.unit}: {access.text}"
-
-
-def _change(change: Change) -> str:
-    values = np.array2string(change.values.reshape(-1), max_line_width=120, threshold=16, edgeitems=4)
-    return f"{values if change.values.ndim else int(change.values)} after {_access(change.by)}"
-
-
-def _instruction(found: Instruction) -> list[str]:
-    time = f", cycles {found.start}..{found.end}" if found.start is not None else ""
-    touches = [f"  {touch.mode} {touch.text}" for touch in found.footprint[:TOUCHES]]
-    if len(found.footprint) > TOUCHES:
-        touches = [f"  touches {len(found.footprint)} ranges of memory"]
-    return [f"#{found.step} {found.layer}, {found.unit}{time}", f"  {found.text}", *touches, *found.lines]
-
-
-def _unit(unit: Unit) -> str:
-    if unit.doing is not None:
-        return f"{unit.name:9} #{unit.doing} until cycle {unit.until}: {unit.text}"
-    if unit.following is None:
-        return f"{unit.name:9} has no more instructions"
-    return f"{unit.name:9} idle, next #{unit.following}{', ' * bool(unit.waits_for)}{unit.waits_for}: {unit.text}"
-
-
-def _queue(queue: Queue) -> str:
-    by = f", pushed by {', '.join(f'#{step}' for step in queue.pushed_by[:8])}" if queue.pushed_by else ""
-    return f"{queue.name:16} {queue.tokens} of {queue.depth} tokens{by}"
-
-
-def _chip(chip: Scratchpad) -> str:
-    return f"{chip.name:8} {chip.depth} tiles of {'x'.join(map(str, chip.shape))} {chip.dtype}, {chip.layout}"
-
-
-def _range(part: Range) -> str:
-    return f"dram.{part.name:6} {part.address:#x}..{part.end:#x}, {part.size} bytes, {part.kind}"
-
-
-_RENDER: dict[type, Callable[[Any], str | list[str]]] = {
-    At: _at,
-    Access: _access,
-    Change: _change,
-    Instruction: _instruction,
-    Unit: _unit,
-    Queue: _queue,
-    Scratchpad: _chip,
-    Range: _range,
-    Stop: lambda stop: f"{stop.number}: {stop.text}",
-    Finding: str,
-}
 
 
 def every(session: Session, answers: Sequence[Any]) -> list[str]:
@@ -124,7 +57,7 @@ def every(session: Session, answers: Sequence[Any]) -> list[str]:
 def listing(session: Session, rows: Sequence[Access], *_: Any) -> list[str]:
     """Return consecutive instructions. The next one gets a mark."""
     now = session.where().step
-    return [f"{'>' if row.step == now else ' '} {_access(row)}" for row in rows]
+    return [f"{'>' if row.step == now else ' '} {row.printed()}" for row in rows]
 
 
 def launches(session: Session, names: Sequence[str]) -> list[str]:
@@ -134,11 +67,11 @@ def launches(session: Session, names: Sequence[str]) -> list[str]:
 
 
 def writer(session: Session, access: Access | None, where: str) -> str:
-    return _access(access) if access else f"no instruction has written {where}"
+    return access.printed() if access else f"no instruction has written {where}"
 
 
 def reader(session: Session, access: Access | None, where: str) -> str:
-    return _access(access) if access else f"no instruction reads {where} from here on"
+    return access.printed() if access else f"no instruction reads {where} from here on"
 
 
 def why(session: Session, waits: Sequence[Wait], *_: Any) -> list[str]:
@@ -167,12 +100,6 @@ def depends(session: Session, answer: Depends, *_: Any) -> list[str]:
         holes = f" ({count} of them)" if count < high - low else ""
         lines.append(f"{name}[{low}:{high}]{holes} from before the launch")
     return lines
-
-
-def _difference(answer: Difference) -> dict[str, Any]:
-    names = ("launch", "layer", "tensor", "index", "got", "expected", "is_sum")
-    index = {"index": list(answer.index)}
-    return {name: getattr(answer, name) for name in names} | index | {"wrong": answer.count, "elements": answer.size}
 
 
 def differs(session: Session, difference: Difference | None) -> list[str]:
@@ -242,11 +169,3 @@ def _placed(placed: Placed, given: str) -> str:
     by = f"computed by {placed.node}" if placed.node else given
     lies = f"{placed.layout} in {span}" if placed.layout and placed.last is None else placed.layout
     return f"{placed.name} {list(shape)}: {lies or f'{what} in {span}'}, {by}"
-
-
-def _lies(placed: Placed) -> dict[str, Any]:
-    shape = list(placed.byte.shape[:-1])
-    return {"name": placed.name, "node": placed.node, "shape": shape, "layout": placed.layout}
-
-
-_JSON: dict[type, Callable[[Any], dict[str, Any]]] = {Finding: Finding.to_json, Difference: _difference, Placed: _lies}

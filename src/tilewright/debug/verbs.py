@@ -16,11 +16,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.debug import text
 from tilewright.debug.places import place
-from tilewright.debug.records import Access, At, Stop
+from tilewright.debug.records import Access, Stop
 from tilewright.debug.session import Session
-from tilewright.debug.slices import Suspect
 from tilewright.errors import InputError, plain
-from tilewright.sim.findings import Finding
 from tilewright.sim.walk import Range, Scratchpad
 
 #: What a command answers: text for people, and JSON values.
@@ -154,24 +152,8 @@ WATCHED = Parameter("PLACE [if CONDITION]", _watched, _places)
 SHOWN = Parameter("PLACE [hex|real]", _shown, _places)
 
 
-def _since(session: Session, where: str) -> At:
-    return session.until(where, forward=False)
-
-
-def _watch(session: Session, watched: tuple[str, str]) -> Stop:
-    return session.watch(*watched)
-
-
 def _memories(session: Session) -> list[Scratchpad | Range]:
     return [*session.walk.memories.values(), *session.walk.segments]
-
-
-def _findings(session: Session, most: int | None) -> Sequence[Finding]:
-    return session.walk.findings[:most]
-
-
-def _suspects(session: Session, most: int) -> list[Suspect]:
-    return session.suspects()[:most]
 
 
 def _delete(session: Session, number: int) -> tuple[Stop, ...]:
@@ -214,11 +196,23 @@ VERBS = (
         "Move", ("token",), (QUEUE, TOKEN), "go to the instruction that pops token K (from 0) of a queue", Session.token
     ),
     Verb("Move", ("until",), (PLACE,), "go to the moment after the next write of a place", Session.until),
-    Verb("Move", ("since",), (PLACE,), "go back to the moment after the last write of a place", _since),
+    Verb(
+        "Move",
+        ("since",),
+        (PLACE,),
+        "go back to the moment after the last write of a place",
+        lambda session, where: session.until(where, forward=False),
+    ),
     Verb("Move", ("run", "continue", "c"), (), "go on to a break or watch point, or to the end", Session.run),
     Verb("Move", ("reverse", "rc"), (), "go back to a break or watch point, or to the start", Session.reverse),
     Verb("Stop", ("break",), (STOP,), "stop before an instruction", Session.break_at),
-    Verb("Stop", ("watch",), (WATCHED,), "stop after each instruction that writes a place", _watch),
+    Verb(
+        "Stop",
+        ("watch",),
+        (WATCHED,),
+        "stop after each instruction that writes a place",
+        lambda session, watched: session.watch(*watched),
+    ),
     Verb("Stop", ("breaks",), (), "list the break and watch points", lambda session: session.stops),
     Verb("Stop", ("delete",), (POINT,), "remove a break or watch point", _delete),
     Verb("Look", ("where", "w"), (), "show where the session is", Session.where),
@@ -245,14 +239,20 @@ VERBS = (
     Verb("Ask", ("why",), (STEP,), "why an instruction starts when it does", Session.why, text.why),
     Verb("Ask", ("waits",), (STEP,), "who waits for an instruction, and since when", Session.waiting, text.waiting),
     Verb("Ask", ("depends",), (PLACE,), "what a place was computed from", Session.depends, text.depends),
-    Verb("Ask", ("findings",), (count(None),), "list the hazards of the launch", _findings),
+    Verb(
+        "Ask",
+        ("findings",),
+        (count(None),),
+        "list the hazards of the launch",
+        lambda session, most: session.walk.findings[:most],
+    ),
     Verb("Ask", ("differs",), (), "where the program first differs from the reference", Session.differs, text.differs),
     Verb(
         "Ask",
         ("suspects",),
         (count(5),),
         "which instructions computed wrong elements and few right ones",
-        _suspects,
+        lambda session, most: session.suspects()[:most],
         text.suspects,
     ),
 )

@@ -96,7 +96,6 @@ def _progress(walk: Walk, done: Array, cycle: int | None) -> tuple[Array, Array,
 
 
 def _waits(walk: Walk, step: int, ended: Array, cycle: int | None) -> str:
-    """Return what the next instruction of an idle unit waits for, in words."""
     table = walk.table
     for queue in table.queues_in(int(table.pops[step])):
         giver, name = int(walk.order.giver[step, queue]), table.queues[queue].name

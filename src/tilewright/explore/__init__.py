@@ -15,11 +15,10 @@ from tilewright.errors import InputError, option
 from tilewright.explore import bounds
 from tilewright.explore.measure import Model, Subject, machine, sizes
 from tilewright.explore.pool import Here, Pool, Processes
-from tilewright.explore.rules import Rule
 from tilewright.explore.sampler import SMALL, Grid, Sampler, Searched
 from tilewright.explore.space import Space
 from tilewright.explore.study import Study
-from tilewright.explore.trial import BASE, PRUNED, REFUSED, Trial, dominates
+from tilewright.explore.trial import BASE, PRUNED, REFUSED, Rule, Trial, dominates
 from tilewright.model.shapes import Shapes
 from tilewright.run import timing_model
 from tilewright.targets import given

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.energy import estimate, read
 from tilewright.explore.measure import Model, Subject
-from tilewright.explore.rules import Value
+from tilewright.explore.trial import Value
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, Linear
 from tilewright.program.program import Configuration

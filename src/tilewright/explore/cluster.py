@@ -139,7 +139,6 @@ class Cluster:
         )
 
     def _again(self) -> None:
-        """Connect anew and submit all that has not ended."""
         lost = [*self._lost, *self._waiting.values()]
         self._waiting.clear()
         self._lost.clear()
@@ -149,7 +148,6 @@ class Cluster:
             self.submit(point, keys)
 
     def _give(self, digests: list[str], worker: str) -> None:
-        """Send a worker the models that it lacks."""
         for model in self._models:
             if model.digest in digests:
                 data = regular(model.path).read_bytes()
@@ -244,7 +242,6 @@ def _shielded(start: Callable[[], Opened]) -> Opened:
 
 
 def _launched(start: Callable[[], Any]) -> Opened:
-    """Start a cluster, and connect to it."""
     import dask
     from distributed import Client
 
@@ -298,5 +295,4 @@ def _measure(subject: str, asked: str) -> str:
 
 
 def _keep(model: tuple[Any, ...], data: bytes) -> None:
-    """Keep a model's file on a worker."""
     Model(*model).keep(data)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 from tilewright import targets
 from tilewright.energy import DEFAULT, estimate, read
 from tilewright.errors import ConfigError, InputError, TilewrightError
-from tilewright.explore.rules import Rule, Value
-from tilewright.explore.trial import BASE, EXCLUDED, MEASURED, REFUSED, Trial
+from tilewright.explore.trial import BASE, EXCLUDED, MEASURED, REFUSED, Rule, Trial, Value
 from tilewright.fields import record, types
 from tilewright.files import kept, kept_places, regular, user_folder, write_folder
 from tilewright.graph import ort
@@ -106,7 +105,6 @@ def _inputs(path: Path) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _digest(path: Path, modified: int) -> str:
-    """Return the SHA-256 of a file that was last modified at `modified`."""
     return sha256(path.read_bytes()).hexdigest()
 
 
@@ -220,6 +218,29 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
     return broken or Trial(point, keys, MEASURED, config.digest(), "", values, causes, layers, host, seconds)
 
 
+def differences(subject: Subject, trial: Trial) -> list[str]:
+    """Run each network on a trial's machine, on a random sample, and return how the runs contradict the trial.
+
+    The cycles of the networks must add up to the trial's, outputs must be those of the reference, bit by bit (on
+    targets that do not approximate it), and there must be no hazards.
+    """
+    config, found, cycles = subject.configured(trial.set), list[str](), 0
+    for model in subject.models:
+        try:
+            graph = model.load()
+            program, timing = subject.compiled(graph, config)
+            result = run(program, inputs.random(graph).values, timing=timing)
+        except TilewrightError as error:
+            return [*found, f"{model.name}: {error}"]
+        cycles += result.cycles
+        found += [f"{model.name}: {finding}" for finding in result.findings]
+        if result.matches_reference is False:
+            found.append(f"{model.name}: outputs differ from the reference")
+    if cycles != trial.values["cycles"]:
+        found.append(f"{cycles:,} cycles, {trial.values['cycles']:,} in the study")
+    return found
+
+
 class _Network(NamedTuple):
     """The results of one network: cycles by layer and cause, bytes from and to DRAM, nodes that the host runs.
 
@@ -261,7 +282,6 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
 
 
 def _totals(networks: Mapping[str, _Network], about: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the results of all networks on a machine that `describe` says this about."""
     each = networks.values()
     cycles = sum(network.cycles for network in each)
     peak, clock = about["macs_per_cycle"] * cycles, about["clock_mhz"]
@@ -290,28 +310,3 @@ def _excluded(
         if rule.names <= values.keys() and not rule.holds(values):
             return Trial(point, keys, EXCLUDED, config.digest(), text, values)
     return None
-
-
-def differences(subject: Subject, trial: Trial) -> list[str]:
-    """Run each network of a study on a trial's machine, on a random sample, and return how the runs contradict it.
-
-    The cycles of the networks must add up to the trial's, outputs must be those of the reference, bit by bit (on
-    targets that do not approximate it), and there must be no hazards.
-    """
-    wrong = list[str]()
-    cycles = 0
-    config = subject.configured(trial.set)
-    for model in subject.models:
-        try:
-            graph = model.load()
-            program, timing = subject.compiled(graph, config)
-            result = run(program, inputs.random(graph).values, timing=timing)
-        except TilewrightError as error:
-            return [*wrong, f"{model.name}: {error}"]
-        cycles += result.cycles
-        wrong += [f"{model.name}: {finding}" for finding in result.findings]
-        if result.matches_reference is False:
-            wrong.append(f"{model.name}: outputs differ from the reference")
-    if cycles != trial.values["cycles"]:
-        wrong.append(f"{cycles:,} cycles, {trial.values['cycles']:,} in the study")
-    return wrong

@@ -115,7 +115,6 @@ def because(study: Study, trial: Trial) -> str:
 
 
 def _most(change: Counter[str], count: int) -> str:
-    """Return the largest parts of a difference in cycles, as text."""
     largest = sorted(change.items(), key=lambda item: -abs(item[1]))[:count]
     return ", ".join(f"{cause} {by:+,}" for cause, by in largest if by)
 

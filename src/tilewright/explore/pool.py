@@ -100,7 +100,6 @@ class Processes:
         return self._done.popleft()
 
     def _give(self) -> None:
-        """Give the waiting machines to idle workers, and to new ones."""
         idle = [worker for worker in self._running if not worker.task]
         while self._waiting and (idle or len(self._running) < self.workers):
             try:

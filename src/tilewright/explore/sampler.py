@@ -1,8 +1,8 @@
 """Samplers: they choose the machines that a study measures next.
 
 A small space is measured whole, by `Grid`. A large one is searched by `Searched`: after a few machines between the
-smallest and the largest, a fit to what is known (guess.py) says which machine promises most. Later, neighbours of the
-front take turns with it, which differ from a machine on the front by one step in one key: sizes of a machine act on
+smallest and the largest, a fit to what is known says which machine promises most. Later, neighbours of the front take
+turns with it, which differ from a machine on the front by one step in one key: sizes of a machine act on
 its time in steps and one by one, so that a front is mostly connected. docs/explore.md has figures.
 """
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.explore.guess import gains, guessed
-from tilewright.explore.space import Space
+from tilewright.explore.space import Axis, Space
 from tilewright.explore.study import Study
 from tilewright.explore.trial import Trial
 from tilewright.install import hint
@@ -34,6 +34,8 @@ FEW = 30
 GUESSES, TINY = 5000, 1e-9
 #: Optuna's choices that the study already has, before a random point is taken instead.
 REPEATS = 20
+#: What the constant, a slope and a step cost in the fit, squared, beside the squared errors of logarithms.
+CONSTANT, SLOPE, STEP = 1e-9, 1e-4, 1e-2
 
 
 class Sampler(Protocol):
@@ -157,6 +159,55 @@ class Searched:
         return point
 
 
+def guessed(space: Space, points: Array, values: Array, others: Array) -> Array:
+    """Return a guess of the logarithms of objectives at points `others` int64 [m]: float [m, objectives].
+
+    `values` float [n, objectives] are the logarithms at the measured `points` int64 [n]. A key of a machine mostly
+    multiplies its cycles, bytes or cells by some factor, whatever the other keys are. So the logarithm of an objective
+    is fitted as a sum with a term for each key: a slope, and a step at each of its values. The fit leaves steps small
+    that the measured machines do not show (ridge regression).
+    """
+    tables, costs = zip(*map(_table, space.axes), strict=True)
+    parts = [table[index] for table, index in zip(tables, _indices(space, points), strict=True)]
+    known = np.concatenate([np.ones((len(points), 1)), *parts], axis=1)
+    weight = np.diag(np.concatenate([[CONSTANT], *costs]))
+    constant, *factors = np.split(
+        np.linalg.solve(known.T @ known + weight, known.T @ values), np.cumsum([1, *map(len, costs[:-1])])
+    )
+    found = np.repeat(constant, len(others), axis=0)
+    for table, own, index in zip(tables, factors, _indices(space, others), strict=True):
+        found += (table @ own)[index]
+    return found
+
+
+def _table(axis: Axis) -> tuple[Array, Array]:
+    """Return the terms of a key: float [values, terms], and what each costs, float [terms]."""
+    count = len(axis.values)
+    if not axis.ordered:
+        return np.eye(count), np.full(count, STEP)
+    slope = np.arange(count)[:, None] / max(1, count - 1)
+    return np.concatenate([slope, np.tri(count)[:, 1:]], axis=1), np.array([SLOPE, *[STEP] * (count - 1)])
+
+
+def _indices(space: Space, points: Array) -> Iterator[Array]:
+    """Yield the index of each point's value on each axis, int64 [n], the first axis first."""
+    size = space.size
+    for axis in space.axes:
+        size //= len(axis.values)
+        yield points // size % len(axis.values)
+
+
+def gains(front: Array, guesses: Array) -> Array:
+    """Return by how much each guess is better than every machine of the front in some objective: float [m].
+
+    That is the least, over the machines of the front, of the largest difference in an objective; all are logarithms.
+    """
+    found, columns = np.full(len(guesses), np.inf), np.ascontiguousarray(guesses.T)
+    for machine in front:
+        np.minimum(found, (machine[:, None] - columns).max(axis=0), out=found)
+    return found
+
+
 def _distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
@@ -179,7 +230,6 @@ def _study(study: Study) -> optuna.Study:
 
 
 def _known(space: Space, trial: Trial, objectives: tuple[str, ...]) -> optuna.trial.FrozenTrial:
-    """Return a measured machine as a finished trial of Optuna's."""
     import optuna
 
     distributions = _distributions(space)

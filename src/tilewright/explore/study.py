@@ -117,9 +117,6 @@ class Study:
         """The measured machines of the space, each once: of points that describe the same machine, the first."""
         return list(self.machines.values())
 
-    def _of_space(self) -> list[Trial]:
-        return [trial for point, trial in self.trials.items() if point != BASE]
-
     @property
     def estimates(self) -> list[str]:
         """The results and sizes that are estimates, on one of the measured machines at least."""
@@ -137,14 +134,14 @@ class Study:
         return self._front
 
     def count(self, status: str) -> int:
-        return sum(trial.status == status for trial in self._of_space())
+        return sum(trial.status == status for point, trial in self.trials.items() if point != BASE)
 
     def refusals(self) -> dict[str, int]:
         """Return how many machines the target refuses, by the reason of one of them, the most frequent first.
 
         Reasons that differ in numbers alone count as one.
         """
-        refused = [trial for trial in self._of_space() if trial.status == REFUSED]
+        refused = [trial for point, trial in self.trials.items() if point != BASE and trial.status == REFUSED]
         reasons = {trial.rule: trial.reason for trial in reversed(refused)}
         return {reasons[rule]: count for rule, count in Counter(trial.rule for trial in refused).most_common()}
 
@@ -161,7 +158,7 @@ class Study:
             "excluded": self.count(EXCLUDED),
             "pruned": self.count(PRUNED),
             "rules": self.refusals(),
-            "front": [{"config": self.config(trial), **_shown(trial)} for trial in self.front()],
+            "front": [{"config": self.config(trial), "set": dict(trial.set), **trial.values} for trial in self.front()],
         }
 
     def config(self, trial: Trial) -> dict[str, Any]:
@@ -214,10 +211,6 @@ def _sources(target: str) -> str:
     """Return a hash of the sources on which a machine's cycles depend."""
     own = targets.folder(targets.get(target))
     return sha256((sources(PACKAGE) + sources(own)).encode()).hexdigest()
-
-
-def _shown(trial: Trial) -> dict[str, Any]:
-    return {"set": dict(trial.set), **trial.values}
 
 
 def _journal(folder: Path) -> IO[bytes]:

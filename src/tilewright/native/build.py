@@ -102,6 +102,5 @@ def _compiled(
 
 
 def _errors(text: str) -> str:
-    """Return the first errors in a compiler's messages."""
     lines = [line.strip() for line in text.splitlines() if "error:" in line or "undefined" in line]
     return "; ".join(lines[:SHOWN] or [text.strip()[:500]])

@@ -80,6 +80,5 @@ class HostLibrary:
 
 
 def _escaped(text: str) -> str:
-    """Return text for a string of C."""
     plain = set(range(32, 127)) - set(b'"\\?')
     return "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in os.fsencode(text))

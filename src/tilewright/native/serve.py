@@ -45,16 +45,6 @@ class Server:
         """Do what is left when the host has closed the connection. The text of an error is printed."""
 
 
-class _Refusal(Server):
-    """Gives the same answer to every request."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-
-    def answer(self, kind: int, payload: bytes) -> Answer:
-        return self._answer
-
-
 def shown(lines: Iterable[object]) -> str:
     """Return lines as text for the host's stderr."""
     return "".join(f"tilewright: {line}\n" for line in lines)
@@ -65,12 +55,16 @@ def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -
 
     If `start` raises a TilewrightError, its text is the answer to every request, with the status `refused`.
     """
+    server, refusal = Server(), None
     with suppress(ConnectionError), socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
         os.set_inheritable(connection, False)
         Thread(target=_end_with, args=(host, _process_of(host)), daemon=True).start()
-        server = _started(start, refused)
+        try:
+            server = start()
+        except TilewrightError as error:
+            refusal = refused, str(error).encode()
         for kind, payload in _received(requests):
-            status, text = server.answer(kind, payload)
+            status, text = refusal or server.answer(kind, payload)
             host.sendall(HEAD.pack(status, len(text)))
             host.sendall(text)
     try:
@@ -79,15 +73,7 @@ def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -
         print(shown([error]), end="", file=sys.stderr)
 
 
-def _started(start: Callable[[], Server], refused: int) -> Server:
-    try:
-        return start()
-    except TilewrightError as error:
-        return _Refusal((refused, str(error).encode()))
-
-
 def _received(requests: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the kind and the payload of each request that is whole."""
     while len(head := requests.read(HEAD.size)) == HEAD.size:
         kind, size = HEAD.unpack(head)
         payload = requests.read(size)

@@ -81,7 +81,6 @@ def show(program: Program, plans: str) -> None:
 
 
 def _analysis(graph: Graph) -> None:
-    """Print a table of the multiply-accumulates and bytes of each layer."""
     to = console()
     to.print("\n== analysis ==", style="bold")
     columns = ("layer", "op", "MACs", "inputs", "weights", "outputs", "MACs per byte")

@@ -16,8 +16,7 @@ from tilewright.energy import DEFAULT, Energy, Table, estimate, read
 from tilewright.errors import plain
 from tilewright.sim.events import Events
 from tilewright.sim.figures import Figures
-from tilewright.sim.findings import Finding
-from tilewright.sim.grouped import grouped
+from tilewright.sim.findings import Finding, grouped
 from tilewright.sim.steps import Trace
 
 if TYPE_CHECKING:

@@ -37,7 +37,6 @@ def html(result: Result) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text for HTML, of printable characters."""
     return markup.escape(printable(text))
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array, ascending
-from tilewright.sim.jit import compiled
+from tilewright.sim.jit import compiled, part
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, StepTable, Trace
 
 #: Most blocks of all scratchpads together.
@@ -69,8 +69,8 @@ def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
     change = np.zeros((len(pads), len(time)), np.int64)
     if accesses:
         steps = (order, np.ascontiguousarray(table.footprint, np.int64), start, end)
-        state = np.full((6, len(space)), -1, np.int64)
-        _sweep.of(accesses * ACCESS_US)(*steps, *pieces, pad[space], size.astype(np.int64), state, change)
+        sweep = Sweep(*steps, pad[space], size.astype(np.int64), *np.full((6, len(space)), -1, np.int64))
+        _sweep.of(accesses * ACCESS_US)(sweep, pieces, change)
     return Levels(time, np.cumsum(change, 1))
 
 
@@ -124,72 +124,71 @@ def _cut(rows: Array, end: Array, uses: Array, sizes: Array) -> tuple[Array, Arr
         limit //= 2
 
 
-@compiled
-def _sweep(
-    order: Array,
-    footprint: Array,
-    begins: Array,
-    ends: Array,
-    first_row: Array,
-    low: Array,
-    high: Array,
-    parts: Array,
-    stride: Array,
-    first: Array,
-    shift: Array,
-    reads: Array,
-    fills: Array,
-    pad: Array,
-    size: Array,
-    state: Array,
-    change: Array,
-) -> None:
-    """Add the changes of the number of live elements to `change` [scratchpads, times], by index of time.
+class Sweep(NamedTuple):
+    """The steps of a launch in their order, from time `begins` to `ends` (indices of times), and the state of blocks.
 
-    Steps run in `order`, from time `begins` to `ends` (indices of times). The columns from `first_row` on are those of
-    Pieces. `pad` and `size` are the scratchpad and the number of elements of each block. `state` int64 [6, blocks] is
-    scratch, all -1.
+    `pad` and `size` are the scratchpad and the number of elements of each block. The other columns are int64 [blocks],
+    all -1 at first.
     """
-    blocks = len(size)
-    touched = state[0]  # the blocks of the step, of which `found` are in use
-    seen = state[1]  # the last step that touched a block, by its place in `order`
-    read = state[2]  # whether that step reads it, 0 or 1
-    written = state[3]  # elements that it certainly overwrites
-    begun = state[4]  # when a block's contents began; -1: no step has touched it yet
-    until = state[5]  # the end of their last read so far; -1: no step has read them
-    for place in range(len(order)):
-        step = order[place]
-        found = 0
-        for row in range(first_row[footprint[step]], first_row[footprint[step] + 1]):
-            for part in range(parts[row]):
-                bottom, top = low[row] + part * stride[row], high[row] + part * stride[row]
-                for number in range(bottom >> shift[row], (top - 1 >> shift[row]) + 1):
-                    block = first[row] + number
-                    if seen[block] != place:
-                        seen[block] = place
-                        read[block] = 0
-                        written[block] = 0
-                        touched[found] = block
-                        found += 1
-                    if reads[row]:
-                        read[block] = 1
-                    elif fills[row]:
-                        inside = min(top, number + 1 << shift[row]) - max(bottom, number << shift[row])
-                        written[block] += inside
-        for index in range(found):
-            block = touched[index]
-            overwritten = read[block] == 0 and written[block] >= size[block]
+
+    order: Array
+    footprint: Array
+    begins: Array
+    ends: Array
+    pad: Array
+    size: Array
+    touched: Array  # the blocks of the step, as many as it touches
+    seen: Array  # the last step that touched a block, by its place in `order`
+    read: Array  # whether that step reads it, 0 or 1
+    written: Array  # elements that it certainly overwrites
+    begun: Array  # when a block's contents began; -1: no step has touched it yet
+    until: Array  # the end of their last read so far; -1: no step has read them
+
+
+@compiled
+def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
+    """Add the changes of the number of live elements to `change` [scratchpads, times], by index of time."""
+    read, begun, until, pad, size = sweep.read, sweep.begun, sweep.until, sweep.pad, sweep.size
+    for place in range(len(sweep.order)):
+        step = sweep.order[place]
+        count = 0
+        for row in range(pieces.start[sweep.footprint[step]], pieces.start[sweep.footprint[step] + 1]):
+            count = _touch(sweep, pieces, row, place, count)
+        for index in range(count):
+            block = sweep.touched[index]
+            overwritten = read[block] == 0 and sweep.written[block] >= size[block]
             if begun[block] < 0:  # a read here is of contents from before the launch
-                begun[block] = 0 if read[block] != 0 else begins[step]
+                begun[block] = 0 if read[block] != 0 else sweep.begins[step]
             elif overwritten:
                 if until[block] >= 0:
                     change[pad[block], begun[block]] += size[block]
-                    change[pad[block], min(until[block], begins[step])] -= size[block]
-                begun[block] = begins[step]
+                    change[pad[block], min(until[block], sweep.begins[step])] -= size[block]
+                begun[block] = sweep.begins[step]
                 until[block] = -1
             if read[block] != 0:
-                until[block] = max(until[block], ends[step])
-    for block in range(blocks):
+                until[block] = max(until[block], sweep.ends[step])
+    for block in range(len(size)):
         if until[block] >= 0:
             change[pad[block], begun[block]] += size[block]
             change[pad[block], until[block]] -= size[block]
+
+
+@part
+def _touch(sweep: Sweep, pieces: Pieces, row: int, place: int, count: int) -> int:
+    """Note the accesses of a row to its blocks. Return the number of blocks that the step touches, `count` before."""
+    shift = pieces.shift[row]
+    for stretch in range(pieces.parts[row]):
+        bottom, top = pieces.low[row] + stretch * pieces.stride[row], pieces.high[row] + stretch * pieces.stride[row]
+        for number in range(bottom >> shift, (top - 1 >> shift) + 1):
+            block = pieces.first[row] + number
+            if sweep.seen[block] != place:
+                sweep.seen[block] = place
+                sweep.read[block] = 0
+                sweep.written[block] = 0
+                sweep.touched[count] = block
+                count += 1
+            if pieces.reads[row]:
+                sweep.read[block] = 1
+            elif pieces.fills[row]:
+                sweep.written[block] += min(top, number + 1 << shift) - max(bottom, number << shift)
+    return count

@@ -53,7 +53,6 @@ def save(shown: Timeline, path: str | Path) -> None:
 
 
 def _args(event: Event) -> Args:
-    """Return an event's arguments, with its times in cycles."""
     length = {} if event.duration is None else {"cycles": event.duration}
     return {"start cycle": event.start, **length, **event.args}
 
@@ -92,7 +91,6 @@ def _chrome_event(shown: Timeline, event: Event) -> Iterator[dict[str, Any]]:
 
 
 def _points(counter: Series) -> Iterator[tuple[int, int | float]]:
-    """Yield the cycle and the value of each point."""
     for cycle, value in zip(counter.time.tolist(), counter.value.tolist(), strict=True):
         yield cycle, value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
 

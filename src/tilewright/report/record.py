@@ -191,7 +191,6 @@ def _launches(summary: Summary) -> Iterator[tuple[int, int, Trace]]:
 
 
 def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the JSON values and the arrays of a launch, without its place in the run."""
     table, (works, work) = trace.table, trace.kinds()
     causes = (*works, *NAMES)
     reads, writes = trace.bytes_read > 0, trace.bytes_written > 0  # a step that does both does other work as well

@@ -15,8 +15,7 @@ from tilewright.errors import plain, shortened
 from tilewright.report import summary as summaries
 from tilewright.report.metrics import HOST
 from tilewright.report.summary import CAUSE, COLUMNS, LISTED, NUMERIC, Summary
-from tilewright.sim.findings import Finding
-from tilewright.sim.grouped import grouped
+from tilewright.sim.findings import Finding, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,7 +100,6 @@ def _layers(result: Result, fit: Fit | None = None) -> Grid:
 
 
 def _kernels(kernels: OwnKernels, result: Result) -> Grid:
-    """Return the table of the user's kernels beside the built-in ones."""
     from tilewright.report.table import Grid
 
     beside = f"built-in '{kernels.beside}'"

@@ -238,7 +238,6 @@ def facts(summary: Summary) -> Iterator[Fact]:
 
 
 def _of_time(result: Result) -> Iterator[Fact]:
-    """Yield facts about the cycles of a run that has some."""
     yield Fact("time", _time(result)) if result.complete else Fact("cycles", cycles_of_launches(result))
     if result.serial_cycles:
         saved = percent(1 - result.cycles / result.serial_cycles)
@@ -255,7 +254,6 @@ def _of_time(result: Result) -> Iterator[Fact]:
 
 
 def _of_classes(summary: Summary) -> Iterator[Fact]:
-    """Yield facts about the predictions of a network that classifies."""
     if summary.predictions is not None:
         yield Fact("predictions", _listed([str(best) for best in summary.predictions]))
     ranked = summary.ranked if summary.ranked and len(summary.ranked[0]) > 2 else ()

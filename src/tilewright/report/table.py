@@ -113,7 +113,6 @@ class Grid:
                 yield _line(text, "dim")
 
     def _lines(self, cells: Sequence[list[str]], fit: Fit, style: str) -> Iterator[Text]:
-        """Yield the lines of one row, whose cells have been wrapped."""
         for parts in zip_longest(*cells, fillvalue=""):
             each = zip(parts, fit.shown, fit.widths, strict=True)
             yield _line(GAP.join(_aligned(part, w, self.columns[i] in self.numeric) for part, i, w in each), style)

@@ -131,7 +131,6 @@ class _Drawing:
             self._sizes(CAUSES, layer.causes, start, {"layer": layer.name})
 
     def _sizes(self, track: str, parts: Mapping[str, int], start: int, args: Args) -> None:
-        """Add a slice for each of the `parts` (cycles by name), one after another."""
         for name, cycles in parts.items():
             self.events.append(Event(self._track(track), name, start, cycles, args))
             start += cycles

@@ -38,12 +38,8 @@ class Content:
             parts.append(self._of_all(followed.__defaults__ or (), ()))
             cells = (cell.cell_contents for cell in followed.__closure__ or ())
             parts.append(self._of_all(cells, followed.__code__.co_names))
-        self._text = repr(parts)
-
-    @property
-    def digest(self) -> str:
-        """A hash that differs if any part of the content does."""
-        return sha256(self._text.encode()).hexdigest()
+        #: A hash that differs if any part of the content does.
+        self.digest = sha256(repr(parts).encode()).hexdigest()
 
     def _of_code(self, code: CodeType, names: Mapping[str, object]) -> object:
         """Describe the instructions of a function, the constants in it, and the values of the global names."""

@@ -1,14 +1,26 @@
-"""Findings of a check. Each names the steps, the memory, the range, and the token or write that is missing."""
+"""Findings of a check. Each names the steps, the memory, the range, and the token or write that is missing.
+
+They are grouped by their probable cause, so that one mistake is one entry of a report.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 #: Kinds of findings, in the order of a report.
 DEADLOCK, LEAK, RACE = "deadlock", "token_leak", "race"
 OUT_OF_RANGE, UNINITIALISED, STREAM = "out_of_range", "uninitialised", "stream"
 PORTABILITY, WRITE_DISTANCE = "portability", "write_distance"
+#: Kinds of findings from causes to consequences: steps after a deadlock do not run, a token too many or too few lets
+#: units overtake each other, an access out of range or an uninitialised read may be a wrong address or such a race.
+CAUSES = (STREAM, DEADLOCK, LEAK, OUT_OF_RANGE, RACE, UNINITIALISED)
+#: Steps that a group lists beside those of the findings that are shown.
+LISTED = 5
+#: The cause that a finding is put down to: what kind of mistake it is, and where.
+_Cause = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,3 +69,119 @@ class Finding:
             "ranges": [list(pair) for pair in self.ranges or ((self.low, self.high),)] if self.space else [],
             "queue": self.queue,
         }
+
+
+@dataclass(frozen=True)
+class Group:
+    """Findings that probably have one cause, the root in front, then by kind and step."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def first(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def place(self) -> Finding:
+        """The finding to look at first. Tokens that stay are counted at the end; a race is where they matter."""
+        race = next((finding for finding in self.findings if finding.kind == RACE), self.first)
+        return race if self.first.kind == LEAK else self.first
+
+    @property
+    def shown(self) -> tuple[Finding, ...]:
+        """The first finding of each kind: the root, and one example of each kind of consequence."""
+        first: dict[str, Finding] = {}
+        for finding in self.findings:
+            first.setdefault(finding.kind, finding)
+        return tuple(first.values())
+
+    @property
+    def others(self) -> str:
+        """Text that counts the findings that are not `shown` and names their first steps; "" if there are none."""
+        more = [finding for finding in self.findings if finding not in self.shown]
+        places = [f"#{finding.steps[-1]}" for finding in more if finding.steps][:LISTED]
+        at = f", at {' '.join(places)}{' ...' if len(more) > len(places) else ''}" if places else ""
+        return f"{len(more)} more of this cause{at}" if more else ""
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """The lines of a report about this group."""
+        first, *consequences = self.shown
+        yield str(first)
+        yield from (f"  so {finding}" for finding in consequences)
+        if self.others:
+            yield f"  {self.others}"
+
+    def to_json(self) -> dict[str, Any]:
+        shown = [finding.to_json() for finding in self.shown]
+        return {"count": len(self.findings), "first": shown[0], "shown": shown, "others": self.others}
+
+
+def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:
+    """Return findings in groups of one cause, the root first: by kind from causes to consequences, then by step.
+
+    Each launch has groups of its own. Findings of one launch have one cause in these cases:
+
+    - Steps read uninitialised micro-ops: all findings about these steps.
+    - A queue has tokens too many: the races that lack a token of this queue. Else races that lack a token on the same
+      path, or that one step is a part of.
+    - Units race on elements that a step reads uninitialised: the read came before the write.
+    - They are of the same kind, memory and queue.
+    """
+    launches: dict[str, list[Finding]] = {}
+    for finding in findings:
+        launches.setdefault(finding.launch, []).append(finding)
+    return tuple(group for some in launches.values() for group in _of_launch(some))
+
+
+def _of_launch(findings: Sequence[Finding]) -> Iterator[Group]:
+    found: dict[_Cause, list[Finding]] = {}
+    rules = _Rules(findings)
+    for finding in sorted(findings, key=_order):
+        found.setdefault(rules.cause(finding), []).append(finding)
+    groups = sorted(_joined(found), key=lambda group: _order(group[0]))
+    yield from (Group(tuple(sorted(group, key=_order))) for group in groups)
+
+
+def _order(finding: Finding) -> tuple[int, int]:
+    rank = CAUSES.index(finding.kind) if finding.kind in CAUSES else len(CAUSES)
+    if finding.kind == STREAM and finding.queue:
+        rank = CAUSES.index(RACE)  # the end of the program overtakes a step
+    return -1 if finding.decides else rank, max(finding.steps, default=-1)
+
+
+class _Rules:
+    """What puts findings of a launch down to another's cause: races, and queues with tokens too many."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._leaks = {finding.queue for finding in findings if finding.kind == LEAK}
+        self._races = [finding for finding in findings if finding.kind == RACE]
+
+    def cause(self, finding: Finding) -> _Cause:
+        if finding.blind:
+            return "micro-ops", finding.blind
+        if finding.kind == UNINITIALISED:
+            for race in self._races:
+                if finding.overlaps(race):
+                    return self.cause(race)
+        if finding.queue and finding.kind in (RACE, STREAM, LEAK):
+            units = finding.queue.split("->")
+            legs = ("->".join(pair) for pair in pairwise(units))
+            return "tokens", next((leg for leg in legs if leg in self._leaks), finding.queue)
+        return finding.kind, f"{finding.space} {finding.queue}"
+
+
+def _joined(found: Mapping[_Cause, list[Finding]]) -> list[list[Finding]]:
+    """Join the groups of races that have one step in common, such as a load to the wrong place."""
+    groups: list[list[Finding]] = []
+    common: list[set[int]] = []  # of each group, the steps that all its races have
+    for (what, _), group in found.items():
+        steps = set.intersection(*(set(one.steps) for one in group)) if what == "tokens" else set()
+        near = next((place for place, others in enumerate(common) if others & steps), None)
+        if near is None:
+            groups.append(group)
+            common.append(steps)
+        else:
+            groups[near] += group
+            common[near] &= steps
+    return groups

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array, ascending
 from tilewright.sim.findings import OUT_OF_RANGE, RACE, UNINITIALISED, Finding
-from tilewright.sim.jit import compiled
+from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order
 from tilewright.sim.steps import (
     BASE,
@@ -66,20 +67,9 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
     elements = np.concatenate([[0], np.cumsum(rows[:, LENGTH] * rows[:, COUNT])])[footprints.start]
     touched = int(np.diff(elements)[table.footprint[order.sequence]].sum())
     events = np.zeros((MAX_EVENTS, 5), np.int64)
-    count = _scan.of(ELEMENT_US * touched)(
-        order.sequence,
-        table.unit,
-        order.rank,
-        order.clock,
-        table.footprint,
-        rows,
-        footprints.start,
-        low,
-        offset,
-        written,
-        np.full((total, len(table.units)), UNWRITTEN, np.int32),
-        events,
-    )
+    shadows = Shadows(low, offset, written, np.full((total, len(table.units)), UNWRITTEN, np.int32))
+    steps = Accesses(order.sequence, table.unit, order.rank, order.clock, table.footprint, rows, footprints.start)
+    count = _scan.of(ELEMENT_US * touched)(steps, shadows, events)
     found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for first, second, space_index, a, b in events[:count].tolist():
         found.setdefault((first, second, space_index), []).append((a, b))
@@ -167,73 +157,93 @@ def _filled(space: Space, rows: Array) -> Array:
     return end_of(rows) <= home[:, 1]
 
 
+class Shadows(NamedTuple):
+    """The last accesses of the elements of all memories that need a shadow, in one vector.
+
+    Memory m has the elements from `low[m]` on at `offset[m]`..`offset[m + 1] - 1`. `written` is the last writer of an
+    element, or the state of one without a writer; `read` [elements, units] the last reader in each unit.
+    """
+
+    low: Array
+    offset: Array
+    written: Array
+    read: Array
+
+
+class Accesses(NamedTuple):
+    """The steps in visiting order, with columns of Order and StepTable, and the exact rows of their footprints."""
+
+    sequence: Array
+    unit: Array
+    rank: Array
+    clock: Array
+    footprint: Array
+    rows: Array
+    start: Array
+
+
 @compiled
-def _scan(
-    sequence: Array,
-    unit: Array,
-    rank: Array,
-    clock: Array,
-    footprint: Array,
-    rows: Array,
-    start: Array,
-    low: Array,
-    offset: Array,
-    written: Array,
-    read: Array,
-    events: Array,
-) -> int:
+def _scan(steps: Accesses, shadows: Shadows, events: Array) -> int:
     """Write conflicts to `events` (first step or UNWRITTEN, second step, memory, low, high), and return their number.
 
     The two steps of a conflict are in visiting order.
     """
-    units, limit = read.shape[1], events.shape[0]
+    rows, low, offset = steps.rows, shadows.low, shadows.offset
     count = 0
-    for position in range(sequence.shape[0]):
-        step = sequence[position]
-        me = unit[step]
-        for row in range(start[footprint[step]], start[footprint[step] + 1]):
+    for position in range(steps.sequence.shape[0]):
+        step = steps.sequence[position]
+        for row in range(steps.start[steps.footprint[step]], steps.start[steps.footprint[step] + 1]):
             space = rows[row, 0]
-            mode = rows[row, 1]
             size = offset[space + 1] - offset[space]
             for k in range(rows[row, 4]):
                 first = rows[row, 2] + k * rows[row, 5] - low[space]
                 for element in range(max(first, 0), min(first + rows[row, 3], size)):
-                    at = offset[space] + element
-                    writer = written[at]
-                    other = -3
-                    if writer >= 0:
-                        if unit[writer] != me and clock[step, unit[writer]] <= rank[writer]:
-                            other = writer
-                    elif writer == -1 and mode & 1:
-                        other = -1
-                    if mode & 1 and writer == -1:
-                        written[at] = -2  # an unwritten element is reported once
-                    if mode & 2:
-                        for v in range(units):
-                            reader = read[at, v]
-                            if v != me and reader >= 0 and clock[step, v] <= rank[reader]:
-                                other = reader
-                        written[at] = step
-                    if mode & 1:
-                        read[at, me] = step
-                    if other > -3:
-                        where = element + low[space]
-                        last = count - 1
-                        if (
-                            count > 0
-                            and events[last, 0] == other
-                            and events[last, 1] == step
-                            and events[last, 2] == space
-                            and events[last, 4] == where
-                        ):
-                            events[last, 4] = where + 1
-                        elif count < limit:
-                            events[count, 0] = other
-                            events[count, 1] = step
-                            events[count, 2] = space
-                            events[count, 3] = where
-                            events[count, 4] = where + 1
-                            count += 1
+                    other = _access(steps, shadows, step, rows[row, 1], offset[space] + element)
+                    count = _noted(events, count, other, step, space, element + low[space])
+    return count
+
+
+@part
+def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) -> int:
+    """Note an access to the element `at`, and return the earlier step with which it conflicts.
+
+    That is -1 if it reads what nothing has written, and -3 if there is no conflict.
+    """
+    unit, rank, clock, written, read = steps.unit, steps.rank, steps.clock, shadows.written, shadows.read
+    me, writer, other = unit[step], written[at], -3
+    if writer >= 0:
+        if unit[writer] != me and clock[step, unit[writer]] <= rank[writer]:
+            other = writer
+    elif writer == -1 and mode & 1:
+        other = -1
+        written[at] = -2  # an unwritten element is reported once
+    if mode & 2:
+        for v in range(read.shape[1]):
+            reader = read[at, v]
+            if v != me and reader >= 0 and clock[step, v] <= rank[reader]:
+                other = reader
+        written[at] = step
+    if mode & 1:
+        read[at, me] = step
+    return other
+
+
+@part
+def _noted(events: Array, count: int, other: int, step: int, space: int, where: int) -> int:
+    """Add a conflict at an element to the last of `count` events, or as a new one. Return the number of events."""
+    if other == -3:
+        return count
+    last = count - 1
+    known = count > 0 and events[last, 0] == other and events[last, 1] == step and events[last, 2] == space
+    if known and events[last, 4] == where:
+        events[last, 4] = where + 1
+    elif count < events.shape[0]:
+        events[count, 0] = other
+        events[count, 1] = step
+        events[count, 2] = space
+        events[count, 3] = where
+        events[count, 4] = where + 1
+        return count + 1
     return count
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import update_wrapper
+from threading import Thread, current_thread, main_thread
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast
 
 from tilewright.sim import native
-from tilewright.sim.beside import apart
 from tilewright.sim.native import Emit
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
 
 #: Microseconds that all loops together may run uncompiled in one process, as long as loading Numba takes. Compiling a
 #: loop takes a second more, once per installation.
@@ -21,6 +21,46 @@ PATIENCE = 300_000
 PATIENCE_IF_KEPT = 100_000
 #: Uncompiled microseconds from which on a call is left by Ctrl-C. Compiled, such a call takes 5 ms.
 LONG = 1_000_000
+
+
+@contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Run `work` in a thread beside a `with` block, which ends when both have ended.
+
+    Compiled loops release Python's lock, so both advance. An error of the block is raised before one of `work`. Ctrl-C
+    ends the block at once (see `apart`).
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # raised again below, in the caller's thread
+            raised.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    except Exception:
+        thread.join()
+        raise
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+def apart(work: Callable[[], R]) -> R:
+    """Return the result of `work`, which the main thread runs in another one, and leaves at once on Ctrl-C.
+
+    A compiled loop sees no signal: after Ctrl-C it goes on until it ends, or until the process does.
+    """
+    if current_thread() is not main_thread():
+        return work()
+    results: list[R] = []
+    with beside(lambda: results.append(work())):
+        pass
+    return results[0]
 
 
 class Compiled(Generic[P, R]):

@@ -104,7 +104,6 @@ def _kinds(arguments: Sequence[Any]) -> Iterator[str]:
 
 
 def _scalars(arguments: Sequence[Any]) -> Iterator[Any]:
-    """Yield the scalars that stand for arguments."""
     for value in arguments:
         if isinstance(value, np.ndarray):
             yield from (None, None, value.size, value.itemsize, value.__array_interface__["data"][0])
@@ -178,7 +177,6 @@ def _stamp(content: Content, arguments: Sequence[Any]) -> str:
 
 
 def _fields(arguments: Iterable[Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the names of the fields of each named tuple among arguments."""
     for value in arguments:
         if isinstance(value, tuple):
             yield value._fields  # type: ignore[attr-defined]
@@ -332,7 +330,6 @@ def _machine() -> Any:
 
 @cache
 def _processor() -> tuple[str, str]:
-    """Return LLVM's name of this processor, and its features."""
     import llvmlite.binding as llvm
 
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import DEADLOCK, LEAK, Finding
-from tilewright.sim.jit import compiled
+from tilewright.sim.jit import compiled, part
 from tilewright.sim.steps import NEVER, StepTable
 
 #: Microseconds that uncompiled _run takes per step.
@@ -105,6 +105,16 @@ def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> A
     return _ran(table, order.giver, order.rank, np.array(priority, np.int64))[0]
 
 
+class _Program(NamedTuple):
+    """The steps of unit u are `steps[start[u]:start[u + 1]]`; `giver` and `rank` are those of Order."""
+
+    start: Array
+    steps: Array
+    unit: Array
+    giver: Array
+    rank: Array
+
+
 class _Ran(NamedTuple):
     """The results of `_run`: the steps that ran, vector clocks [n, units], each unit's position after its last step."""
 
@@ -114,26 +124,22 @@ class _Ran(NamedTuple):
 
 
 def _ran(table: StepTable, giver: Array, rank: Array, priority: Array) -> _Ran:
-    """Return the results of `_run`."""
     (start, steps), count = table.by_unit, len(table)
     made = _Ran(np.empty(count, np.int64), np.zeros((count, len(table.units)), np.int64), start[:-1].copy())
     done = np.zeros(count, np.bool_)
-    ran = _run.of(count * STEP_US)(start, steps, table.unit, giver, rank, priority, done, made)
+    ran = _run.of(count * STEP_US)(_Program(start, steps, table.unit, giver, rank), priority, done, made)
     return made._replace(sequence=made.sequence[:ran])
 
 
 @compiled
-def _run(
-    start: Array, steps: Array, unit: Array, giver: Array, rank: Array, priority: Array, done: Array, made: _Ran
-) -> int:
+def _run(program: _Program, priority: Array, done: Array, made: _Ran) -> int:
     """Repeatedly run the next step of the runnable unit with the lowest priority number; ties go by stream order.
 
     Write the results to `made`, and return the number of steps that ran. `done` bool [n] is False at first, clocks are
     zero, and positions are those of each unit's first step.
     """
-    units = start.shape[0] - 1
-    count = unit.shape[0]
-    queues = giver.shape[1]
+    start, steps, unit, giver, rank = program.start, program.steps, program.unit, program.giver, program.rank
+    units, count = start.shape[0] - 1, unit.shape[0]
     sequence, clock, position = made.sequence, made.clock, made.position
     emitted = 0
     while True:
@@ -141,14 +147,9 @@ def _run(
         for u in range(units):
             if position[u] < start[u + 1]:
                 step = steps[position[u]]
-                if best == count or (priority[u], step) < (priority[unit[best]], best):
-                    ready = True
-                    for q in range(queues):
-                        g = giver[step, q]
-                        if g == -2 or (g >= 0 and not done[g]):
-                            ready = False
-                    if ready:
-                        best = step
+                first = best == count or (priority[u], step) < (priority[unit[best]], best)
+                if first and _ready(giver, done, step):
+                    best = step
         if best == count:
             break
         u = int(unit[best])
@@ -157,7 +158,7 @@ def _run(
             for v in range(units):
                 clock[best, v] = clock[before, v]
             clock[best, u] = rank[best]
-        for q in range(queues):
+        for q in range(giver.shape[1]):
             g = giver[best, q]
             if g >= 0:
                 for v in range(units):
@@ -168,6 +169,16 @@ def _run(
         sequence[emitted] = best
         emitted += 1
     return emitted
+
+
+@part
+def _ready(giver: Array, done: Array, step: int) -> bool:
+    """Return whether all tokens that a step pops have been pushed."""
+    for q in range(giver.shape[1]):
+        g = giver[step, q]
+        if g == -2 or (g >= 0 and not done[g]):
+            return False
+    return True
 
 
 def random_sequence(table: StepTable, order: Order, seed: int) -> Array:

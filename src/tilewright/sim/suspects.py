@@ -15,20 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array, ascending, numbers
-from tilewright.sim.jit import compiled
+from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order
-from tilewright.sim.steps import (
-    BASE,
-    COUNT,
-    LENGTH,
-    MODE,
-    READ,
-    SPACE,
-    STRIDE,
-    WRITE,
-    Footprints,
-    StepTable,
-)
+from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, Footprints, StepTable
 
 #: Most cell accesses that the coarse pass sorts; past it, scanning everything is cheaper.
 MAX_ACCESSES = 1 << 24
@@ -171,27 +160,34 @@ def _mark(visits: Visits, writer: Array, written: Array, readers: Array, found: 
     """
     for position in range(visits.sequence.shape[0]):
         step = visits.sequence[position]
-        unit = visits.unit[step]
         for row in range(visits.start[visits.footprint[step]], visits.start[visits.footprint[step] + 1]):
             reads, writes = visits.reads[row], visits.writes[row]
             for cell in range(visits.begin[row], visits.end[row]):
-                before = writer[cell]
-                if reads and not visits.preset[cell] and not written[cell]:
+                unread = reads and not visits.preset[cell] and not written[cell]
+                if unread or _races(visits, writer, readers, step, cell, writes):
                     found[cell] = True
-                if before >= 0:
-                    other = visits.unit[before]
-                    if other != unit and visits.clock[step, other] <= visits.rank[before]:
-                        found[cell] = True
                 if writes:
-                    for other in range(readers.shape[1]):
-                        reader = readers[cell, other]
-                        if other != unit and reader >= 0 and visits.clock[step, other] <= visits.rank[reader]:
-                            found[cell] = True
                     writer[cell] = step
                 if visits.surely[row]:
                     written[cell] = True
                 if reads:
-                    readers[cell, unit] = step
+                    readers[cell, visits.unit[step]] = step
+
+
+@part
+def _races(visits: Visits, writer: Array, readers: Array, step: int, cell: int, writes: bool) -> bool:
+    """Return whether an access may race with the last write of its cell, or, if it writes, with the last reads."""
+    before, unit = writer[cell], visits.unit[step]
+    if before >= 0:
+        other = visits.unit[before]
+        if other != unit and visits.clock[step, other] <= visits.rank[before]:
+            return True
+    if writes:
+        for other in range(readers.shape[1]):
+            reader = readers[cell, other]
+            if other != unit and reader >= 0 and visits.clock[step, other] <= visits.rank[reader]:
+                return True
+    return False
 
 
 def _sorted(visits: Visits, units: int) -> Array:

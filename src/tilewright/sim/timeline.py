@@ -81,7 +81,6 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
 
 
 def _timed(run: Run) -> tuple[Timed, Limits]:
-    """Return what `critical_path` needs to know of a launch that has been timed."""
     costs, channel, stream, out = run.costs, run.channel, run.stream, run.out
     beats = costs.rows * -(-costs.row_bytes // max(1, channel.beat_bytes)) * (channel.burst > 0)
     known = {name: getattr(out, name) for name in Timed._fields if name in Outcome._fields}

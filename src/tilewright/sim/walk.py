@@ -43,6 +43,9 @@ class Scratchpad(NamedTuple):
     layout: str
     space: int
 
+    def printed(self) -> str:
+        return f"{self.name:8} {self.depth} tiles of {'x'.join(map(str, self.shape))} {self.dtype}, {self.layout}"
+
 
 class Range(NamedTuple):
     """A named part of DRAM: its first byte address, its size in bytes, and its kind (const, input, output, scratch).
@@ -60,6 +63,9 @@ class Range(NamedTuple):
     @property
     def end(self) -> int:
         return self.address + self.size
+
+    def printed(self) -> str:
+        return f"dram.{self.name:6} {self.address:#x}..{self.end:#x}, {self.size} bytes, {self.kind}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +89,10 @@ class Placed:
     layout: str = ""
     of: str = ""
     part: tuple[slice, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        shape = list(self.byte.shape[:-1])
+        return {"name": self.name, "node": self.node, "shape": shape, "layout": self.layout}
 
 
 @dataclass(frozen=True, eq=False)

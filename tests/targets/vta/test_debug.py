@@ -13,7 +13,8 @@ from tests.targets.vta.streams import BASES, END, MACHINES, Case, dram_of, rando
 from tilewright.array import Array
 from tilewright.debug import launches
 from tilewright.debug.launches import History
-from tilewright.debug.slices import touching, walk_back
+from tilewright.debug.places import touching
+from tilewright.debug.slices import walk_back
 from tilewright.sim.order import random_sequence
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import WRITE

@@ -167,7 +167,6 @@ def _energy(summary: Json, colours: Mapping[str, str]) -> str:
 
 
 def _whatifs(summary: Json) -> str:
-    """Return a table of changes of the machine, with the cycles that each of them gives."""
     found: Sequence[Json] = summary.get("whatifs", ())
     if not found:
         return ""
@@ -240,7 +239,6 @@ def _optimal(layer: Json) -> str:
 
 
 def _about(run: Json, summary: Json) -> str:
-    """Return the facts of the run, the machine's configuration and how to repeat the run."""
     facts = "".join(
         f"<dt>{escape(topic)}</dt><dd{' class=bad' if bad else ''}>{escape(text)}</dd>"
         for topic, text, bad in run["facts"]

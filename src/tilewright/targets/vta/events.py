@@ -11,7 +11,7 @@ from math import sqrt
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, ascending
 from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import Sram
@@ -50,7 +50,7 @@ def events(program: Elaborated, trace: Trace | None) -> Events:
 def _unknown(program: Elaborated) -> dict[str, str]:
     """Return, for each own operation that is executed and whose arithmetic is not known, the reason."""
     own, used = program.config.own_alu, program.kernels.own
-    unknown = {own[index].name: own[index].is_code and not own[index].kinds for index in np.unique(used[used >= 0])}
+    unknown = {own[index].name: own[index].is_code and not own[index].kinds for index in ascending(used[used >= 0])}
     return {
         f"ALU operation {name}": "its meaning is code, without `energy`" for name, is_so in unknown.items() if is_so
     }

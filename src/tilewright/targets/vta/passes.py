@@ -12,10 +12,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.program import Launch
-from tilewright.sim.beside import beside
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import out_of_range
+from tilewright.sim.jit import beside
 from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import LaunchResult, Passes, RunOptions, Times
 from tilewright.sim.steps import Trace

@@ -29,7 +29,9 @@ from tilewright.targets.zynq.isa.layer import RULES, Kind, Layer
 STRIP_BYTES = 1 << 21
 #: Up to this number of samples, FC weights are read as they are: as floats for BLAS they take four times the bytes.
 FEW = 4
-_SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
+#: The padding of an image (H, W, C) by `np.pad`, and the windows inside what is padded.
+BORDER = ((1, 1), (1, 1), (0, 0))
+_INSIDE = Window((3, 3), (1, 1), (0, 0, 0, 0))
 Product = Callable[[Array], Array]
 VNNI_FLAGS = frozenset(("avx512_vnni", "avx_vnni"))
 
@@ -84,7 +86,7 @@ def _conv(layer: Layer, image: Array, weights: Array) -> Iterator[Array]:
     by_codes = vnni_available() and 0 <= zero <= 255
     padded, product = (_codes if by_codes else _floats)(layer, image, weights)
     rows, cols, channels = image.shape
-    windows = _SAME.view(padded[None])[0]
+    windows = _INSIDE.windows(padded[None])[0]
     height = max(1, STRIP_BYTES // (padded.itemsize * cols * TAPS * channels))
     for top in range(0, rows, height):
         yield product(windows[top : top + height].reshape(-1, TAPS * channels))
@@ -92,7 +94,7 @@ def _conv(layer: Layer, image: Array, weights: Array) -> Iterator[Array]:
 
 def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
     """Return the padded image minus its zero point, and the function that multiplies windows with the kernels."""
-    padded = _SAME.pad(image[None].astype(np.float32) - np.float32(layer["zx"]))[0]
+    padded = np.pad(image.astype(np.float32) - np.float32(layer["zx"]), BORDER)
     kernel = (weights.astype(np.float32) - np.float32(layer["zw"])).reshape(len(weights), -1).T
     bounds = max(1, int(np.abs(padded).max())), max(1, int(np.abs(kernel).max()))
     return padded, lambda strip: exact_matmul(strip, kernel, *bounds)
@@ -101,7 +103,7 @@ def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]
 def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
     """Return the padded image as uint8, and the function that multiplies windows with int8 kernels as integers."""
     zero, zw = layer["zx"] + 128 * layer["x_signed"], layer["zw"] - 128 * (1 - layer["w_signed"])
-    padded = _SAME.pad((_shifted(image) if layer["x_signed"] else image)[None], zero)[0]
+    padded = np.pad(_shifted(image) if layer["x_signed"] else image, BORDER, constant_values=zero)
     signed = weights if layer["w_signed"] else _shifted(weights)
     kernel = np.ascontiguousarray(signed.view(np.int8).reshape(len(weights), -1).T)
     offset = np.int32(zero) * kernel.sum(axis=0, dtype=np.int32)
