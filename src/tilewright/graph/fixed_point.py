@@ -34,7 +34,6 @@ class FixedPoint:
         return np.minimum(product, self.one)
 
     def _constant(self, value: int) -> int:
-        """Return a constant that gemmlowp gives in 32 bits."""
         return int(rounding_divide_by_pot(np.array(value, np.int64), 32 - self.bits))
 
     def exp_on_negative_values(self, a: Array, integer_bits: int) -> Array:

@@ -250,7 +250,6 @@ def _attribute(call: Call, name: str, text: str) -> Any:
 
 
 def value_info(name: str, kind: ValueType) -> Any:
-    """Return a value of an ONNX model, with its type."""
     helper = package("onnx").helper
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype)), kind.shape)
 

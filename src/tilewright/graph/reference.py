@@ -86,14 +86,14 @@ def run(
 
 
 def streamed(graph: Graph, samples: Mapping[str, Array], block: int, reset: bool) -> Iterator[dict[str, Array]]:
-    """Yield blocks of samples: one sample at a time if the network has states (unless `reset`), else `block` samples.
+    """Yield blocks of samples: single ones if the network has states (unless `reset`), else of `block` samples."""
+    return blocks(samples, 1 if graph.states and not reset else block)
 
-    Values of `samples` are {name: (S, *shape)}.
-    """
-    if graph.states and not reset:
-        block = 1
-    for start in range(0, count_of(samples), block):
-        yield {name: array[start : start + block] for name, array in samples.items()}
+
+def blocks(samples: Mapping[str, Array], size: int) -> Iterator[dict[str, Array]]:
+    """Yield `size` samples after another of {name: (S, *shape)}."""
+    for start in range(0, count_of(samples), size):
+        yield {name: array[start : start + size] for name, array in samples.items()}
 
 
 def states(graph: Graph, samples: Mapping[str, Array], before: Mapping[str, Array] | None) -> dict[str, Array]:
@@ -113,7 +113,7 @@ def results(
 ) -> dict[str, Array]:
     """Return {name: (S, *shape)} of `graph.results` for the `values` of `graph.sources`, in blocks of BLOCK_BYTES."""
     block = max(1, BLOCK_BYTES // widest(graph))
-    parts = [run_block(graph, some, rounding, observe) for some in streamed(graph, values, block, reset=True)]
+    parts = [run_block(graph, some, rounding, observe) for some in blocks(values, block)]
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -121,6 +122,13 @@ class Tensor(Located):
         """The scales as a float64 array: one, or one per channel. Raises ModelError if the tensor has none."""
         return np.asarray(self.quant.scale if self.quant else [self.scale], np.float64)
 
+    def spread(self, numbers: Sequence[float] | Array) -> Array:
+        """Return one number for each scale, in a shape that broadcasts along the tensor's axis of scales."""
+        axes = [1] * len(self.shape)
+        if self.quant and self.quant.per_channel:
+            axes[self.quant.axis] = -1
+        return np.reshape(numbers, axes)
+
     def same_codes(self, other: Tensor) -> bool:
         """Return whether codes stand for the same numbers in both tensors. Raises ModelError without one scale each."""
         return (self.scale, self.zero_point) == (other.scale, other.zero_point)
@@ -159,5 +167,4 @@ class Tensor(Located):
 
 
 def type_of(tensor: Tensor) -> str:
-    """Return the type and shape of a tensor for display."""
     return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"

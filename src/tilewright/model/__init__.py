@@ -10,7 +10,7 @@ from tilewright.errors import InputError, ModelError, option
 from tilewright.files import regular
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
-from tilewright.model.shapes import Shapes
+from tilewright.model.shapes import Shapes, check_until
 from tilewright.model.verification import Verification
 
 #: The largest number of samples that `verify` compares.
@@ -29,8 +29,7 @@ def load(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
     if path.suffix == ".tflite":
         if shapes:
             raise InputError(option("--shape", "shapes"), f"is for ONNX models; {path} has constant shapes")
-        if until:
-            raise InputError(option("--until"), f"is for ONNX models, not for {path}", "leave it out")
+        check_until(path, until)
         from tilewright.model import tflite
 
         return tflite.load(path)

@@ -36,7 +36,7 @@ def load(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) 
 
 
 def imported(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
-    """Return the graph of an `.onnx` file without layout changes: tensors of the file keep their names and shapes."""
+    """Return the graph of an `.onnx` file before its layout changes. Raises ModelError if the file is damaged."""
     try:
         with in_file(path):
             raw = onnx_file.read(path, shapes, until)
@@ -66,7 +66,6 @@ def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
 
 
 def _plain(builder: Builder, node: RawNode) -> None:
-    """Emit the graph node for an ONNX node that is not part of a quantised operator."""
     known = builder.known
     if node.op_type in (QUANTIZE, DEQUANTIZE):
         if known.are_constant(node.inputs):

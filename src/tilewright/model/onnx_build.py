@@ -22,10 +22,6 @@ SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 #: Operators that onnxruntime runs directly on codes if input and output have the same quantisation.
 MOVES = {*SAME, "Transpose", "Slice", "Gather", "Split", "Expand", "Tile", "Resize", "MaxPool", "Pad"}
 MOVES |= {"DepthToSpace", "SpaceToDepth"}
-#: The first opset in which onnxruntime's Pad takes codes.
-PAD_OPSET = 11
-#: The coordinate mode of Resize that fills in a real value.
-_CROPS = "tf_crop_and_resize"
 #: Operators whose second operand may have another type, and one scale per channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
 
@@ -98,10 +94,12 @@ def _moves_codes(known: Known, made: Fused) -> bool:
     """Return whether the operator `made` of MOVES can move codes: no interpolation, and its padding has a code."""
     mode = made.attributes.get("mode")
     if made.op_type == "Resize":
-        return mode in (None, "nearest") and made.attributes.get("coordinate_transformation_mode") != _CROPS
+        fills = made.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+        return mode in (None, "nearest") and not fills  # with a real value
     if made.op_type == "Pad":
         constant = mode in (None, "constant")
-        return padding_of(known, made) is not None if constant else known.opset >= PAD_OPSET
+        # onnxruntime's Pad takes codes from opset 11 on.
+        return padding_of(known, made) is not None if constant else known.opset >= 11
     if made.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET:
         return known.rank(made.inputs[0].tensor) == 4  # other ranks need onnxruntime's
     return True
@@ -135,7 +133,6 @@ class Builder:
         self._made: dict[tuple[str, str], str] = {}
 
     def graph(self, name: str, inputs: tuple[str, ...]) -> Graph:
-        """Return the graph of all emitted nodes, without unused tensors."""
         for end in (*inputs, *self.known.outputs):
             self.value(end)
         return Graph(name, self.tensors, tuple(self.nodes), inputs, self.known.outputs, "ort").pruned()

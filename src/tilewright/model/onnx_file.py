@@ -124,7 +124,6 @@ def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) 
 
 
 def _pixels(text: str) -> Pixels:
-    """Return how images become inputs. Raises ModelError if the text is damaged."""
     where, form = f"metadata '{PIXELS}'", 'it holds {"mean": [...], "std": [...], "bgr": false}'
     try:
         with naming(where, ModelError, form):
@@ -208,7 +207,6 @@ def _value(attribute: Any, where: str) -> Any:
 
 
 def _inputs(values: Iterable[Any], given: Shapes | None) -> dict[str, ValueType]:
-    """Return the types of the inputs. The shapes that the user has `given` replace open extents."""
     types = {}
     inputs = []
     for value in values:

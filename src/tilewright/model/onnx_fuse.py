@@ -46,8 +46,6 @@ CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", 
 CUT = ("Conv", "Gemm", "Add")
 #: How far the bound of a Clip may lie within the range of codes, in real numbers.
 SLACK = float(np.finfo(np.float32).eps)
-#: Operators that also have an integer kernel with real results.
-REAL_RESULTS = ("Gemm", "MatMul")
 #: Tolerances for the scale of a convolution's bias, in numpy.isclose's form (measured).
 BIAS_SCALE_ABSOLUTE, BIAS_SCALE_RELATIVE = 1e-6, 1e-2
 Step = Fused | RawNode
@@ -116,7 +114,7 @@ class _Patterns:
                 return None
             chain.append(node)
             name = node.outputs[0]
-        after = self._codes_of(chain[2])
+        after = self._coded(chain[2], QUANTIZE)
         if after is None or after.quant is None or self.known.quantisation(chain[0]) != after.quant:
             return None
         if not one_scale(self.known, after):
@@ -157,8 +155,8 @@ class _Patterns:
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
         readers = [reader.op_type for reader in self.known.readers.get(node.outputs[0], ())]
-        if outputs == [None] and node.op_type in REAL_RESULTS and QUANTIZE not in readers:
-            outputs = [Coded(node.outputs[0], None)]
+        if outputs == [None] and node.op_type in ("Gemm", "MatMul") and QUANTIZE not in readers:
+            outputs = [Coded(node.outputs[0], None)]  # they also have an integer kernel with real results
         if len(inputs) < count or None in inputs or None in outputs:
             return None
         coded, results = tuple(filter(None, inputs)), tuple(filter(None, outputs))
@@ -178,20 +176,25 @@ class _Patterns:
 
     def dequantised(self, name: str) -> Coded | None:
         """Return the codes from which a value is dequantised; None if it is not a dequantised value."""
-        node = self.known.writer.get(name)
-        real = node is not None and node.op_type == DEQUANTIZE and self.known.dtype(name) == "float32"
-        quant = self.known.quantisation(node) if node and real else None
-        return Coded(node.inputs[0], quant) if node and quant else None
+        return self._coded(self.known.writer.get(name), DEQUANTIZE)
+
+    def _coded(self, node: RawNode | None, kind: str) -> Coded | None:
+        """Return the codes of a quantise or dequantise node (`kind`) of float32; None if it is another node."""
+        if node is None or node.op_type != kind:
+            return None
+        codes, real = (node.outputs[0], node.inputs[0])[:: 1 if kind == QUANTIZE else -1]
+        quant = self.known.quantisation(node) if self.known.dtype(real) == "float32" else None
+        return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
         """Return the codes to which a value is quantised, perhaps after a Relu or Clip that fuses; None if not."""
         node = self.known.only_reader(name)
         if node is not None and node.op_type in ACTIVATIONS:
             after = self.known.only_reader(node.outputs[0])
-            codes = self._codes_of(after)
+            codes = self._coded(after, QUANTIZE)
             clips = codes is not None and (self._implied(node, codes) or self._clamp(name) != "none")
             return codes if clips else None
-        return self._codes_of(node)
+        return self._coded(node, QUANTIZE)
 
     def _clamp(self, name: str) -> Activation:
         """Return the activation (a Relu or Clip from 0 to 6 that reads `name`) that `pow2` fuses into its writer."""
@@ -201,11 +204,6 @@ class _Patterns:
         if node.op_type == "Clip" and self._bounds(node) == (0.0, 6.0):
             return "relu6"
         return "relu" if node.op_type == "Relu" else "none"
-
-    def _codes_of(self, node: RawNode | None) -> Coded | None:
-        real = node is not None and node.op_type == QUANTIZE and self.known.dtype(node.inputs[0]) == "float32"
-        quant = self.known.quantisation(node) if node and real else None
-        return Coded(node.outputs[0], quant) if node and quant else None
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
         """Return whether quantisation to `codes` clips at least as much as a Relu or Clip before it."""
@@ -250,7 +248,7 @@ class _Patterns:
         """Return dequantise (-> Relu or Clip without effect) -> quantise as one conversion of codes; else None."""
         source = node.inputs[0]
         before = self.known.writer.get(source)
-        codes = self._codes_of(node)
+        codes = self._coded(node, QUANTIZE)
         if before is not None and before.op_type in ACTIVATIONS and codes and self._implied(before, codes):
             source = before.inputs[0]
         coded = self.dequantised(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -79,11 +80,8 @@ def _binary(builder: Builder, fused: Fused) -> bool:
 
 def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Return whether onnxruntime's inner loop broadcasts the first operand (shape `a`): it then swaps the operands."""
-    for position in range(1, max(len(a), len(b)) + 1):
-        ours, theirs = (shape[-position] if position <= len(shape) else 1 for shape in (a, b))
-        if max(ours, theirs) > 1:
-            return ours == 1
-    return False
+    inner = (pair for pair in zip_longest(a[::-1], b[::-1], fillvalue=1) if max(pair) > 1)
+    return next(inner, (0, 0))[0] == 1
 
 
 def _concat(builder: Builder, fused: Fused) -> bool:
@@ -107,7 +105,6 @@ def _unary(builder: Builder, fused: Fused, op: ops.Op, images: bool = False) -> 
 
 
 def _window(builder: Builder, fused: Fused) -> ops.Window:
-    """Return the window of `fused`, a pool over images."""
     (x, out), attributes = (builder.shape(end.tensor) for end in (fused.inputs[0], fused.outputs[0])), fused.attributes
     return window_of(fused.where, attributes, attributes.get("kernel_shape", ()), x[2:], out[2:])
 
@@ -163,7 +160,6 @@ def _max(builder: Builder, fused: Fused) -> bool:
 
 
 def _same(builder: Builder, fused: Fused) -> bool:
-    """Emit a Reshape for an operator that keeps the codes and their order; return True."""
     return _unary(builder, fused, ops.Reshape(builder.shape(fused.outputs[0].tensor)))
 
 

@@ -30,10 +30,6 @@ from tilewright.model.shapes import Shapes
 MAX_FOLDED = 1 << 26
 #: The attributes of If that hold its branches.
 THEN, ELSE = "then_branch", "else_branch"
-#: The first opset whose Where onnxruntime has.
-WHERE_OPSET = 9
-#: The first opset in which the axes of Unsqueeze are an input.
-AXES_OPSET = 13
 _IR_VERSION = 8
 _INFERENCE = "export the model for inference"
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
@@ -121,7 +117,6 @@ class _Resolved(Known):
         return None
 
     def _check_alike(self, node: RawNode) -> None:
-        """Check that a Where in place of an If selects between values of one type."""
         yes, no = (self.types[name] for name in node.inputs[1:])
         types = f"{yes.dtype}{list(yes.shape)} and {no.dtype}{list(no.shape)}"
         reason = f"If has branches with results of different types, {types}"
@@ -182,7 +177,7 @@ def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[s
         taken = _inlined(node, THEN if before.constants[condition].reshape(-1)[0] else ELSE)
         return [*taken.nodes, *_each(node, lambda at: ("Identity", taken.outputs[at]))], dict(taken.constants)
     reason = f"If has a computed condition in opset {before.opset}"
-    node.refuse_if(before.opset < WHERE_OPSET, reason, "export with opset 13")
+    node.refuse_if(before.opset < 9, reason, "export with opset 13")  # onnxruntime has Where from opset 9 on
     sides = {key: _inlined(node, key) for key in (THEN, ELSE)}
     errors = {key: error for key, side in sides.items() if (error := before.error_of(side))}
     if len(errors) == len(sides):
@@ -202,7 +197,8 @@ def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[s
     constants |= {first: np.array(0), second: np.array(1), axis: np.array([0])}
     values = (first, second) if key == THEN else (second, first)
     chosen = RawNode(f"{node.name}:only_{key}_fits", "Where", "", (test, *values), (place,))
-    more, attributes = ((axis,), {}) if before.opset >= AXES_OPSET else ((), {"axes": [0]})
+    # The axes of Unsqueeze are an input from opset 13 on.
+    more, attributes = ((axis,), {}) if before.opset >= 13 else ((), {"axes": [0]})
     wide = [f"{node.name}:{out}:wide" for out in node.outputs]
     widened = [
         RawNode(f"{name}:node", "Unsqueeze", "", (source, *more), (name,), attributes)

@@ -39,7 +39,6 @@ class Known:
 
     @cached_property
     def writer(self) -> Mapping[str, RawNode]:
-        """A mapping from the name of each value to the node that writes it."""
         return {name: node for node in self.nodes for name in node.outputs}
 
     @cached_property
@@ -57,7 +56,6 @@ class Known:
         return {*self.types, *self.constants, *self.writer, *(node.name for node in self.nodes)}
 
     def fresh(self, hint: str) -> str:
-        """Return `hint` as an unused name, for a new value, constant or node."""
         return fresh_name(hint, self.names)
 
     def only_reader(self, name: str) -> RawNode | None:
@@ -80,7 +78,6 @@ class Known:
         return made
 
     def hold(self, constants: Mapping[str, Array]) -> None:
-        """Add constants and their types."""
         self.constants |= constants
         self.types |= {name: ort.type_of(value) for name, value in constants.items()}
 

@@ -61,25 +61,25 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
     except Exception as error:  # onnxruntime raises many types
         return Verification(framework, reason=f"onnxruntime cannot load the file: {ort.one_line(error)}")
 
-    def compare(sample: Mapping[str, Array], found: Comparison) -> None:
+    def compare(sample: Mapping[str, Array], comparison: Comparison) -> None:
         values = _values(imported, sample)
-        shared.compare(session, values, found)
+        shared.compare(session, values, comparison)
         for name, array in reference.run(graph, sample).items():  # the layouts of `graph` must not change a value
             steps = array[0].astype(np.float64) - values[name]
-            found.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)
+            comparison.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)
 
     return compared(framework, samples, compare)
 
 
 def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
     """Return the values of all computed tensors and inputs for one sample, {tensor name: array of its shape}."""
-    found = {name: array[0] for name, array in sample.items()}
+    values: dict[str, Array] = dict(sample)
 
     def observe(site: Site, results: tuple[Array, ...]) -> None:
-        found.update(zip(site.node.outputs, (result[0] for result in results), strict=True))
+        values.update(zip(site.node.outputs, results, strict=True))
 
-    outputs = reference.run(graph, sample, observe=observe)
-    return found | {name: array[0] for name, array in outputs.items()}
+    values |= reference.run(graph, sample, observe=observe)
+    return {name: array[0] for name, array in values.items()}
 
 
 class Cut:
@@ -89,7 +89,7 @@ class Cut:
     """
 
     def __init__(self, model: Any, graph: Graph) -> None:
-        self.graph, self.model, self.helper = graph, model, ort.package("onnx").helper
+        self.graph, self.model = graph, model
         half = any(tensor.dtype == "float16" for tensor in graph.tensors.values())
         self.real = HALF if half else REAL
         self.sites = {name: site for site in graph.sites() for name in site.node.outputs}
@@ -105,12 +105,11 @@ class Cut:
         self._cut()
 
     def _computed(self) -> set[str]:
-        """Return the names of the ONNX values that depend on the model's inputs."""
-        found = set(self.graph.inputs)
+        computed = set(self.graph.inputs)
         for node in self.model.graph.node:
-            if found.intersection(node.input):
-                found.update(node.output)
-        return found
+            if computed.intersection(node.input):
+                computed.update(node.output)
+        return computed
 
     def _source(self, name: str) -> Any:
         """Return the ONNX node that computes a value, skipping identities; None for inputs and constants."""
@@ -124,34 +123,28 @@ class Cut:
 
         Return the names of the shared tensors that are quantised from the unrounded results of these identities.
         """
-        passed: set[str] = set()
+        passed, unshared = set[str](), self.computed - self.graph.tensors.keys()
         for node in self.model.graph.node:
             before = self._source(node.input[0]) if node.op_type == DEQUANTIZE else None
             if node.op_type in IDENTITIES and node.input[0] in passed:
                 passed.add(node.output[0])
-            elif before is not None and before.op_type == QUANTIZE and self._unshared(before.output[0]):
+            elif before is not None and before.op_type == QUANTIZE and before.output[0] in unshared:
                 _pass(node, before.input[0])
                 passed.add(node.output[0])
         readers = (node for node in self.model.graph.node if node.op_type == QUANTIZE and node.input[0] in passed)
         return {node.output[0] for node in readers if node.output[0] in self.shared}
 
-    def _unshared(self, codes: str) -> bool:
-        return codes in self.computed and codes not in self.graph.tensors
-
     def _cut(self) -> None:
         """Make readers of shared tensors read new model inputs, and make the values to compare with model outputs."""
         body, self.asked = self.model.graph, dict[str, None]()
         for node in body.node:
-            for index, name in enumerate(node.input):
-                if name in self.merged and node.op_type == DEQUANTIZE and index == 0:
-                    _pass(node, name + _GIVEN)
-                    break
-                if name in self.shared:
-                    node.input[index] = name + _GIVEN
-        element = ort.package("onnx").TensorProto
+            if node.op_type == DEQUANTIZE and node.input[0] in self.merged:
+                _pass(node, node.input[0] + _GIVEN)
+                continue
+            node.input[:] = [name + _GIVEN if name in self.shared else name for name in node.input]
         for name, tensor in self.shared.items():
-            kind = element.FLOAT if name in self.merged else getattr(element, tensor.dtype.upper())
-            body.input.append(self.helper.make_tensor_value_info(name + _GIVEN, kind, tensor.shape))
+            dtype = "float32" if name in self.merged else tensor.dtype
+            body.input.append(ort.value_info(name + _GIVEN, ort.ValueType(dtype, tensor.shape)))
             self.asked |= dict.fromkeys(self._sources(name))
         self.asked |= {value.name: None for value in body.output}
         del body.output[:]
@@ -175,11 +168,10 @@ class Cut:
                 return site
             site = self.sites[before]
         if isinstance(site.node.op, ops.Concat):
-            names = {x.name for x in site.inputs if x} - self.shared.keys()
-            added = [self.sites[before] for before in sorted(names & self.sites.keys())]
-            return max(
-                (one for one in added if isinstance(one.node.op, ops.Quantize)), key=_first_rounding, default=site
-            )
+            names = {x.name for x in site.inputs if x} & self.sites.keys() - self.shared.keys()
+            added = (self.sites[name] for name in sorted(names))
+            rescaled = (each for each in added if isinstance(each.node.op, ops.Quantize))
+            return max(rescaled, key=_first_rounding, default=site)
         return site
 
     def compare(self, session: Any, values: Mapping[str, Array], found: Comparison) -> None:
@@ -220,7 +212,6 @@ class Cut:
 
 
 def _pass(node: Any, name: str) -> None:
-    """Turn an ONNX node into an Identity that reads the value `name`."""
     node.op_type = "Identity"
     node.input[:] = [name]
     del node.attribute[:]
@@ -231,7 +222,6 @@ def _real(codes: Array, tensor: Tensor) -> Array:
 
 
 def _terms(site: Site) -> int:
-    """Return the number of products that the operator sums for each output value."""
     return site.node.op.macs(site) // max(1, site.output.size)
 
 

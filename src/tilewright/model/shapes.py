@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tilewright.errors import InputError, UnsupportedError, one_of, option, printable
@@ -79,7 +80,6 @@ def fixed(inputs: Iterable[Declared], given: Shapes | None = None) -> dict[str, 
 
 
 def _check(known: Declared, shape: tuple[int, ...], where: str) -> None:
-    """Check a given shape. Raises InputError if it is too large, or contradicts what the file declares."""
     where = f"{where} {known.name}"
     if len(shape) > MAX_RANK or not all(1 <= extent <= MAX_ELEMENTS for extent in shape):
         raise InputError(where, f"is {list(shape)[:MAX_RANK]}", f"give at most {MAX_RANK} extents of 1 or more")
@@ -94,7 +94,6 @@ def _check(known: Declared, shape: tuple[int, ...], where: str) -> None:
 
 
 def _closed(known: Declared, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of an input. Raises UnsupportedError if an extent has no number."""
     where = f"input '{known.name}'"
     if known.axes is None:
         raise UnsupportedError(where, "has no shape in the file", f"give one: {known.spelt(['1', '...'])}")
@@ -110,6 +109,12 @@ def _closed(known: Declared, symbols: Mapping[str, int]) -> tuple[int, ...]:
     if len(shape) > MAX_RANK or not all(1 <= int(extent) <= MAX_ELEMENTS for extent in shape):
         raise UnsupportedError(where, f"has the shape {shape[:MAX_RANK]}", f"at most {MAX_RANK} axes are supported")
     return tuple(map(int, shape))
+
+
+def check_until(path: Path, until: Collection[str]) -> None:
+    """Check the option of values that replace the outputs of a file. Raises InputError if it is not an ONNX file."""
+    if until and path.suffix == ".tflite":
+        raise InputError(option("--until"), f"is for ONNX models, not for {path}", "leave it out")
 
 
 def cut(graph: Any, until: Collection[str]) -> None:

@@ -90,7 +90,6 @@ class _Import:
             self.nodes.append(node)
 
     def _fold(self, node: Node) -> None:
-        """Compute a node that moves constants, and keep its outputs as constants."""
         site = Site(node, tuple(self.tensors[n] for n in node.inputs), tuple(self.tensors[n] for n in node.outputs))
         node.op.check_types(site)
         shapes = node.op.shapes(site)
@@ -117,20 +116,19 @@ def folded(call: Call) -> Array | None:
 
 
 def _size(call: Call, tensor: Tensor, what: str) -> tuple[int, int]:
-    """Return rows and columns of an image, or of the kernel of weights."""
     shape = tensor.shape
     call.fail_if(len(shape) != 4, f"has {what} of shape {list(shape)}, not four axes")
     return shape[1], shape[2]
 
 
-def _convolution(kind: type[ops.Conv2D | ops.DepthwiseConv2D]) -> Translate:
-    return lambda call: kind(call.activation, window=call.window(_size(call, call.tensor(1), "weights")))
+def _window(call: Call, size: tuple[int, int] | None = None) -> ops.Window:
+    """Return the window of weights."""
+    return call.window(_size(call, call.tensor(1), "weights"), size)
 
 
 def _transpose_conv(call: Call) -> ops.Op:
     size = _size(call, call.output, "an output")
-    window = call.window(_size(call, call.tensor(1), "weights"), size)
-    return ops.TransposeConv2D(call.activation, window=window, size=size)
+    return ops.TransposeConv2D(call.activation, window=_window(call, size), size=size)
 
 
 def _fully_connected(call: Call) -> ops.Op:
@@ -147,10 +145,6 @@ def _pool(kind: type[ops.AveragePool2D | ops.MaxPool2D]) -> Translate:
 
 def _reduction(kind: type[ops.Mean | ops.Product]) -> Translate:
     return lambda call: kind(tuple(sorted(set(map(call.axis, call.numbers(1))))), call.option("KeepDims", False))
-
-
-def _activated(kind: type[ops.Add | ops.Sub | ops.Mul]) -> Translate:
-    return lambda call: kind(call.activation)
 
 
 def _reshape(call: Call) -> ops.Op:
@@ -279,21 +273,19 @@ class Translation(NamedTuple):
     data: int = 0
 
 
-_LSTM_INPUTS = (0, *range(1, 9), *range(12, 16), 18, 19)
-
 TRANSLATE: dict[str, Translation] = {
-    "CONV_2D": Translation(_convolution(ops.Conv2D), (0, 1, 2)),
-    "DEPTHWISE_CONV_2D": Translation(_convolution(ops.DepthwiseConv2D), (0, 1, 2)),
+    "CONV_2D": Translation(lambda call: ops.Conv2D(call.activation, _window(call)), (0, 1, 2)),
+    "DEPTHWISE_CONV_2D": Translation(lambda call: ops.DepthwiseConv2D(call.activation, _window(call)), (0, 1, 2)),
     "TRANSPOSE_CONV": Translation(_transpose_conv, (2, 1, 3), 2),
     "FULLY_CONNECTED": Translation(_fully_connected, (0, 1, 2)),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": Translation(_lstm, _LSTM_INPUTS),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": Translation(_lstm, (*range(9), *range(12, 16), 18, 19)),
     "AVERAGE_POOL_2D": Translation(_pool(ops.AveragePool2D)),
     "MAX_POOL_2D": Translation(_pool(ops.MaxPool2D)),
     "MEAN": Translation(_reduction(ops.Mean)),
     "REDUCE_PROD": Translation(_reduction(ops.Product)),
-    "ADD": Translation(_activated(ops.Add), (0, 1)),
-    "SUB": Translation(_activated(ops.Sub), (0, 1)),
-    "MUL": Translation(_activated(ops.Mul), (0, 1)),
+    "ADD": Translation(lambda call: ops.Add(call.activation), (0, 1)),
+    "SUB": Translation(lambda call: ops.Sub(call.activation), (0, 1)),
+    "MUL": Translation(lambda call: ops.Mul(call.activation), (0, 1)),
     "RELU": Translation(lambda call: ops.Clamp("relu")),
     "RELU6": Translation(lambda call: ops.Clamp("relu6")),
     "RELU_N1_TO_1": Translation(lambda call: ops.Clamp("relu_n1_to_1")),

@@ -167,10 +167,10 @@ def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[st
     tensors = tuple(_tensor(path, graph.Tensors(i), i, buffers, names) for i in range(graph.TensorsLength()))
     operators = [graph.Operators(index) for index in range(graph.OperatorsLength())]
     ends = _ends(graph)
-    for index in {i for table in (graph, *operators) for side in _ends(table) for i in side}:
-        if not -1 <= index < len(tensors):
-            raise ModelError(path, f"is damaged: it refers to tensor {index} but has {len(tensors)} tensors")
-    if any(-1 in side for side in ends):
+    named = {i for table in (graph, *operators) for side in _ends(table) for i in side}
+    if outside := named - set(range(-1, len(tensors))):
+        raise ModelError(path, f"is damaged: it refers to tensor {min(outside)} but has {len(tensors)} tensors")
+    if -1 in ends[0] + ends[1]:
         raise ModelError(path, "is damaged: an input or output is no tensor")
     calls = []
     for index, operator in enumerate(operators):
@@ -211,7 +211,6 @@ def _numbers(vector: Any) -> tuple[int, ...]:
 
 
 def _text(name: bytes | None) -> str:
-    """Return a name as one printable line of at most MAX_NAME characters."""
     return printable((name or b"")[:MAX_NAME].decode("utf-8", "replace"))
 
 

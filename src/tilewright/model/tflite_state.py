@@ -84,7 +84,6 @@ class Variables:
         return tuple(names)
 
     def _added(self, source: str, value: Tensor) -> str:
-        """Add the initial value of a state to the tensors; return its name."""
         name = fresh_name(f"{source}:initial", self.names)
         self.tensors[name] = replace(value, name=name, quant=self.tensors[source].quant)
         return name

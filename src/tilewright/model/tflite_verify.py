@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -47,13 +45,24 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
     places = {tensor.name: index for index, tensor in enumerate(read(path)[0].tensors)}
     before: dict[str, Array] | None = None
 
-    def compare(sample: Mapping[str, Array], found: Comparison) -> None:
+    def compare(sample: Mapping[str, Array], comparison: Comparison) -> None:
         for name, array in sample.items():
             model.set_tensor(places[name], array[0])
         model.invoke()
+
+        def observe(site: Site, results: tuple[Array, ...]) -> None:
+            for tensor, (ours,) in zip(site.outputs, results, strict=True):
+                if tensor.name not in places:  # a state, which LiteRT writes in place
+                    continue
+                theirs = model.get_tensor(places[tensor.name]).reshape(tensor.shape)
+                if tensor.quant is None:
+                    comparison.add_real(tensor.name, ours, theirs, REAL)
+                else:
+                    comparison.add_equal(tensor.name, ours, theirs)
+
         nonlocal before
         values = {**sample, **reference.states(graph, sample, before)}
-        before = reference.results(graph, values, "litert", partial(_observe, model, places, found))
+        before = reference.results(graph, values, "litert", observe)
 
     return compared(framework, samples, compare)
 
@@ -66,9 +75,9 @@ def _verified_by_micro(path: Path, graph: Graph, samples: Mapping[str, Array], r
     ours = reference.run(graph, samples, "tflm")
     rows = {name: np.stack([mine, golden[name]], axis=1) for name, mine in ours.items()}
 
-    def compare(row: Mapping[str, Array], found: Comparison) -> None:
+    def compare(row: Mapping[str, Array], comparison: Comparison) -> None:
         for name, pair in row.items():
-            found.add_equal(name, pair[0, 0], pair[0, 1])
+            comparison.add_equal(name, *pair[0])
 
     return compared("TFLite Micro", rows, compare)
 
@@ -94,14 +103,3 @@ def in_tflite_micro(path: Path, samples: Mapping[str, Array], reset: bool = Fals
     shapes = {tensor.name: tensor.shape for tensor in network.tensors}
     columns = zip(network.outputs, zip(*rows, strict=True), strict=True)
     return {name: np.stack(column).reshape(-1, *shapes[name]) for name, column in columns}
-
-
-def _observe(model: Any, places: Mapping[str, int], found: Comparison, site: Site, results: tuple[Array, ...]) -> None:
-    for tensor, ours in zip(site.outputs, results, strict=True):
-        if tensor.name not in places:  # a state, which LiteRT writes in place
-            continue
-        theirs = model.get_tensor(places[tensor.name]).reshape(tensor.shape)
-        if tensor.quant is None:
-            found.add_real(tensor.name, ours[0], theirs, REAL)
-        else:
-            found.add_equal(tensor.name, ours[0], theirs)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.reference import count_of
+from tilewright.graph.reference import blocks, count_of
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,13 @@ class Comparison:
     """Collects the wrong values of all samples, counted for each tensor."""
 
     def __init__(self) -> None:
-        self.sizes: dict[str, int] = {}
-        self.found: dict[str, Difference] = {}
+        self.rows: dict[str, Difference] = {}
 
     def add(self, tensor: str, wrong: Array, steps: Array) -> None:
         """Record one sample of a tensor: `wrong` (bool) marks wrong values, `steps` holds differences in steps."""
-        self.sizes[tensor] = size = self.sizes.get(tensor, 0) + wrong.size
-        count, largest = int(wrong.sum()), float(np.abs(steps[wrong]).max(initial=0))
-        before = self.found.get(tensor)
-        if before is not None:
-            count, largest = count + before.count, max(largest, before.largest)
-        if count:
-            self.found[tensor] = Difference(tensor, count, size, largest)
+        before = self.rows.get(tensor, Difference(tensor, 0, 0, 0.0))
+        largest = max(before.largest, float(np.abs(steps[wrong]).max(initial=0)))
+        self.rows[tensor] = Difference(tensor, before.count + int(wrong.sum()), before.size + wrong.size, largest)
 
     def add_equal(self, tensor: str, ours: Array, theirs: Array) -> None:
         """Record one sample of an integer tensor: its values `ours` and `theirs` must be equal."""
@@ -94,8 +89,9 @@ def compared(
     framework: str, samples: Mapping[str, Array], compare: Callable[[Mapping[str, Array], Comparison], None]
 ) -> Verification:
     """Return the result of running `compare` on each sample. Differences are in the order of first recording."""
-    found, count = Comparison(), count_of(samples)
-    for index in range(count):
-        compare({name: array[index : index + 1] for name, array in samples.items()}, found)
-    differences = tuple(found.found[name] for name in found.sizes if name in found.found)
-    return Verification(framework, count, len(found.sizes), sum(found.sizes.values()), differences)
+    comparison = Comparison()
+    for sample in blocks(samples, 1):
+        compare(sample, comparison)
+    rows = comparison.rows.values()
+    differences = tuple(row for row in rows if row.count)
+    return Verification(framework, count_of(samples), len(rows), sum(row.size for row in rows), differences)

@@ -65,21 +65,15 @@ def quantize(
     memory.check_held(original, str(model), calibrating.count, options.method)
     unbounded = models.unbounded(original, samples.feeds(calibrating))
     task = samples.Task(original, calibrating, options, progress, unbounded)
-    shifts: dict[str, int] = {}
-    reasons = None
-    if options.scheme == "pow2":
-        made = pow2.quantize(task)
-        quantised, evaluated = made.model, exact(made.model)
-        shifts = report.shifts_of(made)
-        reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"}
-    else:
-        quantised = evaluated = affine.quantize(task)
+    made = pow2.quantize(task) if options.scheme == "pow2" else None
+    quantised = made.model if made else affine.quantize(task)
+    evaluated = exact(quantised) if made else quantised
     if options.pixels is not None:
         quantised.metadata_props.add(key=PIXELS, value=json.dumps(asdict(options.pixels)))
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:
         file.write(quantised.SerializeToString())
-    left = report.left(original, quantised, reasons)
+    left, shifts = report.left(original, quantised, made), report.shifts_of(made) if made else {}
     verification = _verified(Path(output), measuring.values) if verify else None
     sources = calibrating.source, measuring.source
     return report.Report(str(model), str(output), options, *sources, fidelity, shifts, left, verification)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import ModelProto, helper
 
 from tilewright.errors import UnsupportedError, option
 from tilewright.graph.tensor import MAX_COMPUTED
@@ -21,16 +20,14 @@ KEEPING = ("entropy", "percentile")
 
 def activations(model: ModelProto) -> dict[str, tuple[tuple[int, ...], int]]:
     """Return {name: (shape, bytes)} of the computed tensors whose shapes the model declares."""
-    return dict(_sized((*model.graph.value_info, *model.graph.output)))
-
-
-def _sized(infos: Iterable[ValueInfoProto]) -> Iterable[tuple[str, tuple[tuple[int, ...], int]]]:
-    for info in infos:
+    sizes = {}
+    for info in (*model.graph.value_info, *model.graph.output):
         kind = info.type.tensor_type
         shape = tuple(dim.dim_value for dim in kind.shape.dim)
         if kind.elem_type and kind.HasField("shape") and all(extent > 0 for extent in shape):
             width = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)).itemsize
-            yield info.name, (shape, prod(shape) * width)
+            sizes[info.name] = shape, prod(shape) * width
+    return sizes
 
 
 def check_tensors(model: ModelProto, where: str) -> None:

@@ -18,14 +18,14 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, sh
 from onnxruntime.quantization import quant_pre_process
 
 from tilewright.array import Array
-from tilewright.errors import InputError, ModelError, UnsupportedError, in_file, option, printable
+from tilewright.errors import ModelError, UnsupportedError, in_file, printable
 from tilewright.files import regular, scratch
 from tilewright.graph.ir import Graph
 from tilewright.graph.ort import session
 from tilewright.graph.tensor import DTYPES, Tensor
 from tilewright.model.onnx_file import external_file
 from tilewright.model.onnx_resolve import without_branches
-from tilewright.model.shapes import Shapes, cut, declared, fixed, way_out
+from tilewright.model.shapes import Shapes, check_until, cut, declared, fixed, way_out
 from tilewright.quantize.memory import check_tensors
 from tilewright.quantize.names import Names, Plain, name_nodes, tensors_of
 from tilewright.quantize.tflite_nodes import converted
@@ -35,7 +35,6 @@ OPSET, IR_VERSION = 13, 8
 QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-PREPARED = "prepared.onnx"
 
 
 def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> ModelProto:
@@ -47,8 +46,7 @@ def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
     """
     path = regular(path, ModelError)
     try:
-        if until and path.suffix == ".tflite":
-            raise InputError(option("--until"), f"is for ONNX models, not for {path}", "leave it out")
+        check_until(path, until)
         model = converted(path) if path.suffix == ".tflite" else _loaded(path, until)
         if not model.graph.node or not model.opset_import:
             raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
@@ -159,7 +157,7 @@ def _preprocess(model: ModelProto) -> ModelProto:
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, IR_VERSION)
     with scratch() as folder:
-        source, prepared = folder / "model.onnx", folder / PREPARED
+        source, prepared = folder / "model.onnx", folder / "prepared.onnx"
         inferred = shape_inference.infer_shapes(model)
         check_tensors(inferred, "")  # before the preprocessing computes constants
         plain = Plain(inferred)
@@ -180,22 +178,20 @@ def _preprocess(model: ModelProto) -> ModelProto:
 
 def _flatten_biases(model: ModelProto) -> None:
     """Reshape Gemm's constant biases from (1, N) to (N,), as onnxruntime's quantiser fails on two axes."""
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    fresh = Names(tensors_of(model))
-    for node in model.graph.node:
-        bias = constants.get(operand(node, 2)) if node.op_type == "Gemm" else None
-        if bias is None or len(bias.dims) != 2 or bias.dims[0] != 1:
-            continue
-        flat = numpy_helper.from_array(numpy_helper.to_array(bias)[0], fresh(f"{bias.name}_flat_{node.name}"))
-        model.graph.initializer.append(flat)
-        node.input[2] = flat.name
+    net, fresh = Network(model), Names(tensors_of(model))
+    for node in net.nodes:
+        bias = operand(node, 2)
+        shape = net.shape(bias) if net.is_constant(bias) else ()
+        if node.op_type == "Gemm" and len(shape) == 2 and shape[0] == 1:
+            node.input[2] = fresh(f"{bias}_flat_{node.name}")
+            model.graph.initializer.append(numpy_helper.from_array(net.constant(bias)[0], node.input[2]))
 
 
 def _name_averages(model: ModelProto) -> None:
     """Turn AveragePool over the whole image into GlobalAveragePool, whose int8 kernel in onnxruntime adds integers."""
-    shapes = {info.name: shape_of(info) for info in (*model.graph.value_info, *model.graph.input)}
-    for node in model.graph.node:
-        whole = tuple(attribute(node, "kernel_shape", ())) == shapes.get(operand(node, 0), ())[2:]
+    net = Network(model)
+    for node in net.nodes:
+        whole = tuple(attribute(node, "kernel_shape", ())) == net.shape(operand(node, 0))[2:]
         if node.op_type == "AveragePool" and whole and not is_padded(node):
             node.op_type = "GlobalAveragePool"
             del node.attribute[:]
@@ -203,16 +199,12 @@ def _name_averages(model: ModelProto) -> None:
 
 def signature(model: ModelProto) -> Graph:
     """Return a Graph that has only the model's inputs, so that samples can be read for it."""
-    tensors = {}
+    net, tensors = Network(model), {}
     for info in model.graph.input:
         kind = str(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
         assert kind in DTYPES
-        tensors[info.name] = Tensor(info.name, shape_of(info), kind)
+        tensors[info.name] = Tensor(info.name, net.shape(info.name), kind)
     return Graph(model.graph.name, tensors, (), tuple(tensors), ())
-
-
-def shape_of(info: onnx.ValueInfoProto) -> tuple[int, ...]:
-    return tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim)
 
 
 def title(node: onnx.NodeProto) -> str:
@@ -242,16 +234,13 @@ class Network:
         for node in self.nodes:
             for name in dict.fromkeys(node.input):
                 self.consumers.setdefault(name, []).append(node)
-        self._types = {
-            info.name: info.type.tensor_type
-            for info in (*model.graph.value_info, *model.graph.input, *model.graph.output)
-        }
+        infos = (*model.graph.value_info, *model.graph.input, *model.graph.output)
+        self._types = {info.name: info.type.tensor_type for info in infos}
 
     def is_constant(self, name: str) -> bool:
         return name in self._constants
 
     def constant(self, name: str) -> Array:
-        """Return the value of a constant."""
         if name not in self._arrays:
             self._arrays[name] = numpy_helper.to_array(self._constants[name])
         return self._arrays[name]
@@ -265,9 +254,7 @@ class Network:
         """Return the shape of a tensor; () if it is not known."""
         if self.is_constant(name):
             return tuple(self._constants[name].dims)
-        if name not in self._types:
-            return ()
-        return tuple(dim.dim_value for dim in self._types[name].shape.dim)
+        return tuple(dim.dim_value for dim in self._types[name].shape.dim) if name in self._types else ()
 
     def only_consumer(self, name: str) -> NodeProto | None:
         """Return the only node that reads a tensor; None for several readers, or if the tensor is a model output."""
@@ -282,26 +269,25 @@ def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> froz
     weights of a product hold one.
     """
     net = Network(model)
-    constants = [tensor.name for tensor in model.graph.initializer if net.is_float(tensor.name)]
-    found = {name for name in constants if not np.isfinite(net.constant(name)).all()}
+    constants = {
+        tensor.name: net.constant(tensor.name) for tensor in model.graph.initializer if net.is_float(tensor.name)
+    }
+    endless = {name for name, value in constants.items() if not np.isfinite(value).all()}
     weights = {name for node in net.nodes if node.op_type in WEIGHTED for name in node.input[:2]}
-    if wrong := weights & found:
+    if wrong := weights & endless:
         raise UnsupportedError(f"constant '{min(wrong)}'", "holds NaN or infinity", "train the model again")
-    if found:
+    if endless:
         tracer = Tracer(model, [name for node in net.nodes for name in node.output if net.is_float(name)])
         for feed in samples:
-            values = tracer.run(feed)
-            found.update(name for name, value in values.items() if not np.isfinite(value).all())
-    return frozenset(found)
+            endless.update(name for name, value in tracer.run(feed).items() if not np.isfinite(value).all())
+    return frozenset(endless)
 
 
 def operand(node: NodeProto, index: int) -> str:
-    """Return the name of a node's input `index`; empty if the node does not have it."""
     return node.input[index] if index < len(node.input) else ""
 
 
 def is_padded(node: NodeProto) -> bool:
-    """Return whether a pooling node has padding."""
     return any(attribute(node, "pads", ())) or attribute(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
 
 
@@ -329,15 +315,15 @@ class Tracer:
         """Make a session that returns the named tensors and the model's outputs."""
         traced = ModelProto()
         traced.CopyFrom(model)
-        known = {info.name for info in model.graph.output} | {info.name for info in model.graph.input}
-        traced.graph.output.extend(ValueInfoProto(name=name) for name in dict.fromkeys(tensors) if name not in known)
-        self._direct = [name for name in tensors if name in {info.name for info in model.graph.input}]
+        inputs, outputs = ({info.name for info in ends} for ends in (model.graph.input, model.graph.output))
+        more = (name for name in dict.fromkeys(tensors) if name not in inputs | outputs)
+        traced.graph.output.extend(ValueInfoProto(name=name) for name in more)
+        self._direct = inputs.intersection(tensors)
         with _reported():
             self._session = session(traced)
         self._names = [info.name for info in self._session.get_outputs()]
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Run one sample and return the traced tensors and the model's outputs, by name."""
         with _reported():
             values = dict(zip(self._names, self._session.run(None, dict(feed)), strict=True))
         return values | {name: feed[name] for name in self._direct}

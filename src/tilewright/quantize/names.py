@@ -61,7 +61,6 @@ class Groups:
         return name
 
     def join(self, *names: str) -> None:
-        """Join the groups of the names, under the name of the first group."""
         roots = [self.root(name) for name in names if name in self._parent]
         for name in roots[1:]:
             self._parent[name] = roots[0]
@@ -83,13 +82,11 @@ class Plain:
         self._original = {plain: name for given in (self.tensors, self.nodes) for name, plain in given.items()}
 
     def save(self, model: ModelProto, path: Path) -> None:
-        """Write the model to a file, under its plain names."""
         _rename(model, self.tensors.__getitem__, self.nodes.__getitem__)
         onnx.save(model, path)
         _rename(model, self._original.__getitem__, self._original.__getitem__)
 
     def text(self, text: str) -> str:
-        """Return a text with the original names in place of the plain ones."""
         return _PLAIN.sub(lambda found: self._original.get(found[0], found[0]), text)
 
     def restored(self, path: Path) -> ModelProto:

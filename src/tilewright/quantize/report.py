@@ -31,9 +31,9 @@ NUMERIC = {"scale", "shift", "SNR dB"}
 class Measured:
     """A tensor's node, scale, and SNR in dB after quantisation (inf: no error, nan: all zeros in both models)."""
 
-    tensor: str
     name: str
     op: str
+    tensor: str
     scale: float | None
     snr_db: float
 
@@ -66,7 +66,6 @@ def _squares(exact: Array, found: Array) -> tuple[float, float]:
 
 
 def _ratio(signal: float, noise: float) -> float:
-    """Return the signal-to-noise ratio in dB of two sums of squares."""
     if not noise:
         return inf if signal else nan
     return 10 * log10(signal / noise) if signal else -inf
@@ -98,9 +97,8 @@ def compare(
             classes.append((int(truth[first].argmax()), int(got[first].argmax())))
 
     def measured(name: str) -> Measured:
-        node_name, op = _label(net, name, set(tensors))
         scale = counterpart[name][1] if name in counterpart else None
-        return Measured(name, node_name, op, scale, _ratio(*powers[name].tolist()))
+        return Measured(*_label(net, name, set(tensors)), name, scale, _ratio(*powers[name].tolist()))
 
     layers = tuple(measured(name) for name in tensors)
     outputs = tuple(row for row in layers if row.tensor in net.outputs)
@@ -110,16 +108,14 @@ def compare(
 def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
     """Return, for each float tensor that is quantised, the name of its dequantised tensor and its scale."""
     net = Network(quantised)
-    found = {}
+    results = {}
     for node in net.nodes:
-        if node.op_type != "QuantizeLinear":
-            continue
-        for reader in net.consumers.get(node.output[0], []):
+        for reader in net.consumers.get(node.output[0], []) if node.op_type == "QuantizeLinear" else ():
             if reader.op_type == "DequantizeLinear":
-                scale = float(net.constant(node.input[1]))
                 result = reader.output[0]
-                found[result if result in net.outputs else node.input[0]] = (result, scale)
-    return found
+                name = result if result in net.outputs else node.input[0]
+                results[name] = result, float(net.constant(node.input[1]))
+    return results
 
 
 def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
@@ -147,11 +143,11 @@ def _is_scores(output: Array) -> bool:
 def _top1(classes: list[tuple[int, int]], labels: Array | None) -> Top1 | None:
     if not classes:
         return None
-    pairs = np.array(classes)
-    agreement = float(np.mean(pairs[:, 0] == pairs[:, 1]))
+    before, after = np.array(classes).T
+    agreement = float(np.mean(before == after))
     if labels is None:
         return Top1(agreement, None, None)
-    return Top1(agreement, float(np.mean(pairs[:, 0] == labels)), float(np.mean(pairs[:, 1] == labels)))
+    return Top1(agreement, float(np.mean(before == labels)), float(np.mean(after == labels)))
 
 
 @dataclass(frozen=True)
@@ -199,15 +195,8 @@ class Report:
         }
 
     def _row(self, row: Measured) -> dict[str, Any]:
-        return {
-            "name": row.name,
-            "op": row.op,
-            "tensor": row.tensor,
-            "scale": row.scale,
-            "shift": self.shifts.get(row.tensor),
-            "snr_db": row.snr_db if isfinite(row.snr_db) else None,
-            "exact": row.snr_db == float("inf"),
-        }
+        ratio = row.snr_db if isfinite(row.snr_db) else None
+        return {**asdict(row), "shift": self.shifts.get(row.tensor), "snr_db": ratio, "exact": row.snr_db == inf}
 
 
 def shifts_of(made: Made) -> dict[str, int]:
@@ -219,24 +208,19 @@ def shifts_of(made: Made) -> dict[str, int]:
     }
 
 
-def left(original: ModelProto, quantised: ModelProto, reasons: dict[str, str] | None) -> tuple[Left, ...]:
-    """Return the nodes that run in float32: those named in `reasons` (None: those whose results are not quantised)."""
-    net, found = Network(original), counterparts(quantised)
-    if reasons is not None:
-        return tuple(
-            Left(title(node), node.op_type, reasons[title(node)]) for node in net.nodes if title(node) in reasons
-        )
-    nodes = []
-    for node in net.nodes:
+def left(original: ModelProto, quantised: ModelProto, made: Made | None) -> tuple[Left, ...]:
+    """Return the nodes that run in float32: those of the plan of pow2 (None: those whose results are not quantised)."""
+    net, coded = Network(original), counterparts(quantised)
+    reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"} if made else {}
+    for node in net.nodes if made is None else ():
         reader = net.only_consumer(node.output[0])
-        fused = reader is not None and reader.output[0] in found and reader.op_type in ACTIVATIONS
-        if node.output[0] not in found and not fused:
-            nodes.append(Left(title(node), node.op_type, "its result is not quantised"))
-    return tuple(nodes)
+        fused = reader is not None and reader.output[0] in coded and reader.op_type in ACTIVATIONS
+        if node.output[0] not in coded and not fused:
+            reasons[title(node)] = "its result is not quantised"
+    return tuple(Left(title(node), node.op_type, reasons[title(node)]) for node in net.nodes if title(node) in reasons)
 
 
 def show(report: Report) -> None:
-    """Print the report of a quantisation."""
     from rich.text import Text
 
     to = console()

@@ -48,10 +48,6 @@ class Conversion:
                 how = "run it without quantising" if tensor.dtype in ("int8", "int16", "uint8") else "use float32"
                 raise UnsupportedError(f"input '{name}'", f"is {tensor.dtype}, not float32", how)
 
-    def current(self, call: Call) -> Call:
-        """Return the call with the constants that are known now."""
-        return replace(call, inputs=tuple(t and self.tensors[t.name] for t in call.inputs))
-
     def fold(self, call: Call) -> bool:
         """Keep the result of an operator that has constant inputs only; return whether it is one of those known."""
         data = folded(call)
@@ -71,21 +67,15 @@ class Conversion:
             return data.astype(np.float32)
         if tensor.quant is None:
             raise UnsupportedError(f"tensor '{tensor.name}'", f"is {tensor.dtype} without a scale", "use float32")
-        form = [1] * data.ndim
-        if tensor.quant.per_channel:
-            form[tensor.quant.axis] = -1
-        scale, zero = (np.reshape(values, form) for values in (tensor.quant.scale, tensor.quant.zero_point))
-        real: Array = ((data.astype(np.float64) - zero) * scale).astype(np.float32)
-        return real
+        scale, zero = map(tensor.spread, (tensor.quant.scale, tensor.quant.zero_point))
+        return np.asarray((data.astype(np.float64) - zero) * scale, np.float32)
 
     def constant(self, hint: str, data: Array) -> str:
-        """Add a constant; return its name."""
         name = fresh_name(hint, self.names)
         self.constants[name] = data
         return name
 
     def add(self, kind: str, inputs: Sequence[str], hint: str, count: int = 1, **attributes: Any) -> list[str]:
-        """Add a node with `count` outputs; return their names."""
         outputs = [fresh_name(hint, self.names) for _ in range(count)]
         name = fresh_name(f"{hint}:{kind}", self.names)  # not Mul_1: onnxruntime calls nodes so when it expands others
         self.nodes.append(helper.make_node(kind, list(inputs), outputs, name, **attributes))
@@ -109,46 +99,46 @@ class Conversion:
         `first`: the node computes channels first.
         """
         x = call.tensor(0) if x is None else x
-        inputs = [self.channels_first(x) if first else self.value(x)]
+        inputs = [self.value(x, first)]
         inputs += [self.constant(name, data) for name, data in (constants or {}).items()]
         self.finish(call, self.one(kind, inputs, call.output.name, **attributes), first, activation)
 
     def reshaped(self, value: str, shape: Sequence[int], hint: str) -> str:
         return self.one("Reshape", [value, self.constant("shape", np.array(shape, np.int64))], hint)
 
-    def finish(self, call: Call, value: str, first: bool, activation: Activation = "none") -> None:
+    def finish(self, call: Call, value: str, first: bool = False, activation: Activation = "none") -> None:
         """Keep the result of an operator, after its fused activation."""
         if activation == "relu":
             value = self.one("Relu", [value], call.output.name)
         elif activation != "none":
-            bounds = [self.constant("bound", np.array(bound, np.float32)) for bound in BOUNDS[activation]]
-            value = self.one("Clip", [value, *bounds], call.output.name)
+            value = self.clipped(value, BOUNDS[activation], call.output.name)
         self.keep(call.output, value, first)
 
-    def value(self, tensor: Tensor) -> str:
-        """Return the ONNX name of a value in the file's order of axes. Raises ModelError if nothing has written it."""
-        name = tensor.name
-        if name not in self.own:
-            if tensor.data is not None:
-                whole = tensor.data.dtype.kind in "ib" and tensor.quant is None
-                self.own[name] = self.constant(name, tensor.data if whole else self.real(tensor))
-            elif name in self.first:
-                self.own[name] = self.one("Transpose", [self.first[name]], f"{name}:last", perm=TO_NHWC)
-            else:
-                raise ModelError(f"tensor '{name}'", "is read before anything has written it")
-        return self.own[name]
+    def clipped(self, value: str, bounds: Sequence[float | None], hint: str) -> str:
+        limits = [self.constant("bound", np.array(bound, np.float32)) for bound in bounds]
+        return self.one("Clip", [value, *limits], hint)
 
-    def channels_first(self, tensor: Tensor) -> str:
-        """Return the ONNX name of a value of four axes, or of a constant that broadcasts to them, channels first."""
+    def value(self, tensor: Tensor, first: bool = False) -> str:
+        """Return the ONNX name of a value in the file's order of axes, or `first`: four axes, channels first.
+
+        Constants broadcast to four axes. Raises ModelError if nothing has written the value.
+        """
         name = tensor.name
-        if name not in self.first:
-            if tensor.data is not None:
-                data = self.real(tensor)
-                whole = data.reshape((1,) * (4 - data.ndim) + data.shape)
-                self.first[name] = self.constant(f"{name}:first", whole.transpose(TO_NCHW))
-            else:
-                self.first[name] = self.one("Transpose", [self.value(tensor)], f"{name}:first", perm=TO_NCHW)
-        return self.first[name]
+        names, others = (self.first, self.own) if first else (self.own, self.first)
+        if name in names:
+            return names[name]
+        if tensor.data is not None:
+            whole = tensor.data.dtype.kind in "ib" and tensor.quant is None and not first
+            data = tensor.data if whole else self.real(tensor)
+            if first:
+                data = data.reshape((1,) * (4 - data.ndim) + data.shape).transpose(TO_NCHW)
+            names[name] = self.constant(f"{name}:first" if first else name, data)
+        elif name in others:
+            hint, order = (f"{name}:first", TO_NCHW) if first else (f"{name}:last", TO_NHWC)
+            names[name] = self.one("Transpose", [others[name]], hint, perm=order)
+        else:
+            raise ModelError(f"tensor '{name}'", "is read before anything has written it")
+        return names[name]
 
     def prefers_first(self, tensors: Sequence[Tensor], rank: int) -> bool:
         """Return whether an element-wise operator should compute channels first: a computed operand already is."""

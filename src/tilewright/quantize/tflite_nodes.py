@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def converted(path: Path) -> ModelProto:
     with in_file(path):
         net = Conversion(path)
         for index, call in enumerate(net.calls):
-            convert(net, net.current(call), index)
+            # With the constants that are computed by now.
+            convert(net, replace(call, inputs=tuple(t and net.tensors[t.name] for t in call.inputs)), index)
         return net.model()
 
 
@@ -56,10 +58,9 @@ def convert(net: Conversion, call: Call, index: int) -> None:
     if call.code in ALIKE or call.code in CLAMPS:
         _elementwise(net, call)
     elif call.code == "SQUARE":
-        net.keep(call.output, net.one("Mul", [net.value(call.tensor(0))] * 2, name), False)
+        net.finish(call, net.one("Mul", [net.value(call.tensor(0))] * 2, name))
     elif call.code == "RSQRT":
-        root = net.one("Sqrt", [net.value(call.tensor(0))], name)
-        net.keep(call.output, net.one("Reciprocal", [root], name), False)
+        net.finish(call, net.one("Reciprocal", [net.one("Sqrt", [net.value(call.tensor(0))], name)], name))
     elif call.code in BLOCKS:
         net.node(call, BLOCKS[call.code], first=True, blocksize=call.option("BlockSize", 1))
     elif call.code == "RESIZE_BILINEAR":
@@ -69,10 +70,9 @@ def convert(net: Conversion, call: Call, index: int) -> None:
     elif call.code in TRANSLATE and call.code not in ("QUANTIZE", "DEQUANTIZE"):
         emit(TRANSLATE[call.code].translate(call), net, call)
     else:
-        known = ", ".join(
-            sorted({*ALIKE, *CLAMPS, *BLOCKS, *TRANSLATE, "SQUARE", "RSQRT", "RESIZE_BILINEAR"} - {"QUANTIZE"})
-        )
-        how = "it is quantised already; run it as it is" if call.code == "QUANTIZE" else f"supported are {known}"
+        known = {*ALIKE, *CLAMPS, *BLOCKS, *TRANSLATE, "SQUARE", "RSQRT", "RESIZE_BILINEAR"} - {"QUANTIZE"}
+        how = f"supported are {', '.join(sorted(known))}"
+        how = "it is quantised already; run it as it is" if call.code == "QUANTIZE" else how
         raise UnsupportedError(f"op {index}", f"{call.code} is not supported in float models", how)
 
 
@@ -89,7 +89,7 @@ def _operands(net: Conversion, call: Call) -> tuple[bool, list[str]]:
     """Return whether to compute an operator channels first, and the names of its operands in that order of axes."""
     tensors = [tensor for tensor in call.inputs if tensor is not None]
     first = net.prefers_first(tensors, len(call.output.shape))
-    return first, [net.channels_first(tensor) if first else net.value(tensor) for tensor in tensors]
+    return first, [net.value(tensor, first) for tensor in tensors]
 
 
 def _weights(net: Conversion, call: Call, order: tuple[int, ...], bias: int = 2) -> dict[str, Array]:
@@ -102,7 +102,6 @@ def _weights(net: Conversion, call: Call, order: tuple[int, ...], bias: int = 2)
 
 
 def _window(window: ops.Window) -> dict[str, Any]:
-    """Return ONNX's attributes of a window."""
     top, bottom, left, right = window.padding
     return {"kernel_shape": window.kernel, "strides": window.stride, "pads": [top, left, bottom, right]}
 
@@ -115,13 +114,9 @@ def emit(op: Op, net: Conversion, call: Call) -> None:
 
 @emit.register
 def _(op: ops.Conv2D | ops.DepthwiseConv2D, net: Conversion, call: Call) -> None:
-    channels = call.tensor(0).shape[3]
-    deep = isinstance(op, ops.DepthwiseConv2D)
-    settings = {
-        **_window(op.window),
-        "dilations": op.window.dilation,
-        "group": channels if deep else channels // call.tensor(1).shape[3],
-    }
+    channels, deep = call.tensor(0).shape[3], isinstance(op, ops.DepthwiseConv2D)
+    group = channels if deep else channels // call.tensor(1).shape[3]
+    settings = {**_window(op.window), "dilations": op.window.dilation, "group": group}
     constants = _weights(net, call, (3, 0, 1, 2) if deep else TO_NCHW)
     net.node(call, "Conv", constants, first=True, activation=op.activation, **settings)
 
@@ -129,20 +124,12 @@ def _(op: ops.Conv2D | ops.DepthwiseConv2D, net: Conversion, call: Call) -> None
 @emit.register
 def _(op: ops.TransposeConv2D, net: Conversion, call: Call) -> None:
     x = call.tensor(2)
-    top, _, left, _ = op.window.padding
+    before = op.window.padding[::2]
+    axes = zip(x.shape[1:3], op.window.stride, op.window.kernel, op.size, before, strict=True)
     # How far the products reach beyond the output: cut off, or filled with zeros.
-    reach = [
-        (extent - 1) * stride + kernel - size - before
-        for extent, stride, kernel, size, before in zip(
-            x.shape[1:3], op.window.stride, op.window.kernel, op.size, (top, left), strict=True
-        )
-    ]
-    settings = {
-        "kernel_shape": op.window.kernel,
-        "strides": op.window.stride,
-        "pads": [top, left, max(0, reach[0]), max(0, reach[1])],
-        "output_padding": [max(0, -reach[0]), max(0, -reach[1])],
-    }
+    reach = [(extent - 1) * stride + kernel - size - start for extent, stride, kernel, size, start in axes]
+    pads = [*before, *(max(0, beyond) for beyond in reach)]
+    settings = {**_window(op.window), "pads": pads, "output_padding": [max(0, -beyond) for beyond in reach]}
     constants = _weights(net, call, (3, 0, 1, 2), 3)
     net.node(call, "ConvTranspose", constants, first=True, x=x, activation=op.activation, **settings)
 
@@ -157,7 +144,7 @@ def _(op: ops.FullyConnected, net: Conversion, call: Call) -> None:
     value = net.one("Gemm", [value, *constants], name, transB=1)
     if len(call.output.shape) != 2:
         value = net.reshaped(value, call.output.shape, name)
-    net.finish(call, value, False, op.activation)
+    net.finish(call, value, activation=op.activation)
 
 
 @emit.register
@@ -167,18 +154,14 @@ def _(op: ops.AveragePool2D | ops.MaxPool2D, net: Conversion, call: Call) -> Non
 
 
 @emit.register
-def _(op: ops.Mean, net: Conversion, call: Call) -> None:
+def _(op: ops.Mean | ops.Product, net: Conversion, call: Call) -> None:
     x, name = call.tensor(0), call.output.name
-    if len(x.shape) != 4 or op.axes != (1, 2):
-        net.node(call, "ReduceMean", axes=op.axes, keepdims=int(op.keep_dims))
+    if isinstance(op, ops.Product) or len(x.shape) != 4 or op.axes != (1, 2):
+        kind = "ReduceProd" if isinstance(op, ops.Product) else "ReduceMean"
+        net.node(call, kind, axes=op.axes, keepdims=int(op.keep_dims))
         return
-    value = net.one("GlobalAveragePool", [net.channels_first(x)], name)
-    net.keep(call.output, value if op.keep_dims else net.one("Flatten", [value], name), op.keep_dims)
-
-
-@emit.register
-def _(op: ops.Product, net: Conversion, call: Call) -> None:
-    net.node(call, "ReduceProd", axes=op.axes, keepdims=int(op.keep_dims))
+    value = net.one("GlobalAveragePool", [net.value(x, first=True)], name)
+    net.finish(call, value if op.keep_dims else net.one("Flatten", [value], name), op.keep_dims)
 
 
 @emit.register
@@ -191,39 +174,37 @@ def _(op: ops.Softmax, net: Conversion, call: Call) -> None:
     value, name = net.value(call.tensor(0)), call.output.name
     if op.beta != 1.0:
         value = net.one("Mul", [value, net.constant("beta", np.array(op.beta, np.float32))], name)
-    net.keep(call.output, net.one("Softmax", [value], name, axis=-1), False)
+    net.finish(call, net.one("Softmax", [value], name, axis=-1))
 
 
 @emit.register
 def _(op: ops.Reshape, net: Conversion, call: Call) -> None:
     x = call.tensor(0)
     flat = len(x.shape) == 4 and x.shape[1:3] == (1, 1)  # the order of axes makes no difference
-    value = net.channels_first(x) if flat and x.name in net.first else net.value(x)
-    net.keep(call.output, net.reshaped(value, call.output.shape, call.output.name), False)
+    value = net.value(x, flat and x.name in net.first)
+    net.finish(call, net.reshaped(value, call.output.shape, call.output.name))
 
 
 @emit.register
 def _(op: ops.Transpose, net: Conversion, call: Call) -> None:
     if op.permutation == TO_NHWC:  # from channels first
-        net.keep(call.output, net.value(call.tensor(0)), True)
+        net.finish(call, net.value(call.tensor(0)), first=True)
     elif op.permutation == TO_NCHW:
-        net.keep(call.output, net.channels_first(call.tensor(0)), False)
+        net.finish(call, net.value(call.tensor(0), first=True))
     else:
         net.node(call, "Transpose", perm=op.permutation)
 
 
 @emit.register
 def _(op: ops.Slice, net: Conversion, call: Call) -> None:
-    ends = [first + count * step for first, count, step in zip(op.begin, op.counts, op.steps, strict=True)]
-    ends = [INT64_MIN if end < 0 else end for end in ends]
-    places = [
-        net.constant("places", np.array(numbers, np.int64))
-        for numbers in (op.begin, ends, list(range(len(ends))), op.steps)
-    ]
+    ends = np.array(op.begin, np.int64) + np.array(op.counts, np.int64) * np.array(op.steps, np.int64)
+    ends = np.where(ends < 0, INT64_MIN, ends)
+    numbers = (op.begin, ends, range(len(ends)), op.steps)
+    places = [net.constant("places", np.array(each, np.int64)) for each in numbers]
     value = net.one("Slice", [net.value(call.tensor(0)), *places], call.output.name)
     if op.shape != op.counts:
         value = net.reshaped(value, op.shape, call.output.name)
-    net.keep(call.output, value, False)
+    net.finish(call, value)
 
 
 @emit.register
@@ -241,7 +222,7 @@ def _(op: ops.Split, net: Conversion, call: Call) -> None:
 def _(op: ops.Pack, net: Conversion, call: Call) -> None:
     axis = net.constant("axis", np.array([op.axis], np.int64))
     parts = [net.one("Unsqueeze", [net.value(tensor), axis], tensor.name) for tensor in call.inputs if tensor]
-    net.keep(call.output, net.one("Concat", parts, call.output.name, axis=op.axis), False)
+    net.finish(call, net.one("Concat", parts, call.output.name, axis=op.axis))
 
 
 @emit.register
@@ -268,16 +249,16 @@ def _(op: ops.Pad, net: Conversion, call: Call) -> None:
 def _(op: ops.Upsample, net: Conversion, call: Call) -> None:
     scales = net.constant("scales", np.array((1, 1, *op.factors), np.float32))
     settings = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    value = net.one("Resize", [net.channels_first(call.tensor(0)), "", scales], call.output.name, **settings)
-    net.keep(call.output, value, True)
+    value = net.one("Resize", [net.value(call.tensor(0), first=True), "", scales], call.output.name, **settings)
+    net.finish(call, value, first=True)
 
 
 @emit.register
 def _(op: ops.ResizeNearest, net: Conversion, call: Call) -> None:
-    value = net.channels_first(call.tensor(0))
+    value = net.value(call.tensor(0), first=True)
     for axis, places in ((2, op.rows), (3, op.columns)):
         value = net.one("Gather", [value, net.constant("places", np.array(places))], call.output.name, axis=axis)
-    net.keep(call.output, value, True)
+    net.finish(call, value, first=True)
 
 
 def _resize_bilinear(net: Conversion, call: Call) -> None:
@@ -287,7 +268,8 @@ def _resize_bilinear(net: Conversion, call: Call) -> None:
     call.fail_if(len(x.shape) != 4 or len(sizes) != 2, f"resizes {list(x.shape)} to {sizes}")
     whole = net.constant("sizes", np.array((x.shape[0], x.shape[3], *sizes), np.int64))
     settings = {"mode": "linear", "coordinate_transformation_mode": mode}
-    net.keep(call.output, net.one("Resize", [net.channels_first(x), "", "", whole], call.output.name, **settings), True)
+    value = net.one("Resize", [net.value(x, first=True), "", "", whole], call.output.name, **settings)
+    net.finish(call, value, first=True)
 
 
 def _lstm(net: Conversion, call: Call) -> None:
@@ -317,8 +299,7 @@ def _lstm(net: Conversion, call: Call) -> None:
         new = net.one("Mul", [i, g], name)
         cell = net.one("Add", [net.one("Mul", [f, cell], name), new], name) if cell else new
         if clip := call.option("CellClip", 0.0):
-            bounds = [net.constant("bound", np.array(bound, np.float32)) for bound in (-clip, clip)]
-            cell = net.one("Clip", [cell, *bounds], name)
+            cell = net.clipped(cell, (-clip, clip), name)
         hidden = net.one("Mul", [o, net.one("Tanh", [cell], name)], name)
         states.append(net.one("Unsqueeze", [hidden, axis], name))
-    net.keep(call.output, net.one("Concat", states, name, axis=0 if major else 1), False)
+    net.finish(call, net.one("Concat", states, name, axis=0 if major else 1))

@@ -48,12 +48,11 @@ class LeakyRelu(Unary):
         centred = at.centred()
         factors = [at.rounding.ratio(out.scale, x.scale), at.rounding.ratio(out.scale, x.scale, self.alpha)]
         narrow = out.dtype != "int16" and all(2.0**-8 <= abs(factor) <= 2.0**7 for factor in factors)
-        scale = rescaled_xnnpack if at.rounding.elementwise == "xnnpack" and narrow else self._scaled
-        return at.coded(np.where(centred >= 0, *(scale(centred, factor) for factor in factors)))
-
-    @staticmethod
-    def _scaled(centred: Array, factor: float) -> Array:
-        return multiply_by_real(centred, abs(factor)) * (-1 if factor < 0 else 1)
+        if at.rounding.elementwise == "xnnpack" and narrow:
+            scaled = [rescaled_xnnpack(centred, factor) for factor in factors]
+        else:
+            scaled = [multiply_by_real(centred, abs(factor)) * (-1 if factor < 0 else 1) for factor in factors]
+        return at.coded(np.where(centred >= 0, *scaled))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ class Evaluation(Site):
     rounding: Rounding
 
     def value(self, index: int = 0) -> Array:
-        """Return the value of the required input `index`."""
         value = self.values[index]
         assert value is not None  # validation has checked that it is present
         return value
@@ -115,14 +114,22 @@ class Window:
             raise ModelError(f"op '{name}'", f"has a {self.kernel} window that does not fit its {height}x{width} input")
         return rows // self.stride[0] + 1, columns // self.stride[1] + 1
 
-    def windows(self, x: Array, fill: int = 0) -> Array:
-        """Return all windows of x (B, H, W, C), with padding around it, as a NumPy view (B, OH, OW, KH, KW, C)."""
-        if any(self.padding):
-            top, bottom, left, right = self.padding
-            x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=fill)
-        windows = np.lib.stride_tricks.sliding_window_view(x, self.extent, axis=(1, 2))
+    def pad(self, x: Array, value: int = 0) -> Array:
+        """Return x (B, H, W, C) with this window's padding around it, filled with `value`."""
+        if not any(self.padding):
+            return x
+        top, bottom, left, right = self.padding
+        return np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=value)
+
+    def view(self, padded: Array) -> Array:
+        """Return all windows of `padded` (B, H, W, C) as a NumPy view (B, OH, OW, KH, KW, C), without copying."""
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
         windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
         return np.moveaxis(windows, 3, 5)
+
+    def windows(self, x: Array, fill: int = 0) -> Array:
+        """Return all windows of x (B, H, W, C) with padding around it, as `view` does."""
+        return self.view(self.pad(x, fill))
 
     @classmethod
     def same(

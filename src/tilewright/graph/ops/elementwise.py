@@ -42,20 +42,14 @@ class Broadcast(Single):
 
 
 @dataclass(frozen=True)
-class Binary(Broadcast):
-    """Base class of operators on two tensors of codes, each with its own scale; `activation` clamps the result."""
-
-    activation: Activation = "none"
-
-
-@dataclass(frozen=True)
-class Sum(Binary):
-    """Base class of a + b and a - b for two tensors of codes, by the rule of the rounding mode.
+class Sum(Broadcast):
+    """Base class of a + b and a - b for tensors of codes with their own scales, by the rule of the rounding mode.
 
     TFLite's rule (add.h) is a common scale with 20 extra bits (int16: 15), and three multipliers.
     """
 
     sign: ClassVar[int] = 1
+    activation: Activation = "none"
 
     def compute(self, at: Evaluation) -> Array:
         if at.rounding.elementwise == "ort" and self.sign > 0:
@@ -129,10 +123,11 @@ class Sub(Sum):
 
 
 @dataclass(frozen=True)
-class Mul(Binary):
+class Mul(Broadcast):
     """The product of two tensors of codes, requantised by one factor as the rounding mode does (TFLite: mul.h)."""
 
     kind = "mul"
+    activation: Activation = "none"
 
     def compute(self, at: Evaluation) -> Array:
         product = at.centred(0) * at.centred(1)

@@ -30,11 +30,7 @@ NO_RESIDUAL = "a residual in its sums is not supported; `tilewright quantize --r
 def centre(values: Array, tensor: Tensor) -> Array:
     """Return `values - zero_point` of `tensor` as exact float32. Constants may have a zero point per channel."""
     zero = np.array(tensor.quant.zero_point if tensor.quant else (0,), np.float32)
-    if tensor.quant is None or (zero == zero[0]).all():
-        return values.astype(np.float32) - zero[0]
-    along = [1] * len(tensor.shape)
-    along[tensor.quant.axis] = -1
-    return values.astype(np.float32) - zero.reshape(along)
+    return values.astype(np.float32) - (zero[0] if (zero == zero[0]).all() else tensor.spread(zero))
 
 
 def magnitude(tensor: Tensor) -> int:

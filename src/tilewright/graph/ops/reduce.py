@@ -49,6 +49,12 @@ class Windowed(Shaped):
         batch, height, width, channels = four(site, 0)
         return (batch, *self.window.output_size(site.node.name, height, width), channels)
 
+    def counts(self, site: Site) -> Array:
+        """Return how many positions of each window lie inside the image, int32 (OH, OW, 1)."""
+        ones = np.ones((1, *site.input(0).shape[1:3], 1), np.int32)
+        counts: Array = self.window.windows(ones).sum(axis=(3, 4), dtype=np.int32)[0]
+        return counts
+
 
 @dataclass(frozen=True)
 class Pool(Windowed):
@@ -78,12 +84,6 @@ class AveragePool2D(Pool):
     def compute(self, at: Evaluation) -> Array:
         codes = merge_samples(at.value()).astype(np.int32)
         return self.finish(at, self.window.windows(codes).sum(axis=(3, 4), dtype=np.int32))[0]
-
-    def counts(self, site: Site) -> Array:
-        """Return how many positions of each window lie inside the image, int32 (OH, OW, 1)."""
-        ones = np.ones((1, *site.input(0).shape[1:3], 1), np.int32)
-        counts: Array = self.window.windows(ones).sum(axis=(3, 4), dtype=np.int32)[0]
-        return counts
 
     def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
         """Return the mean code of each window from `total` (.., OH, OW, C), the sums of the windows' codes."""
@@ -123,10 +123,10 @@ class RealAveragePool2D(Windowed):
             return clamped(shifted_mean(at, total, prod(self.window.kernel)), out)
         real = (x.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
         views = self.window.windows(real)
-        count = self.window.windows(np.ones((1, *real.shape[1:3], 1), np.float32)).sum(axis=(3, 4))
         total = np.zeros(views.shape[:3] + views.shape[5:], np.float32)
         for row, column in np.ndindex(*self.window.kernel):
             total += views[:, :, :, row, column]
+        count = self.counts(at).astype(np.float32)
         if self.count_padding:
             count = np.full_like(count, prod(self.window.kernel))
         mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)

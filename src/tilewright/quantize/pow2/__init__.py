@@ -31,14 +31,12 @@ def quantize(task: Task) -> Made:
     net = Network(task.model, task.unbounded)
     joins = (False,) if task.options.residuals == "rounded" else (True, False)
     tries = [(residuals, equal) for residuals in joins for equal in (True, False)]
-    for number, (residuals, equal) in enumerate(tries, 1):
-        decided = plan(net, residuals, equal)
+    while True:
+        decided = plan(net, *tries.pop(0))
         try:
             scales = Scales(decided, choose(decided, task))
             scales.settle()
-        except UnsupportedError:  # such as a residual path whose gain is too large for one scale
-            if number == len(tries):
-                raise
-        else:
             return Made(Writer(scales).model(), decided, scales)
-    raise AssertionError("there is at least one plan")
+        except UnsupportedError:  # such as a residual path whose gain is too large for one scale
+            if not tries:
+                raise

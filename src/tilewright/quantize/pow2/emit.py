@@ -32,7 +32,6 @@ class Writer:
         self.node = Names(node.name for node in self.net.nodes)
 
     def model(self) -> ModelProto:
-        """Write and return the whole QDQ model."""
         for name in self.net.inputs:
             self.quantised(name, name)
         for step in self.plan.steps:

@@ -127,7 +127,6 @@ class Step:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The tensors that the step reads, with the residual."""
         return (*self.inputs, self.residual) if self.residual else self.inputs
 
     @property

@@ -115,7 +115,6 @@ class Scales:
                 raise UnsupportedError(f"node '{step.name}'", "could overflow int32 at every scale", remedy)
 
     def of(self, name: str) -> int:
-        """Return the exponent of an int8 tensor."""
         return self.groups[self.plan.group[name]]
 
     def accumulator(self, step: Step) -> int:
