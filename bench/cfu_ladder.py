@@ -64,9 +64,9 @@ def run(
     config, how = TARGET.config(preset, overrides), compiler()
     if how.name == "zig":
         how = replace(how, flags=(*how.flags, *flags))
-    graph, variant = tw.load(model), VARIANTS[TARGET.own(config).firmware]
+    graph, variant = tw.load(model), VARIANTS[config.firmware]
     project = Project.at(own) if own else None
-    program = compile_graph(graph, TARGET.own(config), graph.rounding, variant, how, project)
+    program = compile_graph(graph, config, graph.rounding, variant, how, project)
     result = run_program(program, codes, timing=timing)
     (output,) = result.outputs.values()
     return result.cycles, sum((layer.stalls or {}).get("load_miss", 0) for layer in result.layers), output

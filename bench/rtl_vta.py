@@ -93,7 +93,7 @@ def measured(program: Program, rounds: int) -> dict[str, Any]:
         if way.startswith("first"):
             return run_passes(*stream, 1, TIME_ONLY if way == "first_time_only" else WITH_VALUES)
         if way == "machine":
-            run_passes(*stream, 1, WITH_VALUES, passes)
+            passes.run(dram, 1, WITH_VALUES)
         return MODELS[MODEL].trace(passes.elaborated, passes.order)
 
     best = {way: np.full(len(given), np.inf) for way in WAYS}

@@ -60,7 +60,7 @@ def in_c(folder: Path) -> list[float]:
     """Return the seconds of the first run, of a later one, and of a call."""
     source, host = folder / "host.c", folder / "host"
     source.write_text(HOST)
-    flags = library(TARGET.own(TARGET.config("pynq", {}))).flags()
+    flags = library(TARGET.config("pynq", {})).flags()
     subprocess.run(["cc", "-O1", str(source), *flags["cflags"], *flags["libs"], "-o", str(host)], check=True)
     done = subprocess.run([str(host)], capture_output=True, text=True, check=True)
     return list(map(float, done.stdout.split()))

@@ -15,13 +15,13 @@ from tilewright.sim.findings import OUT_OF_RANGE, RACE, Finding
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable
 from tilewright.sim.walk import (
+    SUMS,
     Placed,
     Range,
     Scratchpad,
     State,
     Walk,
     by_name,
-    in_order,
     numbers,
     own_spaces,
     refusals,
@@ -54,6 +54,8 @@ class CopyState(State):
 
 
 class CopyWalk(Walk):
+    numbers = SUMS  # the type of what DRAM holds of the result
+
     def __init__(self) -> None:
         rows = [
             np.array([[X, READ, 0, 4, 1, 0], [BUF, WRITE, 0, 4, 1, 0]]),
@@ -77,8 +79,8 @@ class CopyWalk(Walk):
 
     @property
     def placements(self) -> Mapping[str, Placed]:
-        parts = {part.name: part for part in self.segments}
-        return {"in": in_order("in", "", (2, 2), parts["x"]), "out": in_order("out", "copy", (2,), parts["y"])}
+        x, y = AT_X + np.arange(4).reshape(2, 2, 1), AT_Y + np.arange(8).reshape(2, 4)
+        return {"in": Placed("in", "", x, True), "out": Placed("out", "copy", y, False, self.numbers)}
 
     def unpacked(self, state: State) -> Mapping[str, Array]:
         return {"out": np.array([[7, 8]])}
@@ -163,8 +165,8 @@ def test_tensors_follow_from_their_places(walk: CopyWalk) -> None:
     assert sums is not None and sums[0].dtype == sums[1].dtype == np.int64
     assert (sums[0].tolist(), sums[1].tolist()) == ([-0xFCFDFF, 0], [0, 0])
     assert walk.sums(state, "in") is None
-    walk.segments = (walk.segments[0], Range("y", AT_Y, 2, "output", Y, AT_Y))
-    assert walk.placed("out").dtype == "int8" and walk.sums(state, "out") is None  # stored as codes
+    walk.numbers = "int8"
+    assert walk.sums(state, "out") is None  # stored as codes
     with pytest.raises(InputError, match=r"tensor 'other'.*not in the memories of launch 'copy'.*in, out"):
         walk.placed("other")
 

@@ -118,19 +118,14 @@ class Layout:
         return {f.name: f for f in self.fields}
 
     @cached_property
-    def used(self) -> Raw:
-        """The mask of the bits that fields cover, uint8 [nbytes]; read-only."""
-        mask = sum(((1 << f.width) - 1) << self.offsets[f.name] for f in self.fields)
-        return np.frombuffer(mask.to_bytes(self.nbytes, "little"), np.uint8)
-
-    @cached_property
     def unused(self) -> int:
         """The mask of the bits that no field covers, as an integer."""
-        return ~int.from_bytes(self.used.tobytes(), "little") & ((1 << self.bits) - 1)
+        used = sum(((1 << f.width) - 1) << self.offsets[f.name] for f in self.fields)
+        return ~used & ((1 << self.bits) - 1)
 
     def reserved(self, raw: Raw) -> Raw:
         """Return `raw`, uint8 [n, nbytes], with the bits of all fields cleared."""
-        return self._checked(raw) & ~self.used
+        return self._checked(raw) & np.frombuffer(self.unused.to_bytes(self.nbytes, "little"), np.uint8)
 
     def decode(self, raw: Raw) -> dict[str, Column]:
         """Return the value of each field in each row of `raw` (uint8 [n, nbytes]), as int64 [n] by field name."""

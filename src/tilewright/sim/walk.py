@@ -5,7 +5,6 @@ A `Walk` knows everything of a launch that does not change while it runs. A `Sta
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -313,17 +312,6 @@ def own_spaces(segments: Iterable[tuple[str, int, int, str]], first: int) -> tup
         Range(name, address, size, kind, space, address)
         for space, (name, address, size, kind) in enumerate(by_address, first)
     )
-
-
-def in_order(tensor: str, node: str, shape: Sequence[int], part: Range) -> Placed:
-    """Return a tensor that begins a part of DRAM, in the order of its elements: codes, or sums if four bytes fit.
-
-    `node` computes the tensor ("": an input of the launch, which is held as codes).
-    """
-    count = math.prod(shape)
-    size = part.size // count
-    byte = part.address + np.arange(count * size).reshape(*shape, size)
-    return Placed(tensor, node, byte, not node, "int8" if size == 1 else SUMS)
 
 
 def refusals(findings: Iterable[Finding]) -> dict[int, str]:

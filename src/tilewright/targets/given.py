@@ -269,12 +269,6 @@ class Machine(Generic[C]):
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> C:
         return self.kind.read(source, overrides)
 
-    def own(self, config: Config) -> C:
-        """Return the configuration as the target's own class. Raises ConfigError if it belongs to another target."""
-        if not isinstance(config, self.kind):
-            raise ConfigError("config", f"is a {type(config).__name__}, which is not a configuration of {self.name}")
-        return config
-
     def config_of(self, program: Program) -> C:
         """Return the configuration of a compiled program. Raises ProgramError if its digest does not match."""
         config = self.kind.read(program.config, {})
@@ -297,9 +291,8 @@ class Machine(Generic[C]):
     def disassemble(self, program: Program) -> str:
         return self.text(self.config_of(program)).write(program.launches)
 
-    def assemble(self, text: str, config: Config) -> Program:
-        machine = self.own(config)
-        return Program.bare(self.name, machine, self.text(machine).read(text))
+    def assemble(self, text: str, config: C) -> Program:
+        return Program.bare(self.name, config, self.text(config).read(text))
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
         reason = self.no_vectors or f"{self.name} has no golden vectors; implement `conform` to replay your own"

@@ -22,6 +22,7 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.placement import Placement
 from tilewright.program.program import Configuration, Launch, Program
+from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import Order
 from tilewright.sim.passes import LaunchResult, RunOptions
@@ -49,10 +50,8 @@ class Stored(NamedTuple):
 class Launched(ABC, Generic[C]):
     """One launch of a program, whose machine is `config`, in the timing model `timing`.
 
-    It runs `together` samples at a time. Making one raises ProgramError if the launch is malformed.
+    Making one raises ProgramError if the launch is malformed.
     """
-
-    together: int = 1 << 62
 
     def __init__(self, program: Program, launch: Launch, config: C, timing: str) -> None:
         self.program, self.launch, self.config, self.timing = program, launch, config, timing
@@ -62,6 +61,11 @@ class Launched(ABC, Generic[C]):
         """The nodes that the launch computes; [] for a program without a network."""
         graph = self.program.graph
         return [graph.site(graph.node(name)) for name in self.launch.nodes] if graph else []
+
+    @property
+    def together(self) -> int:
+        """How many samples the machine is to compute at a time."""
+        return 1 << 62
 
     @property
     def stored(self) -> Sequence[Stored]:
@@ -89,6 +93,10 @@ class Launched(ABC, Generic[C]):
     @abstractmethod
     def walk(self, values: Mapping[str, Array]) -> Walk:
         """Return the launch as a debugger sees it; `values` has one sample, (1, *shape), of each tensor it reads."""
+
+    def lines(self) -> Sequence[str]:
+        """Return what `explain` says of the launch: its plan, counts and cycles."""
+        raise NotImplementedError
 
     def run(self, values: Mapping[str, Array], options: RunOptions) -> LaunchResult:
         """Run the launch on S samples: `values` are tensors of the network (S, *shape)."""
@@ -215,3 +223,9 @@ class LaunchedTarget(given.Machine[C]):
         launched = self.launched(program, launch, timing)
         with given.named(launch), given.untrusted(launch):
             return launched.walk(values)
+
+    def explain(self, program: Program, timing: str | None = None) -> Stages:
+        def stage(launch: Launch) -> Stage:
+            return Stage(f"{launch.name}: {self.name}", self.launched(program, launch, timing).lines())
+
+        return by_step(program, stage)

@@ -21,7 +21,6 @@ from tilewright.program.instruction import InstructionSet, rows
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.listing import LaunchText, isa_text
 from tilewright.program.program import Configuration, HostStep, Launch, Program
-from tilewright.program.stages import Stage, Stages, by_step
 from tilewright.sim.costs import Simulated, least
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
@@ -148,13 +147,17 @@ class Stream(OnImage[C]):
     def findings(self) -> tuple[Finding, ...]:
         return self.passes.findings(RunOptions(timing=self.timing, values=False))
 
+    def lines(self) -> Sequence[str]:
+        count = f"{len(self.image.insns)} instructions"
+        if trace := self.passes.trace:
+            count += f", {trace.cycles} cycles (timing model {self.timing})"
+        return [self.launch.meta["plan"], count]
+
     def walk(self, values: Mapping[str, Array]) -> Walk:
         return _StreamWalk(self, self.image.dram(self.pack(values), 1))
 
 
 class _StreamState(State):
-    """The memories after some instructions of a launch."""
-
     walk: _StreamWalk
 
     def execute(self, steps: Array) -> None:
@@ -197,35 +200,23 @@ class StreamTarget(LaunchedTarget[C]):
         """Return the launch that computes a node of a network, or the reason why the host does."""
         raise NotImplementedError
 
-    def compile(self, graph: Graph, config: Configuration, rounding: str, timing: str | None = None) -> Program:
+    def compile(self, graph: Graph, config: C, rounding: str, timing: str | None = None) -> Program:
         steps: list[Launch | HostStep] = []
         for site in graph.sites():
-            lowered = self.lower(site, self.own(config))
+            lowered = self.lower(site, config)
             steps.append(HostStep(site.node.name, lowered) if isinstance(lowered, str) else lowered)
         mode = rounding_mode(rounding).name
         return Program(self.name, config.to_dict(), config.digest(), mode, graph, tuple(steps))
 
-    def header(self, config: Configuration) -> str:
+    def header(self, config: C) -> str:
         """Return a C header for gateware and drivers: sizes, opcodes and instruction bit fields."""
         isa, title = self.stream.isa, self.title.partition(":")[0]
         groups = [
-            Group("sizes", macros(self.name, self.own(config).to_dict())),
+            Group("sizes", macros(self.name, config.to_dict())),
             Group("opcodes", macros(f"{self.name}_opcode", {code.name: int(code) for code in isa.codes})),
             Group("bits of each instruction field: first, last", bit_ranges(f"{self.name}_INSN".upper(), isa.layout)),
         ]
         return header(f"{self.name.upper()}_H_", f"The machine {title}.", groups)
-
-    def explain(self, program: Program, timing: str | None = None) -> Stages:
-        config, model = self.config_of(program), timing or self.timing_models[0].name
-
-        def stage(launch: Launch) -> Stage:
-            launched = self.stream(program, launch, config, model)
-            count = f"{len(launched.image.insns)} instructions"
-            if trace := launched.passes.trace:
-                count += f", {trace.cycles} cycles (timing model {model})"
-            return Stage(f"{launch.name}: {self.name}", [launch.meta["plan"], count])
-
-        return by_step(program, stage)
 
     def text(self, config: C) -> LaunchText:
         return isa_text(self.stream.isa)

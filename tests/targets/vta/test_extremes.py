@@ -21,7 +21,7 @@ STORE = {"opcode": Opcode.STORE, "memory_type": Memory.OUT, "y_size": 1, "x_size
 
 
 def program(*records: Record) -> Program:
-    config = TARGET.own(TARGET.config("pynq", {}))
+    config = TARGET.config("pynq", {})
     segment = DramSegment("m", BASE, SIZE, "inout")
     code = encode([*records, {"opcode": Opcode.FINISH}], config)
     image = LaunchImage(code, (segment,), {"m": np.zeros(SIZE, np.uint8)}, dict.fromkeys(REGIONS, BASE))

@@ -11,7 +11,6 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Program
 from tilewright.program.stages import Stages
-from tilewright.targets import base
 from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 from tilewright.targets.bm1684x.timing.model import MODELS
@@ -38,48 +37,47 @@ class Bm1684x(LaunchedTarget[Config]):
     passes = frozenset({"order", "time", "values"})
     offers = ("precision=f16",)
 
-    def describe(self, config: base.Config) -> dict[str, Any]:
-        machine = self.own(config)
-        return {"macs_per_cycle": machine.lanes * CUBE_MACS[OPERAND_BYTES[machine.precision]], **machine.to_dict()}
+    def describe(self, config: Config) -> dict[str, Any]:
+        return {"macs_per_cycle": config.lanes * CUBE_MACS[OPERAND_BYTES[config.precision]], **config.to_dict()}
 
-    def header(self, config: base.Config) -> str:
+    def header(self, config: Config) -> str:
         from tilewright.targets.bm1684x.launch.listing import c_header
 
-        return c_header(self.own(config))
+        return c_header(config)
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
+    def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:
         from tilewright.targets.bm1684x.compiler.compile import compile_graph
 
-        return compile_graph(graph, self.own(config), rounding)
+        return compile_graph(graph, config, rounding)
 
     def driver(self) -> type[Bm1684xLaunch]:
         from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch
 
         return Bm1684xLaunch
 
-    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        machine, values = self.own(config), timing.values
+    def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
+        values = timing.values
         yield Change("DMA twice as fast", timing={key: 2 * values[key] for key in RATES})
         yield Change("DMA without loss on short runs and small tensors", timing={"shortest_run": 1, "full": 1})
         if values["strided_pool"] > 1:
             yield Change("pooling with stride at full speed", timing={"strided_pool": 1})
-        if machine.batch < BATCH:
+        if config.batch < BATCH:
             yield Change(f"{BATCH} samples per launch", {"batch": BATCH}, recompile=True)
-        if machine.lanes < 64:
-            yield Change("twice as many lanes", {"lanes": 2 * machine.lanes}, recompile=True)
-        if machine.banks < 64:
-            yield Change("twice as many banks of local memory", {"banks": 2 * machine.banks}, recompile=True)
+        if config.lanes < 64:
+            yield Change("twice as many lanes", {"lanes": 2 * config.lanes}, recompile=True)
+        if config.banks < 64:
+            yield Change("twice as many banks of local memory", {"banks": 2 * config.banks}, recompile=True)
 
     def samples_a_launch(self, program: Program) -> int:
         return self.config_of(program).batch
 
-    def takes_real(self, config: base.Config) -> bool:
-        return self.own(config).precision != "host"
+    def takes_real(self, config: Config) -> bool:
+        return config.precision != "host"
 
-    def takes(self, site: Site, config: base.Config, rounding: str) -> bool:
+    def takes(self, site: Site, config: Config, rounding: str) -> bool:
         from tilewright.targets.bm1684x.compiler.compile import lower
 
-        return not isinstance(lower(site, rounding_mode(rounding), self.own(config)), str)
+        return not isinstance(lower(site, rounding_mode(rounding), config), str)
 
     def approximates(self, program: Program) -> bool:
         """Return whether any launch computes float32 tensors, whose values may differ from onnxruntime's."""
@@ -103,7 +101,7 @@ class Bm1684x(LaunchedTarget[Config]):
 
         return conform(path)
 
-    def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
+    def host_flags(self, config: Config) -> Mapping[str, Sequence[str]]:
         """Return the compiler's arguments for a host in C. Raises InputError for a machine other than the default."""
         from tilewright.targets.bm1684x.native.build import LIBRARY
 

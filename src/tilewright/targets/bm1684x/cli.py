@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -31,19 +32,13 @@ _integers = inputs.numbers(lambda text: int(text, 0), "a list of integers separa
 @options.new_file("--svg", metavar="FILE.svg", about="Draw a picture.", suffixes=(".svg",))
 @options.as_json
 def layout(
-    kind: str,
-    shape: tuple[int, ...],
-    dtype: str,
     target: str,
     config: str | None,
     overrides: dict[str, str],
-    start: int,
-    offset: int,
-    stride: tuple[int, ...] | None,
-    width: int | None,
     order: str | None,
     svg: Path | None,
     as_json: bool,
+    **tensor: Any,
 ) -> None:
     """Show where each element of a tensor lies in memory.
 
@@ -57,8 +52,7 @@ def layout(
     if target != TARGET.name:
         raise InputError("layout", f"{target} has no layouts to draw", "choose another target, such as bm1684x")
     axes = order.lower().split(",") if order else ()
-    wanted = LayoutRequest(kind, shape, dtype, start, offset, stride, width, axes)
-    placed = place(wanted, TARGET.config(config, overrides))
+    placed = place(LayoutRequest(**tensor, order=axes), TARGET.config(config, overrides))
     if svg:
         picture = placed.svg()
         with replacing(svg) as file:

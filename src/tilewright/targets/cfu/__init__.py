@@ -17,7 +17,7 @@ from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stages
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
-from tilewright.targets import base, given
+from tilewright.targets import given
 from tilewright.targets.base import Change, LaunchResult, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.users import Execution, Firmware
@@ -64,24 +64,22 @@ class CfuSystem(given.Machine[Config]):
         variant(config.firmware)
         return config
 
-    def describe(self, config: base.Config) -> dict[str, Any]:
-        own = self.own(config)
-        system = {key: count for key, count in bill.bill(own).items() if not key.startswith("cfu_")}
-        return {"macs_per_cycle": own.macs_per_cycle, **own.to_dict(), **system}
+    def describe(self, config: Config) -> dict[str, Any]:
+        system = {key: count for key, count in bill.bill(config).items() if not key.startswith("cfu_")}
+        return {"macs_per_cycle": config.macs_per_cycle, **config.to_dict(), **system}
 
-    def header(self, config: base.Config) -> str:
+    def header(self, config: Config) -> str:
         from .compiler import firmware
 
-        return firmware.machine_header(self.own(config))
+        return firmware.machine_header(config)
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
+    def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:
         from .compiler import compile
 
-        own = self.own(config)
-        chosen = variant(own.firmware)
+        chosen = variant(config.firmware)
         if self._project is None:
-            check_machine(chosen, own)
-        return compile.compile_graph(graph, own, rounding, chosen, project=self._project)
+            check_machine(chosen, config)
+        return compile.compile_graph(graph, config, rounding, chosen, project=self._project)
 
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
@@ -97,14 +95,14 @@ class CfuSystem(given.Machine[Config]):
             )
         return launch.run(program, launch_, values, self.config_of(program), options, self._unit, **self._driven())
 
-    def excess(self, config: base.Config) -> str:
-        return bill.excess(self.own(config))
+    def excess(self, config: Config) -> str:
+        return bill.excess(config)
 
-    def rtl(self, config: base.Config) -> Mapping[str, str]:
+    def rtl(self, config: Config) -> Mapping[str, str]:
         with tools():
             from .gateware.top import board_files
 
-        return board_files(self.own(config))
+        return board_files(config)
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with tools():
@@ -113,30 +111,30 @@ class CfuSystem(given.Machine[Config]):
         run = launch, self.config_of(program), values
         return OnGateware(partial(compare, *run), partial(waveform, *run))
 
-    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        machine, values = self.own(config), timing.values
+    def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
+        values = timing.values
         for text, keys in FREE.items():
             if costly := {key: 0 for key in keys if values.get(key, 0)}:
                 yield Change(text, timing=costly)
-        larger = {key: min(most, TIMES * getattr(machine, key)) for key, most in CACHES.items()}
+        larger = {key: min(most, TIMES * getattr(config, key)) for key, most in CACHES.items()}
         yield Change(f"caches {TIMES} times as large", larger)
-        if machine.array < 32 and not machine.extensions:
-            side = 2 * machine.array
+        if config.array < 32 and not config.extensions:
+            side = 2 * config.array
             yield Change(f"array of {side} x {side}", {"array": side}, recompile=True)
-        known = len(machine.extension_names)
-        if machine.extension_names == BEYOND[:known]:
+        known = len(config.extension_names)
+        if config.extension_names == BEYOND[:known]:
             for count in sorted({known + 1, len(BEYOND)} - {len(BEYOND) + 1, known}):
                 names = ",".join(BEYOND[:count])
-                chosen = {"extensions": names, "firmware": "tuned" if machine.firmware == "tuned" else "coupled"}
+                chosen = {"extensions": names, "firmware": "tuned" if config.firmware == "tuned" else "coupled"}
                 yield Change(f"CFU with the extensions {names}", chosen, recompile=True)
 
-    def execute(self, path: Path, config: base.Config, timing: str | None, limit: int | None) -> Execution:
+    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
         from .runtime import execute
         from .runtime.core import Setup
 
         timing = timing or self.timing_models[0].name
         limit = limit or execute.EXEC_INSTRUCTIONS
-        setup = Setup(self.own(config), timing, self._unit and self._unit(), limit, **self._driven())
+        setup = Setup(config, timing, self._unit and self._unit(), limit, **self._driven())
         return execute.execute(path, setup)
 
     def _driven(self) -> dict[str, Any]:
@@ -161,10 +159,10 @@ class CfuSystem(given.Machine[Config]):
 
         return self._with(_unit=maker(cfu, states))
 
-    def new_firmware(self, folder: Path, config: base.Config) -> Sequence[str]:
+    def new_firmware(self, folder: Path, config: Config) -> Sequence[str]:
         from .compiler import project
 
-        return project.write(folder, self.own(config))
+        return project.write(folder, config)
 
     def with_firmware(self, path: str | Path) -> AbstractContextManager[None]:
         from .compiler.project import Project

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, header, macros
 from tilewright.program.listing import LaunchText
-from tilewright.program.program import Launch, Program
-from tilewright.program.stages import Stage, Stages, by_step
-from tilewright.targets import base
+from tilewright.program.program import Program
 from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.gemmini.config import PRESETS, UNITS, Config
 from tilewright.targets.gemmini.isa.fields import FORMATS
@@ -39,22 +37,20 @@ class GemminiTarget(LaunchedTarget[Config]):
     timing_models = (RTL,)
     passes = frozenset({"time", "values"})
 
-    def describe(self, config: base.Config) -> dict[str, Any]:
-        machine = self.own(config)
+    def describe(self, config: Config) -> dict[str, Any]:
         return {
-            "macs_per_cycle": machine.dim * machine.dim,
-            "clock_mhz": machine.clock_mhz,
-            "dim": machine.dim,
-            "spad_kib": machine.all_spad_rows * machine.dim >> 10,
-            "acc_kib": machine.acc_rows * machine.dim * 4 >> 10,
-            "dataflow": machine.dataflow,
-            "semantics": machine.semantics,
-            "memory_latency": machine.memory_latency,
+            "macs_per_cycle": config.dim * config.dim,
+            "clock_mhz": config.clock_mhz,
+            "dim": config.dim,
+            "spad_kib": config.all_spad_rows * config.dim >> 10,
+            "acc_kib": config.acc_rows * config.dim * 4 >> 10,
+            "dataflow": config.dataflow,
+            "semantics": config.semantics,
+            "memory_latency": config.memory_latency,
         }
 
-    def header(self, config: base.Config) -> str:
-        machine = self.own(config)
-        sizes = {key: value for key, value in machine.to_dict().items() if isinstance(value, int)}
+    def header(self, config: Config) -> str:
+        sizes = {key: value for key, value in config.to_dict().items() if isinstance(value, int)}
         groups = [
             Group("sizes", macros("gemmini", sizes)),
             Group("funct of each command", macros("gemmini_funct", {own.name: own.funct for own in FORMATS})),
@@ -69,51 +65,38 @@ class GemminiTarget(LaunchedTarget[Config]):
             groups.append(Group(f"bits of {own.name}: first, last", macros(f"gemmini_{own.name}", ends)))
         return header("GEMMINI_H_", "The machine Gemmini.", groups)
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
+    def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:
         from tilewright.targets.gemmini.compiler import compile_graph
 
-        return compile_graph(graph, self.own(config), rounding)
+        return compile_graph(graph, config, rounding)
 
     def driver(self) -> type[GemminiLaunch]:
         from tilewright.targets.gemmini.launch import GemminiLaunch
 
         return GemminiLaunch
 
-    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        machine = self.own(config)
-        if machine.memory_latency > 1:
-            yield Change("memory with half the latency", {"memory_latency": machine.memory_latency // 2})
-        twice = {"reads_in_flight": 2 * machine.reads_in_flight, "writes_in_flight": 2 * machine.writes_in_flight}
+    def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
+        if config.memory_latency > 1:
+            yield Change("memory with half the latency", {"memory_latency": config.memory_latency // 2})
+        twice = {"reads_in_flight": 2 * config.reads_in_flight, "writes_in_flight": 2 * config.writes_in_flight}
         yield Change("twice as many requests in flight", twice)
-        entries = {f"rs_{name}": 2 * getattr(machine, f"rs_{name}") for name in UNITS}
+        entries = {f"rs_{name}": 2 * getattr(config, f"rs_{name}") for name in UNITS}
         yield Change("a reservation station of twice as many entries", entries)
-        yield Change("array twice as wide", {"dim": 2 * machine.dim}, recompile=True)
-        yield Change("scratchpad twice as large", {"spad_rows": 2 * machine.spad_rows}, recompile=True)
+        yield Change("array twice as wide", {"dim": 2 * config.dim}, recompile=True)
+        yield Change("scratchpad twice as large", {"spad_rows": 2 * config.spad_rows}, recompile=True)
 
     def text(self, config: Config) -> LaunchText:
         return TEXT
 
-    def explain(self, program: Program, timing: str | None = None) -> Stages:
-        config, model, driver = self.config_of(program), timing or RTL.name, self.driver()
-
-        def stage(launch: Launch) -> Stage:
-            passes = driver(program, launch, config, model).passes
-            plan = [launch.meta["plan"]] if "plan" in launch.meta else []
-            count = f"{len(passes.cmds)} commands, {len(passes.prims)} primitive commands"
-            taken = f"{count}, {passes.times.cycles} cycles (timing model {model})"
-            return Stage(f"{launch.name}: {self.name}", [*plan, taken])
-
-        return by_step(program, stage)
-
-    def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
+    def host_flags(self, config: Config) -> Mapping[str, Sequence[str]]:
         from tilewright.targets.gemmini.native.hostlib import library
 
-        return library(self.own(config)).flags()
+        return library(config).flags()
 
-    def run_c(self, source: Path, config: base.Config, flags: Sequence[str]) -> Execution:
+    def run_c(self, source: Path, config: Config, flags: Sequence[str]) -> Execution:
         from tilewright.targets.gemmini.native.execute import execute
 
-        return execute(source, self.own(config), flags, RTL)
+        return execute(source, config, flags, RTL)
 
     def conform(self, path: Path) -> ConformCase:
         from tilewright.targets.gemmini.conformance import conform

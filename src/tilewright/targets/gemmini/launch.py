@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from math import prod
 
@@ -74,6 +74,12 @@ class GemminiLaunch(OnImage[Config]):
 
     def findings(self) -> tuple[Finding, ...]:
         return self.passes.every
+
+    def lines(self) -> Sequence[str]:
+        passes = self.passes
+        plan = [self.launch.meta["plan"]] if "plan" in self.launch.meta else []
+        count = f"{len(passes.cmds)} commands, {len(passes.prims)} primitive commands"
+        return [*plan, f"{count}, {passes.times.cycles} cycles (timing model {self.timing})"]
 
     def walk(self, values: Mapping[str, Array]) -> Walk:
         from tilewright.targets.gemmini.debug import GemminiWalk

@@ -16,7 +16,6 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stages
 from tilewright.sim.events import Events
-from tilewright.targets import base
 from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.launched import LaunchedTarget
@@ -43,23 +42,22 @@ class VtaTarget(LaunchedTarget[Config]):
     offers = ("alu=rounding", "alu=fused", "alu=float")
     spaces = SPACES
 
-    def describe(self, config: base.Config) -> dict[str, Any]:
-        machine = self.own(config)
-        forms = [form for form in Intervals._fields if form != "requantise" or machine.has_parameters]
-        models = {name: model.intervals(machine) for name, model in MODELS.items()}
+    def describe(self, config: Config) -> dict[str, Any]:
+        forms = [form for form in Intervals._fields if form != "requantise" or config.has_parameters]
+        models = {name: model.intervals(config) for name, model in MODELS.items()}
         return {
-            "macs_per_cycle": machine.macs_per_cycle,
-            "clock_mhz": machine.mhz,
-            "bus_bits": machine.bus_bits,
-            "dram_bytes_per_cycle": 2 * machine.bus_bits // 8,  # reads and writes have a data bus each
-            "array": f"{machine.batch}x{machine.block}x{machine.block}",
-            "units": ", ".join(machine.pipeline.units),
-            "alu": ", ".join(name.upper() for name in machine.opcodes.values()),
-            "memories": {chip.name: f"{chip.depth} x {chip.tile_bytes} B" for chip in machine.chips},
-            "on_chip_kib": round(sum(machine.storage.values()) / 1024, 1),
+            "macs_per_cycle": config.macs_per_cycle,
+            "clock_mhz": config.mhz,
+            "bus_bits": config.bus_bits,
+            "dram_bytes_per_cycle": 2 * config.bus_bits // 8,  # reads and writes have a data bus each
+            "array": f"{config.batch}x{config.block}x{config.block}",
+            "units": ", ".join(config.pipeline.units),
+            "alu": ", ".join(name.upper() for name in config.opcodes.values()),
+            "memories": {chip.name: f"{chip.depth} x {chip.tile_bytes} B" for chip in config.chips},
+            "on_chip_kib": round(sum(config.storage.values()) / 1024, 1),
             "ports": {
                 key.removesuffix("_bits").replace("_", " "): f"{port.provided} bits per cycle, {port.needed} needed"
-                for key, port in ports(machine).items()
+                for key, port in ports(config).items()
             },
             "cycles_a_micro_op": {
                 name: ", ".join(f"{form.replace('_', ' ')} {getattr(own, form)}" for form in forms)
@@ -67,23 +65,22 @@ class VtaTarget(LaunchedTarget[Config]):
             },
         }
 
-    def with_code(self, program: Program, config: base.Config) -> Program:
+    def with_code(self, program: Program, config: Config) -> Program:
         """Return a program with the code of own ALU operations. Raises ProgramError if its machine is another one."""
-        chosen, own = self.own(config), self.config_of(program)
-        if difference := own.difference(chosen):
+        if difference := self.config_of(program).difference(config):
             remedy = "give the file that the program was made with, or make the program again"
             raise ProgramError(option("--config"), f"is another machine than the program's: {difference}", remedy)
-        return replace(program, config=chosen.to_dict(), digest=chosen.digest())
+        return replace(program, config=config.to_dict(), digest=config.digest())
 
-    def header(self, config: base.Config) -> str:
+    def header(self, config: Config) -> str:
         from tilewright.targets.vta.gateware import header
 
-        return header.text(self.own(config))
+        return header.text(config)
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
+    def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:
         from tilewright.targets.vta.compiler.compiler import compile_graph
 
-        return compile_graph(graph, self.own(config), rounding, timing or DEFAULT)
+        return compile_graph(graph, config, rounding, timing or DEFAULT)
 
     def schedule(self, source: object) -> Schedule:
         from tilewright.targets.vta.schedule import read
@@ -93,7 +90,7 @@ class VtaTarget(LaunchedTarget[Config]):
     def compile_scheduled(
         self,
         graph: Graph,
-        config: base.Config,
+        config: Config,
         rounding: str,
         timing: str | None,
         schedule: object,
@@ -101,17 +98,17 @@ class VtaTarget(LaunchedTarget[Config]):
     ) -> Program:
         from tilewright.targets.vta.compiler.scheduled import compile_scheduled
 
-        return compile_scheduled(graph, self.own(config), rounding, timing or DEFAULT, self.schedule(schedule), search)
+        return compile_scheduled(graph, config, rounding, timing or DEFAULT, self.schedule(schedule), search)
 
     def schedule_of(self, program: Program) -> Schedule:
         from tilewright.targets.vta.compiler.scheduled import schedule_of
 
         return schedule_of(program)
 
-    def load(self, folder: Path, config: base.Config) -> Loaded:
+    def load(self, folder: Path, config: Config) -> Loaded:
         from tilewright.targets.vta import raw
 
-        return raw.read(folder, self.own(config))
+        return raw.read(folder, config)
 
     def dump(self, program: Program, launch: Launch, values: Mapping[str, Array], end: str) -> Mapping[str, bytes]:
         from tilewright.targets.vta import raw
@@ -124,38 +121,37 @@ class VtaTarget(LaunchedTarget[Config]):
 
         return remembering(folder)
 
-    def takes(self, site: Site, config: base.Config, rounding: str) -> bool:
+    def takes(self, site: Site, config: Config, rounding: str) -> bool:
         from tilewright.targets.vta.compiler.lower import lower
         from tilewright.targets.vta.compiler.lowered import Context
 
-        return not isinstance(lower(site, Context(self.own(config), rounding_mode(rounding), DEFAULT)), str)
+        return not isinstance(lower(site, Context(config, rounding_mode(rounding), DEFAULT)), str)
 
     def driver(self) -> type[VtaLaunch]:
         from tilewright.targets.vta.passes import VtaLaunch
 
         return VtaLaunch
 
-    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        return changes(self.own(config), timing)
+    def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
+        return changes(config, timing)
 
-    def floor(self, graph: Graph, config: base.Config, rounding: str, timing: str, host: Collection[str]) -> Events:
+    def floor(self, graph: Graph, config: Config, rounding: str, timing: str, host: Collection[str]) -> Events:
         from tilewright.targets.vta.compiler.floor import floor
 
-        return floor(graph, self.own(config), rounding_mode(rounding), timing, frozenset(host))
+        return floor(graph, config, rounding_mode(rounding), timing, frozenset(host))
 
     def disassemble(self, program: Program) -> str:
         from tilewright.targets.vta.isa.text import disassemble
 
         return disassemble(program, self.config_of(program))
 
-    def assemble(self, text: str, config: base.Config) -> Program:
+    def assemble(self, text: str, config: Config) -> Program:
         from tilewright.targets.vta.isa.text import assemble
 
-        machine = self.own(config)
-        launches = assemble(text, machine)
+        launches = assemble(text, config)
         for launch in launches:
             image_of(launch)
-        return Program.bare(self.name, machine, launches)
+        return Program.bare(self.name, config, launches)
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         from tilewright.targets.vta.compiler.explain import explain
@@ -167,26 +163,26 @@ class VtaTarget(LaunchedTarget[Config]):
 
         return conform(path)
 
-    def excess(self, config: base.Config) -> str:
+    def excess(self, config: Config) -> str:
         from tilewright.targets.vta.gateware import bill
 
-        return bill.excess(self.own(config))
+        return bill.excess(config)
 
-    def area(self, config: base.Config) -> dict[str, Any]:
+    def area(self, config: Config) -> dict[str, Any]:
         from tilewright.targets.vta.gateware.area import area
 
-        return area(self.own(config))
+        return area(config)
 
-    def host_flags(self, config: base.Config) -> Mapping[str, Sequence[str]]:
+    def host_flags(self, config: Config) -> Mapping[str, Sequence[str]]:
         from tilewright.targets.vta.native.hostlib import library
 
-        return library(self.own(config)).flags()
+        return library(config).flags()
 
-    def rtl(self, config: base.Config) -> Mapping[str, str]:
+    def rtl(self, config: Config) -> Mapping[str, str]:
         with tools():
             from tilewright.targets.vta.gateware.top import board_files
 
-        return board_files(self.own(config))
+        return board_files(config)
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with tools():

@@ -37,13 +37,16 @@ from tilewright.targets.vta.values.machine import Machine
 
 #: The most findings of one kind that a report lists.
 LISTED = 8
+#: Samples simulated together: enough to keep the matrix products efficient, few enough to stay in the CPU's caches.
+BLOCK = 16
 
 
 class VtaLaunch(OnImage[Config]):
     """One launch of VTA. Its methods are documented in tilewright/targets/launched.py."""
 
-    #: Enough to keep the matrix products efficient, few enough to stay in the CPU's caches.
-    together = 16
+    @property
+    def together(self) -> int:
+        return BLOCK
 
     @cached_property
     def image(self) -> LaunchImage:
@@ -61,8 +64,10 @@ class VtaLaunch(OnImage[Config]):
 
     def execute(self, dram: Dram, samples: int, options: RunOptions) -> None:
         image, key, kept = self.image, (self.config, options), _KEPT.setdefault(self.launch, {})
-        insns, bases, known = image.insns, image.bases, kept.get(key)
-        kept[key] = run_passes(insns, self.config, dram, bases, samples, options, known, self._described)
+        if known := kept.get(key):
+            known.run(dram, samples, options)
+        else:
+            kept[key] = run_passes(image.insns, self.config, dram, image.bases, samples, options, self._described)
 
     def report(self, options: RunOptions) -> LaunchResult:
         return self._described(_KEPT.get(self.launch, {}).get((self.config, options)) or self._prepared(options))
@@ -141,6 +146,10 @@ class Prepared:
             self._plans[key] = plan(self.elaborated, steps, stored, samples)
         return self._plans[key]
 
+    def run(self, dram: Dram, samples: int, options: RunOptions) -> None:
+        """Compute the values of samples in DRAM."""
+        Machine(self.elaborated.config, dram, samples).run(self.plan(options, samples))
+
     def sequence(self, options: RunOptions) -> Array:
         """Return the steps in the order that `options` select.
 
@@ -153,12 +162,6 @@ class Prepared:
             return eager_sequence(table, self.order, (others, *range(others)))
         return self.passes.sequence(options)
 
-    @property
-    def busiest(self) -> str:
-        """The unit whose stalls a report breaks down: the one that runs GEMM."""
-        line = self.elaborated.config.pipeline
-        return line.units[line.gemm]
-
     def figures(self, layer: Array | None, nodes: int) -> tuple[Figures, ...]:
         """Return the figures of each node of the launch; if nothing was timed, or for one node, of the launch.
 
@@ -166,11 +169,13 @@ class Prepared:
         """
         if self.trace is None:
             return (Figures(executed_macs=int(self.macs.sum())),)
+        line = self.elaborated.config.pipeline
+        busiest = line.units[line.gemm]  # a report breaks down the stalls of the unit that runs GEMM
         if layer is None:
             serial = self.serial.cycles if self.serial else None
-            rows: tuple[Figures, ...] = (self.trace.figures(self.busiest, int(self.macs.sum()), serial_cycles=serial),)
+            rows: tuple[Figures, ...] = (self.trace.figures(busiest, int(self.macs.sum()), serial_cycles=serial),)
         else:
-            rows = self.trace.parts(layer, self.serial, self.busiest, self.macs)
+            rows = self.trace.parts(layer, self.serial, busiest, self.macs)
             rows += (Figures(),) * (nodes - len(rows))  # trailing nodes without instructions
         if self.options.timing is None:
             return rows
@@ -213,26 +218,20 @@ def run_passes(
     bases: Mapping[str, int],
     samples: int,
     options: RunOptions,
-    known: Prepared | None = None,
     meanwhile: Callable[[Prepared], object] = lambda prepared: None,
 ) -> Prepared:
     """Run an instruction stream (uint8 [n, 16]) on `dram`, whose contents it changes.
 
-    `known` is the result for earlier samples of the same stream; with it, only values are computed. Without it,
-    `meanwhile` is called while the first values are computed.
+    `meanwhile` is called while the values are computed.
     Raises HazardError if `options` ask for values and the program deadlocks or accesses memory out of range.
     """
-    prepared = known or prepare(insns, config, dram, bases, options)
-    if not options.values:
-        return prepared
-    if known is not None:
-        Machine(config, dram, samples).run(prepared.plan(options, samples))
-        return prepared
-    prepared.passes.refuse(replace(options, timing=None))
-    plan = prepared.plan(options, samples)
-    with beside(lambda: Machine(config, dram, samples).run(plan)):
-        prepared.passes.refuse(options)  # the time pass, which finds queues that are too short
-        meanwhile(prepared)
+    prepared = prepare(insns, config, dram, bases, options)
+    if options.values:
+        prepared.passes.refuse(replace(options, timing=None))
+        prepared.plan(options, samples)
+        with beside(lambda: prepared.run(dram, samples, options)):
+            prepared.passes.refuse(options)  # the time pass, which finds queues that are too short
+            meanwhile(prepared)
     return prepared
 
 

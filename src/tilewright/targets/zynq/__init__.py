@@ -11,7 +11,6 @@ from tilewright.graph.ir import Graph
 from tilewright.program.listing import LaunchText
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stages
-from tilewright.targets import base
 from tilewright.targets.base import Change, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.launched import LaunchedTarget
@@ -49,54 +48,52 @@ class Zynq(LaunchedTarget[Config]):
     passes = frozenset({"time", "values"})
     no_vectors = "there are no golden vectors, because the engine's design was never released"
 
-    def describe(self, config: base.Config) -> dict[str, Any]:
-        machine = self.own(config)
+    def describe(self, config: Config) -> dict[str, Any]:
         return {
-            "macs_per_cycle": machine.macs_per_cycle,
-            "clock_mhz": machine.clock_mhz,
-            "dsp": f"{machine.dsp} of {machine.dsp_budget}",
-            "bram36": f"{machine.bram36} of {machine.bram_budget}",
-            "layout": machine.layout,
-            "control": machine.control,
-            "cycles_an_iteration": machine.iteration(),
-            "frames": machine.frames,
-            "outputs": machine.outputs,
+            "macs_per_cycle": config.macs_per_cycle,
+            "clock_mhz": config.clock_mhz,
+            "dsp": f"{config.dsp} of {config.dsp_budget}",
+            "bram36": f"{config.bram36} of {config.bram_budget}",
+            "layout": config.layout,
+            "control": config.control,
+            "cycles_an_iteration": config.iteration(),
+            "frames": config.frames,
+            "outputs": config.outputs,
         }
 
-    def header(self, config: base.Config) -> str:
+    def header(self, config: Config) -> str:
         from tilewright.targets.zynq.runtime.driver import engine_header
 
-        return engine_header(self.own(config))
+        return engine_header(config)
 
-    def compile(self, graph: Graph, config: base.Config, rounding: str, timing: str | None = None) -> Program:
+    def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:
         from tilewright.targets.zynq.compiler.codegen import compile_graph
 
-        return compile_graph(graph, self.own(config), rounding)
+        return compile_graph(graph, config, rounding)
 
     def driver(self) -> type[ZynqLaunch]:
         from tilewright.targets.zynq.launch import ZynqLaunch
 
         return ZynqLaunch
 
-    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        machine = self.own(config)
-        if machine.axi_bytes < 64:
-            width = min(64, 4 * machine.axi_bytes)
+    def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
+        if config.axi_bytes < 64:
+            width = min(64, 4 * config.axi_bytes)
             yield Change(f"a PS that moves {width} bytes per cycle", {"axi_bytes": width})
         for text, keys, recompile in CHANGES:
-            if other := {key: value for key, value in keys.items() if getattr(machine, key) != value}:
+            if other := {key: value for key, value in keys.items() if getattr(config, key) != value}:
                 named = ", ".join(f"{key}={value}" for key, value in other.items())
                 yield Change(f"{text}: {named}" if text == PRESET else text, other, recompile=recompile)
 
-    def excess(self, config: base.Config) -> str:
+    def excess(self, config: Config) -> str:
         """Return an empty text: a configuration that does not fit its chip is refused (config.py)."""
         return ""
 
-    def rtl(self, config: base.Config) -> Mapping[str, str]:
+    def rtl(self, config: Config) -> Mapping[str, str]:
         with tools():
             from tilewright.targets.zynq.gateware.top import board_files
 
-        return board_files(self.own(config))
+        return board_files(config)
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
         with tools():

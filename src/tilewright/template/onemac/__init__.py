@@ -7,7 +7,6 @@ from typing import Any
 
 from tilewright.graph.ir import Site
 from tilewright.program.program import Launch
-from tilewright.targets import base
 from tilewright.targets.base import Change, TimingModel
 from tilewright.targets.stream import StreamTarget
 
@@ -24,17 +23,16 @@ class OneMac(StreamTarget[Config]):
     presets = tuple(PRESETS)
     timing_models = timing.MODELS.sources
 
-    def describe(self, config: base.Config) -> dict[str, Any]:
-        return {"macs_per_cycle": timing.MACS_PER_CYCLE, **self.own(config).to_dict()}
+    def describe(self, config: Config) -> dict[str, Any]:
+        return {"macs_per_cycle": timing.MACS_PER_CYCLE, **config.to_dict()}
 
     def lower(self, site: Site, config: Config) -> Launch | str:
         return codegen.lower(site, config)
 
-    def changes(self, config: base.Config, timing: TimingModel) -> Iterator[Change]:
-        machine = self.own(config)
-        yield Change("DRAM port twice as wide", {"bus_bits": 2 * machine.bus_bits})
+    def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
+        yield Change("DRAM port twice as wide", {"bus_bits": 2 * config.bus_bits})
         yield Change("DRAM without latency", {"dram_latency": 0})
-        yield Change("buffer twice as large", {"buffer_bytes": 2 * machine.buffer_bytes}, recompile=True)
+        yield Change("buffer twice as large", {"buffer_bytes": 2 * config.buffer_bytes}, recompile=True)
 
 
 TARGET = OneMac()

@@ -33,7 +33,7 @@ STALE = {"transpose_scale"}  # its call of gemmini_extended_config_ex has two ar
 
 @pytest.fixture(scope="module")
 def flags() -> dict[str, list[str]]:
-    found = library(TARGET.own(TARGET.config(None, {}))).flags()
+    found = library(TARGET.config(None, {})).flags()
     return {kind: list(words) for kind, words in found.items()}
 
 

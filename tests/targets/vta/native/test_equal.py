@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def machine(**keys: str) -> Config:
-    return TARGET.own(TARGET.config("pynq", keys))
+    return TARGET.config("pynq", keys)
 
 
 def require_equal(ours: Launch, theirs: Launch) -> None:

@@ -16,7 +16,7 @@ from tilewright.cli import main
 from tilewright.targets.vta import TARGET
 
 pytestmark = pytest.mark.gxx
-PYNQ = TARGET.own(TARGET.config("pynq", {}))
+PYNQ = TARGET.config("pynq", {})
 CALLS = {
     0: r"VTABufferFree: 0x\w+ is no buffer of VTABufferAlloc \(or it is freed\)",
     1: r"VTASetDebugMode: 0x\w+ is no command handle; call VTATLSCommandHandle",

@@ -15,7 +15,7 @@ from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode
 from tilewright.targets.vta.isa.stream import encode
 from tilewright.targets.vta.native.serve import RUN, Region, Server
 
-CONFIG = TARGET.own(TARGET.config("pynq", {}))
+CONFIG = TARGET.config("pynq", {})
 PAGE, CODE = 4096, 1 << 20
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the memory is a file in memory of Linux")
 

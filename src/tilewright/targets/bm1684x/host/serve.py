@@ -36,7 +36,7 @@ def settings() -> tuple[Platform, Config]:
         raise InputError("TILEWRIGHT_BM1684X_PLATFORM", f"there is no platform '{name}'", "give pcie or soc")
     given = os.environ.get("TILEWRIGHT_BM1684X_SET", "")
     pairs = dict(pair.partition("=")[::2] for pair in given.split(",") if pair)
-    return PLATFORMS[name], TARGET.own(TARGET.config(None, pairs))
+    return PLATFORMS[name], TARGET.config(None, pairs)
 
 
 class Server(serve.Server):

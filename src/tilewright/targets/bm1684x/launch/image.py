@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.fields import decode
+from tilewright.fields import Range, decode
 from tilewright.program.launch_image import Contents
 from tilewright.program.program import Launch
 from tilewright.sim.steps import Space
@@ -32,13 +32,14 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
 #: The limit for the bytes of a tensor and for each number that describes it: a bound against damaged files.
 MOST = 1 << 28
-#: Zero points of 8-bit codes, and the numbers added to codes, lie between -CODES and CODES.
-CODES = 1 << 8
+_Size: TypeAlias = Annotated[int, Range(1, MOST)]
+_Count: TypeAlias = Annotated[int, Range(0, MOST)]
+#: Zero points of 8-bit codes, and the numbers added to codes.
+_Code: TypeAlias = Annotated[int, Range(-255, 255)]
 #: A tensor as JSON values: name, address, c, h, w, type, the number added to codes of the graph, and the zero point
-#: after this addition. The numbers of Phases follow if the tensor is stored by phase.
-ROW = tuple[str, int, int, int, int, str, int, int]
-#: A result in local memory as JSON values: see assembly.Held, then as ROW.
-HELD = tuple[int, int, str, int, int, int, int, str, int, int]
+#: after this addition. The numbers of Phases follow if the tensor is stored by phase: these, then offsets.
+_ROW: Any = tuple[str, int, _Size, _Size, _Size, Literal[tuple(DTYPES)], _Code, _Code]  # type: ignore[misc]
+_PHASES: Any = tuple[_Size, _Size, _Size, _Size, _Size, _Count, _Count, _Size, _Size]
 #: Limit for the number of contiguous runs of bytes of one operand.
 MOST_RUNS = 1 << 16
 Rows = Iterator[tuple[int, int, int, int, int, int]]
@@ -54,7 +55,7 @@ class StoredTensor:
 
     @property
     def row(self) -> list[Any]:
-        """The tensor as JSON values (ROW)."""
+        """The tensor as JSON values (_ROW)."""
         own = self.stored
         row = [self.name, self.address, own.c, own.h, own.w, str(own.dtype), own.add, own.zero]
         if own.phases:
@@ -112,40 +113,29 @@ class QueueImage:
 
 
 def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:
-    where, found = f"{contents.where}: {name}", []
-    for item in contents.value(list, name):
-        row = decode(list, item, where)
-        found.append(_tensor(contents, *decode(ROW, row[:8], where), *decode(tuple[int, ...], row[8:], where)))
-    return tuple(found)
+    where = f"{contents.where}: {name}"
+    return tuple(_tensor(contents, decode(list, row, where), where) for row in contents.value(list, name))
 
 
 def _held(contents: Contents, config: Config) -> Iterator[HeldTensor]:
-    """Yield the results in local memory. Refuses those that are not there."""
-    where = f"{contents.where}: held"
+    """Yield the results in local memory: two counts (see assembly.Held), then the tensor. Refuses those elsewhere."""
+    where, end = f"{contents.where}: held", LOCAL_BASE + config.lane_bytes
     for item in contents.value(list, "held"):
-        row, computed, *rest = decode(HELD, decode(list, item, where), where)
-        own = _tensor(contents, *rest)
-        stored, end = own.stored, LOCAL_BASE + config.lane_bytes
-        inside = own.address >= LOCAL_BASE and own.address + stored.lane_bytes(config) <= end
-        if not inside or not 0 <= row < MOST or not 0 <= computed < MOST:
+        values = decode(list, item, where)
+        row, computed = decode(tuple[_Count, _Count], values[:2], where)
+        own = _tensor(contents, values[2:], where)
+        if own.address < LOCAL_BASE or own.address + own.stored.lane_bytes(config) > end:
             contents.refuse(f"the tensor '{own.name}' is not in local memory")
         yield HeldTensor(own, row, computed)
 
 
-def _tensor(
-    contents: Contents, name: str, address: int, c: int, h: int, w: int, dtype: str, add: int, zero: int, *more: int
-) -> StoredTensor:
-    sizes, phases = [c, h, w], None
-    if more:
-        if len(more) < 10 or min(more) < 0 or max(more) > MOST:
-            contents.refuse(f"the tensor '{name}' has impossible phases")
-        gc, gh, gw, sh, sw, top, left, rows, columns, *offsets = more
-        phases = Phases(gc, gh, gw, sh, sw, top, left, rows, columns, tuple(offsets))
-        sizes += [gc, gh, gw, sh, sw, rows, columns]
-    if dtype not in DTYPES or not all(1 <= size <= MOST for size in sizes):
-        contents.refuse(f"the tensor '{name}' has an impossible shape or type")
-    if not all(-CODES < code < CODES for code in (add, zero)):
-        contents.refuse(f"the tensor '{name}' has codes of more than 8 bits")
+def _tensor(contents: Contents, row: Sequence[Any], where: str) -> StoredTensor:
+    name, address, c, h, w, dtype, add, zero = decode(_ROW, row[:8], where)
+    phases = None
+    if row[8:]:
+        offsets = decode(tuple[_Count, ...], row[17:] or [None], where)  # there is at least one
+        numbers = *decode(_PHASES, row[8:17], where), offsets
+        phases = Phases(*numbers)
     stored = Stored(c, h, w, DTYPES[dtype], add, zero, phases)
     if stored.nbytes > MOST:
         contents.refuse(f"the tensor '{name}' has {stored.nbytes} bytes; the limit is {MOST}")
@@ -194,15 +184,14 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:
     """Yield the contiguous byte runs of one operand, as footprint rows (sim.steps.Footprints)."""
     size, (n, c, _, _), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
     lines, length = tensor.runs
-    for sample in range(n if stride.n else 1):
-        for line in range(lines):
-            first = (sample * stride.n + line * stride.h) * size
-            if not tensor.is_local:
-                for index in range(c):
-                    yield 0, mode, tensor.address - DDR_BASE + first + index * stride.c * size, length * size, 1, 0
-                continue
-            for slot, (_, low, high) in enumerate(tensor.spans):
-                byte = tensor.lane_offset + first + slot * stride.c * size
-                for part, (begin, end) in enumerate(pairwise(edges), 1):
-                    if low <= begin and end <= high:
-                        yield part, mode, byte * (end - begin), length * size * (end - begin), 1, 0
+    samples = range(n if stride.n else 1)
+    for first in [(sample * stride.n + line * stride.h) * size for sample in samples for line in range(lines)]:
+        if not tensor.is_local:
+            for index in range(c):
+                yield 0, mode, tensor.address - DDR_BASE + first + index * stride.c * size, length * size, 1, 0
+            continue
+        for slot, (_, low, high) in enumerate(tensor.spans):
+            byte = tensor.lane_offset + first + slot * stride.c * size
+            for part, (begin, end) in enumerate(pairwise(edges), 1):
+                if low <= begin and end <= high:
+                    yield part, mode, byte * (end - begin), length * size * (end - begin), 1, 0

@@ -349,7 +349,7 @@ class Bm1684xLaunch(Launched[Config]):
         return prepared(self.launch, self.config, self.timing)
 
     @property
-    def together(self) -> int:  # type: ignore[override]
+    def together(self) -> int:
         return max(1, TOGETHER_BYTES // max(1, self.known.image.values_end * self.config.lanes))
 
     def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:

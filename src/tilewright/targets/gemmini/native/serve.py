@@ -132,7 +132,7 @@ class Server(serve.Server):
 
 def main(connection: int, machine: str) -> None:
     """Answer the requests that come from a socket, until it is closed. `machine` is the file of the configuration."""
-    serve.serve(connection, lambda: Server(TARGET.own(TARGET.config(machine, {}))))
+    serve.serve(connection, lambda: Server(TARGET.config(machine, {})))
 
 
 def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Array]]) -> Program:
