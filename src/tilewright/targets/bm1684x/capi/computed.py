@@ -66,7 +66,6 @@ def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = Fa
 
 
 def _stepped(api: Issuer, y: Operand, given: Given) -> None:
-    """Issue the commands that turn the numbers 0, 1, .. of y to start, start + step, .."""
     if given["step"] != 1:
         _integer(api, "mul", y, y, given["step"])
     if given["start"]:
@@ -110,7 +109,6 @@ def _by_channel(api: Issuer, place: int, count: int) -> None:
 
 
 def _channels(api: Issuer, given: Given) -> None:
-    """Issue the commands that write a sequence along channels, one element each."""
     count, lanes = _count(given), api.config.lanes
     form = layout.aligned if given.get("is_aligned") else layout.compact
 

@@ -65,7 +65,6 @@ def related(name: str, y: Place, **operands: Source) -> Run:
 
 
 def on(operation: str, **given: Any) -> Issue:
-    """Return the command of an operation with the result dst."""
     return issue(operation, y="dst", **given)
 
 

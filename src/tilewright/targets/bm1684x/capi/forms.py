@@ -192,7 +192,6 @@ class Place:
         return api.local(address + self.beside, shape, stride, dtype, self.layout)
 
     def _variable(self, api: Issuer, given: Given, value: variable_t, dtype: DType) -> Operand | Constant:
-        """Return a variable_t: a number, a tensor, or (VECTOR) one value per channel."""
         if value.type == SCALAR:
             return constant(value.context, dtype)
         if value.type != VECTOR:
@@ -251,7 +250,6 @@ Source = str | Described | Constant | int | float
 
 
 def channel(shape: Shape, given: Given) -> Shape:
-    """Return the shape of an operand with one value per channel."""
     return Shape(1, shape.c, 1, 1)
 
 
@@ -266,7 +264,6 @@ def row_of(length: str) -> Callable[[Shape, Given], Shape]:
 
 
 def windowed(shape: Shape, given: Given) -> Shape:
-    """Return the shape of the result of a window over a tensor."""
     return Shape(shape.n, shape.c, *window(given).out(shape.h, shape.w))
 
 
@@ -318,8 +315,6 @@ def issue(operation: str, **given: Any) -> Issue:
 
 
 def in_turn(*runs: Run) -> Run:
-    """Return what does all of `runs`, in this order."""
-
     def run(api: Issuer, given: Given) -> None:
         for each in runs:
             each(api, given)
@@ -328,7 +323,6 @@ def in_turn(*runs: Run) -> Run:
 
 
 def either(when: Callable[[Given], bool], first: Run, second: Run) -> Run:
-    """Return what does the first if `when` holds for the call, else the second."""
     return lambda api, given: (first if when(given) else second)(api, given)
 
 

@@ -159,7 +159,6 @@ def _sort_general(api: Issuer, given: Given) -> None:
 
 
 def _line_gather(api: Issuer, given: Given) -> None:
-    """Issue a gather of lines. The first line at `param` has the number `start`."""
     start, end, lines = given["start"], given["end"], given["line_num"]
     if not 0 <= start <= end < lines:
         raise MachineError(given["name"], f"it gathers the lines {start}..{end} of {lines}", f"give 0..{lines - 1}")

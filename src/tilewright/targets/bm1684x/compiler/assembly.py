@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.plan import Full, Key, Ring, bundled, copy
 from tilewright.targets.bm1684x.compiler.tiles import Cut, Places, Tile
-from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
+from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.parts import TooFar
 from tilewright.targets.bm1684x.isa.stream import queue
-from tilewright.targets.bm1684x.launch.image import StoredTensor
+from tilewright.targets.bm1684x.launch.image import HeldTensor, StoredTensor
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.layouts.tensor import Operand, Tensor
@@ -58,19 +58,6 @@ class Issued:
     before: int = 1 << 60  # the first compute command that waits for this transfer
 
 
-class Held(NamedTuple):
-    """The result of a layer in local memory from byte `offset` of a lane on, or its rows from `row` on.
-
-    It is complete after the first `computed` compute commands of the launch; 0: after the layer's last command.
-    """
-
-    layer: int
-    offset: int
-    stored: Stored
-    row: int = 0
-    computed: int = 0
-
-
 class Stream:
     """The commands of both engines with their dependencies; `schedule` puts the transfers in order."""
 
@@ -84,7 +71,6 @@ class Stream:
         self._moves: list[Issued] = []
 
     def compute(self, command: Command, layer: int) -> None:
-        """Add a command of the compute engine, issued for the layer with the index `layer`."""
         issued = Issued(command, layer, TIU)
         number, found = len(self._compute), set()
         for mode, _, operand in command.in_memory:
@@ -98,7 +84,6 @@ class Stream:
 
     @property
     def computed(self) -> int:
-        """The number of compute commands so far."""
         return len(self._compute)
 
     def move(self, command: Command, layer: int, kind: str) -> None:
@@ -171,7 +156,7 @@ class Stream:
 
 
 class Assembly:
-    """A launch under construction. The attributes `entering` and `leaving` map names to (DDR address, Stored).
+    """A launch under construction. The attributes `entering` and `leaving` are tensors in DDR by name.
 
     `apart` says whether two neighbouring blocks of constants are transferred separately.
     """
@@ -199,12 +184,12 @@ class Assembly:
         self.entering, end = self._segments(entering, end)
         self.leaving, _ = self._segments(leaving, end)
 
-    def _segments(self, tensors: Mapping[str, Stored], address: int) -> tuple[dict[str, tuple[int, Stored]], int]:
-        """Place tensors, with all samples, in DDR from `address` on. Return (address, Stored) by name, and the end."""
+    def _segments(self, tensors: Mapping[str, Stored], address: int) -> tuple[dict[str, StoredTensor], int]:
+        """Place tensors, with all samples, in DDR from `address` on. Return them by name, and the end."""
         found = {}
         for name, stored in tensors.items():
             address = -(-address // PAGE) * PAGE
-            found[name] = (address, stored)
+            found[name] = StoredTensor(name, address, stored)
             address += stored.nbytes * self.config.batch
         return found, address
 
@@ -226,8 +211,8 @@ class Assembly:
 
     def load(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
         """Add the transfers that fill the local tensor `near` with sample `number` of an input, from row `first` on."""
-        address, stored = self.entering[name]
-        address += number * stored.nbytes
+        stored = self.entering[name].stored
+        address = self.entering[name].address + number * stored.nbytes
         if stored.phases is None:
             self.stream.move(copy(near, self._rows(address, stored, near, first)), index, INPUTS)
             return
@@ -241,8 +226,8 @@ class Assembly:
 
     def store(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
         """Add the transfer that stores the local tensor `near` as sample `number` of a result, from row `first` on."""
-        address, stored = self.leaving[name]
-        address += number * stored.nbytes
+        stored = self.leaving[name].stored
+        address = self.leaving[name].address + number * stored.nbytes
         self.stream.move(copy(self._rows(address, stored, near, first), near), index, OUTPUTS)
 
     def _rows(self, address: int, stored: Stored, near: Tensor, first: int) -> Tensor:
@@ -259,7 +244,9 @@ class Assembly:
         for command in tile.commands(Places(inputs, result, temps, self.block(index, tile.number))):
             self.stream.compute(command, index)
 
-    def launch(self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]], held: Sequence[Held]) -> Launch:
+    def launch(
+        self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]], held: Sequence[HeldTensor]
+    ) -> Launch:
         """Return the launch with all commands added so far.
 
         `tiles` and `groups` are kept for `listing.explain`, and `held` for the debugger: the results of layers in local
@@ -278,16 +265,12 @@ class Assembly:
             "batch": self.config.batch,
             "values_end": self._values_end,
             "scheduled": cycles,
-            "inputs": [StoredTensor(own, *where).row for own, where in self.entering.items()],
-            "outputs": [StoredTensor(own, *where).row for own, where in self.leaving.items()],
+            "inputs": [own.row for own in self.entering.values()],
+            "outputs": [own.row for own in self.leaving.values()],
             "notes": [layer.note for layer in self._layers],
             "tiles": [list(size) for size in tiles],
             "groups": [list(group) for group in groups],
-            "held": [
-                [own.row, own.computed, *StoredTensor(name, LOCAL_BASE + own.offset, own.stored).row]
-                for own in held
-                if (name := self._layers[own.layer].output) not in self.leaving
-            ],
+            "held": [[own.row, own.computed, *own.tensor.row] for own in held if own.tensor.name not in self.leaving],
         }
         blocks = (bundle.data.reshape(-1) for bundle in self._bundles)
         arrays = {
@@ -300,5 +283,4 @@ class Assembly:
 
 
 def block_name(index: int, number: int) -> str:
-    """Return the name of block `number` of the constants of layer `index`."""
     return f"layer {index}, part {number}"

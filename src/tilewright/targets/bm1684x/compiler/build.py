@@ -16,14 +16,15 @@ from itertools import groupby, pairwise, product
 
 from tilewright.program.program import Launch
 from tilewright.schedule import Lived, place
-from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, Held, block_name
+from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, block_name
 from tilewright.targets.bm1684x.compiler.folding import fold, gathered
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.plan import Full, Key, Plan, copy, plan
 from tilewright.targets.bm1684x.compiler.tiles import Cut
-from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
+from tilewright.targets.bm1684x.launch.image import HeldTensor, StoredTensor
 from tilewright.targets.bm1684x.layouts.stored import Stored
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
@@ -66,7 +67,6 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
 
 
 def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> bool:
-    """Return whether all tensors and constants of the layers fit into local memory."""
     try:
         plan(_laid(layers, config), leaving, config)
     except Full:
@@ -114,7 +114,7 @@ class _Resident:
             for index in range(*group):
                 self._assembly.done |= {block_name(index, n) for n in range(len(self._plan.cuts[index].blocks))}
         homes = self._plan.homes
-        held = [Held(i, homes[own.output].of(0), own.result) for i, own in enumerate(self._layers)]
+        held = [_held(own, homes[own.output].of(0)) for own in self._layers]
         return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups, held)
 
     def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
@@ -185,6 +185,14 @@ class _Resident:
         return near, Tensor.local(0, turned, (1, 1, 1, stored.c), stored.dtype, self._config)
 
 
+def _held(layer: Layer, offset: int, row: int = 0, computed: int = 0) -> HeldTensor:
+    """Return the result of a layer, or its rows from `row` on, in local memory from byte `offset` of a lane on.
+
+    It is complete after the first `computed` compute commands of the launch; 0: after the layer's last command.
+    """
+    return HeldTensor(StoredTensor(layer.output, LOCAL_BASE + offset, layer.result), row, computed)
+
+
 def _turned(y: Tensor, x: Tensor) -> Command:
     """Return the command that copies `x` to `y` and turns channels into columns, or columns into channels.
 
@@ -236,7 +244,7 @@ class Streamed:
         entering = dict(zip(layers[0].inputs, layers[0].shapes, strict=True))
         leaving = {layers[-1].output: layers[-1].result}
         self._assembly = Assembly(layers, cuts, entering, leaving, end, config)
-        self._held: list[Held] = []
+        self._held: list[HeldTensor] = []
 
     def _cut(self, index: int, own: Slab) -> Cut:
         return Cut(own.layer, self._config, self._slots[index])
@@ -282,7 +290,7 @@ class Streamed:
             for tile in cut.tiles():
                 made.compute(tile, index, inputs, result, temps)
             if number == 0:
-                self._held.append(Held(index, result, own.layer.result, own.r0, made.stream.computed))
+                self._held.append(_held(own.layer, result, own.r0, made.stream.computed))
             inputs = [result]
         store = each[-1].layer.result.near(result, config)
         made.store(self._layers[-1].output, number, store, len(each) - 1, each[-1].r0)

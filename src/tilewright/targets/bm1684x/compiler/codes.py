@@ -167,7 +167,6 @@ class _Scaling(NamedTuple):
 
 
 def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
-    """Yield scalings by about `ratio` with factors of up to `bits` bits."""
     for used in range(bits, 0, -1):
         shift = min(used - frexp(ratio)[1], 31)
         for near in NEAR if shift >= 0 else ():

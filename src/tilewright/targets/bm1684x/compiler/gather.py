@@ -51,7 +51,6 @@ class Gather:
 
     @property
     def stored(self) -> Stored:
-        """How the gathered tensor is stored."""
         out = self.window.out(self.source.h, self.source.w)
         h, w = out[0] if self.rows else self.source.h, out[1] if self.columns else self.source.w
         return replace(self.source, c=len(self.taps) * self.spacing, h=h, w=w)

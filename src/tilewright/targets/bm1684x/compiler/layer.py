@@ -192,7 +192,6 @@ class Writer:
         return result
 
     def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:
-        """Add a parameter with one value per channel, and return the operand that reads it."""
         storage = np.float32 if dtype is F32 else np.int32
         self.words.append(np.ascontiguousarray(np.broadcast_to(np.asarray(values, storage), (self.channels,))))
         return PerChannel(len(self.words) - 1, dtype)

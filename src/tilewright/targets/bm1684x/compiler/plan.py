@@ -229,7 +229,6 @@ class Bundle:
     begins: Mapping[Key, int]
 
     def transfers(self, address: int, offset: int, config: Config) -> Iterator[Command]:
-        """Yield the transfers from `address` in DDR to byte `offset` of the lanes."""
         lanes, size = self.data.shape
         for far in _parts(lanes, self.used, size, address, config):
             yield copy(Tensor.local(0, offset + far.address - address, far.shape, U8, config), far)
@@ -279,5 +278,4 @@ def _parts(lanes: int, used: int, size: int, address: int, config: Config) -> li
 
 
 def copy(y: Tensor, x: Tensor) -> Command:
-    """Return the transfer that copies `x` to `y`."""
     return Command(OPERATIONS["dma_copy"], {"x": x}, {"y": y})

@@ -104,7 +104,6 @@ def rectify(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that a Clip with constant bounds, such as ReLU6, becomes."""
     low, high = (
         float(_constant(site, index)) if site.optional(index) is not None else attributes.get(key, bound)
         for index, key, bound in ((1, "min", -np.inf), (2, "max", np.inf))

@@ -190,7 +190,6 @@ class Tile:
         return self.r1 - self.r0 == self._layer.result.h
 
     def commands(self, places: Places) -> Iterator[Command]:
-        """Yield the commands of the layer for this tile of one sample."""
         for operate in self._layer.operations:
             spread = not operate.operation.endswith("requant")  # requantisation broadcasts parameters itself
             operands = {name: self._operand(ref, places, spread) for name, ref in operate.operands.items()}
@@ -233,7 +232,6 @@ class Tile:
 
     @property
     def _window(self) -> Window | None:
-        """The layer's window, cut to the rows of the tile; None if the layer has no window."""
         window = self._layer.window
         return window.cut(self.r0, self.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
@@ -252,6 +250,5 @@ class Tile:
         return Tensor.free(0, place, shape, stride, stored.dtype, self._config)
 
     def _part(self, stored: Stored, offset: int) -> Tensor:
-        """Return the part of a stored tensor that has the channels and rows of the tile."""
         place = offset + self.s0 * stored.plane(self._config) + self.r0 * stored.w * stored.dtype.bytes
         return Tensor.local(0, place, self._shape, stored.dtype, self._config)

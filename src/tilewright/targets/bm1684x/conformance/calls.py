@@ -101,7 +101,6 @@ def _indices(*row: int) -> Arrange:
 
 
 def _in_each_lane(values: Array, shape: tuple[int, ...]) -> Array:
-    """Return a table with a row per channel of the result. All rows are equal."""
     return np.broadcast_to(values.reshape(-1), (1, shape[1], 1, values.size))
 
 

@@ -127,7 +127,6 @@ def laid_out(
     memories: Memories,
     output: str = "",
 ) -> Command:
-    """Write the operands of a test case to memory, and return the command that `call` issues for them."""
     memory = Allocator(CONFIG, memories, call.described, case)
     given = {name: call.renamed.get(name, name) for name in call.described.inputs}
     if "y_before" in given and "y_before" not in values:  # a scatter keeps what it does not write
@@ -174,7 +173,6 @@ def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
 
 
 def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
-    """Return the result of a test case whose parameters the operation must refuse with a reason."""
     optional = ("bias",) if case.get("bias", True) else ()
     shown = ", ".join(f"{key} {value}" for key, value in case.items() if key not in ("family", "op"))
     try:

@@ -107,7 +107,6 @@ class CommandWalk(Walk):
 
 
 def bytes_of(addresses: Array, size: int) -> Array:
-    """Return the address of each byte of elements of `size` bytes, int64 [*shape, size]."""
     return addresses[..., None] + np.arange(size)
 
 
@@ -131,7 +130,6 @@ def _alike(tensor: Tensor, stride: layout.Stride, channels: int) -> bool:
 
 
 def _short(operand: Placed | Constant) -> str:
-    """Return the type, shape and place of an operand in one word."""
     if isinstance(operand, Constant):
         return str(operand.value)
     return f"{operand.dtype}({','.join(map(str, operand.shape))})@{where(operand.storage)}"
@@ -146,7 +144,6 @@ def where(tensor: Tensor) -> str:
 
 
 def _title(operand: Placed) -> str:
-    """Return the type, shape, layout and place of an operand in one line."""
     strides = f", strides {', '.join(map(str, operand.stride))}" if operand.stride else ""
     shape = ", ".join(map(str, operand.shape))
     return f"{operand.dtype} ({shape}), {layout_of(operand)}{strides}, from {where(operand.storage)} on"

@@ -104,7 +104,6 @@ class KernelWalk(CommandWalk):
         return self._launched.trace
 
     def text(self, step: int) -> str:
-        """Return a command with its operands, and the line of the kernel's source that issued it."""
         return f"{super().text(step)}  # {self.steps[step].name}"
 
     def start(self) -> KernelState:

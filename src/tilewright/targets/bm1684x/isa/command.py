@@ -83,7 +83,6 @@ class Command:
         return {name: place.dtype for name, place in self.places.items()}
 
     def refusal(self) -> str:
-        """Return the reason why the machine cannot run the command, or an empty string if it can."""
         if reason := self.operation.refusal(self.types, self.attributes):
             return reason
         rules = self.operation.places
@@ -146,7 +145,6 @@ class Command:
 
 
 def read(memories: Memories, operand: Operand) -> Array:
-    """Return the values of an operand as stored in memory, in an array of the operand's logical shape."""
     return memories.read(operand.addresses, operand.dtype.storage)
 
 

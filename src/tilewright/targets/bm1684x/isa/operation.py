@@ -27,7 +27,6 @@ ATTRIBUTES: Mapping[str, Any] = {
 
 
 def attribute(attributes: Mapping[str, Any], name: str) -> Any:
-    """Return an attribute of a command, or its default if the command does not give it."""
     return attributes.get(name, ATTRIBUTES[name])
 
 
@@ -119,12 +118,10 @@ class Operation:
     places: tuple[PlaceRule, ...] | None = None
 
     def results(self, values: Values) -> Mapping[str, Array]:
-        """Compute the operation, and return its results by name."""
         found = self.meaning(values)
         return {"y": found} if isinstance(found, np.ndarray | np.generic) else found
 
     def refusal(self, types: Mapping[str, DType], attributes: Mapping[str, Any]) -> str:
-        """Return the reason why the machine refuses these types and attributes, or "" if it accepts them."""
         signature = Signature(types, attributes)
         return next((reason for rule in self.rules if (reason := rule(signature))), "")
 

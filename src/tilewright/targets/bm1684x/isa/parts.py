@@ -43,7 +43,6 @@ class TooFar(ProgramError):
 
 
 def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
-    """Return the error to raise for a command that a format cannot encode."""
     return ProgramError(f"encoding {command.operation.name}", reason, remedy)
 
 
@@ -84,7 +83,6 @@ class Type:
 
     @property
     def keeps_bits(self) -> bool:
-        """Whether the fields give only the width of an element, not its type."""
         return self.loose or (self.sign == 0 and not self.always)
 
 

@@ -34,7 +34,6 @@ def alike(*names: str, floats: bool = False) -> Rule:
 
 
 def floats(*names: str) -> Rule:
-    """Return a rule which demands that the named operands have the same float type."""
     return alike(*names, floats=True)
 
 
@@ -153,7 +152,6 @@ def float_result(found: Signature) -> str:
 
 
 def eight_bits(*names: str) -> tuple[Rule, ...]:
-    """Return rules that refuse a command unless each named operand has an 8-bit type."""
     return tuple(of(name, I8, U8) for name in names)
 
 
@@ -162,7 +160,6 @@ def _listed(types: Iterable[DType]) -> str:
 
 
 def _local(place: Any) -> Tensor | None:
-    """Return the tensor that stores an operand, or None if the operand is not in local memory."""
     tensor: Tensor | None = getattr(place, "storage", None)
     return tensor if tensor is not None and tensor.is_local else None
 

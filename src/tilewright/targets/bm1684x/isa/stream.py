@@ -47,7 +47,6 @@ class Format:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of all fields that are not reserved."""
         return tuple(field.name for field in self.layout.fields if not field.name.startswith(RESERVED))
 
 
@@ -107,7 +106,6 @@ class Encoded:
         return self.fields[name]
 
     def get(self, name: str) -> int:
-        """Return the value of a field, or 0 if the format does not have the field."""
         return self.fields.get(name, 0)
 
     @property

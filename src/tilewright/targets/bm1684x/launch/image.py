@@ -65,7 +65,7 @@ class StoredTensor:
 
 
 class HeldTensor(NamedTuple):
-    """The result of a layer in local memory, of the first sample, or its rows from `row` on (see assembly.Held)."""
+    """The result of a layer in local memory, of the first sample, or its rows from `row` on (see build._held)."""
 
     tensor: StoredTensor
     row: int
@@ -118,7 +118,7 @@ def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:
 
 
 def _held(contents: Contents, config: Config) -> Iterator[HeldTensor]:
-    """Yield the results in local memory: two counts (see assembly.Held), then the tensor. Refuses those elsewhere."""
+    """Yield the results in local memory: two counts (see build._held), then the tensor. Refuses those elsewhere."""
     where, end = f"{contents.where}: held", LOCAL_BASE + config.lane_bytes
     for item in contents.value(list, "held"):
         values = decode(list, item, where)

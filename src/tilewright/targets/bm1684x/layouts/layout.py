@@ -72,12 +72,10 @@ def dma_default(shape: Shape, dtype: DType, start: int, config: Config) -> Strid
 
 
 def dma_default_differs(shape: Shape, start: int, config: Config) -> bool:
-    """Return whether `dma_default` and `aligned` give at least one element different places."""
     return shape.n > 1 and slots(start, shape.c, config) != slots(0, shape.c, config)
 
 
 def continuous(shape: Shape) -> Stride:
-    """Return the strides of a tensor in DDR whose elements follow each other without gaps."""
     return Stride(shape.c * shape.h * shape.w, shape.h * shape.w, shape.w, 1)
 
 

@@ -59,7 +59,6 @@ class Placement:
     note: str = ""
 
     def text(self) -> str:
-        """Return a drawing of the operand as text, followed by the warning about its layout."""
         return f"{self.kind} {self.operand.explain()}" + (f"note: {self.note}\n" if self.note else "")
 
     def svg(self) -> str:

@@ -96,18 +96,15 @@ class Stored:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """The channels, rows and columns of the tensor, also if it is stored by phase."""
         own = self.phases or self
         return own.c, own.h, own.w
 
     @property
     def elements(self) -> int:
-        """The elements of one sample in DDR."""
         return self.phases.elements if self.phases else self.c * self.h * self.w
 
     @property
     def nbytes(self) -> int:
-        """The bytes of one sample in DDR."""
         return self.elements * self.dtype.bytes
 
     @cached_property
@@ -124,14 +121,12 @@ class Stored:
 
     @property
     def is_pixel(self) -> bool:
-        """Whether the tensor is one pixel of several channels."""
         return self.h * self.w == 1 and self.c > 1 and not self.phases
 
     def slots(self, config: Config) -> int:
         return -(-self.c // config.lanes)
 
     def plane(self, config: Config) -> int:
-        """Return the bytes of one channel in local memory."""
         return plane_bytes(self.h * self.w, self.dtype, config)
 
     def lane_bytes(self, config: Config) -> int:

@@ -57,7 +57,6 @@ class Drawn:
 
     @property
     def lane_end(self: Operand) -> int:
-        """The byte offset in a lane just past the operand's highest byte."""
         return self.storage.lane_end
 
     def explain(self: Operand) -> str:
@@ -76,7 +75,6 @@ class Drawn:
 
 
 def title(operand: Operand) -> str:
-    """Return one line of text with the type, shape, strides and start of an operand."""
     first = int(operand.addresses.flat[0])
     named = "oc" in operand.axes  # frameworks and documents do not agree on the order of weights
     sizes = (f"{axis} {size}" if named else str(size) for axis, size in zip(operand.axes, operand.shape, strict=True))
@@ -413,7 +411,6 @@ class ConvWeights(Drawn):
         return self.storage.addresses.reshape(-1)[self.places]
 
     def unpacked(self, stored: Array) -> Array:
-        """Return the weights in the elements of the storage."""
         return stored.reshape(-1)[self.places]
 
 

@@ -88,7 +88,6 @@ class Reader:
 
 @cache
 def readers() -> list[Reader]:
-    """Return the readers of all functions, by number."""
     return [Reader(made.name, made.format, [kind for kind, _ in made.parameters]) for made in PROTOTYPES.values()]
 
 

@@ -49,7 +49,6 @@ STREAMED = ("a", "b", "x", "acc")
 
 
 def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
-    """Return the estimated cycles of one command, at least 1."""
     if command.operation.engine == HAU:
         length = command.operands["x"].shape[0]  # a merge sort; an NMS reads each element once
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
@@ -249,7 +248,6 @@ BY_BYTES = {
 
 
 def transfer(command: Command, timing: Timing) -> int:
-    """Return the estimated cycles of a transfer, which may be 0."""
     x, y = command.operands["x"], command.results["y"]
     name, size = command.operation.name, y.dtype.bytes
     from_lanes, to_lanes = not isinstance(x, Constant) and x.storage.is_local, y.storage.is_local

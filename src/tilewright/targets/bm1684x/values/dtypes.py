@@ -39,12 +39,10 @@ class DType:
 
     @property
     def low(self) -> int:
-        """Smallest value of an integer type."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def high(self) -> int:
-        """Largest value of an integer type."""
         return (1 << (self.bits - self.signed)) - 1
 
     def from_bits(self, bits: int) -> Array:

@@ -52,7 +52,6 @@ def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
-    """Return `acc + a * b`, rounded to `dtype` after the product and after the sum."""
     with np.errstate(all="ignore"):
         product = rounded(widen(a, dtype) * widen(b, dtype), dtype)
         return narrow(widen(acc, dtype) + product, dtype)
@@ -153,7 +152,6 @@ def exponential(x: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """Return 1 / (1 + exp(-x))."""
     with np.errstate(all="ignore"):
         total = ONE + exponential(np.float32(0) - flush(x))
     return divide(np.ones_like(total), total)

@@ -85,7 +85,6 @@ def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def saturate(x: Array, dtype: DType) -> Array:
-    """Return integers clamped to the range of `dtype`, in the storage type of `dtype`."""
     return np.clip(x, dtype.low if x.dtype.kind != "u" else 0, dtype.high).astype(dtype.storage)
 
 

@@ -65,7 +65,6 @@ class Knobs(MachineConfig):
 
     @property
     def fill(self) -> int:
-        """The value of each uninitialised byte."""
         return 0xFF if self.forgets else 0
 
 
@@ -85,7 +84,6 @@ class Ranges:
             self.array = merged(np.concatenate([self.array, ranges]))
 
     def part(self, low: int, high: int) -> Array:
-        """Return what the ranges cover of [low, high): int64 [ranges, 2], as offsets from `low`."""
         clipped = self.array.clip(low, high) - low
         return clipped[clipped[:, 0] < clipped[:, 1]]
 

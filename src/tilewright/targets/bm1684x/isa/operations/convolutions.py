@@ -73,7 +73,6 @@ def first_terms(v: Values) -> list[Array]:
 
 
 def plus(total: Array, v: Values, name: str) -> Array:
-    """Return the integer sums `total` plus the optional operand `name`, if the command has it."""
     return total + v[name] if name in v.data else total
 
 

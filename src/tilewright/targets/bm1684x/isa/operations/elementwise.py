@@ -44,7 +44,6 @@ MACHINE_RELATIONS = ("greater", "less", "equal")
 
 
 def float_binary(name: str, v: Values) -> Array:
-    """Return the sum, difference, product or absolute difference (`name`) of the operands a and b, rounded once."""
     return e.float_binary(name, v["a"], v["b"], v.types["y"])
 
 
@@ -71,7 +70,6 @@ def shifted(arithmetic: bool, v: Values) -> Array:
 
 
 def compare(relation: str, v: Values) -> Array:
-    """Return the operand c where `relation` holds between the operands a and b, else 0."""
     true = holds(relation, v["a"], v["b"], v.types["a"])
     return np.where(true, v["c"], np.zeros((), v.types["y"].storage))
 
@@ -94,7 +92,6 @@ def negative(v: Values) -> Array:
 
 
 def prelu(v: Values) -> Array:
-    """Return the operand a where it is positive, else `a * slope`."""
     dtype = v.types["y"]
     with np.errstate(all="ignore"):
         value, slope = floats.widen(v["a"], dtype), floats.widen(v["slope"], dtype)
@@ -108,7 +105,6 @@ def squared(name: str, v: Values) -> Array:
 
 
 def multiply_add(v: Values) -> Array:
-    """Return `acc + a * b`, rounded after the product and after the sum."""
     return e.multiply_add(v["a"], v["b"], v["acc"], v.types["y"])
 
 

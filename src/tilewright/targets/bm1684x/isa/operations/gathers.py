@@ -152,7 +152,6 @@ def scatter(kind: Kind, v: Values) -> Array:
 
 
 def scattered(kind: Kind, v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the elements of y that a scatter writes; without y_before, it writes all."""
     if "y_before" not in v.data:
         return {}
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
@@ -176,7 +175,6 @@ def mask_select(v: Values) -> dict[str, Array]:
 
 
 def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return masks of the elements of x that a selection reads and of the elements of y that it writes."""
     kept = v["mask"] != 0
     read = kept.any(0, keepdims=True) if v["x"].shape[0] == 1 else kept
     written = np.arange(kept.shape[3]) < found["counts"]
@@ -238,7 +236,6 @@ def in_four_banks(shape: Shape, dtype: DType, start: int, config: Config) -> Str
 
 
 def once_in_four_banks(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return the strides of four copies of one row, in each lane."""
     return in_four_banks(shape, dtype, start, config)._replace(c=0)
 
 

@@ -221,7 +221,6 @@ def _columns(encoded: Encoded) -> int:
 
 
 def _length(encoded: Encoded) -> int:
-    """Return the columns of the first operand."""
     return encoded["opd0_w"] * (encoded["opd0_c"] - 1) + encoded["opd1_w"]
 
 

@@ -131,7 +131,6 @@ def mask_select(v: Values) -> dict[str, Array]:
 
 
 def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    """Return masks, by name, of the elements of x that mask_select reads, and of those of y that it writes."""
     return {"x": v["mask"] != 0, **first_ones(v, found)}
 
 
