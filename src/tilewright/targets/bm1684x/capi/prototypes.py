@@ -84,9 +84,10 @@ class Prototype(NamedTuple):
 
 def _declared() -> Mapping[str, Prototype]:
     text = files(__package__).joinpath("prototypes.h").read_text(encoding="utf-8")
+    kinds = {str(kind): kind for kind in CType}
     found = {}
     for number, own in enumerate(DECLARATION.finditer(text)):
-        parameters = tuple(Parameter(CType(kind.strip()), name) for kind, name in PARAMETER.findall(own[2]))
+        parameters = tuple(Parameter(kinds[kind.strip()], name) for kind, name in PARAMETER.findall(own[2]))
         found[own[1]] = Prototype(number, own[1], own[0].rstrip(";"), parameters)
     return found
 

@@ -49,6 +49,11 @@ FUNCTIONS: Mapping[str, DeviceFunction] = {
 }
 
 
+def _of_config(size: str) -> Callable[[DeviceApi], int]:
+    """Return the method that returns a size of the machine."""
+    return lambda api: getattr(api.config, size)
+
+
 class DeviceApi(Issuer):
     """The device API in one launch of a kernel: a method for each C function."""
 
@@ -109,17 +114,9 @@ class DeviceApi(Issuer):
         self.tpu_gdma_mask_select_S2S(*arguments)
         return self.tpu.selected
 
-    def tpu_npu_num(self) -> int:
-        return self.config.lanes
-
-    def tpu_bank_num(self) -> int:
-        return self.config.banks
-
-    def tpu_local_mem_size_per_npu(self) -> int:
-        return self.config.lane_bytes
-
-    def tpu_l2_sram_size(self) -> int:
-        return self.config.l2_bytes
+    tpu_npu_num, tpu_bank_num = _of_config("lanes"), _of_config("banks")
+    tpu_local_mem_size_per_npu = _of_config("lane_bytes")
+    tpu_l2_sram_size = _of_config("l2_bytes")
 
     def tpu_l2_sram_get_start_addr(self) -> int:
         return L2_BASE

@@ -74,12 +74,11 @@ class Cut:
 
     def tiles(self) -> Iterator[Tile]:
         """Yield all tiles. The tiles of one group of slots follow each other."""
-        slots, rows = self.size
-        for number, s0 in enumerate(range(0, self.layer.result.slots(self.config), slots)):
-            for r0 in range(0, self.layer.result.h, rows):
-                s1, r1 = s0 + slots, r0 + rows
-                end = min(s1, self.layer.result.slots(self.config))
-                yield Tile(self, number, s0, end, r0, min(r1, self.layer.result.h))
+        (slots, rows), result = self.size, self.layer.result
+        count = result.slots(self.config)
+        for number, s0 in enumerate(range(0, count, slots)):
+            for r0 in range(0, result.h, rows):
+                yield Tile(self, number, s0, min(s0 + slots, count), r0, min(r0 + rows, result.h))
 
     def rows_read(self, stored: Stored) -> list[int]:
         """Return where to cut the rows of an input stored as `stored`, so that tiles wait only for the rows they read.

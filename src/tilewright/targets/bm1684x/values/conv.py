@@ -186,17 +186,6 @@ def integer_depthwise(taps: Array, w: Array) -> Array:
     return total.astype(np.int64)
 
 
-def float_matmul(left: Array, right: Array, dtype: DType, out: DType, first: list[Array]) -> Array:
-    """Return `left` (M, K) times `right` (K, N) as type `out`, plus float32 terms `first`, broadcast to (M, N)."""
-    (m, k), n = left.shape, right.shape[1]
-    length = k if dtype is F32 else min(k, GROUP)
-    spare = -k % length
-    rows = np.pad(left, ((0, 0), (0, spare))).reshape(m, -1, length)
-    columns = np.pad(right, ((0, spare), (0, 0))).reshape(-1, length, n)
-    terms = [np.broadcast_to(term, (m, n)) for term in first]
-    return narrow(dot(rows, columns, dtype, terms), out)
-
-
 def integer_matmul(left: Array, right: Array) -> Array:
     """Return the int32 matrix product of 8-bit (M, K) and (K, N). One of them may have a zero point subtracted."""
     return exact_matmul(left, right, _magnitude(left), _magnitude(right))

@@ -62,7 +62,7 @@ from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Matrix
 from tilewright.targets.bm1684x.values import conv
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, I8, I32, U32, DType, Rounding
-from tilewright.targets.bm1684x.values.floats import saturate, shift, wrap
+from tilewright.targets.bm1684x.values.floats import narrow, saturate, shift, wrap
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
@@ -113,7 +113,13 @@ def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Arr
 def float_matmul(v: Values) -> Array:
     """Return the matrix product of L (M, K) and R (K, N), plus optional f32 bias (1, N) and acc."""
     left, right = _sides(v)
-    return conv.float_matmul(left, right, v.types["L"], v.types["y"], first_terms(v))
+    (m, k), n, dtype = left.shape, right.shape[1], v.types["L"]
+    length = k if dtype is F32 else min(k, conv.GROUP)
+    spare = -k % length
+    rows = np.pad(left, ((0, 0), (0, spare))).reshape(m, -1, length)
+    columns = np.pad(right, ((0, spare), (0, 0))).reshape(-1, length, n)
+    terms = [np.broadcast_to(term, (m, n)) for term in first_terms(v)]
+    return narrow(conv.dot(rows, columns, dtype, terms), v.types["y"])
 
 
 def integer_matmul(v: Values) -> Array:
