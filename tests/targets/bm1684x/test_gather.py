@@ -12,7 +12,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program import stages
 from tilewright.program.program import Program
 from tilewright.targets.bm1684x import TARGET
-from tilewright.targets.bm1684x.compiler.gather import Gather
+from tilewright.targets.bm1684x.compiler.layer import Gather
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.launch import run
 from tilewright.targets.bm1684x.layouts.stored import Stored

@@ -15,7 +15,7 @@ from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi import DT_BFP16, DT_FP16, DT_FP32, DT_INT32, DeviceApi, dim2, dim4, padding_t
 from tilewright.targets.bm1684x.values.dtypes import BF16, F32, I32
 from tilewright.targets.bm1684x.values.elementwise import float_binary
-from tilewright.targets.bm1684x.values.tables import OFFSETS, tables
+from tilewright.targets.bm1684x.values.memory import OFFSETS, tables
 
 X = np.linspace(-3, 3, 4 * 20, dtype=np.float32).reshape(1, 4, 1, 20)
 SHAPE = dim4(1, 4, 1, 20)

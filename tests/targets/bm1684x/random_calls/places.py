@@ -10,7 +10,7 @@ from tests.targets.bm1684x.random_calls.products import EIGHT, Maker, call, inte
 from tilewright.targets.bm1684x.capi import dim2, dim4
 from tilewright.targets.bm1684x.capi.gathers import GATHERS, LOADS
 from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32, U8, U16, U32
-from tilewright.targets.bm1684x.values.tables import OFFSETS, stored
+from tilewright.targets.bm1684x.values.memory import OFFSETS, stored
 
 Given = dict[str, Any]
 

@@ -27,7 +27,7 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Operand, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U16, U32, DType
-from tilewright.targets.bm1684x.values.tables import OFFSETS
+from tilewright.targets.bm1684x.values.memory import OFFSETS
 from tilewright.targets.bm1684x.values.window import Window
 
 #: The numbers 0, 1, .. in static memory: their place, and how many there are.

@@ -27,7 +27,7 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Flat, Operand, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32, DType
-from tilewright.targets.bm1684x.values.tables import OFFSETS
+from tilewright.targets.bm1684x.values.memory import OFFSETS
 
 #: The parts of a lane, in eighths, in which a gather from four banks demands its operands: from, to.
 EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}

@@ -19,8 +19,7 @@ from math import prod
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.compiler.gather import Gather
-from tilewright.targets.bm1684x.compiler.layer import TEMP_BYTES, Input, Layer, WeightValues
+from tilewright.targets.bm1684x.compiler.layer import TEMP_BYTES, Gather, Input, Layer, WeightValues
 from tilewright.targets.bm1684x.compiler.plan import copy
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.layouts.stored import Phases, Stored

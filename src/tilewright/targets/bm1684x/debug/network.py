@@ -172,7 +172,7 @@ class NetworkWalk(CommandWalk):
         if own.address < DDR_BASE:
             if computed:
                 part, shape = (slice(None), slice(row, row + h)), (shape[0], h, *shape[2:])
-            c = c if stored.dtype.is_float else Stored.of(of).c  # further channels repeat these (compiler/gather.py)
+            c = c if stored.dtype.is_float else Stored.of(of).c  # further channels repeat these (compiler/layer.py)
             held = stored.near(own.address - LOCAL_BASE, self.config)[:, :c]
             address, last = held.addresses.reshape(c, h, w), self._complete(index, computed)
             if not stored.dtype.is_float:

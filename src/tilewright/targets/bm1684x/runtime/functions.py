@@ -11,7 +11,7 @@ from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.elementwise import LARGEST, LN_2, LOG2_E, TERMS
-from tilewright.targets.bm1684x.values.tables import OFFSETS
+from tilewright.targets.bm1684x.values.memory import OFFSETS
 
 #: The largest exponent of two that is used, and the offset and bit position of the exponent in a float32.
 LIMIT, OFFSET, POSITION = 127, 127, 23
