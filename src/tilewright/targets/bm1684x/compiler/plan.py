@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -137,28 +138,16 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
     config = cuts[0].config
     stored, spans = _spans(cuts)
     wholes = _wholes(cuts, stored)
-    computed = {cut.layer.output for cut in cuts}
-    group_of = [group for group in groups for _ in range(*group)]
-    copies: dict[str, int] = {}
-    buffers: list[Lived] = []
-    for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
-        names = [name for name in stored if wholes[name][0] == whole]
-        first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
-        begin, end = group_of[first], group_of[last]
-        copies[whole] = 1
-        if config.batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):
-            all_there = begin != end or begin in by_parts
-            copies[whole] = config.batch if all_there else 2  # double buffering: one is loaded while the other is read
-            first, last = begin[0], end[1] - 1
-        buffers.append(Lived(whole, copies[whole] * stored[whole].lane_bytes(config), first, last))
+    rooms = _rooms(cuts, groups, spans, wholes, by_parts)
+    buffers = [Lived(name, room.copies * stored[name].lane_bytes(config), *room[1:]) for name, room in rooms.items()]
     turned = [name for name in stored if name in outside and stored[name].is_pixel]
     for name in turned:
         line = plane_bytes(stored[name].c, stored[name].dtype, config)
         buffers.append(Lived(f"turned/{name}", line, spans[name][0], spans[name][0]))
-    temps = [(index, temp, size) for index, cut in enumerate(cuts) for temp, size in cut.temps.items()]
-    buffers += [Lived(f"{index}/{temp}", size, index, index) for index, temp, size in temps]
+    for index, cut in enumerate(cuts):
+        buffers += [Lived(f"{index}/{temp}", size, index, index) for temp, size in cut.temps.items()]
     gathered = {index: cut.layer.shapes[0].lane_bytes(config) for index, cut in enumerate(cuts) if cut.layer.gather}
-    samples = {index: config.batch if group_of[index] in by_parts else 1 for index in gathered}
+    samples = {index: config.batch if (index, index + 1) in by_parts else 1 for index in gathered}
     buffers += [Lived(f"gathered/{index}", samples[index] * size, index, index) for index, size in gathered.items()]
     offsets, end_of_all = place(buffers)
     if end_of_all > config.lane_bytes:
@@ -166,7 +155,7 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
     homes = {}
     for name, (whole, slots) in wholes.items():
         size = stored[whole].lane_bytes(config)
-        homes[name] = Home(offsets[whole] + slots * stored[whole].plane(config), copies[whole], size)
+        homes[name] = Home(offsets[whole] + slots * stored[whole].plane(config), rooms[whole].copies, size)
     return Plan(
         cuts,
         tuple(groups),
@@ -177,6 +166,36 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
         by_parts,
         end_of_all,
     )
+
+
+class _Room(NamedTuple):
+    """For how many samples a tensor has room, and the first and the last layer that need it."""
+
+    copies: int
+    first: int
+    last: int
+
+
+def _rooms(
+    cuts: Sequence[Cut],
+    groups: Sequence[Group],
+    spans: Mapping[str, tuple[int, int]],
+    wholes: Mapping[str, tuple[str, int]],
+    by_parts: frozenset[Group],
+) -> dict[str, _Room]:
+    batch, computed = cuts[0].config.batch, {cut.layer.output for cut in cuts}
+    group_of = [group for group in groups for _ in range(*group)]
+    found = {}
+    for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
+        names = [name for name, (holder, _) in wholes.items() if holder == whole]
+        first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
+        begin, end = group_of[first], group_of[last]
+        found[whole] = _Room(1, first, last)
+        if batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):
+            all_there = begin != end or begin in by_parts
+            copies = batch if all_there else 2  # double buffering: one is loaded while the other is read
+            found[whole] = _Room(copies, begin[0], end[1] - 1)
+    return found
 
 
 def _spans(cuts: Sequence[Cut]) -> tuple[dict[str, Stored], dict[str, tuple[int, int]]]:

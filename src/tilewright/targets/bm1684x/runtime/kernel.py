@@ -123,11 +123,23 @@ class Engine:
 
 def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> Command:
     """Return the command of a call; numbers become constants. Raises MachineError for wrong operands or attributes."""
+    given = _given(operation, places, named)
+    attributes = {name: value for name, value in named.items() if name not in (*operation.outputs, *operation.inputs)}
+    if unknown := sorted(attributes.keys() - ATTRIBUTES.keys()):
+        reason = f"there is no attribute {unknown[0]}"
+        raise MachineError(operation.name, reason, one_of(unknown[0], sorted(ATTRIBUTES)))
+    if isinstance(attributes.get("mode"), str):
+        attributes["mode"] = rounding_of(attributes["mode"])
+    results = {name: given[name] for name in operation.outputs if name in given}
+    return Command(operation, _operands(operation, given), results, attributes)
+
+
+def _given(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results and operands of a call by name. Raises MachineError if one is wrong."""
     order = (*operation.outputs, *operation.inputs)
     if len(places) > len(order):
         reason = f"{len(places)} operands are given, but it takes {', '.join(order)}"
         raise MachineError(operation.name, reason, "give attributes by name")
-    attributes = {name: value for name, value in named.items() if name not in order}
     given = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
     given = {name: place for name, place in given.items() if place is not None}
     for name, place in given.items():
@@ -135,17 +147,11 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
             raise MachineError(operation.name, f"{name} is a {type(place).__name__}", "give a tensor or a number")
     if "y" not in given:
         raise MachineError(operation.name, "no result tensor was given", f"give {', '.join(order)}")
-    if unknown := sorted(attributes.keys() - ATTRIBUTES.keys()):
-        reason = f"there is no attribute {unknown[0]}"
-        raise MachineError(operation.name, reason, one_of(unknown[0], sorted(ATTRIBUTES)))
-    if operation.engine == HAU:
-        if not all(isinstance(operand, Tensor) and not operand.is_local for operand in given.values()):
-            raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")
-        given = {name: Flat(operand) for name, operand in given.items()}
-    if isinstance(attributes.get("mode"), str):
-        attributes["mode"] = rounding_of(attributes["mode"])
-    results = {name: given[name] for name in operation.outputs if name in given}
-    return Command(operation, _operands(operation, given), results, attributes)
+    if operation.engine != HAU:
+        return given
+    if not all(isinstance(operand, Tensor) and not operand.is_local for operand in given.values()):
+        raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")
+    return {name: Flat(operand) for name, operand in given.items()}
 
 
 def _operands(operation: Operation, given: Mapping[str, Any]) -> dict[str, Operand | Constant]:

@@ -113,11 +113,9 @@ def meetings(trace: Trace) -> Iterator[tuple[int, Array]]:
     compute, transfers = (np.flatnonzero(trace.table.unit == trace.table.units.index(unit)) for unit in (TIU, DMA))
     begins, ends = trace.start[compute], trace.end[compute]  # in order of time
     for step in transfers.tolist():
-        first, last = (
-            np.searchsorted(ends, trace.start[step], "right"),
-            np.searchsorted(begins, trace.end[step], "left"),
-        )
-        yield step, compute[int(first) : int(last)]
+        first = int(np.searchsorted(ends, trace.start[step], "right"))
+        last = int(np.searchsorted(begins, trace.end[step], "left"))
+        yield step, compute[first:last]
 
 
 def bank_uses(commands: Sequence[Command], config: Config) -> Array:

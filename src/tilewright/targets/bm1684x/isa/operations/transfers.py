@@ -329,10 +329,8 @@ class Lanes:
     type = BITS
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        at, shape = (
-            _address(encoded, "dst") % config.local_bytes,
-            Shape(1, encoded["dst_csize"], 1, encoded["src_cstride"]),
-        )
+        at = _address(encoded, "dst") % config.local_bytes
+        shape = Shape(1, encoded["dst_csize"], 1, encoded["src_cstride"])
         return {"y": located(at, shape, BITS.read(encoded), config, layout.compact)}
 
     def write(self, command: Command) -> Fields:
