@@ -179,7 +179,7 @@ class Tile:
     def _layer(self) -> Layer:
         return self.cut.layer
 
-    @property
+    @cached_property
     def _shape(self) -> tuple[int, int, int, int]:
         first, end = (slot * self._config.lanes for slot in (self.s0, self.s1))
         return 1, min(end, self._layer.result.c) - first, self.r1 - self.r0, self._layer.result.w

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -216,11 +215,12 @@ class Handle:
 
         If the machine refuses a command, the session goes up to this command. Raises HostError as `launch_sync` does.
         """
+        from tilewright.targets.bm1684x.debug.kernels import debug
+
         self.sync()
         function, raw = self._function(name, argument, None)
         with _running(name):
-            start = import_module("tilewright.targets.bm1684x.debug.kernels").debug
-            session: Session = start(function.kernel, self.memories, function.unpacked(raw))
+            session = debug(function.kernel, self.memories, function.unpacked(raw))
         return session
 
     def sync(self) -> list[Launched]:

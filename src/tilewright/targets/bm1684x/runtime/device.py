@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,10 +73,9 @@ class Device:
 
         If the machine refuses a command, the session goes up to this command. Raises MachineError for another error.
         """
-        session: Session = import_module("tilewright.targets.bm1684x.debug.kernels").debug(
-            kernel, self.memories, *arguments
-        )
-        return session
+        from tilewright.targets.bm1684x.debug.kernels import debug
+
+        return debug(kernel, self.memories, *arguments)
 
     def record(self, launched: Launched) -> Recording:
         """Return a launch's commands as encoded queues. Raises ProgramError for a command without a known encoding."""
