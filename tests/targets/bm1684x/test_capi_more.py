@@ -34,7 +34,7 @@ from tilewright.targets.bm1684x.capi import (
     range_t,
     variable_t,
 )
-from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES
+from tilewright.targets.bm1684x.capi.names import PROTOTYPES
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS
 from tilewright.targets.bm1684x.host import Handle, function
 from tilewright.targets.bm1684x.host.capi import (

@@ -11,8 +11,7 @@ import pytest
 
 from tests.targets.bm1684x.native.build import launch, load
 from tilewright.targets.bm1684x.capi.forms import DeviceFunction
-from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t, scalar_t, variable_t
-from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES
+from tilewright.targets.bm1684x.capi.names import PROTOTYPES, dim2, dim4, padding_t, scalar_t, variable_t
 from tilewright.targets.bm1684x.native.replay import Replay
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
 

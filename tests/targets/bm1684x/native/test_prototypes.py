@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 
-from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, CType
+from tilewright.targets.bm1684x.capi.names import PROTOTYPES, CType
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
 from tilewright.targets.bm1684x.native import build
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from tests.targets.bm1684x.random_calls.draw import FLOATS, INTEGERS, STEP, TYPES, Call, Draw
 from tilewright.targets.bm1684x.capi import dim4
-from tilewright.targets.bm1684x.capi.names import SCALAR, TENSOR, VECTOR, variable_t
-from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES
+from tilewright.targets.bm1684x.capi.names import PROTOTYPES, SCALAR, TENSOR, VECTOR, variable_t
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 
 #: The rounding modes that all operations have. The other two exist for integer shifts only.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.targets.bm1684x.vendor.library import prototypes as published
-from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES
+from tilewright.targets.bm1684x.capi.names import PROTOTYPES
 
 #: Types that are the same in C, or that C converts without a loss: by the name in the header, the name here.
 SAME = {"u32": "unsigned int", "u64": "unsigned long long", "_Bool": "bool", "global_addr_t": "system_addr_t"}

@@ -8,8 +8,17 @@ from typing import Any, NamedTuple, Protocol
 
 from tilewright.errors import MachineError
 from tilewright.sim.findings import PORTABILITY, Finding
-from tilewright.targets.bm1684x.capi.names import SCALAR, VECTOR, constant, dim2, dim4, variable_t
-from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, TYPES, CType
+from tilewright.targets.bm1684x.capi.names import (
+    PROTOTYPES,
+    SCALAR,
+    TYPES,
+    VECTOR,
+    CType,
+    constant,
+    dim2,
+    dim4,
+    variable_t,
+)
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS

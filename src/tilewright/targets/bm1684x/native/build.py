@@ -16,7 +16,7 @@ from tilewright.errors import InputError
 from tilewright.files import regular
 from tilewright.native.build import library
 from tilewright.native.hosts import HostLibrary
-from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, CType, Prototype
+from tilewright.targets.bm1684x.capi.names import PROTOTYPES, CType, Prototype
 from tilewright.targets.bm1684x.isa.rules import WIDEST_STEP
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 

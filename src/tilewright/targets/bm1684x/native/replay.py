@@ -15,8 +15,7 @@ import numpy as np
 
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.forms import DeviceFunction
-from tilewright.targets.bm1684x.capi.names import dim2, dim4, padding_t, scalar_t, variable_t
-from tilewright.targets.bm1684x.capi.prototypes import PROTOTYPES, CType
+from tilewright.targets.bm1684x.capi.names import PROTOTYPES, CType, dim2, dim4, padding_t, scalar_t, variable_t
 from tilewright.targets.bm1684x.capi.tpu import FUNCTIONS, DeviceApi
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operation import Values
