@@ -100,8 +100,6 @@ def _into(signed: bool, convolution: Run) -> Run:
 
 
 def _regions(operation: str) -> Run:
-    """Return what a pool or depthwise convolution over regions (isa/operations/regions.py) does."""
-
     def run(api: Issuer, given: Given) -> None:
         n, c, _, _ = shape = given["shape"].shape
         columns, kernel = given["output_w"], (given["kernel"].h, given["kernel"].w)

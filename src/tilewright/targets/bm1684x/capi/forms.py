@@ -263,12 +263,10 @@ def channel(shape: Shape, given: Given) -> Shape:
 
 
 def per_channel(parameter: str, dtype: DType | None = None) -> Place:
-    """Return the operand that has one value per channel at a local address."""
     return Place(parameter, dtype, channel, layout.compact)
 
 
 def row_of(length: str) -> Callable[[Shape, Given], Shape]:
-    """Return the function that computes the shape of a row whose length a parameter gives."""
     return lambda shape, given: Shape(1, 1, 1, given[length])
 
 

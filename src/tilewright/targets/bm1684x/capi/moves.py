@@ -45,7 +45,6 @@ def _bare(way: str, operation: str, shape: Shaping) -> Run:
 
 
 def _index(rows: Callable[[Shape, Given], int]) -> Place:
-    """Return the operand with an index for each of some rows of each channel."""
     return Place("index", U32, lambda shape, given: Shape(1, shape.c, rows(shape, given), 1), near="index_is_local")
 
 

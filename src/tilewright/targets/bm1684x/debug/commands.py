@@ -84,7 +84,6 @@ class CommandWalk(Walk):
         }
 
     def details(self, step: int) -> Sequence[str]:
-        """Return a line for each operand: whether it is read or written, its type, shape, layout and place."""
         command = self.steps[step].command
         given = [f"  {name} = {own.value}" for name, own in command.operands.items() if isinstance(own, Constant)]
         named = [f"  {key}={value}" for key, value in command.attributes.items()]
@@ -136,7 +135,6 @@ def _short(operand: Placed | Constant) -> str:
 
 
 def where(tensor: Tensor) -> str:
-    """Return the place at which a tensor begins, as a place of the debugger."""
     if not tensor.is_local:
         return f"{tensor.address:#x}"
     bank, byte = divmod(tensor.lane_offset, tensor.config.bank_bytes)
