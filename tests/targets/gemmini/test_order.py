@@ -46,11 +46,11 @@ def test_all_pairs_of_a_random_program(seed: int) -> None:
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     commands = program(rng, SMALL, SIZE, 14)
-    queue, _, waits, reach = Passes(encoded(commands), SMALL).hazards._order
+    order = Passes(encoded(commands), SMALL).hazards._order
     n, before = len(commands), graph(commands, tracked(commands, SMALL.dim, SMALL.acc_rows // SMALL.acc_banks))
     for late in range(n):
         for early in range(late):
-            is_before = bool(ordered(waits, reach, early, late, int(queue[late])))
+            is_before = bool(ordered(order, early, late, int(order.queue[late])))
             assert is_before == before[n + early, late], (commands[early], commands[late])
 
 

@@ -75,7 +75,8 @@ def matrix(
 
 def executed(commands: list[tuple[int, int, int]], config: Config, dram: Array) -> Array:
     """Return DRAM after a program, uint8."""
-    return executed_in(expand(np.array(commands, np.uint64), config).canonical(), config, dram)
+    expansion = expand(np.array(commands, np.uint64), config)
+    return executed_in(expansion.prims[expansion.order], config, dram)
 
 
 def executed_in(prims: Array, config: Config, dram: Array) -> Array:

@@ -10,7 +10,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing import build
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered, plan, step
-from tilewright.targets.gemmini.timing.unroll_state import FRONT, FrontPlan
+from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 
 UNREACHED = -1
 

@@ -36,7 +36,7 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
     op = site.node.op
     if not isinstance(op, LINEAR):
         return OnnxOp.real(site) or f"{op.label} is not compiled for gemmini"
-    if unfit := _unfit(site, config):
+    if unfit := NO_LOOPS if config.dataflow == "os" else op.refusal(site, TAKES):
         return unfit
     leaves, x, w = leaving(site, rounding), site.input(0), site.input(1)
     leaving_as = SUMS if isinstance(leaves, str) else leaves
@@ -86,11 +86,6 @@ def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator
         yield Stream(replace(framed[0], pixels=pixels), config), framed[1] if frame == NO_FRAME else frame
     elif convolution.groups == 1 or inputs % config.dim == 0:
         yield Stream(convolution, config), frame
-
-
-def _unfit(site: Site, config: Config) -> str:
-    """Return why the array cannot compute the sums of a node; empty if it can."""
-    return NO_LOOPS if config.dataflow == "os" else site.node.op.refusal(site, TAKES)
 
 
 def _convolution(

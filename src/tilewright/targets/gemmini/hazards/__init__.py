@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -65,9 +65,12 @@ class Hazards:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        found = [self._defect(defect) for defect in self.defects]
-        races = (*map(self._flight, self.expansion.findings), *(self._conflict(*row) for row in self.conflicts))
-        return (*found, *races, *self._results(), *self._distances(), *self._astray(), *self._cut())
+        found, source = [self._defect(defect) for defect in self.defects], self.source
+        for loops in self.expansion.findings:  # their steps become the first primitive command of each loop
+            first = (int(np.argmax(source == command)) for command in loops.steps)
+            found.append(replace(loops, steps=self._steps(*first)))
+        found += (self._conflict(*row) for row in self.conflicts)
+        return (*found, *self._results(), *self._distances(), *self._astray(), *self._cut())
 
     @cached_property
     def touches(self) -> touch.Touches:
@@ -98,8 +101,8 @@ class Hazards:
         return looped
 
     @cached_property
-    def _order(self) -> tuple[Array, Array, Array, Array]:
-        """The queue and mark of each command, what waits for it, and what cannot start before it (order.successors)."""
+    def _order(self) -> order.Order:
+        """What orders the commands."""
         work, config = self.work, self.config
         queue = QUEUES[work.code]
         mark = np.where(work.code == CODES["config_ex"], order.DRAIN, 0)
@@ -110,30 +113,27 @@ class Hazards:
         execute, writes = np.flatnonzero(queue == EX), work.computes.preload[work.computes.c.garbage == 0]
         mark[np.intersect1d(execute[:-1][work.kind[execute[1:]] == COMPUTE], writes)] = order.WRITES
         ranges = touch.by_step(touch.tracked(work, config, self._looped), len(queue))
-        rows = config.all_spad_rows + config.acc_rows
         waits, reach = (np.full((len(queue) + more, order.QUEUES), order.NEVER) for more in (0, 1))
-        after = np.full((2, order.QUEUES, rows), order.NEVER)
-        run = order.successors.of(ROW_US * int(ranges.size.sum()))
-        run(queue, mark, ranges, after, waits, reach)
-        return queue, mark, waits, reach
+        after = np.full((2, order.QUEUES, config.all_spad_rows + config.acc_rows), order.NEVER)
+        made = order.Order(queue, mark, self.segment, waits, reach)
+        order.successors.of(ROW_US * int(ranges.size.sum()))(made, ranges, after)
+        return made
 
     @cached_property
     def conflicts(self) -> list[list[int]]:
         """Conflicts: the kind (order.py), both primitive commands, and a row, or a stretch of DRAM."""
         if any(defect.kind == OUT_OF_RANGE for defect in self.defects):
             return []
-        queue, mark, waits, reach = self._order
-        found = np.zeros((LIMIT, 4), np.int64)
-        rows = touch.by_step(self.touches, len(queue))
-        last = np.full((2 * order.QUEUES + 5, self.config.all_spad_rows + self.config.acc_rows), NONE)
-        run = order.conflicts.of(ROW_US * int(rows.size.sum()))
-        count = run(queue, mark, self.segment, rows, last, waits, reach, found)
-        kept: list[list[int]] = found[:count].tolist()
-        ranges, stretches = _stretches(touch.dram(self.work), len(queue))
-        last = np.full((2, stretches), NONE)
-        dram = order.dram_conflicts.of(ROW_US * int(ranges.size.sum()))
-        count = dram(queue, self.segment, ranges, last, waits, reach, found)
-        kept += found[:count].tolist()
+        rows = touch.by_step(self.touches, len(self.work.code))
+        ranges, stretches = _stretches(touch.dram(self.work), len(self.work.code))
+        kept: list[list[int]] = []
+        for search, touched, last in (
+            (order.conflicts, rows, (order.KNOWN, self.config.all_spad_rows + self.config.acc_rows)),
+            (order.dram_conflicts, ranges, (2, stretches)),
+        ):
+            found = np.zeros((LIMIT + 1, 4), np.int64)
+            search.of(ROW_US * int(touched.size.sum()))(self._order, touched, np.full(last, NONE), found)
+            kept += found[: found[-1, 0]].tolist()
         return kept
 
     def _name(self, step: int) -> str:
@@ -150,30 +150,31 @@ class Hazards:
     def _defect(self, defect: legal.Defect) -> Finding:
         return Finding(defect.kind, f"{self._name(defect.step)}: {defect.reason}", self._steps(defect.step))
 
-    def _flight(self, finding: Finding) -> Finding:
-        """Return a finding about loops, whose steps are commands, with the first primitive command of each."""
-        first = (int(np.argmax(self.source == command)) for command in finding.steps)
-        return replace(finding, steps=self._steps(*first))
+    def _memory(self, place: int) -> str:
+        return "spad" if place < self.config.all_spad_rows else "acc"
 
-    def _place(self, row: int) -> tuple[str, int]:
-        spad = self.config.all_spad_rows
-        return ("spad", row) if row < spad else ("acc", row - spad)
+    def _row(self, place: int) -> int:
+        return place if place < self.config.all_spad_rows else place - self.config.all_spad_rows
+
+    def _pair(self, kind: str, steps: Sequence[int], text: str, place: int = NONE) -> Finding:
+        """Return a finding about two primitive commands, which the text names {0} and {1}, and a row (NONE: none)."""
+        message = text.format(*map(self._name, steps))
+        where = () if place == NONE else (self._memory(place), self._row(place), self._row(place) + 1)
+        return Finding(kind, message, self._steps(*steps), *where)
 
     def _conflict(self, kind: int, early: int, late: int, place: int) -> Finding:
-        steps = self._steps(early, late)
-        first, second = self._name(early), self._name(late)
         if kind in (order.DRAM_READ, order.DRAM_WRITE):
-            text = "reads DRAM that {0} writes" if kind == order.DRAM_READ else "writes DRAM that {0} reads"
-            message = f"{second} {text.format(first)}, and nothing orders them: put a fence between them"
-            return Finding(RACE, message, steps)
-        memory, row = self._place(place)
-        reasons = {
-            order.CROSS: f"{second} and {first} use row {row} of {memory}, and the reservation station does not see it",
-            order.ZEROS: f"{second} loads zeros into row {row} of {memory}, and overtakes {first}",
-            order.WIDTHS: f"{second} loads row {row} of {memory}, and may overtake {first}, of another width",
-            order.RESULT: f"{second} reads row {row} of {memory}, a result of {first} that begins at another row",
-        }
-        return Finding(RACE, f"{reasons[kind]}: put a fence between them", steps, memory, row, row + 1)
+            uses = "reads DRAM that {0} writes" if kind == order.DRAM_READ else "writes DRAM that {0} reads"
+            text = f"{{1}} {uses}, and nothing orders them: put a fence between them"
+            return self._pair(RACE, (early, late), text)
+        row = f"row {self._row(place)} of {self._memory(place)}"
+        text = {
+            order.CROSS: f"{{1}} and {{0}} use {row}, and the reservation station does not see it",
+            order.ZEROS: f"{{1}} loads zeros into {row}, and overtakes {{0}}",
+            order.WIDTHS: f"{{1}} loads {row}, and may overtake {{0}}, of another width",
+            order.RESULT: f"{{1}} reads {row}, a result of {{0}} that begins at another row",
+        }[kind]
+        return self._pair(RACE, (early, late), f"{text}: put a fence between them", place)
 
     @cached_property
     def _pairs(self) -> Array:
@@ -196,15 +197,12 @@ class Hazards:
                 (computes.w, computes.preload),
             ):
                 if place.garbage[late] == 0 and place.acc[late] == 0 and place.row[late] == c.row[late - 1]:
+                    text = (
+                        "{1} reads the result of {0} too early, because the compute before"
+                        f" streams only {rows[late - 2]} rows: put a fence between them"
+                    )
                     pair = int(computes.preload[late - 1]), int(steps[late])
-                    yield self._early(*pair, int(place.row[late]), int(rows[late - 2]))
-
-    def _early(self, producer: int, consumer: int, row: int, rows: int) -> Finding:
-        message = (
-            f"{self._name(consumer)} reads the result of {self._name(producer)} too early, because the compute before"
-            f" streams only {rows} rows: put a fence between them"
-        )
-        return Finding(RACE, message, self._steps(producer, consumer), "spad", row, row + 1)
+                    yield self._pair(RACE, pair, text, int(place.row[late]))
 
     def _distances(self) -> Iterator[Finding]:
         """Yield accumulations into rows that the compute before wrote less than DISTANCE cycles earlier."""
@@ -218,15 +216,12 @@ class Hazards:
             rows, a, b = np.intersect1d(first, second, return_indices=True)
             distance = computes.streamed[late - 1] + b - a
             for at in np.flatnonzero(distance < DISTANCE)[:1].tolist():
-                yield self._close(late - 1, late, int(rows[at]), int(distance[at]))
-
-    def _close(self, early: int, late: int, row: int, distance: int) -> Finding:
-        steps = int(self.work.computes.preload[early]), int(self.work.computes.preload[late])
-        message = (
-            f"{self._name(steps[1])} accumulates into row {row} of acc {distance} cycles after {self._name(steps[0])}"
-            f" wrote it; {DISTANCE} are needed, and the RTL stops at an assertion: put another compute between them"
-        )
-        return Finding(WRITE_DISTANCE, message, self._steps(*steps), "acc", row, row + 1)
+                text = (
+                    f"{{1}} accumulates into row {rows[at]} of acc {distance[at]} cycles after {{0}} wrote it;"
+                    f" {DISTANCE} are needed, and the RTL stops at an assertion: put another compute between them"
+                )
+                pair = computes.preload[late - 1 : late + 1].tolist()
+                yield self._pair(WRITE_DISTANCE, pair, text, self.config.all_spad_rows + int(rows[at]))
 
     def _astray(self) -> Iterator[Finding]:
         """Yield products whose result the array takes for that of the product before: both have the same number.
@@ -235,22 +230,15 @@ class Hazards:
         (MeshWithDelays.scala: matmul_id_of_output). Before the dataflow changes, the array is flushed only if it owes a
         result. So the number of a last product without a result stays [R].
         """
-        computes = self.work.computes
-        weights, preload = computes.own["dataflow"] == 1, computes.preload
-        mixed = (
-            ~weights[:-1]
-            & (computes.c.garbage[:-1] == 1)
-            & weights[1:]
-            & (preload[:-1] != NONE)
-            & (preload[1:] != NONE)
+        computes, preload = self.work.computes, self.work.computes.preload
+        weights, paired = computes.own["dataflow"] == 1, preload != NONE
+        mixed = ~weights[:-1] & (computes.c.garbage[:-1] == 1) & weights[1:] & paired[:-1] & paired[1:]
+        text = (
+            "the result of {1} may go astray or never come, because {0} before it, output-stationary, has no result: "
+            "give that one a place"
         )
         for early in np.flatnonzero(mixed).tolist():
-            steps = int(preload[early]), int(preload[early + 1])
-            message = (
-                f"the result of {self._name(steps[1])} may go astray or never come, because {self._name(steps[0])} "
-                "before it, output-stationary, has no result: give that one a place"
-            )
-            yield Finding(RACE, message, self._steps(*steps))
+            yield self._pair(RACE, preload[early : early + 2].tolist(), text)
 
     def _cut(self) -> Iterator[Finding]:
         """Yield computes of few rows whose result the flush before the next config_ex spoils."""
@@ -261,12 +249,8 @@ class Hazards:
         early, late = execute[:-1], execute[1:]
         follows = (code[late] == CODES["config_ex"]) & (self.segment[early] == self.segment[late])
         for at in np.flatnonzero(follows & (rows[early] < CONFIG_ROWS)).tolist():
-            steps = int(early[at]), int(late[at])
-            message = (
-                f"{self._name(steps[1])} follows {self._name(steps[0])}, which streams only {rows[steps[0]]} rows, and "
-                "may spoil its result: put a fence between them"
-            )
-            yield Finding(RACE, message, self._steps(*steps))
+            streams = f"which streams only {rows[early[at]]} rows, and may spoil its result: put a fence between them"
+            yield self._pair(RACE, (int(early[at]), int(late[at])), f"{{1}} follows {{0}}, {streams}")
 
 
 def _stretches(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:

@@ -34,7 +34,7 @@ def defects(work: Work, touches: Touches, config: Config) -> Iterator[Defect]:
         *_computes(work.computes, config),
     ):
         yield from (Defect(kind, index, reason) for index in step[mask].tolist())
-    for index in _lonely(work).tolist():
+    for index in work.preloads[~np.isin(work.preloads, work.computes.preload)].tolist():
         yield Defect(STREAM, index, "no compute follows this preload; the machine counts as idle, and drops it")
     if not config.normaliser:
         reason = "this machine has no normaliser; set normaliser=1"
@@ -156,10 +156,3 @@ def _previous(flags: Array) -> Array:
     """Return each flag's predecessor as int64, NONE for the first one."""
     found: Array = np.append(NONE, flags)[: len(flags)]
     return found
-
-
-def _lonely(work: Work) -> Array:
-    """Return the preloads that no compute follows before the next preload."""
-    used = np.isin(work.preloads, work.computes.preload)
-    lonely: Array = work.preloads[~used]
-    return lonely

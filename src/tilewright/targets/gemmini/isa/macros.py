@@ -6,6 +6,8 @@ and `acc`, or are GARBAGE_ADDR.
 
 from __future__ import annotations
 
+from functools import partialmethod
+
 import numpy as np
 
 from tilewright.array import Array
@@ -147,20 +149,16 @@ class Commands:
     def gemmini_block_mvin(self, dram_addr: int, spad_addr: int, blocks: int) -> None:
         self.gemmini_extended_mvin(dram_addr, spad_addr, blocks * self.config.dim, self.config.dim)
 
-    def gemmini_extended_mvin(self, dram_addr: int, spad_addr: int, cols: int, rows: int) -> None:
-        self.add("mvin", dram=dram_addr, local=spad_addr, cols=cols, rows=rows)
+    def _move(self, mnemonic: str, dram_addr: int, spad_addr: int, cols: int, rows: int) -> None:
+        self.add(mnemonic, dram=dram_addr, local=spad_addr, cols=cols, rows=rows)
 
-    def gemmini_extended_mvin2(self, dram_addr: int, spad_addr: int, cols: int, rows: int) -> None:
-        self.add("mvin2", dram=dram_addr, local=spad_addr, cols=cols, rows=rows)
-
-    def gemmini_extended_mvin3(self, dram_addr: int, spad_addr: int, cols: int, rows: int) -> None:
-        self.add("mvin3", dram=dram_addr, local=spad_addr, cols=cols, rows=rows)
+    gemmini_extended_mvin = partialmethod(_move, "mvin")
+    gemmini_extended_mvin2 = partialmethod(_move, "mvin2")
+    gemmini_extended_mvin3 = partialmethod(_move, "mvin3")
+    gemmini_extended_mvout = partialmethod(_move, "mvout")
 
     def gemmini_mvout(self, dram_addr: int, spad_addr: int) -> None:
         self.gemmini_extended_mvout(dram_addr, spad_addr, self.config.dim, self.config.dim)
-
-    def gemmini_extended_mvout(self, dram_addr: int, spad_addr: int, cols: int, rows: int) -> None:
-        self.add("mvout", dram=dram_addr, local=spad_addr, cols=cols, rows=rows)
 
     def gemmini_preload(self, bd: int, c: int) -> None:
         self.gemmini_extended_preload(bd, c, *(self.config.dim,) * 4)
@@ -174,18 +172,14 @@ class Commands:
     def gemmini_compute_preloaded(self, a: int, bd: int) -> None:
         self.gemmini_extended_compute_preloaded(a, bd, *(self.config.dim,) * 4)
 
-    def gemmini_extended_compute_preloaded(
-        self, a: int, bd: int, a_cols: int, a_rows: int, bd_cols: int, bd_rows: int
-    ) -> None:
-        self.add("compute_preloaded", a=a, bd=bd, a_cols=a_cols, a_rows=a_rows, bd_cols=bd_cols, bd_rows=bd_rows)
-
     def gemmini_compute_accumulated(self, a: int, bd: int) -> None:
         self.gemmini_extended_compute_accumulated(a, bd, *(self.config.dim,) * 4)
 
-    def gemmini_extended_compute_accumulated(
-        self, a: int, bd: int, a_cols: int, a_rows: int, bd_cols: int, bd_rows: int
-    ) -> None:
-        self.add("compute_accumulated", a=a, bd=bd, a_cols=a_cols, a_rows=a_rows, bd_cols=bd_cols, bd_rows=bd_rows)
+    def _compute(self, mnemonic: str, a: int, bd: int, a_cols: int, a_rows: int, bd_cols: int, bd_rows: int) -> None:
+        self.add(mnemonic, a=a, bd=bd, a_cols=a_cols, a_rows=a_rows, bd_cols=bd_cols, bd_rows=bd_rows)
+
+    gemmini_extended_compute_preloaded = partialmethod(_compute, "compute_preloaded")
+    gemmini_extended_compute_accumulated = partialmethod(_compute, "compute_accumulated")
 
     def gemmini_flush(self, skip: int = 0) -> None:
         self.add("flush", skip=skip)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -37,7 +36,6 @@ ABSENT = 0xFFFF_FFFF
 _LOCAL = re.compile(r"(spad|acc)(\+?)(\.full)?(?:\.norm([1-7]))?\[(\d+)\]")
 
 
-@dataclass(frozen=True)
 class LocalText(Names):
     """The text of local addresses."""
 
@@ -62,7 +60,6 @@ class LocalText(Names):
         return "spad[ROW], acc[ROW], acc+[ROW], acc.full[ROW] or none"
 
 
-@dataclass(frozen=True)
 class Float(Names):
     """The text of float32 fields."""
 
@@ -80,7 +77,6 @@ class Float(Names):
         return int(number.view(np.uint32))
 
 
-@dataclass(frozen=True)
 class Hex(Names):
     """The text of DRAM addresses and strides."""
 

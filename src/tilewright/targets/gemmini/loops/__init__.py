@@ -71,11 +71,6 @@ class Expansion:
             order[starts[0] : starts[-1]] = np.concatenate([parts[x] for x in (LOAD_D, LOAD_A, LOAD_B, EXECUTE, STORE)])
         return order
 
-    def canonical(self) -> Array:
-        """Return the primitive commands in the program order of `order`, uint64 [m, 3]."""
-        ordered: Array = self.prims[self.order]
-        return ordered
-
 
 #: Loops that an unroller works on at once. Each has registers of its own; loop n uses set n % SETS.
 SETS = 2
@@ -131,9 +126,6 @@ class Unroller:
     loops: int = 0
     half: int = 0
     forms: dict[tuple[object, ...], Form] = field(default_factory=dict)
-
-    def configure(self, registers: dict[str, int]) -> None:
-        self.sets[self.loops % SETS] |= registers
 
     def start(self, command: int) -> Loop:
         """Return the next loop, which `command` starts."""
@@ -206,7 +198,7 @@ def _loops(commands: Array, config: Config) -> list[Loop]:
     for row, values in sorted(settings(commands).items()):
         funct = Funct(int(commands[row, 0]))
         unroller = unrollers[UNROLLER[funct]]
-        unroller.configure(values)
+        unroller.sets[unroller.loops % SETS] |= values
         if funct in STARTS:
             found.append(unroller.start(row))
     return found

@@ -7,6 +7,7 @@ then takes them for the older commands, and the execute commands read what the w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +59,8 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
 
 def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
     """Yield the races between loops that may be in flight at once; `functs` [n] are those of the program."""
-    separating = {unroller: np.cumsum(_waits(functs, unroller)) for unroller in (MATMUL, CONV)}
+    passed = {MATMUL: (*COMMANDS[MATMUL], *COMMANDS[CONV][1:]), CONV: COMMANDS[CONV]}
+    separating = {unroller: np.cumsum(~np.isin(functs, some)) for unroller, some in passed.items()}  # these wait
     last: dict[int, Flight] = {}
     for own in flights:
         before, count = last.get(own.unroller), separating[own.unroller]
@@ -68,25 +70,17 @@ def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
         if before.residual != own.residual:
             message = f"#{own.command} switches between a product and a residual addition while #{before.command} runs"
             yield Finding(RACE, f"{message}: put a fence between them", (before.command, own.command))
-        for new in filter(lambda span: span.loaded, own.spans):
-            yield from (_race(before, own, old, new) for old in before.spans if _overlap(old, new))
+        for new, old in product(own.spans, before.spans):
+            if new.loaded:
+                yield from _race(before, own, old, new)
 
 
-def _overlap(one: OperandRows, other: OperandRows) -> bool:
-    return one.memory == other.memory and max(one.low, other.low) < min(one.high, other.high)
-
-
-def _race(before: Flight, own: Flight, old: OperandRows, new: OperandRows) -> Finding:
+def _race(before: Flight, own: Flight, old: OperandRows, new: OperandRows) -> Iterator[Finding]:
+    """Yield the race of an operand that a loop loads with one that the loop before it may still use."""
     low, high, used = max(new.low, old.low), min(new.high, old.high), old.name if old.memory == "spad" else "C"
-    message = (
-        f"#{own.command} may load {new.name} into {new.memory}[{low}:{high}] before the last execute commands of"
-        f" #{before.command}, which use {used} there: put a fence between them, or use the other half"
-    )
-    return Finding(RACE, message, (before.command, own.command), new.memory, low, high)
-
-
-def _waits(functs: Array, unroller: int) -> Array:
-    """Return a bool [n] mask of the commands that wait until the unroller has no loop."""
-    passed = (*COMMANDS[unroller], *(COMMANDS[CONV][1:] if unroller == MATMUL else ()))
-    mask: Array = ~np.isin(functs, passed)
-    return mask
+    if old.memory == new.memory and low < high:
+        message = (
+            f"#{own.command} may load {new.name} into {new.memory}[{low}:{high}] before the last execute commands of"
+            f" #{before.command}, which use {used} there: put a fence between them, or use the other half"
+        )
+        yield Finding(RACE, message, (before.command, own.command), new.memory, low, high)

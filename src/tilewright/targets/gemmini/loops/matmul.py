@@ -41,96 +41,68 @@ ONLY_STATISTICS = 1 << 17
 
 
 class Blocks(NamedTuple):
-    """A blocked matrix in DRAM and on chip: its blocks, the elements that the last row and column lack, bytes."""
+    """A blocked matrix in DRAM and on chip."""
 
     rows: int
     columns: int
-    row_pad: int
+    row_pad: int  # elements that the last row and column of blocks lack
     column_pad: int
     dram: int
     stride: int
-    size: int
-    first: int  # row on chip
+    size: int  # bytes of an element
+    wide: int  # blocks of a move
+    first: int  # local address
 
 
 def streams(registers: Registers, place: OnChip, config: Config) -> list[CommandStream]:
     """Return the five streams (see words.STREAMS) of a loop with legal registers."""
-    r = registers
-    c = Blocks(r["i"], r["j"], r["pad_i"], r["pad_j"], r["c"], r["c_stride"], INPUT_BYTES, place.c)
-    if r["full_c"]:
-        c = c._replace(size=ACC_BYTES)
+    r, full = registers, FULL if registers["full_c"] else 0
+    size, wide = (ACC_BYTES, 1) if full else (INPUT_BYTES, config.spad_blocks)
+    c = Blocks(r["i"], r["j"], r["pad_i"], r["pad_j"], r["c"], r["c_stride"], size, wide, place.c | ACC | full)
     if r["resadd"]:
-        left = c._replace(dram=r["a"], stride=r["a_stride"], size=INPUT_BYTES, first=place.a)
-        right = left._replace(dram=r["b"], stride=r["b_stride"], first=place.b_end)
-        loads = [
-            _columns(left, Funct.MVIN, config.spad_blocks, ACC, config),
-            _rows(right, Funct.MVIN2, config.spad_blocks, ACC | ACCUMULATE, config, pad_rows=False),
-        ]
-        return [_stores(c, r, config), NOTHING, NOTHING, loads[1], loads[0]]
-    return [_stores(c, r, config), _execute(r, place, config), _load_d(c, r, config), *_load_ab(r, place, config)]
+        left = c._replace(dram=r["a"], stride=r["a_stride"], size=INPUT_BYTES, wide=config.spad_blocks)
+        left = left._replace(first=place.a | ACC)
+        # The last rows of B are loaded whole: the hardware compares their number with itself.
+        right = left._replace(dram=r["b"], stride=r["b_stride"], row_pad=0, first=place.b_end | ACC | ACCUMULATE)
+        loads = _loads(right, Funct.MVIN2, True, config), _loads(left, Funct.MVIN, False, config)
+        return [_stores(c, r, config), NOTHING, NOTHING, *loads]
+    size, wide = (INPUT_BYTES, config.spad_blocks) if r["low_d"] else (ACC_BYTES, config.acc_blocks)
+    d = c._replace(dram=r["d"], stride=r["d_stride"], size=size, wide=wide, first=place.c | ACC)
+    loads_d = _loads(d, Funct.MVIN3, False, config)
+    return [_stores(c, r, config), _execute(r, place, config), loads_d, *_load_ab(r, place, config)]
 
 
 def _load_ab(r: Registers, place: OnChip, config: Config) -> tuple[CommandStream, CommandStream]:
-    a = Blocks(r["i"], r["k"], r["pad_i"], r["pad_k"], r["a"], r["a_stride"], INPUT_BYTES, place.a)
-    b_first = place.b_end - r["k"] * r["j"] * config.dim
-    b = Blocks(r["k"], r["j"], r["pad_k"], r["pad_j"], r["b"], r["b_stride"], INPUT_BYTES, b_first)
+    size = INPUT_BYTES, config.spad_blocks
+    a = Blocks(r["i"], r["k"], r["pad_i"], r["pad_k"], r["a"], r["a_stride"], *size, place.a)
+    b = Blocks(r["k"], r["j"], 0, r["pad_j"], r["b"], r["b_stride"], *size, place.b_end - r["k"] * r["j"] * config.dim)
     if r["transpose_a"]:
         a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
     if r["transpose_b"]:
-        b = b._replace(rows=r["j"], columns=r["k"], row_pad=r["pad_j"], column_pad=r["pad_k"])
+        b = b._replace(rows=r["j"], columns=r["k"], column_pad=r["pad_k"])
     # k is the outer loop of both. The last rows of B are loaded whole: the hardware compares their number with itself.
-    load = _rows if r["transpose_a"] else _columns
-    loaded_a = load(a, Funct.MVIN, config.spad_blocks, 0, config)
-    load = _columns if r["transpose_b"] else _rows
-    return load(b, Funct.MVIN2, config.spad_blocks, 0, config, pad_rows=False), loaded_a
+    loaded_b = _loads(b, Funct.MVIN2, not r["transpose_b"], config)
+    return loaded_b, _loads(a, Funct.MVIN, bool(r["transpose_a"]), config)
 
 
-def _rows(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> CommandStream:
-    """Return loads row by row of blocks."""
-    row, column = grid(np.arange(m.rows), np.arange(0, m.columns, min(wide, m.columns)))
-    return _loads(m, row, column, (row, column), funct, wide, flags, config, pad_rows)
-
-
-def _columns(m: Blocks, funct: int, wide: int, flags: int, config: Config, pad_rows: bool = True) -> CommandStream:
-    """Return loads column by column, each column as wide as one load."""
-    column, row = grid(np.arange(0, m.columns, min(wide, m.columns)), np.arange(m.rows))
-    return _loads(m, row, column, (column, row), funct, wide, flags, config, pad_rows)
-
-
-def _loads(
-    m: Blocks,
-    row: Array,
-    column: Array,
-    order: tuple[Array, Array],
-    funct: int,
-    wide: int,
-    flags: int,
-    config: Config,
-    pad_rows: bool,
-) -> CommandStream:
+def _loads(m: Blocks, funct: int, by_rows: bool, config: Config) -> CommandStream:
+    """Return loads row by row of blocks, or column by column, each column as wide as one load."""
     if not m.dram:
         return NOTHING
-    address, word = _blocks(m, row, column, min(wide, m.columns), flags, config, pad_rows)
-    return stream(funct, address, word, (*order, 0))
+    rows, columns = np.arange(m.rows), np.arange(0, m.columns, min(m.wide, m.columns))
+    order = grid(rows, columns) if by_rows else grid(columns, rows)
+    row, column = order if by_rows else reversed(order)
+    return stream(funct, *_blocks(m, row, column, config), (*order, 0))
 
 
-def _blocks(
-    m: Blocks, row: Array, column: Array, wide: int, flags: int, config: Config, pad_rows: bool = True
-) -> tuple[Array, Array]:
-    """Return the DRAM addresses and the operands of moves of `wide` blocks from the blocks (row, column) on."""
+def _blocks(m: Blocks, row: Array, column: Array, config: Config) -> tuple[Array, Array]:
+    """Return the DRAM addresses and the operands of moves from the blocks (row, column) on."""
     dim = config.dim
     address = m.dram + ((row * m.stride + column) * dim * m.size & OFFSET_MASK)
-    local = m.first + (row * m.columns + column) * dim
-    blocks = np.minimum(wide, m.columns - column)
+    blocks = np.minimum(m.wide, m.columns - column)
     columns = blocks * dim - np.where(column + blocks >= m.columns, m.column_pad, 0)
-    rows = dim - np.where(row == m.rows - 1, m.row_pad if pad_rows else 0, 0)
-    return address, operand(local | flags, columns, rows)
-
-
-def _load_d(c: Blocks, r: Registers, config: Config) -> CommandStream:
-    size, wide = (INPUT_BYTES, config.spad_blocks) if r["low_d"] else (ACC_BYTES, config.acc_blocks)
-    d = c._replace(dram=r["d"], stride=r["d_stride"], size=size)
-    return _columns(d, Funct.MVIN3, wide, ACC, config)
+    rows = dim - np.where(row == m.rows - 1, m.row_pad, 0)
+    return address, operand(m.first + (row * m.columns + column) * dim, columns, rows)
 
 
 def _execute(r: Registers, place: OnChip, config: Config) -> CommandStream:
@@ -164,11 +136,9 @@ def _stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
         return NOTHING
     if r["activation"] in NORMALISED:
         return _normalised_stores(c, r, config)
-    wide = 1 if r["full_c"] else min(config.spad_blocks, c.columns)
-    column, row = grid(np.arange(0, c.columns, wide), np.arange(c.rows))
-    address, word = _blocks(c, row, column, wide, ACC | (FULL if r["full_c"] else 0), config)
-    last = np.minimum(column + wide, c.columns)
-    return stream(Funct.MVOUT, address, word, (r["k"] - 1, last, row))
+    column, row = grid(np.arange(0, c.columns, min(c.wide, c.columns)), np.arange(c.rows))
+    last = np.minimum(column + c.wide, c.columns)
+    return stream(Funct.MVOUT, *_blocks(c, row, column, config), (r["k"] - 1, last, row))
 
 
 def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
@@ -184,7 +154,7 @@ def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream
         np.arange(STATISTICS),
         np.arange(-1, c.columns, 1),  # -1: the config command in front
     )
-    wide = 1 if r["full_c"] else min(config.spad_blocks, c.columns)
+    wide = min(c.wide, c.columns)
     row = group + stat
     kept = (row < dim - np.where(i == c.rows - 1, c.row_pad, 0)) & ((j < 0) | (j % wide == 0))
     i, row, step, stat, j = (axis[kept] for axis in (i, row, step, stat, j))
@@ -192,7 +162,7 @@ def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream
     norm = np.array(PASSES[r["activation"]])[step, last.astype(np.int64)]
     blocks = np.minimum(wide, c.columns - j)
     columns = blocks * dim - np.where(last, c.column_pad, 0)
-    local = (c.first + (i * c.columns + j) * dim + row) | ACC | (FULL if r["full_c"] else 0) | norm << NORM
+    local = c.first + (i * c.columns + j) * dim + row | norm << NORM
     address = c.dram + (((i * c.stride + j) * dim + row * c.stride) * size & OFFSET_MASK)
     head = j < 0
     return stream(

@@ -189,25 +189,22 @@ class RecordedCommands:
         """
         for one in self.passes.findings(RunOptions(None, False), placed=False):
             raise HazardError("program", f"{one} ({self.places(one.steps)})")
-        loads, stores = self._moves
-        return united(*(np.concatenate(pair) for pair in zip(loads, stores, strict=True)))
+        _, first, end = (np.concatenate(pair) for pair in zip(*self._moves(), strict=True))
+        return united(first, end)
 
-    @property
-    def _moves(self) -> list[tuple[Array, Array]]:
-        """The ranges of the loads and stores since the last run, int64 [n] each."""
-        plan, found = self.passes.plan, list[tuple[Array, Array]]()
+    def _moves(self) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield the loads, then the stores since the last run: their steps, and the ranges that they move."""
+        plan = self.passes.plan
         for moves, (first, end) in ((plan.work.loads, plan.loads), (plan.work.stores, plan.stores)):
             new = self._source[moves.step] >= self._ran
-            found.append((first[new], end[new]))
-        return found
+            yield moves.step[new], first[new], end[new]
 
     def unknown(self, asked: Range) -> MachineError:
         """Return the error of commands that use memory which the host does not have."""
         pointer = self.addresses.host(*asked)
-        plan, reason = self.passes.plan, f"{asked.size} bytes at {pointer:#x} are not memory of the program"
-        for moves, (first, end) in ((plan.work.loads, plan.loads), (plan.work.stores, plan.stores)):
-            met = (self._source[moves.step] >= self._ran) & (first < asked.address + asked.size)
-            for step in moves.step[met & (end > asked.address)][:1].tolist():
+        reason = f"{asked.size} bytes at {pointer:#x} are not memory of the program"
+        for steps, first, end in self._moves():
+            for step in steps[(first < asked.address + asked.size) & (end > asked.address)][:1].tolist():
                 where = f"{self.place(int(self._source[step]))}, `{line(self.passes.prims, step)}`"
                 return MachineError(where, reason, "give a pointer to an array")
         return MachineError("program", reason)
@@ -221,7 +218,7 @@ class RecordedCommands:
             Segment(f"memory {part.address:#x}", part.address, np.array(data).reshape(1, -1)) for part, data in content
         ]
         self._machine.dram = memory = Dram(segments)
-        _, stores = self._moves
+        _, (_, first, end) = self._moves()
         self._machine.run(self.passes.plan, np.flatnonzero(self._source >= self._ran))
         self._ran = len(self.records)
-        return memory, united(*stores)
+        return memory, united(first, end)

@@ -15,6 +15,24 @@ with Gemmini() as g:
     print(g.run().cycles, c.data)
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.array import Array
+from tilewright.errors import ProgramError
+from tilewright.program.launch_image import MAX_ADDRESS, DramSegment, LaunchImage
+from tilewright.program.program import Program
+from tilewright.sim.findings import Finding
+from tilewright.sim.passes import RunOptions
+from tilewright.sim.steps import Trace
+from tilewright.targets.gemmini import TARGET
+from tilewright.targets.gemmini.config import Config
+from tilewright.targets.gemmini.isa.fields import raw
 from tilewright.targets.gemmini.isa.macros import (
     GARBAGE_ADDR,
     IGELU,
@@ -28,7 +46,6 @@ from tilewright.targets.gemmini.isa.macros import (
     acc,
     spad,
 )
-from tilewright.targets.gemmini.runtime.session import Buffer, Gemmini, RunResult
 
 __all__ = [
     "GARBAGE_ADDR",
@@ -46,3 +63,89 @@ __all__ = [
     "acc",
     "spad",
 ]
+
+
+#: The first address of buffers, that of DRAM in Chipyard's SoCs, and their alignment.
+BASE, ALIGN = 0x8000_0000, 64
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """An array in DRAM, from byte `address` on. `data` is the host's view, which a run updates."""
+
+    name: str
+    address: int
+    data: Array
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The outcome of a run: cycles, findings, multiply-accumulates, and the times of all primitive commands."""
+
+    cycles: int
+    findings: tuple[Finding, ...]
+    macs: int
+    trace: Trace | None
+
+
+class Gemmini(Commands):
+    """A Gemmini with its DRAM. `config` is a Config or a preset's name. `run` executes the commands and clears them.
+
+    The memories of the machine start as zeros in each run; DRAM keeps its content.
+    """
+
+    def __init__(self, config: Config | str | None = None) -> None:
+        super().__init__(config if isinstance(config, Config) else TARGET.config(config, {}))
+        self._buffers: list[Buffer] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._buffers.clear()
+        self._rows.clear()
+
+    def to_device(self, array: Array, name: str = "") -> Buffer:
+        """Return a new buffer with a copy of an array.
+
+        Raises ProgramError if the array is empty or does not fit, or if the name is taken.
+        """
+        last = self._buffers[-1] if self._buffers else None
+        address = BASE if last is None else last.address + -(-max(last.data.nbytes, 1) // ALIGN) * ALIGN
+        if not array.nbytes or address + array.nbytes > MAX_ADDRESS:
+            reason = "is empty" if not array.nbytes else f"does not fit below {MAX_ADDRESS:#x}"
+            raise ProgramError("to_device", f"the array {reason}", "give a smaller one that has elements")
+        name = name or f"buffer{len(self._buffers)}"
+        if name in {buffer.name for buffer in self._buffers}:
+            raise ProgramError("to_device", f"there is a buffer '{name}' already", "give another name")
+        self._buffers.append(Buffer(name, address, np.array(array, order="C")))
+        return self._buffers[-1]
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike, name: str = "") -> Buffer:
+        """Return a new buffer of zeros."""
+        return self.to_device(np.zeros(shape, dtype), name)
+
+    def program(self, name: str = "program") -> Program:
+        """Return the commands so far, and DRAM as it is, as a program: for `file.save`, `check`, `debug` or `exec`.
+
+        Raises ProgramError if there are no commands.
+        """
+        if not self._rows:
+            raise ProgramError("program", "there are no commands", "call a macro first")
+        segments = tuple(DramSegment(one.name, one.address, one.data.nbytes, "inout") for one in self._buffers)
+        held = {one.name: one.data.reshape(-1).view(np.uint8) for one in self._buffers}
+        return Program.bare(TARGET.name, self.config, [LaunchImage(raw(self.array), segments, held).launch(name)])
+
+    def run(self, check: bool = True, timing: bool = True) -> RunResult:
+        """Execute the commands since the last run, and update all buffers.
+
+        Raises HazardError if the program would stop or leave the memories, MachineError for a DRAM access outside the
+        buffers. Other hazards are in the result: with them, values are those of program order.
+        """
+        program = self.program()
+        options = RunOptions(TARGET.timing_models[0].name if timing else None, check)
+        result = TARGET.launch(program, program.launches[0], {}, options)
+        for buffer in self._buffers:
+            buffer.data.reshape(-1).view(np.uint8)[:] = result.values[buffer.name].reshape(-1)
+        self._rows.clear()
+        return RunResult(result.total.cycles, result.findings, result.total.executed_macs, result.trace)

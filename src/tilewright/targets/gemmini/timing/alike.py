@@ -8,12 +8,23 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
-from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, LG_PAGE, PRELOAD, Program, configured
+from tilewright.targets.gemmini.timing.chip import (
+    CHIP,
+    CONFIG,
+    LG_PAGE,
+    PRELOAD,
+    Program,
+    blocks_of,
+    columns_of,
+    configured,
+    is_acc,
+    is_garbage,
+    rows_of,
+)
 from tilewright.targets.gemmini.timing.load import lg_bytes
-from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges, was_last
-from tilewright.targets.gemmini.timing.operands import blocks_of, columns_of, is_acc, is_garbage, rows_of
+from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges
 from tilewright.targets.gemmini.timing.store import store_stride
-from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
+from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 PAGE_BYTES = 1 << LG_PAGE
 #: Lines of a move that are looked at.
@@ -63,8 +74,11 @@ def alike(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int)
     funct, q, identity = p.prims[old, 0] & 127, p.queue[old], memo.registers[MEMO.identity] != 0
     if p.prims[old, 0] != p.prims[new, 0] or q != p.queue[new]:
         return False
-    if p.unroller[old] != p.unroller[new] or (p.unroller[old] and not alike_steps(plan, old, new)):
+    if p.unroller[old] != p.unroller[new]:
         return False
+    for x in range(3 if p.unroller[old] else 0):  # commands of loops are at the same steps of them
+        if plan.at[old, x] != plan.at[new, x] or plan.idle[old] != plan.idle[new]:
+            return False
     if rs2 != other2 and (identity or funct == CONFIG):
         return False
     if funct == CONFIG or (q == EX and identity):
@@ -102,13 +116,6 @@ def alike_operands(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool
 def result_or_row_stride(p: Program, prim: int, preload: bool) -> int:
     """Return the distance of the rows that a preload's result takes, or of those of a compute's A."""
     return configured(p, prim, 2) >> 48 & 0xFFFF if preload else configured(p, prim, 1) >> 16 & 0xFFFF
-
-
-@part
-def alike_steps(plan: FrontPlan, old: int, new: int) -> bool:
-    """Return whether two commands of loops are at the same steps of them."""
-    same = plan.at[old, 0] == plan.at[new, 0] and plan.at[old, 1] == plan.at[new, 1]
-    return bool(same and plan.at[old, 2] == plan.at[new, 2] and plan.idle[old] == plan.idle[new])
 
 
 @part
@@ -157,7 +164,8 @@ def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, mov
         end = x + move.size
         while x < end and lines < MOST_LINES:
             page, partner = (first + x) >> LG_PAGE, (other + x) >> LG_PAGE
-            if not was_last(r, client, page, partner) and not relate_pages(r, pages, client, page, partner):
+            again = r[MEMO.last_pair + 2 * client] == page and r[MEMO.last_pair + 2 * client + 1] == partner
+            if not again and not relate_pages(r, pages, client, page, partner):
                 return False
             x += line - ((first + x) & (line - 1))
             lines += 1

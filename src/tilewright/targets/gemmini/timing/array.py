@@ -5,9 +5,8 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX
-from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY
+from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, is_acc
 from tilewright.targets.gemmini.timing.moves import write_acc
-from tilewright.targets.gemmini.timing.operands import is_acc
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, peek, pop, push, ready, take
 from tilewright.targets.gemmini.timing.records import (
     OUT_RING,
@@ -101,8 +100,11 @@ def step_results(m: Array, t: int) -> None:
         row, offset = m[ARRAY.out_row], m[ARRAY.out_row] * m[CHIP.c_stride]
         if m[CHIP.os]:
             row, offset = total - 1 - row, total - 1 - offset
-        if row < m[tag + TAGS.rows]:
-            write_result(m, m[tag + TAGS.local], offset, t)
+        word = m[tag + TAGS.local]
+        if row < m[tag + TAGS.rows] and is_acc(word):
+            write_acc(m, word + offset & m[CHIP.acc], word >> 30 & 1, t)
+        elif row < m[tag + TAGS.rows]:
+            m[CHIP.spad_writes] |= 1 << ((word + offset & m[CHIP.spad]) >> m[CHIP.lg_spad_bank])
         m[ARRAY.out_row] = m[ARRAY.out_row] + 1 if m[ARRAY.out_row] + 1 < total else 0
         if m[out + RESULTS.last]:
             m[CHIP.ex_done] = m[tag + TAGS.entry]
@@ -110,16 +112,6 @@ def step_results(m: Array, t: int) -> None:
         pop(m, Q.tags, t)
     if m[out + RESULTS.last] and counted:
         pop(m, Q.totals, t)
-
-
-@part
-def write_result(m: Array, word: int, offset: int, t: int) -> None:
-    """Write a row of results."""
-    row = word + offset
-    if is_acc(word):
-        write_acc(m, row & m[CHIP.acc], word >> 30 & 1, t)
-    else:
-        m[CHIP.spad_writes] |= 1 << ((row & m[CHIP.spad]) >> m[CHIP.lg_spad_bank])
 
 
 @part

@@ -25,7 +25,7 @@ from tilewright.targets.gemmini.timing.repeat import check
 from tilewright.targets.gemmini.timing.station import step_station
 from tilewright.targets.gemmini.timing.store import STORES, step_dispatch, step_stores
 from tilewright.targets.gemmini.timing.unroll import front_is_busy, step
-from tilewright.targets.gemmini.timing.unroll_state import FRONT, FrontPlan
+from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 from tilewright.targets.gemmini.timing.writer import step_writer
 
 #: Cycles after which a machine without progress will not make any more. Steps of a loop without a command count too.

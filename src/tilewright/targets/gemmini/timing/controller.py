@@ -7,16 +7,19 @@ from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX
 from tilewright.targets.gemmini.timing.array import ALL, DOES, OPERATIONS, being_written, in_progress
 from tilewright.targets.gemmini.timing.chip import (
+    ABSENT,
     CHIP,
     COMPUTE_FLIP,
     COMPUTE_STAY,
     CONFIG,
+    IN_ACC,
     PRELOAD,
     TO_ARRAY,
     TO_WRITER,
     Pipe,
+    is_garbage,
+    local,
 )
-from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_garbage, local
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
 from tilewright.targets.gemmini.timing.records import (
     PLAIN,

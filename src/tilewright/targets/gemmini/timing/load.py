@@ -6,8 +6,18 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import LD
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS, packet
-from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, LG_PAGE, MOVING, ONE, Program, configured
-from tilewright.targets.gemmini.timing.operands import columns_of, is_acc, rows_of
+from tilewright.targets.gemmini.timing.chip import (
+    CHIP,
+    CONFIG,
+    LG_PAGE,
+    MOVING,
+    ONE,
+    Program,
+    columns_of,
+    configured,
+    is_acc,
+    rows_of,
+)
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready, take
 from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, at, registers, row_offset, saved, table
 

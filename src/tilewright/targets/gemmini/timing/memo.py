@@ -118,12 +118,6 @@ def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> boo
 
 
 @part
-def was_last(r: Array, client: int, old: int, new: int) -> bool:
-    """Return whether this pair was related last, among the pages of a client."""
-    return bool(r[MEMO.last_pair + 2 * client] == old and r[MEMO.last_pair + 2 * client + 1] == new)
-
-
-@part
 def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
     """Let `new` be the partner of row `old`; return False if one of them has another, or if their banks differ."""
     one, other, stamp = r[MEMO.first_row + kind] + old, r[MEMO.first_row + kind] + new, r[MEMO.stamp]

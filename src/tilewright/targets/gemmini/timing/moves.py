@@ -6,9 +6,8 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS
-from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP
+from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, is_acc
 from tilewright.targets.gemmini.timing.load import LOADS
-from tilewright.targets.gemmini.timing.operands import is_acc
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
 from tilewright.targets.gemmini.timing.records import (
     PLAIN,

@@ -25,7 +25,7 @@ from tilewright.targets.gemmini.timing.records import columns
 from tilewright.targets.gemmini.timing.snapshot import visit
 from tilewright.targets.gemmini.timing.station import STATION, TIMES
 from tilewright.targets.gemmini.timing.tape import KIND_BITS, LENGTH, PLACES, TAPE, WORDS
-from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
+from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 W = TypeVar("W", int, Array)
 

@@ -19,7 +19,7 @@ from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import LD, ST
 from tilewright.targets.gemmini.timing.array import ARRAY, DOES, OPERATIONS, PRODUCTS, RESULTS, TAGS
 from tilewright.targets.gemmini.timing.bus import ANSWERS, GET, READER, TRANSACTIONS, around
-from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, CONFIG, Program
+from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, CONFIG, IN_ACC, Program
 from tilewright.targets.gemmini.timing.controller import COMMANDS, EXECUTION
 from tilewright.targets.gemmini.timing.load import LOADS, track
 from tilewright.targets.gemmini.timing.moves import (
@@ -32,7 +32,6 @@ from tilewright.targets.gemmini.timing.moves import (
     SCALER,
     written,
 )
-from tilewright.targets.gemmini.timing.operands import IN_ACC
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, item, peek
 from tilewright.targets.gemmini.timing.records import (
     ALWAYS,
@@ -69,7 +68,7 @@ from tilewright.targets.gemmini.timing.tape import (
     word,
     words,
 )
-from tilewright.targets.gemmini.timing.unroll_state import SLOT, STREAM, FrontPlan
+from tilewright.targets.gemmini.timing.unroll_streams import SLOT, STREAM, FrontPlan
 
 #: Stands for an empty stage of an unroller.
 EMPTY = 1 << 62

@@ -6,10 +6,21 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import READER, WRITER
-from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, PRELOAD, Program, configured
+from tilewright.targets.gemmini.timing.chip import (
+    ABSENT,
+    CHIP,
+    CONFIG,
+    IN_ACC,
+    PRELOAD,
+    Program,
+    blocks_of,
+    configured,
+    is_acc,
+    local,
+    rows_of,
+)
 from tilewright.targets.gemmini.timing.controller import COMMANDS
 from tilewright.targets.gemmini.timing.load import LOADS
-from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, blocks_of, is_acc, local, rows_of
 from tilewright.targets.gemmini.timing.queues import Q, push, ready
 from tilewright.targets.gemmini.timing.records import (
     COMMAND,
@@ -27,7 +38,7 @@ from tilewright.targets.gemmini.timing.records import (
 )
 from tilewright.targets.gemmini.timing.store import STORES
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered
-from tilewright.targets.gemmini.timing.unroll_state import FrontPlan
+from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 
 class Station:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import ST
-from tilewright.targets.gemmini.timing.chip import CHIP, CONFIG, MOVING, TO_ARRAY, TO_WRITER, Program, configured
-from tilewright.targets.gemmini.timing.moves import in_flight
-from tilewright.targets.gemmini.timing.operands import (
+from tilewright.targets.gemmini.timing.chip import (
     ABSENT,
+    CHIP,
+    CONFIG,
     IN_ACC,
     IN_SPAD,
+    MOVING,
+    TO_ARRAY,
+    TO_WRITER,
+    Program,
     blocks_of,
     columns_of,
+    configured,
     is_acc,
     is_garbage,
     rows_of,
 )
+from tilewright.targets.gemmini.timing.moves import in_flight
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
 from tilewright.targets.gemmini.timing.records import (
     COMMAND,

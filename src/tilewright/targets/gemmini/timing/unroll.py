@@ -20,7 +20,7 @@ from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.loops.words import MATMUL, STARTS, UNROLLER
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, take
 from tilewright.targets.gemmini.timing.records import at, row_offset
-from tilewright.targets.gemmini.timing.unroll_state import (
+from tilewright.targets.gemmini.timing.unroll_streams import (
     FRONT,
     OF_CONV,
     OF_MATMUL,
@@ -29,10 +29,13 @@ from tilewright.targets.gemmini.timing.unroll_state import (
     FrontPlan,
     advance_slots,
     idle_streams,
+    offered_by_conv,
+    offered_by_matmul,
     queue_of,
+    step_conv,
+    step_matmul,
     stream,
 )
-from tilewright.targets.gemmini.timing.unroll_streams import offered_by_conv, offered_by_matmul, step_conv, step_matmul
 
 #: What a command does in the front end, the values of `FrontPlan.action`. That after a configuration: to run a loop.
 PASS, CONFIGURE_MATMUL, CONFIGURE_CONV, WAIT = 0, 1, 3, 5

@@ -33,11 +33,6 @@ AHEAD = {2: (5, 3), 3: (5, 2)}
 SPARED = 64
 
 
-def emit(shape: Shape, to: Addresses) -> Array:
-    """Return the commands of a convolution but for the first configs, uint64 [n, 3]."""
-    return _Emission(shape, to).run()
-
-
 class _Emission:
     """The jobs of a convolution (`work`), and what the scratchpad, the accumulator and the units are busy with."""
 
@@ -62,6 +57,7 @@ class _Emission:
         self.coming, self.loading, self.before = self._weights(), 1, -1
 
     def run(self) -> Array:
+        """Return the commands of the convolution but for the first configs, uint64 [n, 3]."""
         for nth, (inputs, sums) in enumerate(self.work):
             after = self.work[nth + 1] if nth + 1 < len(self.work) else None
             self._job(inputs, sums, after)
@@ -267,6 +263,6 @@ class Stream(Shape):
         out.gemmini_extended3_config_ld(0, 1.0, False, 2)
         if own.pool == NO_POOL:
             own.leaves.configure(out, own.channels[1])
-        out.extend(emit(self, Addresses(x, w, d, y)))
+        out.extend(_Emission(self, Addresses(x, w, d, y)).run())
         out.gemmini_fence()
         return out

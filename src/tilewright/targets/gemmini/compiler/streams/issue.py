@@ -27,27 +27,6 @@ LEAVES, SCALED = 50, SCALE_CYCLES / SCALE_ROWS
 INPUTS, WEIGHTS, OFFSETS = range(3)
 
 
-class Load(NamedTuple):
-    """An mvin of one of the states."""
-
-    time: float
-    state: int
-    dram: int
-    local: int
-    columns: int
-    rows: int
-
-
-class Store(NamedTuple):
-    """An mvout."""
-
-    time: float
-    dram: int
-    local: int
-    columns: int
-    rows: int
-
-
 class Group(NamedTuple):
     """Products of one block of weights with blocks of A, from these rows of the scratchpad on, for rows of the
     accumulator. `adds`: to what is there. A row of A has `inner` numbers, one of the result `columns`."""
@@ -70,8 +49,8 @@ class Issue:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.loaded = self.began = self.computed = self.stored = 0.0
-        self._loads: list[Load] = []
-        self._stores: list[Store] = []
+        self._loads: list[tuple[float, ...]] = []  # time, load state, and what _moves takes
+        self._stores: list[tuple[float, ...]] = []
         self._others: list[tuple[float, Array]] = []
         self._groups: dict[tuple[int, ...], list[Group]] = {}
 
@@ -81,7 +60,7 @@ class Issue:
         The places are taken until the cycle `free`.
         """
         start, config = max(self.loaded, free), self.config
-        self._loads.append(Load(start, state, dram, local, columns, rows))
+        self._loads.append((start, state, dram, local, columns, rows))
         if dram == 0:
             self.loaded = start + ZEROS + rows * -(-columns // config.dim)
             return self.loaded
@@ -104,7 +83,7 @@ class Issue:
     def store(self, dram: int, local: int, columns: int, rows: int, cost: float) -> None:
         """Store rows of the sums that were computed last; it takes `cost` cycles."""
         start = max(self.stored, self.computed + LEAVES)
-        self._stores.append(Store(start, dram, local, columns, rows))
+        self._stores.append((start, dram, local, columns, rows))
         self.stored = start + cost
 
     def configure(self, commands: Array) -> None:
