@@ -100,9 +100,9 @@ class StreamBuilder:
         row = self.distinct.transfer(Opcode.LOAD, memory, base, address, shape, stride, NO_PADS)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands((), (slot,)), after)
 
-    def load_uops(self, memory: Memory, base: int, address: int, count: int) -> None:
-        """Add a load of `count` micro-ops: from DRAM micro-op `address` on, to `memory` micro-op `base`."""
-        row = self.distinct.load_uops(memory, base, address, count)
+    def load_uops(self, memory: Memory, start: int, base: int, at: int, count: int) -> None:
+        """Add a load of `count` micro-ops: from DRAM micro-op `start + at` on, to `memory` micro-op `base`."""
+        row = self.distinct.load_uops(memory, base, start + at, count)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands())
 
     def store(self, base: int, address: int, shape: tuple[int, int], stride: int, parts: tuple[int, ...]) -> int:

@@ -52,10 +52,6 @@ class Member:
     given: bool
 
     @property
-    def site(self) -> Site:
-        return self.sites[0]
-
-    @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(site.node.name for site in self.sites)
 
@@ -99,7 +95,7 @@ class Chain:
 
     def leads(self, node: ChainNode) -> bool:
         """Return whether a node is the first of a member, and so has the member's instructions."""
-        return node.view is None and node.site is self.members[node.members[0]].site
+        return node.view is None and node.site is self.members[node.members[0]].sites[0]
 
     def stores_first(self) -> Chain:
         """Return a chain of the same independent members: those with the most bytes to store per micro-op come first.

@@ -5,7 +5,7 @@ A launch keeps its tensors in DRAM segments. Its `meta` tells the host how they 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -31,7 +31,7 @@ from tilewright.targets.vta.compiler.work import Item, LoadTiles
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, READ, TABLES, NodeLayout
-from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.passes import Prepared, prepare
 from tilewright.targets.vta.schedule import NONE, Schedule
 from tilewright.targets.vta.timing import DEFAULT
 
@@ -69,14 +69,16 @@ def compile_graph(
     return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
-def _launches(chain: Chain, graph: Graph, timing: str, apart: Collection[str]) -> list[Launch | HostStep]:
+def _launches(chain: Chain, graph: Graph, timing: str, apart: set[str]) -> list[Launch | HostStep]:
     """Compile a chain to one launch, or to one per member if the token queues are too short for one.
 
     `apart`: layers, by first node, whose chain is compiled to one launch per member in any case.
     """
-    if len(chain.members) == 1 or not any(member.site.node.name in apart for member in chain.members):
+    if len(chain.members) == 1 or apart.isdisjoint(member.nodes[0] for member in chain.members):
         launch = _launch(chain, graph, timing)
-        if len(chain.members) == 1 or chain.config.token_depth >= AMPLE or _ends(launch, chain.config):
+        if len(chain.members) == 1 or chain.config.token_depth >= AMPLE:
+            return [launch]
+        if all(finding.kind != DEADLOCK for finding in prepared(launch, chain.config, "hls").findings):
             return [launch]
     alone: list[Launch | HostStep] = []
     for node in chain.nodes:
@@ -89,12 +91,10 @@ def _launches(chain: Chain, graph: Graph, timing: str, apart: Collection[str]) -
     return alone
 
 
-def _ends(launch: Launch, config: Config) -> bool:
-    """Return whether the launch runs to its end, without a deadlock on a full token queue."""
-    image = image_of(launch)
-    options = RunOptions(timing="hls", check=False, values=False)
-    known = prepare(image.insns, config, image.dram({}, 1), image.bases, options)
-    return not any(finding.kind == DEADLOCK for finding in known.findings)
+def prepared(launch: Launch, config: Config, timing: str) -> Prepared:
+    """Return the order and the time of a launch."""
+    image, options = image_of(launch), RunOptions(timing=timing, check=False, values=False)
+    return prepare(image.insns, config, image.dram({}, 1), image.bases, options)
 
 
 def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Launch:
@@ -280,7 +280,7 @@ def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: 
     if node.view:
         return form
     chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
-    weights, plan, by_host = None, f"{JOINED}{member.site.node.name}", []
+    weights, plan, by_host = None, f"{JOINED}{member.nodes[0]}", []
     if chain.leads(node):
         weights, plan = names[index].weights if chunks else None, member.plan.dump()
         operands = enumerate(zip(names[index].inputs, member.operands, member.reads, strict=True))

@@ -110,7 +110,9 @@ def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Scaling, ..
     x, out = site.input(0), site.output
     wanted = _results(site.node.op, (x,), site.inputs[1:], out, (HELD,), rounding)
     bounds = int(wanted.min()), int(wanted.max())
-    for factor in _neighbours(np.float32(real)):
+    nearest = np.float32(real)
+    steps = (sign * step for step in range(1, NEIGHBOURS + 1) for sign in (1, -1))
+    for factor in (nearest, *(np.float32(nearest + step * np.spacing(nearest)) for step in steps)):
         zero, bias = held_zero_point(out), -held_zero_point(x)
         inside = bias + round(zero / float(factor))  # the zero point added before rounding, as onnxruntime's Mul does
         for one, added in ((bias, zero), (inside, 0)):
@@ -145,13 +147,6 @@ def _applied(part: Scaling, acc: Array) -> Array:
     low, high = part.bounds or (1, 0)
     words = part.bias, int(part.multiplier), part.zero_point << 16, (low & 0xFFFF) | high << 16
     return requantise_float(acc.astype(np.int32), *(np.array([word]).astype(np.int32) for word in words))
-
-
-def _neighbours(factor: np.float32) -> Iterator[np.float32]:
-    yield factor
-    for steps in range(1, NEIGHBOURS + 1):
-        for sign in (1, -1):
-            yield np.float32(factor + sign * steps * np.spacing(factor))
 
 
 @lru_cache(maxsize=256)

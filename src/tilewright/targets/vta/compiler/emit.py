@@ -15,7 +15,7 @@ from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
 from tilewright.targets.vta.compiler.layer import covered
-from tilewright.targets.vta.compiler.plan import Plan, Regions, SlotRegion, in_slots, memory_of
+from tilewright.targets.vta.compiler.plan import ParameterRoom, Plan, Regions, SlotRegion, memory_of, parameter_room
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
 from tilewright.targets.vta.compiler.work import PARAMETERS, WEIGHTS, Costs, LoadTiles, RunSteps, StoreResults
 from tilewright.targets.vta.config import Config
@@ -162,7 +162,7 @@ def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
     layer = plan.layer
     sizes = {names.weights: plan.weight_starts[-1] * config.wgt.tile_bytes}
     if layer.parameters:
-        tile = config.sram(memory_of("par", config)).tile_bytes
+        tile = config.sram(parameter_room(config).memory).tile_bytes
         sizes[names.parameters] = layer.parameter_tiles(layer.out_tiles) * tile
     ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in names.inputs[: layer.operands]]
     ends += [(place, layer.out_tiles * layer.out_pixels) for place in names.inputs[layer.operands :]]
@@ -243,7 +243,7 @@ class _Runs:
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder, self._where, self._costs = builder, where, costs
         self._line = builder.line
-        self._parameters, self._inside = memory_of("par", builder.config), in_slots(builder.config)
+        self._room = parameter_room(builder.config)
         self._operands: dict[Hashable, Operands] = {}
         self.lists = {memory: UopLists() for memory in UOP_MEMORIES}
         self.steps: dict[Step, int] = {}
@@ -266,23 +266,24 @@ class _Runs:
         memory = self._line.uop_memory(alu=not gemm)
         lists = self.lists[memory]
         if self._costs is None:
-            numbers = tuple(lists.add(_micro_ops(step, item, where, self._inside)) for step in steps)
+            numbers = tuple(lists.add(_micro_ops(step, item, where, self._room.in_slots)) for step in steps)
         else:
             numbers = tuple(lists.reserve(len(step.kernel.dst)) for step in steps)
         known = self.steps
         each = tuple(known.setdefault(step, len(known)) for step in steps)
         key = item[1:], gemm, steps[0].parameters, where
         if (operands := self._operands.get(key)) is None:
-            used = _used(where, item, self._parameters, self._line.alu == self._line.gemm, self._inside)
+            used = _used(where, item, self._room, self._line.alu == self._line.gemm)
             operands = self._operands[key] = Operands(
                 *(tuple(builder.parts.of(*part) for part in each) for each in used)
             )
         return _Known(self._line.gemm if gemm else self._line.alu, memory, operands, each, numbers)
 
     def open(self, start: int) -> None:
-        """Create empty micro-op caches. The micro-op lists lie in DRAM from micro-op `start` on."""
+        """Create empty micro-op caches, when all steps are added. Lists lie in DRAM from micro-op `start` on."""
+        self._all = tuple(self.steps)
         for memory, lists in self.lists.items():
-            load = partial(self._load, memory, start)
+            load = partial(self._builder.load_uops, memory, start)
             depth = self._builder.config.sram(memory).depth
             self._caches[memory] = UopCache(lists.offsets, depth, load, partial(self._ahead, memory))
             start += lists.offsets[-1]
@@ -299,9 +300,6 @@ class _Runs:
             while last > index + 1 and not any(last - 1 in lists for lists in soon):
                 last -= 1
         return last
-
-    def _load(self, memory: Memory, start: int, base: int, at: int, count: int) -> None:
-        self._builder.load_uops(memory, base, start + at, count)
 
     def emit(self, layer: int, known: _Known) -> None:
         """Add the instructions of a run, and loads for those of its micro-op lists that are not on chip."""
@@ -332,18 +330,13 @@ class _Runs:
         self.step_of[row] = number
         return row
 
-    @cached_property
-    def _all(self) -> tuple[Step, ...]:
-        """All steps, by number. The result is cached, so read it only after the last step was added."""
-        return tuple(self.steps)
-
 
 def _used(
-    where: Regions, item: RunSteps, parameters: Memory, both: bool, inside: bool
+    where: Regions, item: RunSteps, room: ParameterRoom, both: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
     """Return two tuples: the slots that a run reads and those that it writes, each a (memory, first tile, end tile).
 
-    `both`: whether one unit runs GEMM and ALU instructions. `inside`: whether parameters lie in the slots of sums.
+    `both`: whether one unit runs GEMM and ALU instructions.
     """
     gemm, step = item.run.steps[0].op is None, item.run.steps[0]
     reads: tuple[tuple[Memory, int, int], ...] = ()
@@ -351,8 +344,8 @@ def _used(
         first = where.wgt.at(item.wgt)
         pieces = tuple((Memory.WGT, first + piece.first, first + piece.first + piece.size) for piece in item.pieces)
         reads = (_slot(Memory.INP, where.inp, item.inp), *(pieces or (_slot(Memory.WGT, where.wgt, item.wgt),)))
-    elif step.parameters and not inside:
-        reads = (_slot(parameters, where.par, item.par),)
+    elif step.parameters and not room.in_slots:
+        reads = (_slot(room.memory, where.par, item.par),)
     elif step.above:
         reads = (_slot(Memory.ACC, where.acc, item.above),)
     results = (Memory.ACC,) if gemm and not both else (Memory.ACC, Memory.OUT)

@@ -123,15 +123,11 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
         outer.append([int(table[tile[0], 1]) for table, tile in zip(tables, tiles, strict=True)])
         if len(blocks) == len(gemms) - 1 and outer[-1] == outer[0]:
             blocks.append(np.stack([table[tile, 0] for table, tile in zip(tables, tiles, strict=True)], axis=1) + 1)
-    ranks = np.stack([_ranks(column) for column in np.array(outer, np.int64).reshape(-1, 3).T], axis=1)
+    # The rank, from 1, of each DRAM base (a transfer's first block) among the distinct ones; 0 for NOWHERE.
+    bases = [np.unique(column, return_inverse=True) for column in np.array(outer, np.int64).reshape(-1, 3).T]
+    ranks = np.stack([rank.reshape(-1) + int(NOWHERE not in distinct) for distinct, rank in bases], axis=1)
     every = np.concatenate([np.zeros((0, 3), np.int64), *blocks])
     return BlockWalk(gemms, len(blocks), every, ranks, biased)
-
-
-def _ranks(bases: Array) -> Array:
-    """Return the rank, from 1, of each DRAM base (a transfer's first block) among the distinct ones; 0 for NOWHERE."""
-    known, index = np.unique(bases, return_inverse=True)
-    return index.reshape(-1) + int(NOWHERE not in known)
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.graph.ops import Window
 from tilewright.targets.vta.compiler.layer import Layer, Phase, Span
 from tilewright.targets.vta.isa.alu import AluOp
 
@@ -85,14 +86,6 @@ class SumPart(NamedTuple):
     copies: tuple[Dim, ...] = ()
 
 
-def sum_kernels(layer: Layer, part: SumPart, block: Block, limit: int) -> tuple[Kernel, ...]:
-    """Return the GEMM instructions that add a chunk's products to sums; each lists at most `limit` micro-ops."""
-    window = layer.window
-    stride = window.stride[0] * part.step[0], window.stride[1] * part.step[1]
-    taps = TapSteps(window.kernel[1], stride, window.dilation, layer.taps)
-    return _sum_kernels(taps, layer.link == "diagonal", layer.shared, part, block, limit)
-
-
 class Blocks(NamedTuple):
     """The blocks of a group's sums: `outs` channel tiles, and the phases of rows and of columns."""
 
@@ -116,9 +109,14 @@ class Blocks(NamedTuple):
         return self.outs * (above + left)
 
 
-def sum_parts(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> Iterator[Kernel]:
-    """Yield the GEMM instructions that add a chunk's products to a group's sums; see kernels.sum_kernels."""
-    assert layer.pool and rows.pooled and columns.pooled
+def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> Iterator[Kernel]:
+    """Yield the GEMM instructions that add a chunk's products to sums; each lists at most `limit` micro-ops."""
+    form = layer.window, layer.link == "diagonal", layer.shared
+    if layer.pool is None:
+        part = SumPart(rows.shape[:4], columns.shape[:4], 0, columns.extent, rows.extent * columns.extent)
+        yield from _sum_kernels(*form, part, block, limit)
+        return
+    assert rows.pooled and columns.pooled
     blocks = Blocks(block.outs, rows.pooled.phases, columns.pooled.phases)
     for ys, xs in product(_alike(blocks.rows), _alike(blocks.columns)):
         (y, x), (row, column) = (ys[0], xs[0]), (blocks.rows[ys[0]].span, blocks.columns[xs[0]].span)
@@ -132,7 +130,7 @@ def sum_parts(layer: Layer, rows: Span, columns: Span, block: Block, limit: int)
         ]
         place = blocks.at(y, x), column.extent, row.extent * column.extent
         part = SumPart(row.shape[:4], column.shape[:4], *place, layer.pool.stride, tuple(apart))
-        yield from sum_kernels(layer, part, block, limit)
+        yield from _sum_kernels(*form, part, block, limit)
 
 
 def _alike(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
@@ -143,20 +141,13 @@ def _alike(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
     return [(number,) for number in range(len(phases))]
 
 
-class TapSteps(NamedTuple):
-    """The window of a layer: taps in a row of its kernel and in all; (vertical, horizontal) stride and dilation."""
-
-    width: int
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    taps: int
-
-
 @lru_cache(maxsize=4096)
 def _sum_kernels(
-    taps: TapSteps, diagonal: bool, shared: bool, part: SumPart, block: Block, limit: int
+    window: Window, diagonal: bool, shared: bool, part: SumPart, block: Block, limit: int
 ) -> tuple[Kernel, ...]:
-    stride, dilation = taps.stride, taps.dilation
+    """Return the GEMM instructions that add a chunk's products to a part of the sums."""
+    stride = window.stride[0] * part.step[0], window.stride[1] * part.step[1]
+    dilation, taps = window.dilation, prod(window.kernel)
     _, in_height, row_offset, vertical = part.rows
     _, in_width, column_offset, horizontal = part.columns
     plane = in_height * in_width
@@ -167,15 +158,15 @@ def _sum_kernels(
             src = (top * stride[0] + y * dilation[0] + row_offset) * in_width
             src += left * stride[1] + x * dilation[1] + column_offset
             dims = (
-                Dim(block.sums, 0, plane, w * taps.taps, True),
-                Dim(ys, 0, dilation[0] * in_width, w * taps.width, True),
+                Dim(block.sums, 0, plane, w * taps, True),
+                Dim(ys, 0, dilation[0] * in_width, w * window.kernel[1], True),
                 Dim(xs, 0, dilation[1], w, True),
-                Dim(block.outs, part.plane, plane if diagonal else 0, w * block.sums * taps.taps, False),
+                Dim(block.outs, part.plane, plane if diagonal else 0, w * block.sums * taps),
                 Dim(bottom - top, part.width, stride[0] * in_width),
                 Dim(right - left, 1, stride[1]),
                 *part.copies,
             )
-            base = part.first + top * part.width + left, src, w * (y * taps.width + x)
+            base = part.first + top * part.width + left, src, w * (y * window.kernel[1] + x)
             kernels += nest(merged(dims), base, limit)
     return tuple(kernels)
 

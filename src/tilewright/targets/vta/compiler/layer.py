@@ -395,7 +395,10 @@ def covered(part: TileTransfer) -> Array:
 def transfers(
     size: tuple[int, int], channel: int, channels: int, row: int, rows: int, column: int, columns: int
 ) -> tuple[TileTransfer, ...]:
-    """Return the transfers that move a box of a [channel tile][row][column] tensor of `size` (rows, columns)."""
+    """Return the transfers that move a box of a [channel tile][row][column] tensor of `size` (rows, columns).
+
+    Raises ValueError if a row of the box does not fit a transfer.
+    """
     plane = size[0] * size[1]
     start = channel * plane + row * size[1] + column
     run = rows * columns

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tilewright.errors import InputError, shown
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer, spans
 from tilewright.targets.vta.compiler.lowered import Lowered
-from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_room
 from tilewright.targets.vta.compiler.search import ranked
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.schedule import Halvings, LayerSchedule, Slots, Tile
@@ -146,14 +146,14 @@ def _memories(plan: Plan, config: Config) -> Iterator[Broken]:
     if needs.wgt > LARGEST_SIZE:
         yield Broken(f"{what}; a transfer has at most {LARGEST_SIZE:,}", ("sums", "outs"))
     yield from _over("wgt", what, plan.wgt, needs.wgt, added, config.wgt.depth, ("sums", "outs"))
-    par = needs.par if in_slots(config) else 0
+    room = parameter_room(config)
+    par = needs.par if room.in_slots else 0
     with_par = f" and {par:,} tiles of parameters" if par else ""
     what = f"{tile} x {plan.outs} output channel tiles has {needs.acc:,} tiles of sums{with_par}"
     most = accumulator_tiles(config, layer)
     yield from _over("acc", what, plan.acc, needs.acc + par, 0, most, ("outs", *space))
-    memory, _, depth = parameter_memory(config)
-    if needs.par > depth:
-        of = f"the {depth:,} tiles of {memory.name.lower()} that hold parameters"
+    if needs.par > room.tiles:
+        of = f"the {room.tiles:,} tiles of {room.memory.name.lower()} that hold parameters"
         yield Broken(
             f"{plan.outs} output channel tiles have {needs.par:,} tiles of parameters, more than {of}", ("outs",)
         )

@@ -115,8 +115,7 @@ def _requantises(context: Context) -> bool:
 
 
 def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
-    config = context.config
-    bias = site.optional(2)
+    bias, x = site.optional(2), site.input(0)
     if bias is not None and bias.data is None:
         return f"the bias '{bias.name}' is computed; it must be constant"
     if site.input(1).dtype != "int8":
@@ -124,26 +123,21 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     w, start = centred_weights(site, op)
     if w.min() < CODE_MIN or w.max() > CODE_MAX:
         return "its weights minus their zero point do not fit int8"
-    shape = site.input(0).shape
-    if isinstance(op, FullyConnected):
-        rows = site.input(0).size // w.shape[2]
-        return _matrix(site, kept(site, w, start, context.known), rows, context, "rows of the input")
-    assert isinstance(op, Conv2D | DepthwiseConv2D)
-    channels, window = shape[3], op.window
-    depth = w.shape[2]
-    pixels = prod(site.output.shape[1:3])
     part = kept(site, w, start, context.known)
-    if depth == channels:
-        depth = channels = part.w.shape[2]
-        kernel, block = prod(window.kernel), config.block
+    if isinstance(op, FullyConnected):
+        return _matrix(site, part, x.size // w.shape[2], context, "rows of the input")
+    assert isinstance(op, Conv2D | DepthwiseConv2D)
+    window, pixels = op.window, prod(site.output.shape[1:3])
+    if w.shape[2] == x.shape[3]:
+        channels, kernel, block = part.w.shape[2], prod(window.kernel), context.config.block
         if kernel == 1 and not any(window.padding) and (window.stride == (1, 1) or not context.single):
             what = "pixels" if window.stride == (1, 1) else "the pixels that its stride reads"
             return _matrix(site, part, pixels, context, what)
-        if channels <= block // 2 and -(-kernel * depth // block) < kernel and not context.single:
-            if any(window.padding):  # constant channels are not constant in the padding
-                part = kept(site, w, start, None)
-            patches = _matrix(site, part, pixels, context, "patches (im2col)")
-            return _with_strips(site, patches, kept(site, w, start, context.known), window, context)
+        if channels <= block // 2 and -(-kernel * channels // block) < kernel and not context.single:
+            # Constant channels are not constant in the padding.
+            padded = kept(site, w, start, None) if any(window.padding) else part
+            patches = _matrix(site, padded, pixels, context, "patches (im2col)")
+            return _with_strips(site, patches, part, window, context)
     return _with_strips(site, _spatial(site, part, window, context), part, window, context)
 
 
@@ -152,14 +146,12 @@ def _with_strips(site: Site, lowered: Lowered, part: Kept, window: Window, conte
     if lowered.layer.closed or context.known is None or context.single:
         return lowered
     config = context.config
-    width = width_of(*part.sums, config)
-    made = list(strips.forms(site, part.w, part.start, window, width, config))
-    cycles = [strips.least_cycles(form.layer, config) for form in made]
-    if not made or min(cycles) >= strips.least_cycles(lowered.layer, config):
+    forms = strips.forms(site, part.w, part.start, window, width_of(*part.sums, config), config)
+    best = min(forms, key=lambda form: strips.least_cycles(form.layer, config), default=None)
+    if best is None or strips.least_cycles(best.layer, config) >= strips.least_cycles(lowered.layer, config):
         return lowered
-    layer, tiles, strip = made[int(np.argmin(cycles))]
     spatial = lowered if not lowered.layer.matrix else _spatial(site, part, window, context)
-    other = replace(spatial, layer=layer, tiles=tiles, strip=strip)
+    other = replace(spatial, layer=best.layer, tiles=best.tiles, strip=best.strip)
     return replace(lowered, others=(other,))
 
 

@@ -288,7 +288,7 @@ class SlotRegion(NamedTuple):
 class Regions(NamedTuple):
     """The slots of a layer in each memory; `par` is a part of acc if the machine has no parameter memory.
 
-    With `in_slots`, the tiles of `par` are counted from the start of a slot of `acc`.
+    With ParameterRoom.in_slots, the tiles of `par` are counted from the start of a slot of `acc`.
     """
 
     inp: SlotRegion
@@ -297,30 +297,37 @@ class Regions(NamedTuple):
     par: SlotRegion
 
 
-def accumulator_tiles(config: Config, layer: Layer) -> int:
-    """Return how many tiles of acc its slots have. Parameters outside of slots, without own memory, take a quarter."""
-    taken = layer.parameters > 0 and not config.has_parameters and not in_slots(config)
-    return config.acc.depth - config.acc.depth // 4 if taken else config.acc.depth
+class ParameterRoom(NamedTuple):
+    """Where parameters lie: `tiles` tiles of `memory`, from tile `first` on.
+
+    `in_slots`: in the slots of acc, after the sums, because each unit has banks of its own.
+    """
+
+    memory: Memory
+    first: int
+    tiles: int
+    in_slots: bool = False
 
 
-def in_slots(config: Config) -> bool:
-    """Return whether parameters lie in the slots of acc, after the sums, because each unit has banks of its own."""
-    return config.stages == 4 and not config.has_parameters
-
-
-def parameter_memory(config: Config) -> tuple[Memory, int, int]:
-    """Return the memory that holds parameters, its first tile for them, and the number of those tiles."""
+def parameter_room(config: Config) -> ParameterRoom:
+    """Return where parameters lie; in acc, outside of slots, they take a quarter."""
     if config.has_parameters:
-        return Memory.PAR, 0, config.par.depth
-    if in_slots(config):
-        return Memory.ACC, 0, config.acc.depth
-    size = config.acc.depth // 4
-    return Memory.ACC, config.acc.depth - size, size
+        return ParameterRoom(Memory.PAR, 0, config.par.depth)
+    depth, quarter = config.acc.depth, config.acc.depth // 4
+    if config.stages == 4:
+        return ParameterRoom(Memory.ACC, 0, depth, in_slots=True)
+    return ParameterRoom(Memory.ACC, depth - quarter, quarter)
+
+
+def accumulator_tiles(config: Config, layer: Layer) -> int:
+    """Return how many tiles of acc its slots have: those before the parameters of a layer that has some."""
+    first = parameter_room(config).first
+    return first if layer.parameters and first else config.acc.depth
 
 
 def memory_of(name: str, config: Config) -> Memory:
     """Return the memory id of the slots `name` (inp, wgt or par)."""
-    return parameter_memory(config)[0] if name == "par" else Memory[name.upper()]
+    return parameter_room(config).memory if name == "par" else Memory[name.upper()]
 
 
 class Places:
@@ -335,7 +342,7 @@ class Places:
 
     def take(self, plan: Plan) -> Regions:
         config, needs = self._config, plan.needs()
-        _, first, depth = parameter_memory(config)
+        room = parameter_room(config)
         par = SlotRegion(0, 0, 0)
         tiles = accumulator_tiles(config, plan.layer)
         acc = tiles // plan.acc
@@ -343,20 +350,20 @@ class Places:
             accumulators = SlotRegion(0, acc, plan.acc)
         else:  # beside those of the layer before, whose byte planes may be left
             accumulators = self._region("acc", tiles, needs.acc, plan.acc)
-        if needs.par and in_slots(config):
+        if needs.par and room.in_slots:
             sets = -(-plan.layer.out_tiles // plan.outs)
             par = SlotRegion(needs.acc, needs.par, min(sets, (acc - needs.acc) // needs.par))
         elif needs.par:
             sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.outs)
-            fit = depth // needs.par if self._alone else max(1, depth // 2 // needs.par)
-            par = self._region("par", depth, needs.par, min(sets, fit))
+            fit = room.tiles // needs.par if self._alone else max(1, room.tiles // 2 // needs.par)
+            par = self._region("par", room.tiles, needs.par, min(sets, fit))
         return Regions(
             self._region("inp", config.inp.depth, needs.inp, plan.inp, needs.residual),
             self._region(
                 "wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks)), needs.residual > 0
             ),
             accumulators,
-            par._replace(base=first + par.base),
+            par._replace(base=room.first + par.base),
         )
 
     def _region(self, name: str, depth: int, need: int, count: int, extra: int = 0) -> SlotRegion:

@@ -10,11 +10,8 @@ from typing import Any
 from tilewright.errors import ConfigError, InputError, shown
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.sim.passes import RunOptions
-from tilewright.targets.vta.compiler.compiler import compile_graph
+from tilewright.targets.vta.compiler.compiler import compile_graph, prepared
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.stream import image_of
-from tilewright.targets.vta.passes import prepare
 from tilewright.targets.vta.schedule import TARGET, VERSION, Schedule, close_to, read
 
 #: The remedy of a schedule that was made for another machine, or for other arithmetic.
@@ -114,8 +111,6 @@ def _cycles(steps: tuple[Launch | HostStep, ...], config: Config, timing: str) -
     total = 0.0
     for launch in steps:
         if isinstance(launch, Launch):
-            image = image_of(launch)
-            options = RunOptions(timing=timing, check=False, values=False)
-            trace = prepare(image.insns, config, image.dram({}, 1), image.bases, options).trace
+            trace = prepared(launch, config, timing).trace
             total += trace.cycles if trace else inf
     return total

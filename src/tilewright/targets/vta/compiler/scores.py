@@ -25,7 +25,7 @@ from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.plan import Places, Plan, accumulator_tiles, parameter_memory
+from tilewright.targets.vta.compiler.plan import Places, Plan, accumulator_tiles, parameter_room
 from tilewright.targets.vta.compiler.sequence import Stage, Walk
 from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
@@ -193,7 +193,7 @@ def smallest(plan: Plan, config: Config) -> Config:
         if (
             other
             and accumulator_tiles(other, plan.layer) // plan.acc >= needs.acc
-            and parameter_memory(other)[2] >= needs.par
+            and parameter_room(other).tiles >= needs.par
             and Places(other, alone=True).take(plan).par.slots == places.par.slots
         ):
             return other

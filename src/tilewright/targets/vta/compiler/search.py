@@ -17,7 +17,7 @@ from tilewright.schedule import combinations, extents, finalists
 from tilewright.targets.vta.compiler.epilogue import residual_steps
 from tilewright.targets.vta.compiler.kernels import DISTANCE
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
-from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, in_slots, parameter_memory
+from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_room
 from tilewright.targets.vta.compiler.scores import fine, overhead, recalled, score
 from tilewright.targets.vta.compiler.work import Costs, costs_of
 from tilewright.targets.vta.config import Config
@@ -40,7 +40,9 @@ CUTS, FINE_CUTS = ((0, 2), (2, 0), (2, 2)), ((0, 2), (0, 3), (2, 0), (2, 2), (2,
 #: Fraction of the best score that a plan must be able to gain, or it is not timed.
 WORTH = 0.001
 #: Numbers of slots to try, largest first: of equal bounds, the first is taken.
-INP_SLOTS, WGT_SLOTS = (4, 3, 2, 1), (64, 32, 16, 8, 4, 2, 1)
+INP_SLOTS, WGT_SLOTS, ACC_BANKED_SLOTS = (4, 3, 2, 1), (64, 32, 16, 8, 4, 2, 1), (8, 4, 2, 1)
+#: The first is only for small layers with several byte planes.
+ACC_SLOTS: tuple[int, ...] = (4, 3, 2, 1)
 #: More slots of inp for small layers with several byte planes, so that small groups find all their inputs on chip.
 MORE_SLOTS = (16, 8)
 
@@ -123,13 +125,16 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     wgt = ascending(np.array([min(slots, chunks, config.wgt.depth) for slots in WGT_SLOTS]))[::-1]
     cuts = combinations(tile=np.arange(len(tiles["rows"])), outs=outs, sums=sums)
     cuts = {name: values[cuts["tile"]] for name, values in tiles.items()} | {name: cuts[name] for name in CUT[2:]}
+    acc_slots = ACC_SLOTS if fine(layer) else ACC_SLOTS[1:]
+    if config.stages == 4:  # no two slots share a bank
+        acc_slots = tuple(n for n in ACC_BANKED_SLOTS if config.acc_banks % n == 0)
     fits = _fits(layer, config, cuts)  # with one slot in each memory
     every = combinations(
         cut=np.flatnonzero(fits),
         channels=np.array([0, 1]),
         inp=np.array([n for n in MORE_SLOTS * fine(layer) + INP_SLOTS if n <= config.inp.depth]),
         wgt=wgt,
-        acc=np.array([n for n in _acc_slots(config, fine(layer)) if n <= config.acc.depth]),
+        acc=np.array([n for n in acc_slots if n <= config.acc.depth]),
     )
     grid = {name: values[every["cut"]] for name, values in cuts.items()} | {name: every[name] for name in CHOICES[4:]}
     fits = _fits(layer, config, grid)
@@ -148,17 +153,9 @@ def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     lifts = int(layer.residual is not None)  # one tile of weights
     room = (config.wgt.depth - lifts) // grid.get("wgt", np.ones(1, np.int64))
     fits: Array = _fits_image(layer, config, grid, outs if layer.link == "diagonal" else sums, outs)
-    return fits & (weights <= np.minimum(room, LARGEST_SIZE)) & (layer.parameters * sets <= parameter_memory(config)[2])
-
-
-def _acc_slots(config: Config, fine: bool) -> tuple[int, ...]:
-    """Return the slot counts of acc to try: their tokens fit a queue and, with stages=4, no two slots share a bank."""
-    counts = (
-        ((4, 3, 2, 1) if fine else (3, 2, 1))
-        if config.stages == 3
-        else tuple(n for n in (8, 4, 2, 1) if config.acc_banks % n == 0)
+    return (
+        fits & (weights <= np.minimum(room, LARGEST_SIZE)) & (layer.parameters * sets <= parameter_room(config).tiles)
     )
-    return tuple(n for n in counts if n <= config.token_depth)
 
 
 def _input(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
@@ -212,7 +209,7 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
     added = pixels * outs if layer.residual is not None else 0
     inp = (config.inp.depth - added) // grid.get("inp", np.ones(1, np.int64))
     acc = accumulator_tiles(config, layer) // grid.get("acc", np.ones(1, np.int64))
-    acc = acc - (layer.parameters * outs if in_slots(config) else 0)
+    acc = acc - (layer.parameters * outs if parameter_room(config).in_slots else 0)
     fits: Array = (height * width * carried * layer.operands <= inp) & (held * outs <= acc)
     return fits
 

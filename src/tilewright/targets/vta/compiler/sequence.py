@@ -18,7 +18,7 @@ from tilewright.schedule import Held, Range
 from tilewright.targets.vta.compiler.epilogue import parted, residual_steps
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Residual, Span, covered
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Regions, in_slots, memory_of
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Regions, memory_of, parameter_room
 from tilewright.targets.vta.compiler.planes import Planes
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
@@ -131,7 +131,6 @@ class Walk:
         """Begin without work. With `apart`, each GEMM or ALU step is an item, so loads may go between any two."""
         self.costs, self._config, self.regions, self.apart = costs, costs.config, regions, apart
         self._alone = len(regions) == 1
-        self.port_bytes = costs.beat
         self.line = self._config.pipeline
         self.work: list[tuple[int, Item]] = []
         self.loads: list[PlacedLoad] = []
@@ -245,7 +244,7 @@ class Walk:
             self._put_steps(first, task, par, apart)
             self._add_residual(task, residual)
             self._put_steps(rest, task, par, apart)
-        if par >= 0 and not in_slots(self._config):
+        if par >= 0 and not parameter_room(self._config).in_slots:
             self._use("par", par)
         self.work.extend(self._planes.stored(state.index, group, task.acc, last))
         if layer.codes:
@@ -387,17 +386,17 @@ class Walk:
         if not layer.parameters:
             return -1
         key: Hashable = "all" if layer.kind == "add" else group.outs  # an add has one set
-        state, inside = self._state, in_slots(self._config)
+        state, room = self._state, parameter_room(self._config)
         par = state.where.par
-        held = state.held.setdefault(f"par{acc}", Held(par.slots)) if inside else state.held["par"]
+        held = state.held.setdefault(f"par{acc}", Held(par.slots)) if room.in_slots else state.held["par"]
         slot = held.find(key)
         if slot is None:
             slot = held.take(key)
-            item = parameter_load(layer, slot, group.outs, acc if inside else -1)
-            if inside:
+            item = parameter_load(layer, slot, group.outs, acc if room.in_slots else -1)
+            if room.in_slots:
                 base = state.where.acc.at(acc) + par.at(slot)
                 self._found[base : base + par.stride] = ANYTHING
-            if inside or self.line.unit_of(Opcode.LOAD, memory_of("par", self._config)) != self.line.load:
+            if room.in_slots or self.line.unit_of(Opcode.LOAD, room.memory) != self.line.load:
                 self._put([item])
             else:
                 self._load(item)

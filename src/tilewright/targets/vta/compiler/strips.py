@@ -8,7 +8,6 @@ neighbouring strips overlap, so that each output strip reads one input strip per
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,17 +15,9 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Window
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.lowered import Width, packing, tiles_of
+from tilewright.targets.vta.compiler.lowered import Lowered, Width, packing, tiles_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import Strip
-
-
-class Made(NamedTuple):
-    """A layer of strips, with its weight tiles (see lowered.Lowered) and the layout of its strips."""
-
-    layer: Layer
-    tiles: Array
-    strip: Strip
 
 
 def least_cycles(layer: Layer, config: Config) -> int:
@@ -41,21 +32,19 @@ def least_cycles(layer: Layer, config: Config) -> int:
     return max(work, read // beat, tiles * layer.planes * config.out.tile_bytes // beat)
 
 
-def forms(site: Site, w: Array, start: Array, window: Window, width: Width, config: Config) -> Iterator[Made]:
+def forms(site: Site, w: Array, start: Array, window: Window, width: Width, config: Config) -> Iterator[Lowered]:
     """Yield the forms in strips of a convolution with weights w (O, T, K), if it is depthwise or has few channels.
 
     Output channel o reads K input channels from `start[o]` on.
     """
     outputs, _, depth = w.shape
     alone = depth == 1 and np.array_equal(start, np.arange(outputs))
-    if not alone and start.any():
-        return
-    columns = site.output.shape[2]
-    for channels in range(1, config.block + 1) if alone else (depth,):
-        made = channels if alone else outputs
-        if channels > config.block or made > config.block or (alone and channels > outputs):
-            continue
-        if strip := _widest(site.input(0).shape[2], columns, channels, made, window, config.block):
+    if alone:
+        pairs = [(channels, channels) for channels in range(1, min(config.block, outputs) + 1)]
+    else:
+        pairs = [] if start.any() or max(depth, outputs) > config.block else [(depth, outputs)]
+    for channels, results in pairs:
+        if strip := _widest(site.input(0).shape[2], site.output.shape[2], channels, results, window, config.block):
             yield _made(site, w, alone, strip, window, width, config)
 
 
@@ -72,7 +61,7 @@ def _widest(width: int, columns: int, channels: int, outputs: int, window: Windo
     return Strip(reads, pixels, channels, outputs, -left, pixels * stride)
 
 
-def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width: Width, config: Config) -> Made:
+def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width: Width, config: Config) -> Lowered:
     (height, wide), block = window.kernel, config.block
     outputs = len(w)
     tiles = -(-outputs // strip.outputs)
@@ -106,4 +95,4 @@ def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width
         packing=packing(f"strips of {strip.reads} pixels x {strip.channels} channels", config, False),
     )
     starts = np.repeat(np.arange(tiles) * block, block)
-    return Made(layer, tiles_of(lanes.reshape(tiles * block, height, block), starts, layer, block), strip)
+    return Lowered(layer, tiles_of(lanes.reshape(tiles * block, height, block), starts, layer, block), strip=strip)

@@ -167,14 +167,11 @@ class _Chain:
                 break
             open_.remove(layer)
             before = best.cycles
-            plans = ranked(layer, self.config, self.timing)
-            if (
-                layer.planes > 1 and len(best.stages) > 1 and best.walk.steps <= SHORT
-            ):  # the more sums a layer leaves on chip, the more overlap
-                roomy = sorted(plans, key=lambda plan: -plan.acc * plan.needs().acc)
-                plans = (*plans[:TRIED], *roomy[:TRIED])
-            else:
-                plans = plans[:TRIED]
+            ranking = ranked(layer, self.config, self.timing)
+            plans = ranking[:TRIED]
+            if layer.planes > 1 and len(best.stages) > 1 and best.walk.steps <= SHORT:
+                # The more sums a layer leaves on chip, the more overlap.
+                plans += tuple(sorted(ranking, key=lambda plan: -plan.acc * plan.needs().acc)[:TRIED])
             for plan in plans:
                 stages = tuple(
                     stage._replace(plan=replace(plan, layer=stage.plan.layer))
@@ -346,7 +343,7 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool, micro_ops: bool)
         waits[np.argmax(waits > 0)] = 0
     mine = np.flatnonzero(work >= 0)
     waited = np.cumsum(waits[mine])
-    starts, ends, cycles = starts[mine] - waited, ends[mine] - waited, read[mine] // walk.port_bytes
+    starts, ends, cycles = starts[mine] - waited, ends[mine] - waited, read[mine] // walk.costs.beat
     reads = deque((int(starts[item]), int(cycles[item])) for item in np.flatnonzero(cycles * micro_ops))
     sums = np.array([isinstance(draft.listing.items[item][1], RunSteps) for item in mine.tolist()])
     at = np.argsort(work[mine])

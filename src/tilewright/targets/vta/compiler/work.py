@@ -18,12 +18,10 @@ from tilewright.targets.vta.compiler.kernels import (
     Kernel,
     Run,
     Step,
-    SumPart,
     merged,
     nest,
     over,
     sum_kernels,
-    sum_parts,
 )
 from tilewright.targets.vta.compiler.layer import Layer, Span, TileTransfer
 from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan
@@ -158,11 +156,8 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
     layer, rows, columns, outs = plan.layer, group.rows, group.columns, group.outs.size
     block = Block(outs, 1 if layer.link == "diagonal" else chunk.inputs.size)
     kernels: Iterable[Kernel]
-    if layer.pool:
-        kernels = sum_parts(layer, rows, columns, block, limit)
-    elif layer.kind == "sum":
-        part = SumPart(rows.shape[:4], columns.shape[:4], 0, columns.extent, group.pixels)
-        kernels = sum_kernels(layer, part, block, limit)
+    if layer.kind == "sum":
+        kernels = sum_kernels(layer, rows, columns, block, limit)
     elif layer.kind == "add":  # a piece of a group may hold the input of the whole
         box = columns.size
         dims = (
