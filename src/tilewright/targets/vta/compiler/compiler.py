@@ -104,12 +104,12 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
     """
     inside = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in inside for name in node.inputs} | set(graph.results)
-    names, members = _names(chain), chain.members
-    stages = tuple(Stage(member.plan, member.reads, member.given) for member in members)
+    names = _names(chain)
+    stages = tuple(Stage(member.plan, member.reads, member.given) for member in chain.members)
     stages, code = _code(stages, names, chain.config, timing)
-    members = chain.members = [replace(each, plan=stage.plan) for each, stage in zip(members, stages, strict=True)]
+    chain.members = [replace(each, plan=stage.plan) for each, stage in zip(chain.members, stages, strict=True)]
     layers = [_layout_of(chain, names, node, wanted) for node in chain.nodes]
-    kinds = _kinds(members, names) | {form.result: "output" for form in layers if form.result}
+    kinds = _kinds(chain.members, names) | {form.result: "output" for form in layers if form.result}
     meta: dict[str, Any] = {
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
         "segments": [
@@ -117,7 +117,7 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
             for name, size in code.segments.sizes.items()
         ],
         "layers": [form.to_json() for form in layers],
-        "schedule": [noted(each.plan, each.lowered.form, each.nodes, alone).to_json() for each in members],
+        "schedule": [noted(each.plan, each.lowered.form, each.nodes, alone).to_json() for each in chain.members],
     }
     nodes = tuple(node.site.node.name for node in chain.nodes)
     return Launch(nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, _arrays(chain, names, code))
@@ -280,9 +280,12 @@ def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: 
     if node.view:
         return form
     chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
-    weights, plan, by_host = None, f"{JOINED}{member.nodes[0]}", []
+    weights = None
+    plan = f"{JOINED}{member.nodes[0]}"
+    by_host: list[tuple[str, str, bool]] = []
     if chain.leads(node):
-        weights, plan = names[index].weights if chunks else None, member.plan.dump()
+        weights = names[index].weights if chunks else None
+        plan = member.plan.dump()
         operands = enumerate(zip(names[index].inputs, member.operands, member.reads, strict=True))
         by_host = [(place.segment, tensor, at < layer.operands) for at, (place, tensor, made) in operands if not made]
     return replace(

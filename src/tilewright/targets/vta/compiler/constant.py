@@ -131,9 +131,8 @@ def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, B
         or x.dtype not in CODE_DTYPES
         or out.dtype not in CODE_DTYPES
         or site.input(1).data is None
+        or (bias is not None and bias.data is None)
     ):
-        return None
-    if bias is not None and bias.data is None:
         return None
     w, start = centred_weights(site, op)
     if isinstance(op, FullyConnected) and x.shape[-1] != w.shape[2]:

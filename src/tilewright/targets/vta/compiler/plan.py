@@ -162,13 +162,10 @@ class Plan:
         channels = ranges(layer.out_tiles, self.outs)
         numbers = repeat(0) if layer.shared else count()
         chunks = [self._chunks(outs, numbers) for outs in channels]
-        pairs: list[tuple[int, int]] = []
         if self.outside == "space":
-            for s in range(len(tiles)):
-                pairs += [(s, o) for o in to_and_fro(len(channels), s)]
+            pairs = [(s, o) for s in range(len(tiles)) for o in to_and_fro(len(channels), s)]
         else:
-            for o in range(len(channels)):
-                pairs += [(s, o) for s in (range(len(tiles)) if self.keeps else to_and_fro(len(tiles), o))]
+            pairs = [(s, o) for o in range(len(channels)) for s in to_and_fro(len(tiles), 0 if self.keeps else o)]
         for turn, (s, o) in enumerate(pairs):
             group = Group(*tiles[s], channels[o], chunks[o][:: -1 if turn % 2 else 1])
             if turn == 0 and self.head:
