@@ -164,9 +164,9 @@ class VtaTarget(LaunchedTarget[Config]):
         return conform(path)
 
     def excess(self, config: Config) -> str:
-        from tilewright.targets.vta.gateware import bill
+        from tilewright.targets.vta.gateware import area
 
-        return bill.excess(config)
+        return area.excess(config)
 
     def area(self, config: Config) -> dict[str, Any]:
         from tilewright.targets.vta.gateware.area import area

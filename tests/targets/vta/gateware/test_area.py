@@ -17,7 +17,7 @@ from tilewright.hdl.queues import StreamFifo
 from tilewright.targets import vta
 from tilewright.targets.rams import Ram
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.gateware import area, bill
+from tilewright.targets.vta.gateware import area
 from tilewright.targets.vta.gateware.top import Vta
 
 PYNQ = PRESETS["pynq"]
@@ -49,8 +49,8 @@ def number(point: area.Point) -> str:
 
 @pytest.mark.parametrize("point", POINTS, ids=number)
 def test_blocks_are_those_that_yosys_counted(point: area.Point) -> None:
-    assert bill.total(point.config) == point.cells["DSP"]
-    assert bill.bram36(point.config) == point.cells["BRAM"]
+    assert area.total(point.config) == point.cells["DSP"]
+    assert area.bram36(point.config) == point.cells["BRAM"]
 
 
 @pytest.mark.parametrize("point", POINTS, ids=number)
@@ -101,7 +101,7 @@ def test_a_machine_without_gateware_is_refused() -> None:
 def test_the_memories_are_those_of_the_design() -> None:
     """The bits of all memories, counted without the rule that makes blocks of them."""
     for config in (PYNQ, OTHER, replace(OTHER, stages=4, LOG_ALU_UOP_BUFF_SIZE=10, LOG_BUS_WIDTH=8)):
-        bits = sum(ram.number * ram.depth * ram.parts * ram.bits for ram in bill.rams(config))
+        bits = sum(ram.number * ram.depth * ram.parts * ram.bits for ram in area.rams(config))
         queues = f"{len(config.pipeline.units)} queues"
         kept = sum(size for name, size in config.storage.items() if name != "token queues")
         assert bits == 8 * kept, queues

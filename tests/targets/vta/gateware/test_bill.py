@@ -17,7 +17,7 @@ from tilewright.errors import ConfigError
 from tilewright.hdl.build import to_rtlil
 from tilewright.hdl.mac import MacArray
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.gateware import bill
+from tilewright.targets.vta.gateware import area
 from tilewright.targets.vta.gateware.top import Vta
 
 PYNQ = PRESETS["pynq"]
@@ -48,7 +48,7 @@ def products(source: str) -> int:
         sizes = {key: int(value) for key, value in re.findall(r"parameter (?:signed )?\\(\w+) (\d+)", cell)}
         constant = re.search(r"connect \\[AB] \d+'", cell)
         a, b = sizes["A_WIDTH"], sizes["B_WIDTH"]
-        large = min(a, b) >= bill.NARROWEST and min(a + b, sizes["Y_WIDTH"]) >= bill.SMALLEST
+        large = min(a, b) >= area.NARROWEST and min(a + b, sizes["Y_WIDTH"]) >= area.SMALLEST
         found += large and not constant
     return found
 
@@ -57,14 +57,14 @@ def products(source: str) -> int:
 def test_the_design_has_so_many_products(name: str) -> None:
     """Before synthesis, which finds further ones that are constant in the other machines."""
     config = CONFIGS[name]
-    assert products(to_rtlil(Vta(config))) == bill.total(config)
+    assert products(to_rtlil(Vta(config))) == area.total(config)
 
 
 def test_the_published_figures() -> None:
-    assert bill.bill(PYNQ) == {"products": 256, "addresses": 8, "rescaling": 0}
-    assert bill.total(PYNQ) == 264
-    assert bill.total(replace(PYNQ, multipliers="packed")) == 136
-    assert {name: bill.total(CONFIGS[name]) for name in COUNTED} == COUNTED
+    assert area.bill(PYNQ) == {"products": 256, "addresses": 8, "rescaling": 0}
+    assert area.total(PYNQ) == 264
+    assert area.total(replace(PYNQ, multipliers="packed")) == 136
+    assert {name: area.total(CONFIGS[name]) for name in COUNTED} == COUNTED
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_the_published_figures() -> None:
 def test_yosys_counts_as_many_blocks(name: str) -> None:
     """Half a minute to four minutes each."""
     config = CONFIGS[name]
-    assert resources(to_rtlil(Vta(config)), "xc7")["DSP"] == bill.total(config)
+    assert resources(to_rtlil(Vta(config)), "xc7")["DSP"] == area.total(config)
 
 
 def test_what_a_block_takes_is_the_arrays_rule() -> None:
@@ -80,7 +80,7 @@ def test_what_a_block_takes_is_the_arrays_rule() -> None:
     with pytest.raises(ConfigError, match="do not fit a block"):
         MacArray(1, 8, 16, 16, "packed")
     with pytest.raises(ConfigError, match="do not fit one DSP48"):
-        bill.total(wide)
+        area.total(wide)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_a_block_takes_is_the_arrays_rule() -> None:
     ],
 )
 def test_what_does_not_fit_says_what_to_set(changes: dict[str, Any], said: str) -> None:
-    assert bill.excess(replace(PYNQ, **changes)) == said
+    assert area.excess(replace(PYNQ, **changes)) == said
 
 
 @pytest.mark.slow
@@ -113,4 +113,4 @@ def test_rtl_says_that_a_design_exceeds_its_board(tmp_path: Path, capsys: pytest
 
 
 def test_products_are_counted_by_part() -> None:
-    assert Counter(bill.bill(CONFIGS["four, float"])) == Counter(products=16, addresses=8, rescaling=24)
+    assert Counter(area.bill(CONFIGS["four, float"])) == Counter(products=16, addresses=8, rescaling=24)

@@ -1,14 +1,16 @@
-"""Estimate the cells that the gateware takes on an FPGA of Xilinx's 7 series, from designs that Yosys has synthesised.
+"""Count the cells that the gateware takes on an FPGA of Xilinx's 7 series, from the configuration, without synthesis.
 
-Multiplier blocks and block RAMs follow rules, and are exact. LUTs and flip-flops are a sum of terms, one for each part
-of the machine that grows with its configuration. area.json holds the counts of measured designs; a least-squares fit to
-some of them gives the weights of the terms, and the others, which the fit has not seen, show its error.
+Multiplier blocks (DSP48) and block RAMs follow rules, and are exact. The rule of multiplier blocks is that of Yosys
+(synth_xilinx): a product uses blocks if both factors have at least 2 bits and the result has at least 9. Block RAMs:
+targets/rams.py. LUTs and flip-flops are estimated by a sum of terms, one for each part of the machine that grows with
+its configuration. area.json holds the counts of designs that Yosys has synthesised; a least-squares fit to some of them
+gives the weights of the terms, and the others, which the fit has not seen, show its error.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -17,15 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.errors import ConfigError
+from tilewright.hdl.multipliers import packs
 from tilewright.targets import given
+from tilewright.targets.rams import Ram
 from tilewright.targets.vta.config import PRESETS, Config
-from tilewright.targets.vta.gateware import bill
+from tilewright.targets.vta.isa.fields import INSN_BYTES
 
 FILE = Path(__file__).with_name("area.json")
 #: The counts that are fitted, with their names in area.json.
 FITTED = {"lut": "LUT", "ff": "FF"}
-#: The cells of the FPGA of which `area` is a share: XC7Z020, the FPGA of a Zynq-7020. Source: Xilinx DS190, table 1.
-DEVICE = {"lut": 53_200, "ff": 106_400, "dsp": bill.CHIPS["pynq"].dsp, "bram36": 140}
 
 
 class Point(NamedTuple):
@@ -52,34 +55,30 @@ def area(config: Config) -> dict[str, Any]:
     `extrapolated` says whether a part of the machine is larger than in any measured design, or its values have other
     widths. A measured machine has its measured counts. Raises ConfigError if it cannot be built.
     """
-    bill.require(config)
-    found: dict[str, Any] = {"dsp": bill.total(config), "bram36": bill.bram36(config)}
+    require(config)
+    blocks = {"dsp": total(config), "bram36": bram36(config)}
     measured = next((point.cells for point in points() if _built(point.config) == _built(config)), None)
-    model, own = fit(), terms(config)
-    about: dict[str, Any] = {
+    if measured is None:
+        counts = {key: round(float(terms(config) @ weights)) for key, weights in fit().weights.items()}
+    else:
+        counts = {key: int(measured[name]) for key, name in FITTED.items()}
+    cells: dict[str, Any] = counts | blocks
+    return cells | {
+        "area": round(100 * max(cells[key] / most for key, most in DEVICE.items()), 2),
         "family": "xc7",
         "estimate": [] if measured else [*FITTED, "area"],
-        "error": {} if measured else model.error,
+        "error": {} if measured else fit().error,
+        "extrapolated": measured is None and not _among_measured(config),
     }
-    about["extrapolated"] = measured is None and not _among_measured(config)
-    counts = {
-        key: int(measured[name]) if measured else round(float(own @ model.weights[key])) for key, name in FITTED.items()
-    }
-    cells = counts | found
-    share = round(100 * max(cells[key] / most for key, most in DEVICE.items()), 2)
-    return cells | {"area": share} | about
 
 
 def _among_measured(config: Config) -> bool:
     """Return whether the measured designs have parts as large as this machine's, and values of the same widths."""
 
-    def kind(own: Config) -> tuple[int, int, int, str]:
-        return own.inp.width, own.wgt.width, own.acc.width, own.semantics
-
-    most = np.max([terms(point.config) for point in points()], axis=0)
-    if config.own_alu:  # lanes of the user's own
-        return False
-    return bool((terms(config) <= most).all()) and any(kind(point.config) == kind(config) for point in points())
+    machines = [point.config for point in points()]
+    kinds = [(c.inp.width, c.wgt.width, c.acc.width, c.semantics) for c in (config, *machines)]
+    smaller = terms(config) <= np.max([terms(machine) for machine in machines], axis=0)
+    return not config.own_alu and bool(smaller.all()) and kinds[0] in kinds[1:]
 
 
 def terms(config: Config) -> Array:
@@ -154,3 +153,104 @@ def _built(config: Config) -> Config:
     }
     width = config.bus_bits.bit_length() - 1
     return replace(config, TARGET=base.TARGET, HW_VER=base.HW_VER, LOG_BUS_WIDTH=width, **only_time)
+
+
+#: Fewest bits of both factors, and of the result, with which a product uses a block.
+NARROWEST, SMALLEST = 2, 9
+#: Address products (rows and columns of padding times a row) in both units that load tiles: load, and that of GEMM.
+ADDRESSES = 4 * 2
+#: Blocks per lane of the rescaling ALU: the high product of two int32; with float32 also a product of mantissas.
+LANE, FLOAT_LANE = 4, 6
+
+
+class Chip(NamedTuple):
+    """The FPGA of a board (`name`), and its number of multiplier blocks (`dsp`)."""
+
+    name: str
+    dsp: int
+
+
+#: Xilinx FPGAs by TARGET, from their product tables (DS190, DS891). de10nano has another kind of multiplier block.
+CHIPS = {"pynq": Chip("xc7z020", 220), "ultra96": Chip("xczu3eg", 360), "zcu104": Chip("xczu7ev", 1728)}
+#: The cells of the FPGA of which `area` is a share: XC7Z020, the FPGA of a Zynq-7020. Source: Xilinx DS190, table 1.
+DEVICE = {"lut": 53_200, "ff": 106_400, "dsp": CHIPS["pynq"].dsp, "bram36": 140}
+
+
+def require(config: Config) -> None:
+    """Check that gateware can be built for the machine. Raises ConfigError if it cannot."""
+    if not config.rules.out_memory:  # fsim is a simulator: its STORE reads acc when it runs
+        reason = f"semantics={config.semantics} is not supported: it has no memory between compute and store"
+        raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
+    for operation in config.own_alu:
+        operation.require_lane()
+
+
+def bill(config: Config) -> dict[str, int]:
+    """Return the number of multiplier blocks that each part of the machine takes, by part.
+
+    Raises ConfigError if the key `multipliers` is "packed", and two products are too wide for one block.
+    """
+    lanes = config.batch * config.block
+    rescaling = (FLOAT_LANE if config.alu == "float" else LANE) if config.rescales else 0
+    return {"products": _products(config), "addresses": ADDRESSES, "rescaling": lanes * rescaling}
+
+
+def total(config: Config) -> int:
+    """Return the number of multiplier blocks that the whole machine takes. Raises ConfigError as `bill` does."""
+    return sum(bill(config).values())
+
+
+def _products(config: Config) -> int:
+    inp, wgt = config.inp.width, config.wgt.width
+    count = config.batch * config.block**2
+    if config.multipliers == "logic":
+        return 0
+    if config.multipliers == "packed" and config.block > 1:
+        if not packs(inp, wgt):
+            raise ConfigError(
+                "VTA gateware", f"two products of {inp} x {wgt} bits do not fit one DSP48", "set multipliers=single"
+            )
+        return count // 2 * _blocks(inp, inp + 2 * wgt + 1)
+    return count * _blocks(inp, wgt)
+
+
+def _blocks(a: int, b: int) -> int:
+    """Return how many multiplier blocks (0 or 1) the product of an `a`-bit and a `b`-bit factor takes."""
+    return int(min(a, b) >= NARROWEST and a + b >= SMALLEST)
+
+
+def excess(config: Config) -> str:
+    """Return a text: why the machine does not fit the board that the key TARGET names, and what to set instead.
+
+    The text is empty if the machine fits, or if the FPGA of the board is not known. Raises ConfigError as `bill` does.
+    """
+    chip, needed = CHIPS.get(config.TARGET), total(config)
+    if chip is None or needed <= chip.dsp:
+        return ""
+    remedy = "set a smaller LOG_BLOCK or LOG_BATCH, or alu=upstream"
+    for kind in ("packed", "logic") if packs(config.inp.width, config.wgt.width) else ("logic",):
+        if (fewer := total(replace(config, multipliers=kind))) <= chip.dsp:
+            remedy = f"multipliers={kind} takes {fewer}{', with products made of logic' if kind == 'logic' else ''}"
+            break
+    parts = ", ".join(f"{count} {part}" for part, count in bill(config).items() if count)
+    return f"takes {needed} DSP48 ({parts}); the {chip.name} of {config.TARGET} has {chip.dsp}: {remedy}"
+
+
+def bram36(config: Config) -> float:
+    """Return the number of RAMB36E1 that the machine takes; a RAMB18E1 is half of one."""
+    return sum(ram.halves for ram in rams(config)) / 2
+
+
+def rams(config: Config) -> Iterator[Ram]:
+    """Yield the memories of the machine that may be made of block RAM; the others have at most 64 words.
+
+    A memory has as many banks as a beat has tiles; a beat may write only a part of a tile. With four stages, each bank
+    of acc is divided into the parts that the units use in turn.
+    """
+    for sram in config.chips:
+        bits, bus = 8 * sram.tile_bytes, config.bus_bits
+        lanes, parts = max(1, bus // bits), 1 if sram.name == "out" else max(1, bits // bus)
+        depth = max(1, sram.depth // lanes)
+        shares = min(config.acc_banks, depth) if sram.name == "acc" and config.stages == 4 else 1
+        yield Ram(sram.name, lanes * shares, depth // shares, parts, bits // parts)
+    yield Ram("command queues", len(config.pipeline.units), config.queue_depth, 1, 8 * INSN_BYTES)

@@ -90,7 +90,7 @@ class Core(Part):
         # Stages 0, 1: the micro-op, and its tile indices.
         offset, index = Signal(offsets(config)), Signal(offsets(config))
         uop = fields(self.uop.data, config.formats.uop)
-        m.d.comb += drive(self.uop, index=self.index, en=go & _any(work[0]))
+        m.d.comb += drive(self.uop, index=self.index, en=go & (work[0].reads | work[0].writes | (work[0].factor != 0)))
         with m.If(go):
             m.d.sync += offset.eq(self.offset)
             m.d.sync += [index[name].eq(uop[name] + offset[name]) for name in OPERANDS]
@@ -233,10 +233,6 @@ class Core(Part):
         m.d.comb += drive(rescaler, op=now.rescale, first=self.acc.data, second=second)
         rescaled: Value = rescaler.result
         return rescaled
-
-
-def _any(work: Any) -> Value:
-    return work.reads | work.writes | (work.factor != 0)
 
 
 def _held(m: Module, value: Value, go: Any) -> Value:

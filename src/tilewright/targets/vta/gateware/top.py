@@ -22,13 +22,12 @@ from tilewright.hdl.modules import verilog_files
 from tilewright.hdl.parts import Part, add, drive, expose, ports
 from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware import bill
+from tilewright.targets.vta.gateware import area
 from tilewright.targets.vta.gateware.compute import ComputeUnit
 from tilewright.targets.vta.gateware.core import lane_ports
-from tilewright.targets.vta.gateware.fetch import Fetch
 from tilewright.targets.vta.gateware.header import MAP
 from tilewright.targets.vta.gateware.moving import LoadUnit, StoreUnit
-from tilewright.targets.vta.gateware.units import INSN_BITS, tiles
+from tilewright.targets.vta.gateware.units import INSN_BITS, Fetch, tiles
 from tilewright.targets.vta.isa.fields import REGIONS
 from tilewright.targets.vta.timing.model import IN_FLIGHT, LONGEST
 
@@ -43,7 +42,7 @@ class Vta(Part):
     """
 
     def __init__(self, config: Config) -> None:
-        bill.require(config)
+        area.require(config)
         for operation in config.own_alu:
             lane = operation.component()
             lane._MustUse__silence = True  # Amaranth would warn: only its ports are looked at
@@ -151,7 +150,7 @@ class VtaSystem(Part):
     """
 
     def __init__(self, config: Config) -> None:
-        bill.require(config)
+        area.require(config)
         self.config = config
         super().__init__(
             control=In(AxiLite()),
@@ -206,9 +205,9 @@ def board_files(config: Config) -> dict[str, str]:
 
 def _multipliers(config: Config) -> str:
     """Return a sentence: how many multiplier blocks the design takes, and whether the board has as many."""
-    chip, parts = bill.CHIPS.get(config.TARGET), bill.bill(config)
+    chip, parts = area.CHIPS.get(config.TARGET), area.bill(config)
     counted = ", ".join(f"{count} {part}" for part, count in parts.items() if count) or "none"
     text = f"Multiplier blocks (DSP48): {sum(parts.values())} ({counted})"
-    if excess := bill.excess(config):
+    if excess := area.excess(config):
         return f"**This design does not fit its board.** It {excess}."
     return f"{text}, of the {chip.dsp} of the {chip.name}." if chip else f"{text}."

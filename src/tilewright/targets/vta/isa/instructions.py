@@ -314,7 +314,17 @@ class UopCache:
     def find(self, index: int) -> range:
         """Return the range of cache indices that list `index` occupies, after loading the list if it is missing."""
         if index not in self._base:
-            self._fetch(index)
+            start, last = self._offsets[index], self._policy(self._offsets, index, self._depth)
+            count = self._offsets[last] - start
+            base = self._write if self._write + count <= self._depth else 0
+            for other, at in list(self._base.items()):
+                size = self._offsets[other + 1] - self._offsets[other]
+                if at < base + count and base < at + size:
+                    del self._base[other]
+            self._load(base, start, count)
+            for other in range(index, last):
+                self._base[other] = base + self._offsets[other] - start
+            self._write = base + count
         base = self._base[index]
         return range(base, base + self._offsets[index + 1] - self._offsets[index])
 
@@ -322,16 +332,3 @@ class UopCache:
         """Return the cache index of each list's first micro-op, or None if one of the lists is not in the cache."""
         found = [self._base.get(index, -1) for index in indices]
         return None if -1 in found else tuple(found)
-
-    def _fetch(self, index: int) -> None:
-        start, last = self._offsets[index], self._policy(self._offsets, index, self._depth)
-        count = self._offsets[last] - start
-        base = self._write if self._write + count <= self._depth else 0
-        for other, at in list(self._base.items()):
-            size = self._offsets[other + 1] - self._offsets[other]
-            if at < base + count and base < at + size:
-                del self._base[other]
-        self._load(base, start, count)
-        for other in range(index, last):
-            self._base[other] = base + self._offsets[other] - start
-        self._write = base + count

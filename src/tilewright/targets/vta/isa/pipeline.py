@@ -101,11 +101,6 @@ class Pipeline:
         """Return the numbers of the units from `source` to `target`, both included, in the order of a token's way."""
         return range(source, target + 1) if source <= target else range(source, target - 1, -1)
 
-    def neighbour(self, unit: int, bit: str) -> int | None:
-        """Return the unit at the other end of the queue of a token bit, or None at the end of the line."""
-        other = unit + (1 if bit.endswith("next") else -1)
-        return other if 0 <= other < len(self.units) else None
-
     def queues(self, depth: int) -> tuple[TokenQueue, ...]:
         """Return all token queues between the units, each for `depth` tokens."""
         return tuple(TokenQueue(f"{self.units[a]}->{self.units[b]}", a, b, depth) for a, b in self.links)

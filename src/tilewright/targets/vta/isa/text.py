@@ -78,7 +78,7 @@ def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) 
 
 @lru_cache
 def _notation(config: Config) -> Notation:
-    """Return the Notation (the text syntax) of a machine's instructions."""
+    """Return the text syntax of a machine's instructions."""
     forms, formats, pipeline = {}, config.formats, config.pipeline
     operations = {int(op): op.name.lower() for op in AluOp} | {own.opcode: own.name for own in config.own_alu}
     names = {
@@ -103,8 +103,8 @@ def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
     words = {}
     for bit in (*POP_BITS, *PUSH_BITS):
         verb, side = bit.split("_")
-        other = line.neighbour(unit, bit)
-        words[bit] = f"{verb}:{side if other is None else line.units[other]}"
+        other = unit + (1 if side == "next" else -1)
+        words[bit] = f"{verb}:{line.units[other] if 0 <= other < len(line.units) else side}"
     return words
 
 

@@ -68,6 +68,4 @@ def tables(config: Config) -> str:
 
 def _nested(value: object) -> str:
     """Return numbers and names in nested sequences as an initialiser of C."""
-    if isinstance(value, list | tuple):
-        return f"{{{', '.join(map(_nested, value))}}}"
-    return json.dumps(value)
+    return json.dumps(value).translate(str.maketrans("[]", "{}"))

@@ -21,7 +21,7 @@ from tilewright.program import driver
 from tilewright.program.launch_image import KINDS, MAX_ADDRESS, Dram
 from tilewright.program.program import Program
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.gateware import bill, header
+from tilewright.targets.vta.gateware import area, header
 from tilewright.targets.vta.isa.fields import REGIONS
 from tilewright.targets.vta.isa.stream import image_of
 
@@ -39,7 +39,7 @@ def sources(program: Program) -> dict[str, bytes]:
     Raises ConfigError if the machine has no gateware, UnsupportedError if no layer runs on it or DRAM is too small.
     """
     config = Config.read(program.config, {})
-    bill.require(config)
+    area.require(config)
     align = max(PAGE, *(sram.tile_bytes for sram in config.chips))
     launches, segments, parts, at = list[str](), list[str](), list[Array](), 0
     for number, launch in enumerate(program.launches):

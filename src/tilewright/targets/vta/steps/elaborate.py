@@ -6,7 +6,7 @@ implementations differ, the config's `semantics` decides; see docs/vta.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -65,16 +65,13 @@ class Elaborated:
         """
         if indices not in self._fused:
             gemms = [self.kernels[index] for index in indices]
-            self._fused[indices] = gemms[0] if len(gemms) == 1 else self._join(gemms)
+            dst, src, wgt = map(min, zip(*(kernel.origin for kernel in gemms), strict=True))
+            parts = [(k.pattern, (k.origin[0] - dst, k.origin[1] - src, k.origin[2] - wgt)) for k in gemms]
+            key = tuple((id(pattern), origin) for pattern, origin in parts)  # kernels keep their patterns alive
+            if key not in self._joined:
+                self._joined[key] = Pattern.joined(parts) if len(gemms) > 1 else gemms[0].pattern
+            self._fused[indices] = replace(gemms[0], pattern=self._joined[key], origin=(dst, src, wgt))
         return self._fused[indices]
-
-    def _join(self, gemms: Sequence[Kernel]) -> Kernel:
-        dst, src, wgt = map(min, zip(*(kernel.origin for kernel in gemms), strict=True))
-        parts = [(k.pattern, (k.origin[0] - dst, k.origin[1] - src, k.origin[2] - wgt)) for k in gemms]
-        key = tuple((id(pattern), origin) for pattern, origin in parts)  # kernels keep their patterns alive
-        if key not in self._joined:
-            self._joined[key] = Pattern.joined(parts)
-        return replace(gemms[0], pattern=self._joined[key], origin=(dst, src, wgt))
 
 
 def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, int]) -> Elaborated:
