@@ -139,8 +139,6 @@ class Vta(Part):
 
 WRITTEN = {register.offset: register.name for register in MAP if register.written}
 READ = {register.offset: register.name for register in MAP if not register.written}
-#: The AXI4 burst type of incrementing addresses.
-INCREMENTING = 1
 
 
 class VtaSystem(Part):
@@ -156,7 +154,7 @@ class VtaSystem(Part):
             control=In(AxiLite()),
             bus=Out(Bus(config.bus_bits)),
             size=Out(3, init=ceil_log2(config.bus_bits // 8)),
-            burst=Out(2, init=INCREMENTING),
+            burst=Out(2, init=1),  # incrementing addresses
             interrupt=Out(1),
         )
 

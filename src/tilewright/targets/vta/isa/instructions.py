@@ -113,12 +113,6 @@ class InstructionBuffer:
     def finish(self) -> int:
         return self._add([Opcode.FINISH, 0, 0, 0, 0])
 
-    def push_from(self, row: int, target: int) -> None:
-        """Let instruction `row` push a token to unit `target` when it ends. Its push bit for that unit must be free."""
-        push = COLUMN[self._link(self.units[row], target, "push").push]
-        assert not self.rows[row][push], f"instruction {row} already pushes to {self.pipeline.units[target]}"
-        self.rows[row][push] = 1
-
     def dep_push(self, source: int, target: int) -> None:
         """Let unit `source` push a token to unit `target` after all its instructions recorded so far.
 
@@ -227,23 +221,18 @@ def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     made = InstructionBuffer(recorded.config)
     finish = [int(Opcode.FINISH), *[0] * (COMMON_SIZE - 1)]
     for row in (*recorded.rows, finish):
-        if is_nop(row):
-            continue
+        if row[0] in TRANSFERS and not row[X_SIZE] and not any(row[X_SIZE + 2 :]):
+            continue  # a NOP
         memory = row[COMMON_SIZE] if row[0] in TRANSFERS else 0
         unit = made.pipeline.unit_of(row[0], memory)
         path = made.pipeline.path(made.units[-1], unit) if len(made) else ()
         for source, target in pairwise(path):
-            made.push_from(len(made) - 1, target)
+            made.rows[-1][COLUMN[made.pipeline.links[source, target].push]] = 1
             made.dep_pop(source, target)
             if target != unit:
                 made.commit(target)
         made._add([row[0], *[0] * (COMMON_SIZE - 1), *row[COMMON_SIZE:]], memory)
     return made
-
-
-def is_nop(row: Sequence[int]) -> bool:
-    """Return whether a row of InstructionBuffer is a NOP, an instruction that does nothing but carry tokens."""
-    return row[0] in TRANSFERS and not row[X_SIZE] and not any(row[X_SIZE + 2 :])
 
 
 class UopLists:
@@ -258,16 +247,16 @@ class UopLists:
         """Return the number of a micro-op list; a new list is added. `listed`: bytes of int64 [3, m]: dst, src, wgt."""
         index = self._index.get(listed)
         if index is None:
-            part = np.frombuffer(listed, np.int64).reshape(3, -1)
-            index = self._index[listed] = len(self._parts)
-            self._parts.append(part)
-            self.offsets.append(self.offsets[-1] + part.shape[1])
+            index = self._index[listed] = self._append(np.frombuffer(listed, np.int64).reshape(3, -1))
         return index
 
     def reserve(self, count: int) -> int:
         """Add a list of `count` micro-ops whose contents are not known yet (zeros), and return its number."""
-        self._parts.append(np.zeros((3, count), np.int64))
-        self.offsets.append(self.offsets[-1] + count)
+        return self._append(np.zeros((3, count), np.int64))
+
+    def _append(self, part: Array) -> int:
+        self._parts.append(part)
+        self.offsets.append(self.offsets[-1] + part.shape[1])
         return len(self._parts) - 1
 
     def encode(self, config: Config) -> Raw:

@@ -190,8 +190,6 @@ def bounds(kernels: Kernels, config: Config) -> Array:
     found[:, 1:, SPACE], found[:, 1:, MODE] = space, np.where(dense[operand, each], mode, mode | PARTLY)
     found[:, 1:, BASE] = low[operand, each]
     found[:, 1:, LENGTH] = np.where(mode > 0, high[operand, each] - low[operand, each], 0)
-    if len(live) == len(kernels):
-        return found
     rows = np.zeros((len(kernels), *found.shape[1:]), np.int64)
     rows[live] = found
     return rows

@@ -36,18 +36,15 @@ def _emit_loop(
 
     `dot_of` gets the weights of each group, and returns what adds their products with LANES values to the sums.
     """
-    from llvmlite import ir
-
     acc, at, inp, x, wgt, w, pitch, count, to_step, by_step = operands
-    byte, index = ir.IntType(8), ir.IntType(64)
-    weights, values = ir.VectorType(byte, GROUP * columns), ir.VectorType(byte, LANES)
-    sums = ir.VectorType(ir.IntType(32), columns)
+    index = count.type
+    weights, values, sums = _vector(8, GROUP * columns), _vector(8, LANES), _vector(32, columns)
     groups = []
     for k in range(LANES // GROUP):
         group = builder.gep(wgt, [builder.add(builder.add(w, index(GROUP * low)), builder.mul(pitch, index(k)))])
         groups.append(builder.load(builder.bitcast(group, weights.as_pointer()), align=1))
     dot = dot_of(builder, groups, columns)
-    excess = dot(ir.Constant(sums, [0] * columns), ir.Constant(values, [BIAS] * LANES))
+    excess = dot(sums([0] * columns), values([BIAS] * LANES))
     before, body, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
     builder.cbranch(builder.icmp_signed(">", count, index(0)), body, after)
     builder.position_at_end(body)
@@ -66,13 +63,11 @@ def _emit_loop(
 
 def _by_bytes(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
     """Return what adds products of unsigned and signed bytes to sums, four at once."""
-    from llvmlite import ir
-
-    sums = ir.VectorType(ir.IntType(32), columns)
+    sums = _vector(32, columns)
     four = _intrinsic(builder, f"avx512.vpdpbusd.{32 * columns}", sums, sums, sums, sums)
 
     def dot(total: Any, values: Any) -> Any:
-        parts = builder.bitcast(values, ir.VectorType(ir.IntType(32), LANES // GROUP))
+        parts = builder.bitcast(values, _vector(32, LANES // GROUP))
         for k, group in enumerate(groups):
             total = builder.call(four, [total, _spread(builder, parts, k, columns), builder.bitcast(group, sums)])
         return total
@@ -82,10 +77,7 @@ def _by_bytes(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[An
 
 def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
     """Return what adds products of pairs of 16-bit integers to sums."""
-    from llvmlite import ir
-
-    half, whole = ir.IntType(16), ir.IntType(32)
-    pairs, sums = ir.VectorType(half, 2 * columns), ir.VectorType(whole, columns)
+    pairs, sums = _vector(16, 2 * columns), _vector(32, columns)
     rows = []
     for group in groups:
         for first in range(0, GROUP, 2):
@@ -95,19 +87,26 @@ def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[An
     multiplied = _intrinsic(builder, "avx2.pmadd.wd", sums, pairs, pairs) if has_avx2 else None
 
     def dot(total: Any, values: Any) -> Any:
-        parts = builder.bitcast(builder.zext(values, ir.VectorType(half, LANES)), ir.VectorType(whole, LANES // 2))
+        parts = builder.bitcast(builder.zext(values, _vector(16, LANES)), _vector(32, LANES // 2))
         for k, row in enumerate(rows):
             left = builder.bitcast(_spread(builder, parts, k, columns), pairs)
             if multiplied:
                 total = builder.add(total, builder.call(multiplied, [left, row]))
                 continue
-            wide = ir.VectorType(whole, 2 * columns)
+            wide = _vector(32, 2 * columns)
             product = builder.mul(builder.sext(left, wide), builder.sext(row, wide))
             for lane in range(2):
                 total = builder.add(total, _shuffled(builder, product, range(lane, 2 * columns, 2)))
         return total
 
     return dot
+
+
+def _vector(bits: int, count: int) -> Any:
+    """Return the type of a vector of `count` integers."""
+    from llvmlite import ir
+
+    return ir.VectorType(ir.IntType(bits), count)
 
 
 def _intrinsic(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
@@ -118,10 +117,7 @@ def _intrinsic(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
 
 def _shuffled(builder: Any, vector: Any, order: Sequence[int], other: Any = None) -> Any:
     """Return the elements of `vector`, followed by those of `other`, at the places `order`."""
-    from llvmlite import ir
-
-    places = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), list(order))
-    return builder.shuffle_vector(vector, other or ir.Constant(vector.type, ir.Undefined), places)
+    return builder.shuffle_vector(vector, other or vector, _vector(32, len(order))(list(order)))
 
 
 def _spread(builder: Any, vector: Any, k: int, columns: int) -> Any:
@@ -131,14 +127,12 @@ def _spread(builder: Any, vector: Any, k: int, columns: int) -> Any:
 
 def emit_interleaved(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
     """Write `loop.interleaved`: interleave the groups of each two rows, then those of each two results, and so on."""
-    from llvmlite import ir
-
     if bits != (8, 8):
         return  # a machine of other widths, which does not use `interleaved`
     wgt, raw = operands
-    rows, kind = [], ir.VectorType(ir.IntType(8 * GROUP), LANES // GROUP)
+    rows, kind = [], _vector(8 * GROUP, LANES // GROUP)
     for row in range(LANES):
-        place = builder.gep(raw, [ir.Constant(ir.IntType(64), row * LANES)])
+        place = builder.gep(raw, [_vector(64, 1).element(row * LANES)])
         rows.append(builder.load(builder.bitcast(place, kind.as_pointer()), align=1))
     while (half := len(rows) // 2) > 0:
         size = rows[0].type.count
