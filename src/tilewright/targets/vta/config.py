@@ -415,7 +415,7 @@ DERIVED: dict[str, Callable[[Config], int]] = {
 
 
 def _check(c: Config) -> None:
-    """Check that a machine is legal. Raises ConfigError for the first rule that it breaks."""
+    """Raise ConfigError for the first rule that a machine breaks."""
 
     def refuse(reason: str, remedy: str = "") -> None:
         raise ConfigError("VTA config", reason, remedy)

@@ -180,7 +180,7 @@ def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Ar
     used = tuple(
         replace(segment, address=placed[segment.name][1]) for segment in image.segments if segment.name in placed
     )
-    insns = _readdressed(image, config, home, {segment.name: segment.address for segment in used})
+    insns = _readdressed(image, config, moved, home, {segment.name: segment.address for segment in used})
     made = {f"{CODE}{end}.bin": insns.tobytes()}
     lines: list[str] = []
     contents = _contents(image, used, insns, config, inputs)
@@ -238,14 +238,12 @@ def _paged(address: int) -> int:
     return -(-address // PAGE) * PAGE
 
 
-def _readdressed(image: LaunchImage, config: Config, home: Array, addresses: Mapping[str, int]) -> Raw:
+def _readdressed(image: LaunchImage, config: Config, moved: Moves, home: Array, addresses: Mapping[str, int]) -> Raw:
     """Return the instructions for segments at other addresses."""
-    insns, layout = image.insns.copy(), config.formats.by_name["mem"]
-    rows = np.flatnonzero(home >= 0)
-    fields = dict(zip(layout.by_name, layout.values(insns[rows]), strict=True))
+    insns, layout, rows = image.insns.copy(), config.formats.mem, np.flatnonzero(home >= 0)
+    fields = layout.decode(insns[rows])
     shift = np.array([addresses.get(segment.name, 0) - segment.address for segment in image.segments])
-    tile = np.array([config.dram_tile_bytes(Memory(int(memory))) for memory in fields["memory_type"]], np.int64)
-    fields["dram_base"] = fields["dram_base"] + shift[home[rows]] // tile
+    fields["dram_base"] += shift[home[rows]] // (moved.row_bytes // np.maximum(moved.columns, 1))[rows]
     insns[rows] = layout.encode(fields)
     return insns
 

@@ -97,7 +97,6 @@ class Vta(Part):
         return m
 
     def _tokens(self, m: Module, units: Sequence[Any]) -> None:
-        """Add the token queues between units."""
         line = self.config.pipeline
         for producer, consumer in line.links:
             at, of = int(consumer > producer), int(producer > consumer)

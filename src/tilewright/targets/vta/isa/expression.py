@@ -152,8 +152,6 @@ def parse(text: str, where: str) -> Expression:
 
 
 def _add(node: ast.expr, steps: list[tuple[Do, int]], where: str) -> None:
-    """Append the steps that compute `node`."""
-
     def add(*parts: ast.expr) -> None:
         for part in parts:
             _add(part, steps, where)

@@ -65,8 +65,7 @@ def instructions(insns: Raw, config: Config) -> list[str]:
 
 def micro_ops(uops: Raw, config: Config) -> list[str]:
     """Return one line of text for each micro-op in `uops`, uint8 [m, 4]."""
-    layout = config.formats.uop
-    return _lines(_uop_form(layout).show, layout, uops)
+    return _lines(_uop_form(config).show, config.formats.uop, uops)
 
 
 def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) -> list[str]:
@@ -108,16 +107,15 @@ def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
     return words
 
 
-def _uop_form(layout: Layout) -> Form:
-    """Return the Form of a micro-op's text line: its fields, in order."""
-    return Form(layout, (*layout.by_name, RESERVED))
+def _uop_form(config: Config) -> Form:
+    return Form(config.formats.uop, (*config.formats.uop.by_name, RESERVED))
 
 
 def _grammar(config: Config) -> Grammar:
     directives = {
         **image_directives(REGIONS),
         ".insn": Directive(code=_notation(config).read),
-        ".uop": Directive(code=_uop_form(config.formats.uop).read),
+        ".uop": Directive(code=_uop_form(config).read),
     }
     return Grammar(directives, opening=".insn", unnamed="asm")
 
