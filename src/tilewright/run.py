@@ -204,6 +204,15 @@ def layer_figures(launch: Launch, result: LaunchResult) -> dict[str, Figures]:
     return dict(zip(names, result.figures, strict=True))
 
 
+def layer_cycles(program: Program, timing: str | None) -> dict[str, int]:
+    """Return the cycles of each layer on the machine, by name, without computing values.
+
+    Raises MachineError if a launch cannot run to its end.
+    """
+    each = (layer_figures(launch, found) for launch, found in timed(program, timing))
+    return {name: figures.cycles for layers in each for name, figures in layers.items()}
+
+
 def samples_together(graph: Graph) -> int:
     """Return how many samples to run at once: as many as fit in TOGETHER_BYTES at the widest node, at least 1."""
     sizes = (sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())

@@ -10,7 +10,7 @@ from tilewright import targets
 from tilewright.errors import InputError, option
 from tilewright.graph.ir import Graph
 from tilewright.program.program import Program
-from tilewright.run import layer_figures, timed
+from tilewright.run import layer_cycles
 from tilewright.targets.base import Config, Target
 
 
@@ -82,13 +82,13 @@ def beside(program: Program, searched: Program, wanted: UserSchedule, timing: st
     """
     final = _plans(takes_schedules(targets.get(program.target)).schedule_of(program))
     given = _plans(wanted)
-    own, other = (_cycles(each, timing) for each in (program, searched))
+    layers, best = layer_cycles(program, timing), layer_cycles(searched, timing)
     rows = []
-    for name, cycles in own[0].items():
+    for name, cycles in layers.items():
         same = name in given and given[name] == final.get(name)
         plan = "given" if same else "searched" if name in final else ""
-        rows.append(Row(name, plan, cycles, other[0].get(name)))
-    return Beside(tuple(rows), own[1], other[1])
+        rows.append(Row(name, plan, cycles, best.get(name)))
+    return Beside(tuple(rows), sum(layers.values()), sum(best.values()))
 
 
 def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
@@ -96,10 +96,3 @@ def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
     only = ("nodes", "of", "alone")
     layers = schedule.to_json()["layers"]
     return {each["layer"]: {key: value for key, value in each.items() if key not in only} for each in layers}
-
-
-def _cycles(program: Program, timing: str | None) -> tuple[dict[str, int], int]:
-    layers: dict[str, int] = {}
-    for launch, found in timed(program, timing):
-        layers |= {name: figures.cycles for name, figures in layer_figures(launch, found).items()}
-    return layers, sum(layers.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, TilewrightError, option
 from tilewright.program.program import Program
 from tilewright.report.metrics import RECOMPILED, SAME, OwnKernels, Result, WhatIf
-from tilewright.run import layer_figures, run, timed
+from tilewright.run import layer_cycles, run
 from tilewright.targets import given
 from tilewright.targets.base import Change, Config, TimingModel
 from tilewright.targets.users import TakesFirmware
@@ -129,27 +129,18 @@ def _tried(
                 return None  # fewer cycles only because the host does more
         else:
             other = on_machine(program, overrides)
-        layers = tuple(_timed(other, timing) if inputs is None else _run(other, inputs, timing))
+        layers = layer_cycles(other, timing) if inputs is None else _run(other, inputs, timing)
     except TilewrightError:
         return None
     how = RECOMPILED if change.recompile else SAME
-    return WhatIf(change.text, change.set, change.timing, sum(cycles for _, cycles in layers), how, dict(layers))
+    return WhatIf(change.text, change.set, change.timing, sum(layers.values()), how, layers)
 
 
-def _timed(program: Program, timing: str) -> Iterator[tuple[str, int]]:
-    """Yield the name and cycles of each layer on the machine, without computing values.
-
-    Raises MachineError if a launch cannot run to its end.
-    """
-    for launch, found in timed(program, timing):
-        yield from ((name, figures.cycles) for name, figures in layer_figures(launch, found).items())
-
-
-def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> Iterator[tuple[str, int]]:
-    """Yield the name and cycles of each layer on the machine in a run of the first sample."""
+def _run(program: Program, inputs: Array | Mapping[str, Array], timing: str) -> dict[str, int]:
+    """Return the cycles of each layer on the machine in a run of the first sample, by name."""
     first = {name: array[:1] for name, array in inputs.items()} if isinstance(inputs, Mapping) else inputs[:1]
     result = run(program, first, timing=timing, check=False, compare=False)
-    yield from ((layer.name, layer.cycles) for layer in result.layers if layer.where == program.target)
+    return {layer.name: layer.cycles for layer in result.layers if layer.where == program.target}
 
 
 def _nodes(program: Program) -> set[str]:

@@ -84,14 +84,7 @@ def debug(
 
 
 def _converse(
-    session: Session,
-    at: int | None,
-    left_out: list[str],
-    *,
-    script: str | None,
-    view: bool,
-    echo: bool,
-    as_json: bool,
+    session: Session, at: int | None, left_out: list[str], *, script: str | None, view: bool, echo: bool, as_json: bool
 ) -> int:
     """Open the view or the prompt, or run the commands of a script, after those that show the moment `at`."""
     from tilewright.debug import prompt

@@ -66,12 +66,7 @@ compilation = options.bundle("compilation", Compilation)
 @options.gdb
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
 def run(
-    compilation: Compilation,
-    simulation: Simulation,
-    own: OwnCfu,
-    firmware: str | None,
-    gdb: int | None,
-    verify: bool,
+    compilation: Compilation, simulation: Simulation, own: OwnCfu, firmware: str | None, gdb: int | None, verify: bool
 ) -> int:
     """Run a model, compare with the reference, report each layer.
 

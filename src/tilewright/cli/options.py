@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce, wraps
 from pathlib import Path
@@ -93,22 +93,19 @@ class OwnCfu:
     )
 
 
-@contextmanager
-def replaced(target: str, own: OwnCfu) -> Iterator[None]:
-    """Replace the custom function unit of a target by the user's, if there is one, in a `with` block.
+def replaced(target: str, own: OwnCfu) -> AbstractContextManager[None]:
+    """Return a context in which the custom function unit of a target is replaced by the user's, if there is one.
 
     Raises InputError if the target has no such unit, or if there are initial values to try but no unit.
     """
     if not own.files:
         if own.states:
             raise InputError("--initial-states", "needs --cfu: the built-in CFU has no undefined values")
-        yield
-        return
+        return nullcontext()
     from tilewright.targets.users import TakesCfu
 
-    machine = able(TakesCfu, target, "--cfu", "has no custom function unit", "choose -t cfu")
-    with machine.with_cfu(own.files, own.states):
-        yield
+    machine: TakesCfu = able(TakesCfu, target, "--cfu", "has no custom function unit", "choose -t cfu")
+    return machine.with_cfu(own.files, own.states)
 
 
 @contextmanager
@@ -127,19 +124,17 @@ def debugged(target: str, port: int | None) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def with_firmware(target: str, path: str | None) -> Iterator[None]:
-    """Compile networks with the user's firmware at a path, if there is one, in a `with` block.
+def with_firmware(target: str, path: str | None) -> AbstractContextManager[None]:
+    """Return a context in which networks are compiled with the user's firmware at a path, if there is one.
 
     Raises InputError if the target runs no firmware, or if there is none at the path.
     """
     if path is None:
-        yield
-        return
+        return nullcontext()
     from tilewright.targets.users import TakesFirmware
 
-    with able(TakesFirmware, target, "--firmware", "runs no firmware", "choose -t cfu").with_firmware(path):
-        yield
+    machine: TakesFirmware = able(TakesFirmware, target, "--firmware", "runs no firmware", "choose -t cfu")
+    return machine.with_firmware(path)
 
 
 @contextmanager
@@ -271,9 +266,7 @@ overrides = click.option(
 machine = _all(config, overrides)
 target = _all(of_target("See `tilewright targets`.", required=True), machine)
 rounding = click.option(
-    "--rounding",
-    metavar="MODE",
-    help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm].",
+    "--rounding", metavar="MODE", help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm]."
 )
 cfu = bundle("own", OwnCfu)
 gdb = click.option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -259,16 +259,7 @@ def cosim(
     cases = compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None)
     found = _shown(program, cases, as_json)
     differ = sum(bool(case.differences) for case in found)
-    left_out = inputs.left_out(program, samples)
-    if not found:
-        left_out.append("nothing was compared: no layer runs on the machine")
-    if wave and not found:
-        left_out.append(f"{wave} is not written: there is no launch")
-    elif wave and not (whole or differ):
-        left_out.append(f"{wave} is not written: no launch differs; --whole writes the first one")
-    elif wave and len(found) > 1:
-        shown = next((case.name for case in found if case.differences), found[0].name)
-        left_out.append(f"{wave} shows the launch {shown} only")
+    left_out = [*inputs.left_out(program, samples), *_not_shown(found, wave, whole)]
     if as_json:
         launches = [asdict(case) for case in found]
         say_json({"target": program.target, "launches": launches, "left_out": left_out})
@@ -279,6 +270,19 @@ def cosim(
         for line in left_out:
             say(line)
     return 1 if differ else 0
+
+
+def _not_shown(found: list[CosimCase], wave: Path | None, whole: bool) -> Iterator[str]:
+    """Yield lines on what was not compared, and on what the waveform does not show."""
+    differ = [case.name for case in found if case.differences]
+    if not found:
+        yield "nothing was compared: no layer runs on the machine"
+    if wave and not found:
+        yield f"{wave} is not written: there is no launch"
+    elif wave and not (whole or differ):
+        yield f"{wave} is not written: no launch differs; --whole writes the first one"
+    elif wave and len(found) > 1:
+        yield f"{wave} shows the launch {(differ or [found[0].name])[0]} only"
 
 
 def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:

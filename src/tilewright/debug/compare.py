@@ -109,12 +109,7 @@ def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Arr
 
 
 def _compared(
-    launch: str,
-    placed: Placed,
-    position: int,
-    got: Array,
-    expected: Array,
-    sums: tuple[Array, Array] | None = None,
+    launch: str, placed: Placed, position: int, got: Array, expected: Array, sums: tuple[Array, Array] | None = None
 ) -> Difference | None:
     """Return where values differ from those expected; None: nowhere. `sums` marks wrong and right bytes of sums."""
     differ = got != expected

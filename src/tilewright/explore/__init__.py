@@ -93,11 +93,7 @@ def explore(
     whole = grid or (trials is None and study.space.size <= SMALL)
     if trials is None and not whole:
         reason = f"the space has {study.space.size:,} points, more than {SMALL}"
-        raise InputError(
-            "explore",
-            reason,
-            f"give {option('--trials')}, or {option('--grid')} to measure all",
-        )
+        raise InputError("explore", reason, f"give {option('--trials')}, or {option('--grid')} to measure all")
     sampler: Sampler = Grid(study) if whole else Searched(study)
     wanted = study.space.size if trials is None else trials
     made = pool or (lambda subject: Processes(subject, workers) if workers > 1 else Here(subject))

@@ -122,9 +122,7 @@ class Cluster:
             return None
         if "failed" in found:
             raise InputError(
-                option("--cluster"),
-                f"a worker failed: {found['failed']}",
-                "measure with workers to see where",
+                option("--cluster"), f"a worker failed: {found['failed']}", "measure with workers to see where"
             )
         if "missing" not in found:
             return Trial.from_json(found)

@@ -44,11 +44,7 @@ def compiler(what: str) -> list[str]:
 
 
 def library(
-    what: str,
-    output: Path,
-    sources: Sequence[Path],
-    flags: Sequence[str],
-    generated: Mapping[str, str] | None = None,
+    what: str, output: Path, sources: Sequence[Path], flags: Sequence[str], generated: Mapping[str, str] | None = None
 ) -> str:
     """Compile C files into a shared library, whose file is replaced as a whole. Return the compiler's warnings.
 

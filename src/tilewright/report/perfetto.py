@@ -31,9 +31,7 @@ def require(path: str | Path) -> None:
         import perfetto.trace_builder.proto_builder  # noqa: F401
     except ImportError:
         raise InputError(
-            path,
-            "needs the package perfetto",
-            f"{hint('trace')}, or name a file that ends in .json",
+            path, "needs the package perfetto", f"{hint('trace')}, or name a file that ends in .json"
         ) from None
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ProgramError
-from tilewright.fields import Open, Range, decode
+from tilewright.fields import Open, Range, decode, types
 from tilewright.fields import record as checked
 from tilewright.graph.ir import Graph
 from tilewright.program import archive
@@ -27,6 +27,7 @@ from tilewright.report.series import series
 from tilewright.report.summary import Summary, facts, headline, title
 from tilewright.sim.causes import NAMES
 from tilewright.sim.chart import NO_CHART, STYLES
+from tilewright.sim.figures import Figures
 from tilewright.sim.order import match_tokens
 from tilewright.sim.steps import StepTable, Trace
 
@@ -87,9 +88,8 @@ Amount: TypeAlias = Annotated[float, Range(0)]
 _CAUSES = {"causes": dict[str, Annotated[int, Range(1)]], "binds": str, "cycles": Count}
 _LAYER = {
     **_CAUSES,
-    **{"name": str, "op": str, "where": str, "reason": str, "macs": Count, "executed_macs": Count},
-    **{"utilization": Amount, "bound": Count, "macs_per_cycle": Count},
-    **{"dram_read_bytes": Count, "dram_write_bytes": Count},
+    **{name: Count for name, hint in types(Figures).items() if hint is int},
+    **{"name": str, "op": str, "where": str, "reason": str, "macs": Count, "utilization": Amount},
 }
 _FINDING = {"kind": str, "launch": str, "message": str, "steps": tuple[Count, ...]}
 _CAUSE = {"count": Count, "others": str, "shown": _list(_FINDING)}

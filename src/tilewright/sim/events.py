@@ -13,6 +13,8 @@ from tilewright.array import Array
 
 #: The kinds of arithmetic that operations are made of. A comparison selects the smaller or larger operand.
 KINDS = ("add", "multiply", "shift", "compare", "float_add", "float_multiply", "instruction")
+#: The counts of Events that add up.
+COUNTS = ("read_bytes", "write_bytes", "instructions", "cycles")
 
 
 class Part(NamedTuple):
@@ -78,12 +80,9 @@ class Events:
             _summed(work for one in every for work in one.macs),
             _summed(work for one in every for work in one.operations),
             _together(access for one in every for access in one.accesses),
-            sum(one.read_bytes for one in every),
-            sum(one.write_bytes for one in every),
-            tuple(bursts for one in every for bursts in one.bursts),
-            sum(one.instructions for one in every),
-            sum(one.cycles for one in every),
-            {name: reason for one in every for name, reason in one.missing.items()},
+            bursts=tuple(bursts for one in every for bursts in one.bursts),
+            missing={name: reason for one in every for name, reason in one.missing.items()},
+            **{name: sum(getattr(one, name) for one in every) for name in COUNTS},
         )
 
     def per_sample(self, samples: int) -> Events:
@@ -92,16 +91,14 @@ class Events:
         def each(count: int) -> int:
             return -(-count // samples)
 
+        counts: dict[str, Any] = {name: each(getattr(self, name)) for name in COUNTS}
         return replace(
             self,
             macs=tuple(replace(work, count=each(work.count)) for work in self.macs),
             operations=tuple(replace(work, count=each(work.count)) for work in self.operations),
             accesses=tuple(one._replace(reads=each(one.reads), writes=each(one.writes)) for one in self.accesses),
-            read_bytes=each(self.read_bytes),
-            write_bytes=each(self.write_bytes),
             bursts=tuple(Bursts(moved, of * samples) for moved, of in self.bursts),
-            instructions=each(self.instructions),
-            cycles=each(self.cycles),
+            **counts,
         )
 
     def activations(self, row_bytes: int, banks: int) -> int:
