@@ -17,6 +17,7 @@ from tilewright.graph.rounding import Activation
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import Result
 from tilewright.run import run
+from tilewright.targets.gemmini import TARGET
 from tilewright.targets.gemmini.compiler import compile_graph, layers
 from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
@@ -227,6 +228,18 @@ def test_a_damaged_border_is_one_error(frame: object) -> None:
     damaged = replace(program, steps=(replace(launch, meta={**launch.meta, "frame": frame}),))
     with pytest.raises(ProgramError, match="launch 'n0'"):
         run(damaged, np.zeros((1, 1, 20, 20, 3), np.int8))
+
+
+@pytest.mark.parametrize("op", [Conv2D("relu", SAME), Add()], ids=["border", "whole blocks"])
+def test_a_debugger_finds_each_input_where_the_host_put_it(op: Conv2D | Add) -> None:
+    graph = one((1, 20, 20, 3), op, (16, 3, 3, 3), None) if isinstance(op, Conv2D) else added()
+    program = compile_graph(graph, Config(), "ort")
+    (launch,) = program.launches
+    rng = np.random.default_rng(8)
+    values = {name: rng.integers(-128, 128, (1, *graph.tensors[name].shape), np.int8) for name in graph.inputs}
+    walk = TARGET.walk(program, launch, values, None)
+    for name in graph.inputs:
+        np.testing.assert_array_equal(walk.value(walk.start(), name), values[name][0])
 
 
 @pytest.mark.parametrize("channels", [4, 32])
