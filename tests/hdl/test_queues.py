@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.hdl.simulation import simulate
-from tilewright.hdl.queues import StreamFifo, TokenQueue
+from tilewright.hdl.memory import StreamFifo, TokenQueue
 
 
 def test_an_element_is_there_the_cycle_after_it_was_written() -> None:

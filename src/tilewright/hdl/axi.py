@@ -10,8 +10,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from tilewright.hdl.memory import StreamFifo
 from tilewright.hdl.parts import Part, drive
-from tilewright.hdl.queues import StreamFifo
 
 ADDRESS_BITS = 32
 

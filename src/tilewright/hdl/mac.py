@@ -42,7 +42,7 @@ class MacArray(Part):
 
     def define(self, m: Module) -> None:
         block = self.block
-        inp, wgt = _values(self.inp, self.inp_bits), _values(self.wgt, self.wgt_bits)
+        inp, wgt = signed_values(self.inp, self.inp_bits), signed_values(self.wgt, self.wgt_bits)
         together = 2 if self.multipliers == "packed" and block > 1 else 1
         sums = []
         for row in range(self.batch):
@@ -93,7 +93,8 @@ def product(a: Value, b: Value, logic: bool) -> Value:
     return by_logic(Cat(a, 0).as_signed(), Cat(b, 0).as_signed()).as_unsigned()[: len(a) + len(b)]
 
 
-def _values(word: Value, bits: int) -> list[Value]:
+def signed_values(word: Value, bits: int) -> list[Value]:
+    """Return the signed values of `bits` bits in a word, the one in the low bits first."""
     return [word[at : at + bits].as_signed() for at in range(0, len(word), bits)]
 
 
@@ -125,6 +126,9 @@ class TensorAlu(Part):
         for lane in range(self.lanes):
             part = slice(lane * self.bits, (lane + 1) * self.bits)
             a, b = self.first[part].as_signed(), self.second[part].as_signed()
+            amount = b[: self.log_bits].as_signed()
+            to_left = (-amount)[: self.log_bits].as_unsigned()
+            left = amount < 0 if self.signed_amounts else self.left
             result = Signal(signed(self.bits), name=f"r{lane}")
             with m.Switch(self.op):
                 with m.Case(Operation.MIN):
@@ -134,14 +138,8 @@ class TensorAlu(Part):
                 with m.Case(Operation.ADD):
                     m.d.comb += result.eq(a + b)
                 with m.Case(Operation.SHR):
-                    m.d.comb += result.eq(self._shifted(a, b))
+                    m.d.comb += result.eq(Mux(left, a << to_left, a >> amount[: self.log_bits].as_unsigned()))
                 with m.Default():
                     m.d.comb += result.eq(a)
             results.append(result)
         m.d.comb += self.result.eq(Cat(results))
-
-    def _shifted(self, value: Value, operand: Value) -> Value:
-        amount = operand[: self.log_bits].as_signed()
-        to_left = (-amount)[: self.log_bits].as_unsigned()
-        left = amount < 0 if self.signed_amounts else self.left
-        return Mux(left, value << to_left, value >> amount[: self.log_bits].as_unsigned())

@@ -76,7 +76,8 @@ class Compiled:
 
 
 class Model:
-    """One instance of a compiled component, at cycle 0. `ports` maps port names to uint8 views of their values.
+    """One instance of a compiled component, at cycle 0. `ports` maps port names to uint8 views of their values
+    (little-endian).
 
     `library` is for functions of the compiled `extra` text; `handle` is their simulation.
     """
@@ -85,21 +86,16 @@ class Model:
         self.library = compiled
         self.handle = ctypes.c_void_p(self.library.tw_open())
         self._attached: list[Array] = []  # alive as long as the model is
-        self.ports = dict(self._listed())
+        self.ports = dict[str, Array]()
+        data, bits, size = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
+        places = [ctypes.byref(item) for item in (data, bits, size)]
+        while name := self.library.tw_port(self.handle, len(self.ports), *places):
+            buffer = (ctypes.c_uint8 * size.value).from_address(data.value or 0)
+            self.ports[name.decode()] = np.frombuffer(memoryview(buffer), np.uint8)
 
     def __del__(self) -> None:
         if hasattr(self, "handle"):
             self.library.tw_close(self.handle)
-
-    def _listed(self) -> list[tuple[str, Array]]:
-        """Return the name of each port, and a uint8 view of its value in memory (little-endian)."""
-        found: list[tuple[str, Array]] = []
-        data, bits, size = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
-        places = [ctypes.byref(item) for item in (data, bits, size)]
-        while name := self.library.tw_port(self.handle, len(found), *places):
-            buffer = (ctypes.c_uint8 * size.value).from_address(data.value or 0)
-            found.append((name.decode(), np.frombuffer(memoryview(buffer), np.uint8)))
-        return found
 
     def __getitem__(self, port: str) -> int:
         return int.from_bytes(self._port(port).tobytes(), "little")

@@ -146,21 +146,16 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
     for own, module in zip(names, modules.found, strict=True):
         text = ZEROS.sub("", module.text).replace(f"module \\{ITSELF}\n", f"module \\{own}\n")
         text = NUMBERED.sub(lambda found: f"\\{names[int(found[1])]}", text)
-        heads |= {_inner(own, path): f"A part of {own}." for path in INNER.findall(text)}
-        texts.append(_with_inner(text, own))
+        inner = {path: f"{own}_{path.replace('.', '_')}" for path in INNER.findall(text)}
+        heads |= dict.fromkeys(inner.values(), f"A part of {own}.")
+        # The longest path first: a module may lie in another one that is no component.
+        for path in sorted(inner, key=len, reverse=True):
+            text = text.replace(f"\\@.{path}", f"\\{inner[path]}")
+        texts.append(text)
     text = "\n".join(texts).replace("\\rst ", f"\\{reset} ").replace("\\rst\n", f"\\{reset}\n")
     for folder in FOLDERS:
         text = text.replace(folder, "")
     return text, {name: heads[name], **heads}
-
-
-def _inner(own: str, path: str) -> str:
-    return f"{own}_{path.replace('.', '_')}"
-
-
-def _with_inner(text: str, own: str) -> str:
-    """Return RTLIL in which the modules inside the module `own` have names of Verilog."""
-    return INNER.sub(lambda found: f"\\{_inner(own, found[1])}", text)
 
 
 def verilog_files(component: Any, name: str, reset: str = "rst") -> dict[str, str]:

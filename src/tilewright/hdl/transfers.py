@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
@@ -97,7 +97,8 @@ class TileReceiver(Part):
         p, new, busy = Signal(PLACEMENT), self.placements.payload, Signal()
         index, offset, row_offset = Signal(INDEX_BITS), Signal(INDEX_BITS), Signal(INDEX_BITS)
         left, part = Signal(INDEX_BITS), Signal(INDEX_BITS)
-        lanes, parts = (self._of(p.which, get) for get in (lambda tiles: tiles.lanes, lambda tiles: tiles.parts))
+        sizes = ([getattr(tiles, name) for tiles in self.memories] for name in ("lanes", "parts"))
+        lanes, parts = (chosen(p.which, each) for each in sizes)
         beat, ends_tile, ends_row = Signal(), Signal(), Signal()
         taken, following = Signal(INDEX_BITS), Signal(INDEX_BITS)
         m.d.comb += [
@@ -156,10 +157,6 @@ class TileReceiver(Part):
                     mask=Mux(beat, lanes_taken & many, Mux(zeroes, 1, 0)),
                     whole=zeroes,
                 )
-
-    def _of(self, which: Value, get: Callable[[Tiles], int]) -> Value:
-        """Return `get(tiles)` for the memory whose number is the signal `which`."""
-        return chosen(which, [get(tiles) for tiles in self.memories])
 
 
 def chosen(which: Value, options: Sequence[Any]) -> Any:

@@ -12,7 +12,8 @@ from tilewright.targets.cfu.compiler.records import channel_table, packed_rows
 from tilewright.targets.cfu.config import BEYOND, RAM_BASE, Config
 from tilewright.targets.cfu.isa import custom as isa
 from tilewright.targets.cfu.isa.coupled import overlapped_cycles
-from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, notes, registers, tables_at
+from tilewright.targets.cfu.isa.memory import tables_at
+from tilewright.targets.cfu.isa.state import FIELDS, Reg, buffers, notes, registers
 
 CHECK, SET_B = 3, 1
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.array import Array
+from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT, RULES, Kind, Layer
 from tilewright.targets.zynq.runtime import driver
@@ -63,9 +64,9 @@ class Case:
     @property
     def blocks(self) -> dict[str, Array]:
         """What the PS has in DDR."""
-        found = {"data": driver.data_blocks(self.layer, self.data)}
+        found = {"data": placement.blocks(placement.data(self.layer), self.data)}
         if self.layer.channels:
-            found["weight"] = driver.weight_blocks(self.layer, self.weights)
+            found["weight"] = placement.blocks(placement.weight(self.layer), self.weights)
             found["bias"] = driver.bias_blocks(self.layer, self.bias, self.weights)
         return found
 

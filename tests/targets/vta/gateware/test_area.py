@@ -12,8 +12,7 @@ import pytest
 from tests.hdl.cells import resources
 from tilewright.errors import ConfigError
 from tilewright.hdl.build import to_rtlil, yosys
-from tilewright.hdl.memory import BankedMemory, PartedMemory, Tiles
-from tilewright.hdl.queues import StreamFifo
+from tilewright.hdl.memory import BankedMemory, PartedMemory, StreamFifo, Tiles
 from tilewright.targets import vta
 from tilewright.targets.rams import Ram
 from tilewright.targets.vta.config import PRESETS, Config

@@ -18,8 +18,8 @@ from tilewright.cli import cli, main, options
 from tilewright.conform import AROUND, Wave
 from tilewright.conform import cosim as cosimulate
 from tilewright.hdl.mac import Operation
+from tilewright.hdl.memory import TokenQueue
 from tilewright.hdl.model import Compiled
-from tilewright.hdl.queues import TokenQueue
 from tilewright.program import file
 from tilewright.program.launch_image import LaunchImage
 from tilewright.program.program import Launch, Program

@@ -9,7 +9,7 @@ from tilewright.array import Array
 from tilewright.graph.rounding import Requant
 from tilewright.hdl.model import Compiled
 from tilewright.targets.zynq.config import LANES
-from tilewright.targets.zynq.gateware.requantiser import LATENCY, Requantiser
+from tilewright.targets.zynq.gateware.results import LATENCY, Requantiser
 from tilewright.targets.zynq.gateware.unit import FILL, ComputeUnit
 from tilewright.targets.zynq.isa.layer import RULES
 

@@ -5,7 +5,7 @@ The arena is the memory for activations: each is placed, largest first, at the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,47 +29,40 @@ from .project import PROGRAM_BYTES, Project, kernel_names
 from .records import Operator, channel_table, couple, in_place, operator, packed_rows
 from .variants import VARIANTS, Variant
 
+NAME = "cfu"
 Records = Sequence[Mapping[str, int]]
 
 
 @dataclass(frozen=True)
 class Build:
-    """Firmware for a machine. `program` returns the ELF program, `meta` what the launch tells of it.
+    """Firmware for a machine: a variant, or the user's `project`, whose ELF program is `linked`.
 
-    The firmware takes operators as the variants with these `extensions` do, and as the tuned ones if it is `tuned`.
-    `spare` bytes of the arena follow its last activation.
+    It takes operators as the variants with these `extensions` do, and as the tuned ones if it is `tuned`.
     """
 
-    program: Callable[[Records], elf.Executable]
-    meta: Callable[[elf.Executable, Records], dict[str, Any]]
-    tuned: bool = False
-    extensions: Collection[str] = ()
-    spare: int = 0
+    config: Config
+    variant: Variant
+    compiler: firmware.Compiler | None
+    project: Project | None
+    linked: elf.Executable | None
+    tuned: bool
+    extensions: Collection[str]
 
+    def program(self, records: Records) -> elf.Executable:
+        """Return the ELF program for a model with these operator records."""
+        if self.linked:
+            return self.linked
+        assert self.compiler is not None
+        return firmware.firmware(self.variant, records, self.config, self.compiler)
 
-def built_in(config: Config, variant: Variant, compiler: firmware.Compiler) -> Build:
-    """Return a variant of the built-in firmware."""
-    return Build(
-        lambda records: firmware.firmware(variant, records, config, compiler),
-        lambda program, records: {"variant": variant.name, "compiler": compiler.version},
-        variant.tuned,
-        config.extension_names if variant.header == "coupled" else (),
-    )
-
-
-def of_project(config: Config, project: Project, compiler: firmware.Compiler | None) -> Build:
-    """Return the user's firmware. Raises InputError if it cannot be compiled."""
-    built = project.program(config, compiler)
-
-    def meta(program: elf.Executable, records: Records) -> dict[str, Any]:
-        version, names = compiler.version if compiler else "an ELF file", kernel_names(program)
+    def meta(self, program: elf.Executable, records: Records) -> dict[str, Any]:
+        """Return what the launch tells of its firmware."""
+        version = self.compiler.version if self.compiler else "an ELF file"
+        if self.project is None:
+            return {"variant": self.variant.name, "compiler": version}
+        names = kernel_names(program)
         kernels = [names.get(Kind(record["kind"]), "main.c") for record in records]
-        return {"variant": str(project.path), "compiler": version, "kernels": kernels}
-
-    return Build(lambda records: built, meta, spare=GAP)  # so that stores after the last activation are found
-
-
-NAME = "cfu"
+        return {"variant": str(self.project.path), "compiler": version, "kernels": kernels}
 
 
 def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
@@ -96,42 +89,41 @@ def compile_graph(
     `project` is the user's firmware, in the place of `variant`. Raises UnsupportedError if there is no RISC-V compiler,
     or if a launch does not fit into main memory; InputError if the project cannot be compiled.
     """
-    if project is None:
-        build = built_in(config, variant, compiler or firmware.find())
-    else:
-        build = of_project(config, project, None if project.compiled else compiler or firmware.find())
+    compiler = None if project and project.compiled else compiler or firmware.find()
+    linked = project.program(config, compiler) if project else None
+    extensions = config.extension_names if variant.header == "coupled" and not project else ()
+    build = Build(config, variant, compiler, project, linked, variant.tuned and not project, extensions)
     mode = rounding_mode(rounding)
     found = {site.node.name: operator(site, mode) for site in graph.sites()}
     steps: list[Launch | HostStep] = []
     for group in grouped(found):
-        steps += [_launch(graph, group, config, build)] if isinstance(group, dict) else group
+        steps += [_launch(graph, group, build)] if isinstance(group, dict) else group
     return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
-def _launch(graph: Graph, operators: dict[str, Operator], config: Config, build: Build) -> Launch:
-    count = len(operators)
+def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launch:
+    config, count, tuned = build.config, len(operators), build.tuned
     outputs = {made.activations["output"] for made in operators.values()}
     values = lifetimes(graph, operators)
     entering = [value.name for value in values if value.name not in outputs]
     leaving = [value.name for value in values if value.name in outputs and value.last == count]
-    if build.tuned:
+    if tuned:
         operators = in_place(operators, {*entering, *leaving})
         values = lifetimes(graph, operators)
     offsets, arena_bytes = arena(values)
-    arena_bytes += build.spare
+    if build.project:
+        arena_bytes += GAP  # so that stores after the last activation are found
     places = ({field: offsets[name] for field, name in made.activations.items()} for made in operators.values())
     records = [
         dict.fromkeys(layout.RECORD, 0) | {"kind": int(made.kind), **made.words, **at}
         for made, at in zip(operators.values(), places, strict=True)
     ]
     activations = [made.activations for made in operators.values()]
-    moves = couple(records, activations, entering, leaving, build.extensions, config.buffer_rows, build.tuned)
+    moves = couple(records, activations, entering, leaving, build.extensions, config.buffer_rows, tuned)
     constants = bytearray()
     for record, made, move in zip(records, operators.values(), moves, strict=True):
         record.update(move)
-        for field, array in _stored(made.constants, record["coupled"]).items():
-            record[field] = layout.constants_at(count) + len(constants)
-            constants += _bytes(array)
+        _store(made.constants, record, layout.constants_at(count), constants)
     blob = layout.pack(records, bytes(constants), arena_bytes)
     need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
     if need > config.ram_bytes:
@@ -152,14 +144,18 @@ def _launch(graph: Graph, operators: dict[str, Operator], config: Config, build:
     return Launch(title, tuple(names), meta, arrays)
 
 
-def _stored(constants: Mapping[str, Array], coupled: int) -> dict[str, Array]:
-    """Return an operator's constants in the form in which the firmware reads them; `coupled`: flags of Coupled."""
+def _store(constants: Mapping[str, Array], record: dict[str, int], base: int, stored: bytearray) -> None:
+    """Append an operator's constants to `stored`, which lies at `base`, as the firmware reads them: little-endian, each
+    padded to a multiple of layout.ALIGN bytes. Set their offsets in the record."""
     made = dict(constants)
-    if coupled and made:
+    if record["coupled"] and made:
         made["weights"] = packed_rows(made["weights"])
-    if coupled & Coupled.TABLE:
+    if record["coupled"] & Coupled.TABLE:
         made["bias"] = channel_table(made["bias"], made.pop("multiplier"), made.pop("shift"))
-    return made
+    for field, array in made.items():
+        record[field] = base + len(stored)
+        data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
+        stored += data.ljust(layout.aligned(len(data)), b"\0")
 
 
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
@@ -178,12 +174,6 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
         if first[name] >= 0 and (name in outside or name in graph.results):
             last[name] = count
     return [Lived(name, graph.tensors[name].nbytes, first[name], last[name]) for name in first]
-
-
-def _bytes(array: Array) -> bytes:
-    """Return an int8 or int32 array as little-endian bytes, padded to a multiple of layout.ALIGN bytes."""
-    data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
-    return data.ljust(layout.aligned(len(data)), b"\0")
 
 
 def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> Stages:

@@ -79,7 +79,8 @@ def _gcc() -> Compiler | None:
     path = shutil.which(GCC)
     if path is None:
         return None
-    return Compiler("gcc", (path,), f"{GCC} {_output((path, '-dumpfullversion'))}", ("-march=rv32im", "-lgcc"))
+    told = subprocess.run((path, "-dumpfullversion"), capture_output=True, text=True, check=True)
+    return Compiler("gcc", (path,), f"{GCC} {told.stdout.strip()}", ("-march=rv32im", "-lgcc"))
 
 
 @cache
@@ -89,10 +90,6 @@ def _zig() -> Compiler | None:
     command = (sys.executable, "-P", "-m", "ziglang", "cc")
     flags = ("-target", "riscv32-freestanding-none", "-mcpu=generic_rv32+m", "-fno-sanitize=all")
     return Compiler("zig", command, f"zig {version('ziglang')}", flags)
-
-
-def _output(command: Sequence[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def elf_of(
@@ -140,7 +137,7 @@ def firmware(
 ) -> elf.Executable:
     """Return the ELF program that runs a model with these operator records."""
     made = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
-    if variant.specialised:
+    if variant.header == "software":  # it is compiled anew for each model
         made["layers.h"] = layers_header(records)
     has = {"DMA": int("dma" in config.extension_names), "STREAM": int(config.streams)}
     macros = {**tiles(config), "TUNED": 0, **variant.macros, **has}

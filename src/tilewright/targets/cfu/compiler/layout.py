@@ -148,20 +148,21 @@ def activation_bytes(record: Mapping[str, int]) -> dict[str, int]:
 
 def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
     """Return the size in bytes of each constant of an operator, by field of the operator's record."""
-    kind, channels = record["kind"], record["out_c"]
-    if kind not in LINEAR:
+    channels = record["out_c"]
+    if record["kind"] not in LINEAR:
         return {}
-    window = record["kernel_h"] * record["kernel_w"]
-    weights = {
-        Kind.CONV: LANES * rows_of_b(record) if record["coupled"] else channels * window * record["filter_c"],
-        Kind.DEPTHWISE: channels * window,
-        Kind.FULLY_CONNECTED: channels * record["in_c"],
-    }
-    if record["coupled"]:
-        weights[Kind.FULLY_CONNECTED] = weights[Kind.CONV]
+    in_rows = record["coupled"] and record["kind"] != Kind.DEPTHWISE
+    weights = LANES * rows_of_b(record) if in_rows else channels * _factors(record)
     if record["coupled"] & Coupled.TABLE:
-        return {"weights": weights[Kind(kind)], "bias": CHANNEL_BYTES * channels}
-    return {"weights": weights[Kind(kind)], **dict.fromkeys(("bias", "multiplier", "shift"), 4 * channels)}
+        return {"weights": weights, "bias": CHANNEL_BYTES * channels}
+    return {"weights": weights, **dict.fromkeys(("bias", "multiplier", "shift"), 4 * channels)}
+
+
+def _factors(record: Mapping[str, int]) -> int:
+    """Return the number of weights of an output channel; 0 for an operator without weights."""
+    window = record["kernel_h"] * record["kernel_w"]
+    factors = {Kind.CONV: window * record["filter_c"], Kind.DEPTHWISE: window, Kind.FULLY_CONNECTED: record["in_c"]}
+    return factors.get(Kind(record["kind"]), 0)
 
 
 def rows_of_b(record: Mapping[str, int]) -> int:
@@ -171,6 +172,4 @@ def rows_of_b(record: Mapping[str, int]) -> int:
 
 def macs(record: Mapping[str, int]) -> int:
     """Return the number of multiply-accumulates of an operator. Those on padding count too, as is usual."""
-    outputs, window = record["out_h"] * record["out_w"] * record["out_c"], record["kernel_h"] * record["kernel_w"]
-    taps = {Kind.CONV: window * record["filter_c"], Kind.DEPTHWISE: window, Kind.FULLY_CONNECTED: record["in_c"]}
-    return outputs * taps.get(Kind(record["kind"]), 0)
+    return record["out_h"] * record["out_w"] * record["out_c"] * _factors(record)

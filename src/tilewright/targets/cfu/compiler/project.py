@@ -157,7 +157,8 @@ class Project:
             asked = shlex.split(regular(flags).read_text(), comments=True) if flags.exists() else []
         except ValueError as error:
             raise InputError(str(flags), f"cannot be read: {error}") from None
-        sources = [path.relative_to(folder).as_posix() for part in ("src", "lib") for path in _sources(folder / part)]
+        files = [path for part in ("src", "lib") for path in sorted((folder / part).rglob("*.[cS]")) if path.is_file()]
+        sources = [path.relative_to(folder).as_posix() for path in files]
         with scratch() as made:
             for name, text in machine_files(config).items():
                 (made / name).write_text(text)
@@ -182,10 +183,6 @@ def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tupl
     except subprocess.TimeoutExpired:
         return None, ""
     return process.returncode, said
-
-
-def _sources(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*.[cS]") if path.is_file())
 
 
 def _refused(folder: Path, compiler: Compiler, said: str) -> InputError:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,8 +35,8 @@ STRIDES = [Reg.STRIDE_H, Reg.STRIDE_W]
 Record = Mapping[str, int]
 TAKES = Takes(groups=True)
 _REMEDY = " (run it with rounding=tflm, or make it with `tilewright quantize --scheme tflm`)"
-#: The window of a fully connected layer that runs as a convolution.
-POINT = {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}
+#: The window of a fully connected layer that runs as a convolution, by kind; other operators keep theirs.
+POINT = {Kind.FULLY_CONNECTED: {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,47 +199,56 @@ def couple(
     windows, with the words of its window; copies without effect (see `in_place`) need no tensor.
     """
     if tuned:
-        records = [{**record, **POINT} if record["kind"] == Kind.FULLY_CONNECTED else record for record in records]
+        records = [{**record, **POINT.get(Kind(record["kind"]), {})} for record in records]
     here = [
         _takes(record, extensions, buffer_rows, tuned) or (tuned and names["input"] == names["output"])
         for record, names in zip(records, activations, strict=True)
     ]
     resident, stream = "resident" in extensions, {"dma", "stream"} <= set(extensions)
-    cpu = {
-        name
-        for mine, names in zip(here, activations, strict=True)
-        for field, name in names.items()
-        if not mine and field != "output"
-    }
+    needed = set(leaving)  # by the host, or by the CPU
+    for mine, names in zip(here, activations, strict=True):
+        if not mine:
+            needed.update(names.values())
     there: set[str] = set()
     found: list[dict[str, int]] = []
-    row, rows_before, channels_before = 0, 0, 0
-    for mine, record, names in zip(here, records, activations, strict=True):
+    weights = _weight_rows(records, here, extensions, buffer_rows)
+    for mine, record, names, (constants, rows_at) in zip(here, records, activations, weights, strict=True):
         if not mine or record["kind"] == Kind.COPY:
             found.append({"coupled": int(mine), "rows_at": 0})
             continue
-        flags, rows_at = Coupled.HERE, 0
+        flags = Coupled.HERE | constants
         for key, push, fetch in (("input", Coupled.PUSH, Coupled.FETCH), ("input2", Coupled.PUSH2, Coupled.FETCH2)):
-            if key in names and names[key] not in there:
+            if key in names and not (resident and names[key] in there):
                 flags |= fetch if stream and names[key] in entering else push
-                if resident:
-                    there.add(names[key])
-        if resident:
-            there.add(names["output"])
-        if not resident or names["output"] in cpu or names["output"] in leaving:
+                there.add(names[key])
+        there.add(names["output"])
+        if not resident or names["output"] in needed:
             flags |= Coupled.READ
-        window = record["kind"] in (Kind.CONV, Kind.FULLY_CONNECTED)
-        if window and "dma" in extensions:
-            # Alternate between the first and the last rows, so that the next weights load during this convolution. The
-            # firmware does the same with the entries of the channel tables.
-            rows, channels = rows_of_b(record), record["out_c"] if stream else 0
-            flags |= Coupled.LATE if rows + rows_before > buffer_rows or channels + channels_before > CHANNELS else 0
-            row, rows_before, channels_before = 0 if row else buffer_rows - rows, rows, channels
-            rows_at = row
-        flags |= Coupled.TABLE if window and stream else 0
-        words = POINT if record["kind"] == Kind.FULLY_CONNECTED else {}
-        found.append({**words, "coupled": int(flags), "rows_at": rows_at})
+        found.append({**POINT.get(Kind(record["kind"]), {}), "coupled": int(flags), "rows_at": rows_at})
     return found
+
+
+def _weight_rows(
+    records: Sequence[Record], here: Sequence[bool], extensions: Collection[str], buffer_rows: int
+) -> Iterator[tuple[Coupled, int]]:
+    """Yield the flags of each operator that concern its constants, and its first row of weights in B.
+
+    With `dma`, the rows alternate between the first and the last ones, so that the next weights load during a
+    convolution. The firmware does the same with the entries of the channel tables.
+    """
+    stream = {"dma", "stream"} <= set(extensions)
+    row, rows_before, channels_before = 0, 0, 0
+    for record, mine in zip(records, here, strict=True):
+        flags = Coupled(0)
+        if not mine or record["kind"] not in (Kind.CONV, Kind.FULLY_CONNECTED):
+            yield flags, 0
+            continue
+        if "dma" in extensions:
+            rows, channels = rows_of_b(record), record["out_c"] if stream else 0
+            if rows + rows_before > buffer_rows or channels + channels_before > CHANNELS:
+                flags |= Coupled.LATE
+            row, rows_before, channels_before = 0 if row else buffer_rows - rows, rows, channels
+        yield flags | Coupled.TABLE if stream else flags, row
 
 
 def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned: bool) -> bool:

@@ -26,19 +26,9 @@ class Variant:
     extensions: tuple[str, ...] = ()  # extensions of the machine that it needs
 
     @property
-    def specialised(self) -> bool:
-        """Whether the firmware is compiled anew for each model, with a generated layers.h."""
-        return self.header == "software"
-
-    @property
     def tuned(self) -> bool:
         """Whether the compiler moves more to the extensions, as the macro TUNED does in the firmware."""
         return bool(self.macros.get("TUNED"))
-
-    @property
-    def tile_values(self) -> int:
-        """The number of values in a tile of A or B if macros fix it; 0 if the size of tiles follows the buffer size."""
-        return int(self.macros.get("TILE_M", 0)) * int(self.macros.get("TILE_K", 0))
 
     @property
     def kind(self) -> Literal["step", "aside", ""]:
@@ -73,9 +63,7 @@ _ALL = (
         )
     ),
     Variant("tiles_128_512", "published, in tiles of 128x128x512", "implicit", SMALL_TILES, beside="published"),
-    Variant(
-        "dense_array", "published, fully connected on the array", "implicit", _post("ON_ARRAY"), beside="published"
-    ),
+    Variant("dense_array", "published, fully connected on the array", "implicit", ON_ARRAY, beside="published"),
     Variant("shifts", SHIFTS, "implicit", {**UNROLLED, "PACK_BITS": 1}, beside="published"),
     Variant("stored_bytes", STORED, "implicit", {**UNROLLED, "PACK_IN_MEMORY": 1}, beside="shifts"),
     Variant("dense_dot", DOT, "implicit", BY_DOT, beside="published", extensions=("dot",)),
@@ -99,7 +87,8 @@ def check_machine(chosen: Variant, config: Config) -> None:
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' needs {', '.join(ARRAY_KEYS)} as in the preset 'published'"
         raise ConfigError("firmware", reason, "choose firmware=published, or do not set these keys")
-    rows = chosen.tile_values // config.array
+    # Without these macros, the size of tiles follows the buffers.
+    rows = int(chosen.macros.get("TILE_M", 0)) * int(chosen.macros.get("TILE_K", 0)) // config.array
     if rows > config.buffer_rows:
         reason = f"firmware '{chosen.name}' needs buffer_rows of at least {rows}; it is {config.buffer_rows}"
         raise ConfigError("firmware", reason, "choose firmware=published, whose tiles follow the buffers")

@@ -48,19 +48,15 @@ class MainMemory:
                 except MachineError:  # no request
                     return
                 if model.cycle < cycle:
-                    self._request()
+                    self.address, size = model["dma__address"], model["dma__bytes"]
+                    assert self.burst or size <= LINE_BYTES
+                    self.beats = size // PORT_BYTES
+                    self.first = model.cycle + (ROW_CYCLES if self.burst else LINE_CYCLES - self.beats)
+                    model.step()
             elif model.cycle < self.first:
                 model.step(min(self.first, cycle) - model.cycle)
             else:
                 self._beat()
-
-    def _request(self) -> None:
-        model = self.model
-        self.address, size = model["dma__address"], model["dma__bytes"]
-        assert self.burst or size <= LINE_BYTES
-        self.beats = size // PORT_BYTES
-        self.first = model.cycle + (ROW_CYCLES if self.burst else LINE_CYCLES - self.beats)
-        model.step()
 
     def _beat(self) -> None:
         model, at = self.model, self.address - RAM_BASE

@@ -67,7 +67,7 @@ class CoupledUnit(Part):
         m.d.comb += self.word.eq(Mux(image.busy | was_filling, 0, image.word))
         with m.If(self.begins):
             m.d.sync += layer.eq(now)
-        self._begins, self._busy = list[Value](), list[Value]()
+        works = list[tuple[Value, Value]]()  # of each sequencer: whether it begins, and whether it is busy
         if "im2col" in names or "add" in names:
             bounds = {**ports(layer, "low", "high"), "offset": layer.output_offset}
             scaling = [add(m, f"scaling_{at}", ScalingLane("add4" in names), **bounds) for at in range(LANES)]
@@ -87,14 +87,14 @@ class CoupledUnit(Part):
                     fill_data=dma.data,
                 )
             self._convolve(m, layer, image, scaling, convolution, tables)
-            self._works(begins, convolution.busy)
+            works.append((begins, convolution.busy))
             m.d.comb += self.array.begins.eq(begins)
         if "add" in names:
             begins = self.start_add & free & now.size.any()
             addition = Addition("add4" in names)
             add(m, "addition", addition, start=begins, now=now, layer=layer, hold=filling)
             self._add(m, layer, image, scaling, addition)
-            self._works(begins, addition.busy)
+            works.append((begins, addition.busy))
         if "pool" in names:
             begins = self.start_pool & free & _positive(now, "in_h", "in_w", "in_c")
             pool = add(m, "pool", MeanPool(), start=begins, now=now, layer=layer, hold=filling)
@@ -102,13 +102,8 @@ class CoupledUnit(Part):
                 m.d.comb += image.address_0.eq(pool.address)
             m.d.comb += pool.word.eq(unaligned(m, pool.address, image.pair_0))
             self._store(m, image, pool.place, pool.code)
-            self._works(begins, pool.busy)
-        m.d.comb += drive(self, begins=Cat(self._begins).any(), busy=Cat(self._busy).any())
-
-    def _works(self, begins: Value, busy: Value) -> None:
-        """Note when a sequencer begins, and when it is busy."""
-        self._begins.append(begins)
-        self._busy.append(busy)
+            works.append((begins, pool.busy))
+        m.d.comb += drive(self, begins=Cat(each for each, _ in works).any(), busy=Cat(each for _, each in works).any())
 
     def _fetch(self, m: Module, image: ImageMemory, command: dict[str, Any]) -> Dma:
         """Add the DMA, which fills B and the image memory."""

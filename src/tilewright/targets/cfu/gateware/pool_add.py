@@ -69,7 +69,12 @@ class MeanPool(Part):
         with m.If(self.start):
             m.d.sync += [state.eq(PoolState.READ), *clear(x, y, count, channel)]
             m.d.sync += self.address.eq(self.now.input)
-        sums = self._add(m, reads, count == 0)
+        # A pixel arrives in the cycle after its read.
+        arrived, is_first = after(m, reads, 1), after(m, count == 0, 1)
+        sums = [Signal(signed(SUM), name=f"sum_{lane}") for lane in range(LANES)]
+        with m.If(arrived):
+            for number, total in enumerate(sums):
+                m.d.sync += total.eq(Mux(is_first, 0, total) + self.word.word_select(number, 8).as_signed())
         self._divide(m, Array(sums)[lane], count, step)
         m.d.comb += drive(
             self.place,
@@ -77,15 +82,6 @@ class MeanPool(Part):
             address=layer.output + channel + lane,
             count=1,
         )
-
-    def _add(self, m: Module, reads: Any, first: Any) -> list[Signal]:
-        """Add the four bytes of a pixel to the sums, in the cycle after its read. Return the sums."""
-        arrived, is_first = after(m, reads, 1), after(m, first, 1)
-        sums = [Signal(signed(SUM), name=f"sum_{lane}") for lane in range(LANES)]
-        with m.If(arrived):
-            for lane, total in enumerate(sums):
-                m.d.sync += total.eq(Mux(is_first, 0, total) + self.word.word_select(lane, 8).as_signed())
-        return sums
 
     def _divide(self, m: Module, total: Any, count: Signal, step: Signal) -> None:
         """Divide a sum by the number of pixels, a bit per cycle from step 2 on, and clamp the quotient."""

@@ -189,12 +189,10 @@ def _rounded(m: Module, product: Value, right: Value) -> Value:
 
 
 def _left(shift: Value) -> Value:
-    """Return by how much a shift is to the left."""
     return Mux(shift < 0, 0, shift)[: SHIFT - 1]
 
 
 def _right(shift: Value) -> Value:
-    """Return by how much a shift is to the right."""
     return Mux(shift < 0, -shift, 0)[:SHIFT]
 
 

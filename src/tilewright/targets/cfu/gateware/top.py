@@ -15,27 +15,20 @@ from tilewright.hdl.modules import verilog_files
 from tilewright.hdl.parts import Part, add, expose, latch
 from tilewright.targets.cfu import bill
 from tilewright.targets.cfu.config import Config
-from tilewright.targets.cfu.isa.custom import (
-    CHECK,
-    CUSTOM,
-    DOT,
-    GET,
-    GET_IMAGE,
-    GET_SRDHM,
-    OFF_MAXMIN,
-    PUT,
-    RDBPOT,
-    SET_A,
-    SET_B,
-    SET_SRDHM,
-    START,
-)  # fmt: skip
+from tilewright.targets.cfu.isa import custom
+from tilewright.targets.cfu.isa.custom import CUSTOM, Custom
 
 from .coupled import COMMANDS, CoupledUnit
 from .dma import BusMaster
 from .gemm import MatrixUnit
 from .image import DotProduct
 from .results import HighProduct, OffsetClamp, RoundingShift
+
+
+def instructions(config: Config) -> dict[int, Custom]:
+    """Return the instructions of a machine by funct7: those of the document, and those of its extensions."""
+    names = set(config.extension_names)
+    return {code: row for code, row in CUSTOM.items() if not row.extensions or set(row.extensions) & names}
 
 
 class Cfu(Part):
@@ -66,32 +59,31 @@ class Cfu(Part):
         first, second, answer = self.cmd_payload_inputs_0, self.cmd_payload_inputs_1, self.rsp_payload_outputs_0
         waits, taken = Signal(name="waits"), Signal(name="taken")
         m.d.comb += [self.cmd_ready.eq(~self.rsp_valid & ~waits), taken.eq(self.cmd_valid & self.cmd_ready)]
-        beyond = [number for number, row in CUSTOM.items() if set(row.extensions) & set(config.extension_names)]
-        numbers = (SET_A, SET_B, START, CHECK, GET, SET_SRDHM, GET_SRDHM, RDBPOT, OFF_MAXMIN, *beyond)
-        commands = {number: Signal(name=f"is_{CUSTOM[number].name}") for number in numbers}
+        commands = {number: Signal(name=f"is_{row.name}") for number, row in instructions(config).items()}
         funct7 = self.cmd_payload_function_id[3:]
         m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in commands.items()]
 
         # works: a command on the image memory; fetching: the DMA
-        start, works, fetching = commands[START], Signal(name="works"), Signal(name="fetching")
+        start, works, fetching = commands[custom.START], Signal(name="works"), Signal(name="fetching")
         if config.extensions:
             start = start & ~works & ~fetching
-        commands_of_array = {"set_a": commands[SET_A], "set_b": commands[SET_B], "get": commands[GET], "start": start}
-        gemm = add(m, "gemm", MatrixUnit(config), **commands_of_array, first=first, second=second)
-        srdhm = add(m, "srdhm", HighProduct(), set=commands[SET_SRDHM], a=first, b=second)
+        set_a, set_b, get = (commands[number] for number in (custom.SET_A, custom.SET_B, custom.GET))
+        operands = {"first": first, "second": second}
+        gemm = add(m, "gemm", MatrixUnit(config), set_a=set_a, set_b=set_b, get=get, start=start, **operands)
+        srdhm = add(m, "srdhm", HighProduct(), set=commands[custom.SET_SRDHM], a=first, b=second)
         results: dict[int, Any] = {
-            CHECK: gemm.busy | works,
-            GET: gemm.sum,
-            GET_SRDHM: srdhm.high,
-            RDBPOT: add(m, "rdbpot", RoundingShift(), x=first, exponent=second).result,
-            OFF_MAXMIN: add(m, "off_maxmin", OffsetClamp(), x=first, offset=second).result,
+            custom.CHECK: gemm.busy | works,
+            custom.GET: gemm.sum,
+            custom.GET_SRDHM: srdhm.high,
+            custom.RDBPOT: add(m, "rdbpot", RoundingShift(), x=first, exponent=second).result,
+            custom.OFF_MAXMIN: add(m, "off_maxmin", OffsetClamp(), x=first, offset=second).result,
         }
         results |= self._extensions(m, commands, gemm, works, fetching)
         late = {}  # instructions that answer a cycle later, with their results
         if config.readout == "random":
-            late[GET] = results.pop(GET)
+            late[custom.GET] = results.pop(custom.GET)
         if config.srdhm == "single":
-            late[SET_SRDHM] = srdhm.high
+            late[custom.SET_SRDHM] = srdhm.high
 
         latch(m, self.rsp_valid, taken, self.rsp_ready)
         for number, result in results.items():
@@ -115,8 +107,8 @@ class Cfu(Part):
     ) -> dict[int, Any]:
         """Add the blocks of the extensions. Return the results of their instructions: 0 for those that have none."""
         operands = {"first": self.cmd_payload_inputs_0, "second": self.cmd_payload_inputs_1}
-        results: dict[int, Any] = {number: 0 for number in commands if number >= PUT}
-        if PUT in commands:
+        results: dict[int, Any] = {number: 0 for number in commands if number >= custom.PUT}
+        if custom.PUT in commands:
             named = {CUSTOM[number].name: command for number, command in commands.items()}
             named = {name: command for name, command in named.items() if name in COMMANDS}
             unit = add(m, "coupled", CoupledUnit(self.config), **operands, **named, array_busy=gemm.busy)
@@ -128,9 +120,10 @@ class Cfu(Part):
                 expose(m, unit.bus, self.dma)
                 wiring.connect(m, unit.filled, gemm.filled)
                 m.d.comb += [fetching.eq(unit.fetching), gemm.fetching.eq(unit.fetching)]
-            results[GET_IMAGE] = unit.word
-        if DOT in commands:
-            results[DOT] = add(m, "dot", DotProduct(), **operands, dot=commands[DOT], put=commands[PUT]).total
+            results[custom.GET_IMAGE] = unit.word
+        if custom.DOT in commands:
+            dot = add(m, "dot", DotProduct(), **operands, dot=commands[custom.DOT], put=commands[custom.PUT])
+            results[custom.DOT] = dot.total
         return results
 
 
@@ -145,9 +138,7 @@ def board_files(config: Config) -> dict[str, str]:
         "clock": "clk",
         "machine": ", ".join(f"{key}={config.to_dict()[key]}" for key in keys),
         "instructions": "\n".join(
-            f"| {code} | `{row.name}` | {row.operands} | {row.about} |"
-            for code, row in CUSTOM.items()
-            if not row.extensions or set(row.extensions) & set(config.extension_names)
+            f"| {code} | `{row.name}` | {row.operands} | {row.about} |" for code, row in instructions(config).items()
         ),
         "counts": ", ".join(
             f"{counts[key]:,.10g} {text}"

@@ -16,24 +16,8 @@ from tilewright.sim.jit import part
 from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES
 
 from .gemm import busy_cycles, scaled, work, wrapped
-from .state import (
-    CHANNELS,
-    IMAGE_PENDING,
-    IMAGE_WORDS,
-    LAYER_BITS,
-    B,
-    Misuse,
-    Reg,
-    command,
-    filled,
-    image_at,
-    note,
-    registers_at,
-    row_at,
-    sums_at,
-    tables_at,
-    tables_idle,
-)
+from .memory import B, command, filled, image_at, registers_at, row_at, sums_at, tables_at, tables_idle
+from .state import CHANNELS, IMAGE_PENDING, IMAGE_WORDS, LAYER_BITS, Misuse, Reg, note
 
 PIPELINE = 3  # latency of requantisation, once per launch: product, high half, shift and clamp
 DIVIDE = 34  # cycles of the division of a mean, as in the CPU's divider

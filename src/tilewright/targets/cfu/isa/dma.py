@@ -13,21 +13,8 @@ from tilewright.targets.cfu.config import EXTENSIONS, IMAGE_BYTES, RAM_BASE
 
 from .coupled import SHIFT_BITS, signed
 from .gemm import wrapped
-from .state import (
-    CHANNELS,
-    ENDS,
-    IMAGE_WORDS,
-    PRODUCT_PENDING,
-    QUEUE,
-    B,
-    Misuse,
-    Reg,
-    command,
-    image_at,
-    note,
-    row_at,
-    tables_at,
-)
+from .memory import B, command, image_at, row_at, tables_at
+from .state import CHANNELS, ENDS, IMAGE_WORDS, PRODUCT_PENDING, QUEUE, Misuse, Reg, note
 
 #: Like the L2, the DMA reads one line at a time from an open row (LiteDRAM). With `burst` it pays the latency once per
 #: row and then reads the port's 64 bits per cycle. This is an assumption: CPU traffic on the same DRAM is ignored.

@@ -17,21 +17,8 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.cfu.config import CHOICES
 
-from .state import (
-    ANY,
-    IMAGE_PENDING,
-    MAX_WORDS,
-    NEVER,
-    PRODUCT_PENDING,
-    A,
-    B,
-    Misuse,
-    Reg,
-    note,
-    registers_at,
-    row_at,
-    sums_at,
-)
+from .memory import A, B, registers_at, row_at, sums_at
+from .state import ANY, IMAGE_PENDING, MAX_WORDS, NEVER, PRODUCT_PENDING, Misuse, Reg, note
 
 SINGLE = CHOICES["srdhm"].index("single")
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1

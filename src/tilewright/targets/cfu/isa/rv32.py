@@ -130,16 +130,9 @@ class Form(NamedTuple):
 
 
 REGISTERS = Form("{rd}, {rs1}, {rs2}")
-SHORT = Form("{rd}, {rs1}, {imm}", "I")
 SHIFT = Form("{rd}, {rs1}, {imm}", "shift")
 LONG = Form("{rd}, {upper:#x}", "U")
 MEMORY = Form("{rd}, {imm}({rs1})", "I")
-STORED = Form("{rs2}, {imm}({rs1})", "S")
-COMPARED = Form("{rs1}, {rs2}, {target:#x}", "B")
-JUMPED = Form("{rd}, {target:#x}", "J")
-COMMAND = Form("{rd}, {rs1}, {rs2}", "function")
-CSR_REGISTER = Form("{rd}, {imm:#x}, {rs1}", "csr")
-CSR_NUMBER = Form("{rd}, {imm:#x}, {number}", "csr")
 NONE = Form("")
 
 
@@ -165,19 +158,19 @@ INSTRUCTIONS = (
     *_family("add sll slt sltu xor srl or and", REGISTERS, REGISTER, 0x33, 0),
     *_family("sub - - - - sra", REGISTERS, REGISTER, 0x33, 32),
     *_family("mul mulh mulhsu mulhu div divu rem remu", REGISTERS, REGISTER, 0x33, 1),
-    *_family("addi - slti sltiu xori - ori andi", SHORT, IMMEDIATE, 0x13),
+    *_family("addi - slti sltiu xori - ori andi", Form("{rd}, {rs1}, {imm}", "I"), IMMEDIATE, 0x13),
     *_family("- slli - - - srli", SHIFT, IMMEDIATE, 0x13, 0),
     *_family("- - - - - srai", SHIFT, IMMEDIATE, 0x13, 32),
     *_family("lb lh lw - lbu lhu", MEMORY, LOAD, 0x03),
-    *_family("sb sh sw", STORED, STORE, 0x23),
-    *_family("beq bne - - blt bge bltu bgeu", COMPARED, BRANCH, 0x63),
+    *_family("sb sh sw", Form("{rs2}, {imm}({rs1})", "S"), STORE, 0x23),
+    *_family("beq bne - - blt bge bltu bgeu", Form("{rs1}, {rs2}, {target:#x}", "B"), BRANCH, 0x63),
     Instruction("li", LONG, UPPER, 0x37),  # LUI
     Instruction("li", LONG, UPPER, 0x17),  # AUIPC, as the resulting constant
-    Instruction("jal", JUMPED, JAL, 0x6F),
+    Instruction("jal", Form("{rd}, {target:#x}", "J"), JAL, 0x6F),
     Instruction("jalr", MEMORY, JALR, 0x67, 0),
-    Instruction("custom0", COMMAND, CUSTOM0, 0x0B),
-    *_family("- csrrw csrrs csrrc", CSR_REGISTER, CSR, 0x73),
-    *_family("- - - - - csrrwi csrrsi csrrci", CSR_NUMBER, CSR, 0x73),
+    Instruction("custom0", Form("{rd}, {rs1}, {rs2}", "function"), CUSTOM0, 0x0B),
+    *_family("- csrrw csrrs csrrc", Form("{rd}, {imm:#x}, {rs1}", "csr"), CSR, 0x73),
+    *_family("- - - - - csrrwi csrrsi csrrci", Form("{rd}, {imm:#x}, {number}", "csr"), CSR, 0x73),
     Instruction("fence", NONE, FENCE, 0x0F, 0),
     Instruction("fence.i", NONE, FENCE_I, 0x0F, 1),
     Instruction("flush", NONE, FLUSH, 0x0F, 5),  # flush of the data cache; LiteX

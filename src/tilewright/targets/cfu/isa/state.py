@@ -94,12 +94,7 @@ def registers(config: Config) -> Array:
 
 
 def buffers(config: Config) -> Array:
-    """Return the CFU's memories as one int32 array, of zeros.
-
-    The buffers A and B have four int8 per word, the first in the most significant byte; C has int32 sums. With
-    extensions, the image memory and the channel tables follow C. The registers of the multiplier array are last: a row
-    of A, a row of B, and n x n sums. Rows past the end of a buffer wrap.
-    """
+    """Return the CFU's memories as one int32 array, of zeros; memory.py says where each lies."""
     words, lanes = config.buffer_rows * config.array, config.array
     image = IMAGE_WORDS + 3 * CHANNELS if config.extensions else 0
     return np.zeros(words * 3 // 2 + image + 2 * lanes + lanes * lanes, np.int32)
@@ -163,58 +158,3 @@ def notes(regs: Array) -> tuple[Note, ...]:
     """Return the notes in the CFU's registers, in the order of their first occurrence."""
     rows = regs[NOTES : NOTES + NOTE * int(regs[Reg.NOTED])].reshape(-1, NOTE).tolist()
     return tuple(Note(Misuse(kind).name.lower(), *rest) for kind, *rest in rows)
-
-
-A, B = 0, 1
-
-
-def row_at(regs: Array, which: int, row: int) -> int:
-    """Return the index of the first word of a row of buffer A or B."""
-    return (which * regs[Reg.ROWS] + (row & regs[Reg.ROWS] - 1)) * (regs[Reg.LANES] // 4)
-
-
-def sums_at(regs: Array, row: int) -> int:
-    """Return the index of the first sum of a row of buffer C."""
-    rows, lanes = regs[Reg.ROWS], regs[Reg.LANES]
-    return rows * (lanes // 2) + (row & rows - 1) * lanes
-
-
-def registers_at(regs: Array, buffers: Array) -> int:
-    """Return the index of the first register of the multiplier array."""
-    return buffers.shape[0] - (regs[Reg.LANES] + 2) * regs[Reg.LANES]
-
-
-def command(regs: Array, misuse: int, cycle: int) -> bool:
-    """Begin a command of the CFU: set the answer to 0. If the CFU works, note `misuse` and return False."""
-    regs[Reg.ANSWER] = 0
-    if cycle <= regs[Reg.BUSY_UNTIL]:
-        note(regs, misuse, cycle, regs[Reg.FUNCT7])
-        return False
-    return True
-
-
-def image_at(regs: Array) -> int:
-    """Return the index of the image memory's first word."""
-    return regs[Reg.ROWS] * regs[Reg.LANES] * 3 // 2
-
-
-def tables_at(regs: Array) -> int:
-    """Return the index of the channel tables' first word: biases, then multipliers, then shifts."""
-    return image_at(regs) + IMAGE_WORDS
-
-
-def filled(regs: Array, misuse: int, cycle: int) -> bool:
-    """Return True if no fetch to the image memory is running. Otherwise note `misuse` and return False."""
-    if cycle <= regs[Reg.FILLED]:
-        note(regs, misuse, cycle, regs[Reg.FUNCT7])
-        return False
-    return True
-
-
-def tables_idle(regs: Array, cycle: int) -> bool:
-    """Begin a command that writes the channel tables. If the CFU or a fetch uses them, note this and return False."""
-    idle = command(regs, Misuse.WRITE_BUSY, cycle)
-    if cycle <= regs[Reg.TABLED]:
-        note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
-        return False
-    return idle

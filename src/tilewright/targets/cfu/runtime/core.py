@@ -138,8 +138,6 @@ class Process:
 MAX_INSTRUCTIONS = 10_000_000_000
 MAX_CODE_BYTES = 1 << 24
 ELF_MAGIC = b"\x7fELF"
-#: Options of a link without a linker script: no headers in memory, data behind the code, and no addresses from gp.
-HEADERS = f"-Ttext={RAM_BASE:#x} -Wl,-N,--no-relax, or with a linker script"
 #: Called with the number that the program wrote at a marker, and with RAM. Returns how many instructions the program
 #: may take until the next marker (0: any number).
 Watch = Callable[[int, Array], int]
@@ -254,7 +252,9 @@ def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> A
     for segment in image.segments:
         if segment.data[:4] == ELF_MAGIC and segment.address < RAM_BASE:
             reason = f"its headers would be loaded at {segment.address:#x}, below RAM, which begins at {RAM_BASE:#x}"
-            raise ProgramError(image.name, reason, f"link with {HEADERS}")
+            # No headers in memory, data behind the code, and no addresses from gp.
+            remedy = f"link with -Ttext={RAM_BASE:#x} -Wl,-N,--no-relax, or with a linker script"
+            raise ProgramError(image.name, reason, remedy)
         place = _inside(ram, image.name, segment.address, segment.size)
         ram[place][: len(segment.data)] = np.frombuffer(segment.data, np.uint8)
     for address, data in writes.items():

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,20 +93,22 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
     code = [range(section["sh_addr"], section["sh_addr"] + section["sh_size"]) for section in sections] or code
     if not any(code):
         raise ProgramError(name, "has no executable segment", "link it as an executable")
-    symbols: dict[str, Symbol] = {}
-    functions: dict[str, Symbol] = {}
     table = elf.get_section_by_name(".symtab")
-    if isinstance(table, SymbolTableSection):
-        if table.num_symbols() > MAX_SYMBOLS:
-            raise ProgramError(name, f"has {table.num_symbols()} symbols, more than {MAX_SYMBOLS}")
-        for symbol in table.iter_symbols():
-            if symbol.name and symbol["st_shndx"] != "SHN_UNDEF":
-                symbols[symbol.name] = Symbol(symbol["st_value"], symbol["st_size"])
-                kind = symbol["st_info"]["type"]  # a label in assembly counts as a function unless it is local
-                label = kind == "STT_NOTYPE" and not symbol.name.startswith(("$", ".L"))
-                if kind == "STT_FUNC" or (label and any(symbol["st_value"] in part for part in code)):
-                    functions[symbol.name] = symbols[symbol.name]
+    rows = list(_symbols(name, table, code)) if isinstance(table, SymbolTableSection) else []
+    symbols = {symbol: place for symbol, place, _ in rows}
+    functions = {symbol: symbols[symbol] for symbol, _, is_function in rows if is_function}
     return Executable(name, header["e_entry"], tuple(segments), tuple(filter(None, code)), symbols, functions, data)
+
+
+def _symbols(name: str, table: SymbolTableSection, code: Sequence[range]) -> Iterator[tuple[str, Symbol, bool]]:
+    """Yield each symbol's name and place, and whether it is a function, as labels in assembly are unless local."""
+    if table.num_symbols() > MAX_SYMBOLS:
+        raise ProgramError(name, f"has {table.num_symbols()} symbols, more than {MAX_SYMBOLS}")
+    for symbol in table.iter_symbols():
+        if symbol.name and symbol["st_shndx"] != "SHN_UNDEF":
+            place, kind = Symbol(symbol["st_value"], symbol["st_size"]), symbol["st_info"]["type"]
+            label = kind == "STT_NOTYPE" and not symbol.name.startswith(("$", ".L"))
+            yield symbol.name, place, kind == "STT_FUNC" or (label and any(place.address in part for part in code))
 
 
 class SourceLine(NamedTuple):
@@ -123,13 +126,12 @@ class Source:
 
     def __init__(self, image: Executable) -> None:
         self.image = image
-        named = sorted((symbol.address, symbol.address + symbol.size, name) for name, symbol in image.functions.items())
-        self._functions = named
-        self._starts = [start for start, _, _ in named]
+        rows = ((symbol.address, symbol.address + symbol.size, name) for name, symbol in image.functions.items())
+        self._functions = sorted(rows)
 
     def function(self, address: int) -> str:
         """Return the name of the function at `address`, or "?". A function without a size extends to the next one."""
-        index = bisect_right(self._starts, address) - 1
+        index = bisect_right(self._functions, address, key=itemgetter(0)) - 1
         if index < 0:
             return "?"
         start, end, name = self._functions[index]
@@ -137,9 +139,8 @@ class Source:
 
     def place(self, address: int) -> SourceLine:
         """Return the source line of `address`."""
-        rows, starts = self._lines
-        index = bisect_right(starts, address) - 1
-        return rows[index] if index >= 0 else SourceLine("", 0)
+        index = bisect_right(self._lines, address, key=itemgetter(0)) - 1
+        return self._lines[index][2] if index >= 0 else SourceLine("", 0)
 
     def where(self, address: int) -> str:
         """Return text such as "0x40000010 in main (main.c:7)"."""
@@ -147,7 +148,7 @@ class Source:
         return f"{address:#x} in {function}" + (f" ({place})" if place.file else "")
 
     @cached_property
-    def _lines(self) -> tuple[list[SourceLine], list[int]]:
+    def _lines(self) -> list[tuple[int, int, SourceLine]]:
         found: list[tuple[int, int, SourceLine]] = []
         try:
             elf = ELFFile(io.BytesIO(self.image.file))
@@ -159,8 +160,7 @@ class Source:
                         break
         except Exception:  # damaged: treat it like a stripped program
             found = []
-        found.sort(key=lambda row: row[:2])
-        return [place for _, _, place in found], [address for address, _, _ in found]
+        return sorted(found, key=itemgetter(0, 1))
 
 
 def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:

@@ -115,24 +115,38 @@ def run(
     )
     if kernels and program.graph is not None and options.check:
         found += tuple(kernels.findings(program.graph, program.rounding, values))
+    source = source_of(launch, image)
+    if undefined:
+        found += (Finding("cfu_undefined", f"{undefined.message}, at {source.where(undefined.pc)}"),)
+    return _result(program, image, first, outputs, found, source, config.macs_per_cycle)
+
+
+def _result(
+    program: Program,
+    image: FirmwareImage,
+    first: core.Run,
+    outputs: dict[str, Array],
+    found: tuple[Finding, ...],
+    source: elf.Source,
+    peak: int,
+) -> LaunchResult:
+    """Return the result of a launch from its first run; `peak`: multiply-accumulates of the array in a cycle."""
     macs = tuple(layout.macs(record) for record in image.records)
     # The firmware marks each operator by index + 1. Cycles outside of these regions (start-up, the markers themselves,
     # the end) belong to no layer and are not counted: a real device starts up only once.
     operators = [region for region in first.regions if region.region]
     spent = [own for region, own in zip(first.regions, first.spent, strict=True) if region.region]
-    source = source_of(launch, image)
-    if undefined:
-        found += (Finding("cfu_undefined", f"{undefined.message}, at {source.where(undefined.pc)}"),)
     names = [image.kinds[one.region - 1] if one.region <= len(image.kinds) else "region" for one in operators]
     timed = trace(first.cycles, operators, names, lambda: shares(source, first.machine.base, spent))
     # The CPU needs a cycle for each instruction, the array 1 / peak cycles for each multiply-accumulate.
-    instructions, peak = sum(one.instructions for one in operators), config.macs_per_cycle
+    instructions = sum(one.instructions for one in operators)
     bound = max(instructions, -(-sum(macs) // peak))
     counted = partial(events, timed, instructions, sum(macs))
     if program.graph is None:
         figures = timed.figures("cpu", sum(macs), bound)
         return LaunchResult(outputs, found, timed, (figures,), bound, counted)
-    outputs = {name: array.reshape(samples, *program.graph.tensors[name].shape) for name, array in outputs.items()}
+    shapes = {name: program.graph.tensors[name].shape for name in outputs}
+    outputs = {name: array.reshape(len(array), *shapes[name]) for name, array in outputs.items()}
     by_region = {one.region: _figures(one, macs[one.region - 1], peak) for one in operators}
     layers = tuple(by_region[index + 1] for index in range(len(image.records)))
     return LaunchResult(outputs, found, timed, layers, bound, counted)

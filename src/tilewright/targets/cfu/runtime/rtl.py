@@ -110,7 +110,12 @@ class RtlCfu:
     def fail(self, fault: int, number: int, cycle: int, pc: int = 0) -> CfuError | None:
         """Return the error of a `fault` (lockstep.h) at the command `number` of `cycle`. Note a difference instead."""
         if fault == DIFFERS:
-            self._note(number, cycle, pc)
+            if pc not in self.contrary:
+                answer, ready, twin, other, late, broken = self.model.library.tw_lockstep_difference(self._unit)[:6]
+                command = f"custom-0 with funct7 {number >> 3} and funct3 {number & 7}"
+                other_ready = None if broken else late - RESET_CYCLES
+                shown = answer, ready - RESET_CYCLES, twin + 1, other, other_ready, FAULTS.get(broken, "")
+                self.contrary[pc] = Difference(pc, cycle, command, *shown)
             return None
         reason = {
             UNASKED: f"sets rsp_valid in cycle {self.cycle:,}, when it has answered all commands",
@@ -118,16 +123,6 @@ class RtlCfu:
             NOT_ANSWERED: f"does not answer a command of cycle {cycle:,}: rsp_valid is 0 for {LIMIT:,} cycles",
         }[fault]
         return CfuError(self.name, reason, "", number >> 3, number & 7)
-
-    def _note(self, number: int, cycle: int, pc: int) -> None:
-        """Keep the difference at the command `number` of `cycle` if it is the first one at `pc`."""
-        if pc in self.contrary:
-            return
-        answer, ready, twin, other, other_ready, fault = self.model.library.tw_lockstep_difference(self._unit)[:6]
-        late, fault_text = None if fault else other_ready - RESET_CYCLES, FAULTS.get(fault, "")
-        command = f"custom-0 with funct7 {number >> 3} and funct3 {number & 7}"
-        difference = Difference(pc, cycle, command, answer, ready - RESET_CYCLES, twin + 1, other, late, fault_text)
-        self.contrary[pc] = difference
 
 
 def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], RtlCfu]:

@@ -11,9 +11,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import RowBursts, beat_of
-from tilewright.hdl.memory import BeatWrite, TileRead
+from tilewright.hdl.memory import BeatWrite, StreamFifo, TileRead
 from tilewright.hdl.parts import Part, add, after, drive, expose, ports
-from tilewright.hdl.queues import StreamFifo
 from tilewright.hdl.transfers import PLACEMENT, WHICH_BITS, Placer, TileReceiver, TileSender, chosen
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.gateware.units import UNIT, Dispatcher, dispatched, fields, log_bytes, reader, tiles

@@ -17,10 +17,9 @@ from amaranth.utils import ceil_log2
 
 from tilewright.hdl import board
 from tilewright.hdl.axi import LITE_ADDRESS_BITS, AxiLite, AxiLiteRegisters, Bus, ReadMaster, WriteMaster
-from tilewright.hdl.memory import BankedMemory, PartedMemory
+from tilewright.hdl.memory import BankedMemory, PartedMemory, StreamFifo, TokenQueue
 from tilewright.hdl.modules import verilog_files
 from tilewright.hdl.parts import Part, add, drive, expose, ports
-from tilewright.hdl.queues import StreamFifo, TokenQueue
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import area
 from tilewright.targets.vta.gateware.compute import ComputeUnit

@@ -13,9 +13,8 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from tilewright.hdl.axi import BURST
-from tilewright.hdl.memory import Tiles
+from tilewright.hdl.memory import StreamFifo, Tiles
 from tilewright.hdl.parts import Part, add, drive, expose, ports
-from tilewright.hdl.queues import StreamFifo
 from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory, Opcode

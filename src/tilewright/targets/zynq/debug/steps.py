@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.isa.layer import Kind, Layer
-from tilewright.targets.zynq.placement import position_groups, writing_order
+from tilewright.targets.zynq.placement import position_groups
 from tilewright.targets.zynq.timing.service import CAUSES, RELAYOUT, RESULT, Schedule, schedule
 from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk
 
@@ -20,9 +20,8 @@ class Work(NamedTuple):
     """Groups of results in order, each column int64 [groups].
 
     The engine works on a group from cycle `start` to `end` of its own cycles, without waits, and then has the results
-    `first` to `after`. Results have numbers in the order of writing; `order` int64 [results] is the index of each in
-    the layer's flat output. A group reads the input rows `top` to `bottom` (exclusive), and the kernels of the channels
-    `low` to `high` (exclusive); `row` is its row of the result.
+    `first` to `after`. Results have numbers in the order of writing. A group reads the input rows `top` to `bottom`
+    (exclusive), and the kernels of the channels `low` to `high` (exclusive); `row` is its row of the result.
     """
 
     start: Array
@@ -34,7 +33,6 @@ class Work(NamedTuple):
     bottom: Array
     low: Array
     high: Array
-    order: Array
 
 
 def work(layer: Layer) -> Work:
@@ -62,7 +60,6 @@ def _conv(layer: Layer) -> Work:
         np.minimum((stop - 1) // cols + 2, layer["rows"]),
         low,
         low + width,
-        writing_order(layer),
     )
 
 
@@ -72,7 +69,7 @@ def _fc(layer: Layer) -> Work:
     high = np.minimum(low + of.k, layer["l"])
     start, end = of.group_span(low)
     none = np.zeros_like(low)
-    return Work(start, end, low, high, none, none, none + 1, low, high, writing_order(layer))
+    return Work(start, end, low, high, none, none, none + 1, low, high)
 
 
 def _pool(layer: Layer) -> Work:
@@ -90,7 +87,6 @@ def _pool(layer: Layer) -> Work:
         2 * row + 2,
         channel,
         channel + 1,
-        writing_order(layer),
     )
 
 
@@ -145,8 +141,8 @@ class When(NamedTuple):
     cycles: int
 
 
-def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], When, Array]:
-    """Return the rows and services of a layer in order, their times, and the order of its results (see Work)."""
+def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], When]:
+    """Return the rows and services of a layer in order, and their times."""
     plan, done = schedule(layer, paged), work(layer)
     rows, times = _rows(layer, plan, done)
     services = [*_services(layer, plan)]
@@ -156,7 +152,7 @@ def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], Whe
     order = np.lexsort((np.repeat([0, 1], [len(rows), len(services)]), table[0]))
     every: list[Row | PageService] = [*rows, *services]
     start, end, wait, cause, pops, pushes = table[:, order]
-    return tuple(every[at] for at in order), When(start, end, wait, cause, pops, pushes, plan.cycles), done.order
+    return tuple(every[at] for at in order), When(start, end, wait, cause, pops, pushes, plan.cycles)
 
 
 def _pushes(plan: Schedule) -> Array:

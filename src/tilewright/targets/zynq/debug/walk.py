@@ -73,7 +73,7 @@ class ZynqWalk(Walk):
     ) -> None:
         self._image, self._data, self._graph, self._findings = image, data, graph, findings
         layer, frames = image.layer, len(STORES) * image.layer.config.frames
-        self.steps, self._when, self._order = steps(layer, timing == PAGED)
+        self.steps, self._when = steps(layer, timing == PAGED)
         self._dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
         sizes = {"data": layer.inputs, "weight": image.weight.size, "bias": 4 * image.bias.size}
         ends = np.cumsum([0, *sizes.values(), layer.outputs]).tolist()
@@ -100,7 +100,7 @@ class ZynqWalk(Walk):
         """The codes of the layer's results in the order of writing, [results]."""
         image = self._image
         results = machine.run(image.layer, self._data[None], image.weight, image.bias, image.factor)
-        return results.reshape(-1)[self._order].view(self._dtype)
+        return results.reshape(-1)[placement.writing_order(image.layer)].view(self._dtype)
 
     @cached_property
     def trace(self) -> Trace | None:

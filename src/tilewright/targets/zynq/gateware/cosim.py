@@ -18,11 +18,11 @@ from tilewright.array import Array
 from tilewright.errors import MachineError
 from tilewright.hdl.model import Compiled, Model, Wave
 from tilewright.targets.gateware import CosimCase
+from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware.engine import beat_bytes, drain, require, require_layer
 from tilewright.targets.zynq.isa.image import LayerImage
 from tilewright.targets.zynq.isa.layer import LAYOUT, Kind, Layer
-from tilewright.targets.zynq.placement import writing_order
 from tilewright.targets.zynq.runtime import driver
 from tilewright.targets.zynq.timing import service
 from tilewright.targets.zynq.timing.walk import uses
@@ -97,9 +97,9 @@ def run(
     layer = image.layer
     config = layer.config
     model = compiled(config, engine).model()
-    blocks = {"data": driver.data_blocks(layer, data)}
+    blocks = {"data": placement.blocks(placement.data(layer), data)}
     if layer.channels:
-        blocks["weight"] = driver.weight_blocks(layer, image.weight)
+        blocks["weight"] = placement.blocks(placement.weight(layer), image.weight)
         blocks["bias"] = driver.bias_blocks(layer, image.bias, image.weight)
         words = np.broadcast_to(image.factor, layer.channels).astype("<f8").view("<u4")
         ones = np.ones(len(words), np.uint8)
@@ -128,14 +128,7 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
         model.step(pace.delay())
         model.run_until("ready", limit)
         block, began = next(numbers[number]), model.cycle
-        if number == RESULT:
-            results[block] = _read(model, config)
-        else:
-            _write(model, config, number, blocks[STORES[number]][block])
-        model.step(began + config.transfer(STORES[number]) - 1 - model.cycle)
-        model["done"] = 1
-        model.step()
-        model["done"] = 0
+        _move(model, config, blocks, results, number, block, began + config.transfer(STORES[number]))
         served.append(Served(number, block, began - first))
     model.run_until("idle", limit)
     left = np.concatenate([results[index] for index in range(len(results))])
@@ -153,41 +146,35 @@ def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pac
         if model["idle"]:
             break
         number, block, missed = model["store"], model["block"], model.cycle - 1
-        store = STORES[number]
-        cycles = config.transfer(store) + pace.delay()
-        if model["write"]:
-            results[block] = _read(model, config)
-        else:
-            if block >= len(blocks[store]):
-                raise MachineError("RTL", f"requests {store} block {block} of {len(blocks[store])}")
-            _write(model, config, number, blocks[store][block])
-        model.step(missed + cycles - 1 - model.cycle)
-        model["done"] = 1
-        model.step()
-        model["done"] = 0
+        cycles = config.transfer(STORES[number]) + pace.delay()
+        _move(model, config, blocks, results, number, block, missed + cycles)
         served.append(Served(number, block, missed - first - waited))
         waited += cycles
     cycles = model.cycle - first
-    left = np.concatenate([results.get(index, _MISSING) for index in range(max(results, default=0) + 1)])
-    return RtlRun(left[: layer.outputs], cycles, cycles - waited, served)
+    left = [results.get(index, np.zeros(0, np.uint8)) for index in range(max(results, default=0) + 1)]
+    return RtlRun(np.concatenate(left)[: layer.outputs], cycles, cycles - waited, served)
 
 
-_MISSING = np.zeros(0, np.uint8)
-
-
-def _write(model: Model, config: Config, store: int, block: Array) -> None:
-    """Write a block to a store, one beat per cycle."""
-    beats = np.ascontiguousarray(block).view(np.uint8).reshape(-1, beat_bytes(config))
-    model["page_store"], model["page_write"] = store, 1
-    model.play({"page_address": np.arange(len(beats)), "page_data": beats})
-    model["page_write"] = 0
-
-
-def _read(model: Model, config: Config) -> Array:
-    """Read the result block, one beat per cycle, when its last result has arrived."""
-    model.step(drain(config))
-    count = config.block_bytes("result") // beat_bytes(config)
-    return model.play({"page_address": np.arange(count)}, "page_result").ravel()
+def _move(
+    model: Model, config: Config, blocks: dict[str, Array], results: dict[int, Array], store: int, block: int, end: int
+) -> None:
+    """Move a block to a store, or from the result store to `results`, a beat per cycle. `done` is high before `end`."""
+    if store == RESULT:
+        model.step(drain(config))
+        count = config.block_bytes("result") // beat_bytes(config)
+        results[block] = model.play({"page_address": np.arange(count)}, "page_result").ravel()
+    else:
+        there = blocks[STORES[store]]
+        if block >= len(there):
+            raise MachineError("RTL", f"requests {STORES[store]} block {block} of {len(there)}")
+        beats = np.ascontiguousarray(there[block]).view(np.uint8).reshape(-1, beat_bytes(config))
+        model["page_store"], model["page_write"] = store, 1
+        model.play({"page_address": np.arange(len(beats)), "page_data": beats})
+        model["page_write"] = 0
+    model.step(end - 1 - model.cycle)
+    model["done"] = 1
+    model.step()
+    model["done"] = 0
 
 
 # Comparison with the simulator
@@ -204,12 +191,10 @@ def compare(name: str, image: LayerImage, data: Array, engine: str, pace: Steady
     ran = run(image, data, engine, pace)
     codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)
     expected = in_order(layer, codes)
-    told, wrong = times(layer, ran, pace is STEADY), np.arange(len(expected))
+    told, wrong = times(layer, ran, pace is STEADY), expected
     if len(ran.results) != len(expected):
         told.append((ran.cycles, f"{len(ran.results)} results on the RTL, {len(expected)} in the simulator"))
-    else:
-        wrong = np.flatnonzero(ran.results != expected)
-    if len(ran.results) == len(expected) and wrong.size:
+    elif (wrong := np.flatnonzero(ran.results != expected)).size:
         place = int(wrong[0])
         ours, theirs = expected[place], ran.results[place]
         told.append((ran.cycles, f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"))
@@ -234,7 +219,7 @@ def times(layer: Layer, ran: RtlRun, steady: bool) -> list[tuple[int, str]]:
 
 def in_order(layer: Layer, codes: Array) -> Array:
     """Return a sample's results (as values.machine gives them) in the order of writing, uint8."""
-    return codes.reshape(-1)[writing_order(layer)].view(np.uint8)
+    return codes.reshape(-1)[placement.writing_order(layer)].view(np.uint8)
 
 
 def _services(layer: Layer, found: service.Schedule, ran: RtlRun) -> list[tuple[int, str]]:

@@ -17,8 +17,7 @@ from tilewright.errors import ConfigError, MachineError
 from tilewright.hdl.parts import Part, add, after, drive, flags, ports
 from tilewright.targets.zynq.config import FACTORS, LANES, STORES, Config
 from tilewright.targets.zynq.gateware.loader import DESCRIPTOR, ConvLoader, FcLoader, operand_of
-from tilewright.targets.zynq.gateware.requantiser import BITS, LATENCY
-from tilewright.targets.zynq.gateware.results import FACTOR_PORTS, Results, ResultWriter
+from tilewright.targets.zynq.gateware.results import BITS, FACTOR_PORTS, LATENCY, Results, ResultWriter
 from tilewright.targets.zynq.gateware.states import Stage, States, Step, late
 from tilewright.targets.zynq.gateware.stores import Ahead, OperandStore, Paging, Store
 from tilewright.targets.zynq.gateware.unit import SUMMED, ComputeUnit, Pool

@@ -63,9 +63,6 @@ def enter(m: Module, stage: Any, kind: Any) -> None:
                 m.d.sync += stage.eq(first)
 
 
-OUTPUTS = ("requests", "first", "take", "accumulates", "begins", "writes", "elements", "ends")
-
-
 def late(config: Config) -> int:
     """Return after how many cycles the sum of a result is in the accumulator when its place is taken."""
     return 3 + config.lat_use - (config.iteration() - LANES) - (0 if config.write_behind else 1)
@@ -90,8 +87,8 @@ class States(Part):
             step=Out(Step),
             lane=Out(range(LANES + 1)),
             is_fc=Out(1),
-            **{name: Out(1) for name in OUTPUTS},
-            **{f"next_{name}": Out(1) for name in ("lane", "iteration", "sum")},
+            **flags(Out, "requests", "first", "take", "accumulates", "begins", "writes", "elements", "ends"),
+            **flags(Out, "next_lane", "next_iteration", "next_sum"),
         )
 
     def define(self, m: Module) -> None:

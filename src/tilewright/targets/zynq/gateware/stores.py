@@ -85,8 +85,6 @@ class Ahead(Part):
                     m.d.comb += [self.ready.eq(pages.ready), pages.done.eq(self.done)]
 
 
-#: Inputs of a store that only two frames need.
-FRAME_PORTS = ("kept", "more", "begins", "moves")
 #: Frames of a store whose uses are counted, and bits of the number of a use.
 FRAMES, USES = 2, 28
 
@@ -119,7 +117,7 @@ class Store(Part):
             data=In(beat),
             write=In(1),
             start=In(1),
-            **{name: In(1) for name in FRAME_PORTS},
+            **flags(In, "kept", "more", "begins", "moves"),
         )
 
     def uses(self, m: Module) -> tuple[Value, Value]:
@@ -167,20 +165,16 @@ class OperandStore(Store):
         m.d.comb += self.read.data.eq(reads.data.word_select(inside, self.width) if lanes > 1 else reads.data)
         if self.frames == 1:
             m.d.comb += [writes.addr.eq(self.address), reads.addr.eq(line)]
-            self._tag(m)
+            block, held, valid = self.read.block, Signal.like(self.read.block), Signal()
+            m.d.comb += drive(self.pages, miss=self.read.en & ~(valid & (held == block)), block=block)
+            with m.If(self.start):
+                m.d.sync += valid.eq(0)
+            with m.Elif(self.pages.done):
+                m.d.sync += [held.eq(block), valid.eq(1)]
         else:
             frame, loading = self.uses(m)
             m.d.comb += writes.addr.eq(Mux(loading, self.lines, 0) + self.address)
             m.d.comb += reads.addr.eq(Mux(frame, self.lines, 0) + line)
-
-    def _tag(self, m: Module) -> None:
-        """One frame: a register for the number of the block that the store holds."""
-        block, held, valid = self.read.block, Signal.like(self.read.block), Signal()
-        m.d.comb += drive(self.pages, miss=self.read.en & ~(valid & (held == block)), block=block)
-        with m.If(self.start):
-            m.d.sync += valid.eq(0)
-        with m.Elif(self.pages.done):
-            m.d.sync += [held.eq(block), valid.eq(1)]
 
 
 class ResultStore(Part):
@@ -231,16 +225,15 @@ class LineStore(Store):
         size = 1 << ceil_log2(self.lines)
         writes, reads = ram(m, "ram", self.width, FRAMES * size, None if self.whole else self.beat)
         frame, loading = self.uses(m)
-        line = self._assembled(m, writes) if self.whole else self._placed(m, writes)
+        if self.whole:
+            line = self._assembled(m, writes)
+        else:
+            log = ceil_log2(self.parts)
+            m.d.comb += drive(writes, data=self.data.replicate(self.parts), en=self.write << self.address[:log])
+            line = self.address >> log
         m.d.comb += drive(reads, en=self.read.en, addr=Mux(frame, size, 0) + self.read.offset)
         m.d.comb += self.read.data.eq(reads.data)
         m.d.comb += writes.addr.eq(Mux(loading, size, 0) + line)
-
-    def _placed(self, m: Module, writes: Any) -> Value:
-        """Write each beat to its part of the line; return the line."""
-        log = ceil_log2(self.parts)
-        m.d.comb += drive(writes, data=self.data.replicate(self.parts), en=self.write << self.address[:log])
-        return self.address >> log
 
     def _assembled(self, m: Module, writes: Any) -> Value:
         """Collect the beats of a line in a register, and write it with the last one; return the line."""

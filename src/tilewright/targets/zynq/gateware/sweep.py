@@ -83,7 +83,11 @@ class Sweep(Part):
         with m.Elif(self.moves & self.elements), m.If(self.pool_last):
             m.d.sync += tail.eq(POOL_TAIL)
         with m.Elif(self.moves & self.is_fc):
-            self._column(m)
+            m.d.sync += drive(self, time=self.time + 1, line=self.line + 1)
+            with m.If(self.ends_channel):
+                m.d.sync += [self.time.eq(0), self.column.eq(self.column + 1)]
+            with m.If(self.line == self.config.lines("weight") - 1):
+                m.d.sync += [self.line.eq(0), self.block.eq(self.block + 1)]
             with m.If(self.ends_channel & self.is_last):
                 m.d.sync += tail.eq(1)
         with m.Elif(self.moves & is_conv), m.If(self.next & ~loads):
@@ -152,11 +156,3 @@ class Sweep(Part):
             m.d.sync += taken.eq(0)
         with m.Elif(self.iterates & self.moves):
             m.d.sync += taken.eq(Mux(ends_column, 0, taken + LANES))
-
-    def _column(self, m: Module) -> None:
-        """Go to the next iteration of an FC layer."""
-        m.d.sync += drive(self, time=self.time + 1, line=self.line + 1)
-        with m.If(self.ends_channel):
-            m.d.sync += [self.time.eq(0), self.column.eq(self.column + 1)]
-        with m.If(self.line == self.config.lines("weight") - 1):
-            m.d.sync += [self.line.eq(0), self.block.eq(self.block + 1)]

@@ -21,14 +21,8 @@ from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.gateware.engine import drain, require
 from tilewright.targets.zynq.gateware.window_engine import engine_of
 from tilewright.targets.zynq.isa.layer import LAYOUT
-from tilewright.targets.zynq.runtime.driver import (
-    REGISTERS,
-    STATUS_IDLE,
-    STATUS_READY,
-    STATUS_STORE_SHIFT,
-    STATUS_WAITING,
-    STATUS_WRITE,
-)
+from tilewright.targets.zynq.runtime import driver
+from tilewright.targets.zynq.runtime.driver import REGISTERS
 
 CORE, TOP = "ZynqSystem", "zynq_axi"
 WORDS = LAYOUT.bits // 32
@@ -77,11 +71,10 @@ class ZynqSystem(Part):
         m.submodules.engine = engine
         m.submodules.registers = registers = AxiLiteRegisters(WRITTEN, READ, ADDRESS_BITS)
         expose(m, registers.bus, self.control)
-        place = {STATUS_WAITING: engine.waiting, STATUS_IDLE: engine.idle, STATUS_WRITE: engine.write}
-        if self.ahead:
-            place[STATUS_READY] = engine.ready
-        status: Any = engine.store << STATUS_STORE_SHIFT
-        for bit, signal in place.items():
+        bits = {driver.STATUS_WAITING: engine.waiting, driver.STATUS_IDLE: engine.idle}
+        bits |= {driver.STATUS_WRITE: engine.write} | ({driver.STATUS_READY: engine.ready} if self.ahead else {})
+        status: Any = engine.store << driver.STATUS_STORE_SHIFT
+        for bit, signal in bits.items():
             status |= Cat(signal) << ceil_log2(bit)
         m.d.comb += drive(
             engine,

@@ -17,11 +17,11 @@ from operator import add
 from amaranth.hdl import Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hdl.mac import by_logic, products
+from tilewright.hdl.mac import by_logic, products, signed_values
 from tilewright.hdl.parts import Part, after, clamped, clear, drive, ram
 from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR, operand_of
-from tilewright.targets.zynq.gateware.requantiser import BITS
+from tilewright.targets.zynq.gateware.results import BITS
 
 #: Bits of an operand whose zero point is subtracted: codes have 8 bits, zero points 9.
 OPERAND = 10
@@ -61,15 +61,14 @@ class ComputeUnit(Part):
         early, late = products[: LANES - LATE], products[LANES - LATE :]
         for level in range(FILL - 1):  # one cycle for the products, one for each level of the tree
             together = 1 if level == 0 else 2
-            early = [self._registered(m, level, at, early[at : at + together]) for at in range(0, len(early), together)]
+            terms = [early[at : at + together] for at in range(0, len(early), together)]
+            early = []
+            for place, each in enumerate(terms):
+                register = Signal(signed(2 * OPERAND + level), name=f"level{level}_{place * together}")
+                m.d.sync += register.eq(reduce(add, each))
+                early.append(register)
         total = reduce(add, [*early, *late])
         m.d.sync += self.sum.eq(Mux(self.clear, 0, Mux(self.take, total, self.sum)))
-
-    def _registered(self, m: Module, level: int, number: int, terms: list[Value]) -> Signal:
-        """Return a register that holds the sum of one or two terms a cycle later."""
-        found = Signal(signed(2 * OPERAND + level), name=f"level{level}_{number}")
-        m.d.sync += found.eq(reduce(add, terms))
-        return found
 
 
 #: Terms that are added in each cycle of the tree: LANES in all.
@@ -98,20 +97,16 @@ class Sums(Part):
         )
 
     def define(self, m: Module) -> None:
-        weights = _values(after(m, self.weights, 1))
-        x = [_values(after(m, getattr(self, f"x{number}"), 1)) for number in range(self.outputs)]
+        weights = signed_values(after(m, self.weights, 1), 8)
+        x = [signed_values(after(m, getattr(self, f"x{number}"), 1), 8) for number in range(self.outputs)]
         together = 2 if self.packed else 1
         for first in range(0, self.outputs, together):
             terms = [
-                products(m, w, data, f"p{first}_{lane}", self._logic(len(data), lane))
+                products(m, w, data, f"p{first}_{lane}", self.packed and len(data) == 1 and lane >= LANES // 2)
                 for lane, (w, *data) in enumerate(zip(weights, *x[first : first + together], strict=True))
             ]
             for number, own in enumerate(zip(*terms, strict=True), first):
                 self._sum(m, number, list(own), x[number])
-
-    def _logic(self, outputs: int, lane: int) -> bool:
-        """Return whether the product of a lane that has a multiplier for `outputs` outputs is made of logic."""
-        return self.packed and outputs == 1 and lane >= LANES // 2
 
     def _sum(self, m: Module, number: int, terms: list[Value], x: list[Value]) -> None:
         """Add the sum of an output, of the products `terms` and of the data `x` of its lanes."""
@@ -119,10 +114,6 @@ class Sums(Part):
         less = Signal(signed(len(data) + ZERO), name=f"less{number}")
         m.d.sync += less.eq(by_logic(data, self.zw))
         m.d.sync += getattr(self, f"sum{number}").eq(total - less)
-
-
-def _values(word: Value) -> list[Value]:
-    return [word[at : at + 8].as_signed() for at in range(0, len(word), 8)]
 
 
 def _tree(m: Module, name: str, terms: list[Value]) -> Value:
@@ -188,15 +179,12 @@ class Pool(Part):
         left, left_above = Signal(8), Signal(8)
         with m.If(self.arrives):
             m.d.sync += [left.eq(self.word), left_above.eq(reads.data)]
-        codes = [self._code(each) for each in (self.word, left, reads.data, left_above)]
+        words = (self.word, left, reads.data, left_above)
+        codes = [Mux(self.layer.x_signed, word.as_signed(), word) for word in words]
         most = Signal(signed(CODE))
         m.d.comb += most.eq(_larger(_larger(codes[0], codes[1]), _larger(codes[2], codes[3])))
         with m.If(self.arrives):
             m.d.sync += self.result.eq(clamped(most, self.layer.low, self.layer.high))
-
-    def _code(self, word: Value) -> Value:
-        """Return the number that a data word stands for."""
-        return Mux(self.layer.x_signed, word.as_signed(), word)
 
 
 def _larger(a: Value, b: Value) -> Value:

@@ -15,8 +15,7 @@ from tilewright.hdl.parts import add, after, drive, ports
 from tilewright.targets.zynq.config import GROUP, LANES, LINE, TAPS, Config
 from tilewright.targets.zynq.gateware.engine import Engine
 from tilewright.targets.zynq.gateware.groups import PIXEL, SIDES, Groups, WindowBuffer, columns
-from tilewright.targets.zynq.gateware.requantiser import BITS
-from tilewright.targets.zynq.gateware.results import GroupResults
+from tilewright.targets.zynq.gateware.results import BITS, GroupResults
 from tilewright.targets.zynq.gateware.states import Stage
 from tilewright.targets.zynq.gateware.stores import Ahead, LineStore, Store
 from tilewright.targets.zynq.gateware.sweep import Sweep

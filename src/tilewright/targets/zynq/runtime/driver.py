@@ -103,7 +103,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     """Return the initial contents of DDR, and the byte offsets of its parts and of the areas for data and results."""
     summing = [image for image in images if image.layer.channels]
     parts = {
-        "weight": [weight_blocks(image.layer, image.weight) for image in summing],
+        "weight": [placement.blocks(placement.weight(image.layer), image.weight) for image in summing],
         "factor": [np.broadcast_to(image.factor, image.layer.channels).astype("<f8") for image in summing],
         "bias": [bias_blocks(image.layer, image.bias, image.weight).astype("<i4") for image in summing],
     }
@@ -159,16 +159,6 @@ def _chain(program: Program) -> int:
             return 0
         held = node.outputs[0]
     return 1
-
-
-def data_blocks(layer: Layer, codes: Array) -> Array:
-    """Return a layer's input codes, (rows, cols, ic) or (1, r), cut into blocks: uint8 [blocks, words]."""
-    return placement.blocks(placement.data(layer), codes)
-
-
-def weight_blocks(layer: Layer, weights: Array) -> Array:
-    """Return weights, (oc, 9, ic) or (l, r), cut into blocks: uint8 [blocks, words]."""
-    return placement.blocks(placement.weight(layer), weights)
 
 
 def bias_blocks(layer: Layer, bias: Array, weights: Array) -> Array:

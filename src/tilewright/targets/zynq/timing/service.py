@@ -4,12 +4,13 @@ A page service moves one block; a frame is a store's room for one block. With on
 the whole engine, so waits add up. With two frames, the PS fills one while the engine uses the other. The PS serves one
 request at a time, in the order in which frames become free (in one cycle: loads first, then by deadline). The engine
 starts a group of work when the blocks of the group are loaded, and a result block when a frame for it is free. A trace
-has one track for the engine and one for the PS.
+has one track for the engine and one for the PS, and a chart of the pages that each frame holds. With one frame, an
+iteration that reads two blocks of a store is timed, and drawn, as if it began with the second one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -18,17 +19,64 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.causes import CAUSE_TOKEN
+from tilewright.sim.chart import ALARM, HATCHED, SOLID, START, Chart, Kind, Row
 from tilewright.sim.figures import Figures, with_rest
 from tilewright.sim.steps import StepTable, Trace
 from tilewright.targets.base import TimingModel
 from tilewright.targets.zynq.config import STORES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
-from tilewright.targets.zynq.timing import pages, walk
+from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.walk import Service, Uses
+
+#: Kinds of boxes of each store: the frame holds a block, the PS moves it, the engine waits for it (a page fault).
+HOLDS, MOVES, FAULT = range(3)
+RESULT = STORES.index("result")
+#: Percent of a row's height, at its top, in which faults are marked.
+MARK = 25
+
+
+def chart(frames: int, service: Service, filled: Array, trace: Trace) -> Chart:
+    """Return the chart of a layer, with a row for each of the `frames` of each store.
+
+    `service` has the steps of the PS, in the trace's order; `filled` is the cycle of the launch in which the engine
+    begins to fill each result block. A frame holds a loaded block until the next load into the frame begins, and a
+    result block from `filled` until its transfer begins.
+    """
+    named = [store if frames == 1 else f"{store} {frame}" for store in STORES for frame in range(frames)]
+    kinds = []
+    for store in STORES:
+        colour = f"{store} block"
+        kinds += [
+            Kind(f"{store} block #", colour, SOLID, MARK),
+            Kind(f"{store} block # moves", colour, HATCHED, MARK),
+            Kind(f"the engine waits for {store} block # (page fault)", "", ALARM, 0, MARK),
+        ]
+    boxes = np.concatenate(list(_boxes(frames, service, filled, trace)), 1)
+    boxes = boxes[:, boxes[START] < boxes[START + 1]]
+    boxes = boxes[:, np.argsort(boxes[START], kind="stable")]
+    return Chart("Pages in block RAM", tuple(map(Row, named)), tuple(kinds), boxes)
+
+
+def _boxes(frames: int, service: Service, filled: Array, trace: Trace) -> Iterator[Array]:
+    """Yield the boxes of each store and kind, int64 [6, k] (sim.chart.Chart). Some may be empty."""
+    engine, services = (np.flatnonzero(trace.table.unit == unit) for unit in range(2))
+    for cause in range(len(STORES)):
+        served = service.cause == cause
+        step, row, block = services[served], cause * frames + service.use[served] % frames, service.block[served]
+        begin, end = trace.start[step], trace.until[step]
+        whole = np.append(begin[frames:], np.full(min(frames, len(begin)), trace.cycles))  # until the next load
+        held = (filled, begin) if cause == RESULT else (end, whole)
+        late = np.flatnonzero(trace.table.pushes[step])
+        wait = engine[trace.cause[engine] == cause + CAUSE_TOKEN]
+        waited = (trace.start[wait] - trace.wait[wait], trace.start[wait])
+        for kind, mine, span in ((MOVES, slice(None), (begin, end)), (HOLDS, slice(None), held), (FAULT, late, waited)):
+            kinds = np.full(len(span[0]), 3 * cause + kind)
+            yield np.stack((row[mine], kinds, block[mine], *span, step[mine]))
+
 
 #: What the engine waits for: a block of a store, or the PS while it re-lays results out.
 CAUSES = (*STORES, "relayout")
-RELAYOUT, RESULT = len(STORES), STORES.index("result")
+RELAYOUT = len(STORES)
 Request = tuple[int, int, int]  # engine cycles done so far, cause, number of services
 ENGINE, PS = range(2)
 UNITS = ("engine", "ps")
@@ -251,7 +299,7 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
         return trace
     need = found.uses["result"].need
     filled = -(-(need + np.append(0, late)[np.searchsorted(waits.at, need, "right")]) // share)
-    return replace(trace, draw=partial(pages.chart, layer.config.frames, service, filled, trace))
+    return replace(trace, draw=partial(chart, layer.config.frames, service, filled, trace))
 
 
 def _texts(found: Schedule) -> list[str]:

@@ -208,13 +208,10 @@ class FcWalk:
         sums, writes = self.layer.depth * self.step, columns * self.samples
         return max(sums, writes) if self.behind else sums + writes
 
-    def _end(self, g: Array) -> Array:
-        return np.where(g + 1 < self.groups, (g + 1) * self.full, self.total)
-
     def group_span(self, column: Array) -> tuple[Array, Array]:
         """Return start and end cycle of the group of columns to which each column (FC output) belongs."""
         g = column // self.k
-        return g * self.full, self._end(g)
+        return g * self.full, np.where(g + 1 < self.groups, (g + 1) * self.full, self.total)
 
     def weight_span(self, word: Array) -> tuple[Array, Array]:
         """Return start and end cycle of the iteration that reads each weight; `word` has numbers in order of use."""

@@ -129,22 +129,18 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
     A sum then lacks its own last products, and contains the last products of the sum computed before it.
     """
     right = replace(layer, config=replace(layer.config, lat_use=1))
-    sums = _all(right, data, weights)
+    sums = np.concatenate([*_sums(right, data, weights)])
     if layer.kind == Kind.FC:
         first = (layer.depth - 1) * layer.config.fc_lanes
         short = replace(right, fields={**layer.fields, "r": layer["r"] - first})
-        last = _all(short, data[:, first:], weights[:, first:])
+        last = np.concatenate([*_sums(short, data[:, first:], weights[:, first:])])
         before = np.concatenate([np.zeros((len(last), 1), np.int32), last[:, :-1]], axis=1)
     else:
         first = (layer.depth - 1) * GROUP
-        last = _all(right, data[..., first:], weights[..., first:])
+        last = np.concatenate([*_sums(right, data[..., first:], weights[..., first:])])
         order = last.T.ravel()  # the order of computation: by channel, then by position
         before = np.concatenate([np.zeros(1, np.int32), order[:-1]]).reshape(last.T.shape).T
     return sums - last + before
-
-
-def _all(layer: Layer, data: Array, weights: Array) -> Array:
-    return np.concatenate(list(_sums(layer, data, weights)))
 
 
 def _finish(layer: Layer, sums: Array, bias: Array, factor: Array) -> Array:

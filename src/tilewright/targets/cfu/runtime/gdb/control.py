@@ -126,12 +126,12 @@ class Control:
                 self._part = min(self._part * 2, MOST)
         return Stop("interrupt")
 
-    def _one(self) -> Stop | None:
+    def _one(self, watching: bool = True) -> Stop | None:
         """Execute one instruction."""
         at = self.m.cpu[Cpu.POSITION]
         self._paused[at] = self.m.code[at]
         try:
-            stop = self._run(self._paused, 0)
+            stop = self._run(self._paused, 0, watching)
         finally:
             self._paused[at] = paused(self.m.code[at])
         return stop if stop and stop.kind != "breakpoint" else None
@@ -158,12 +158,7 @@ class Control:
         op = int(self.m.code[at]) & 255
         kind, end = (state.WRITES if op >= STORE else state.READS), address + (1 << (op & 3))
         watch = next(one for one in self.watches if one.first < end and address < one.end and one.kinds & kind)
-        self._paused[at] = self.m.code[at]
-        stop = self._run(self._paused, 0, watching=False)
-        self._paused[at] = paused(self.m.code[at])
-        if stop and stop.kind in ("trap", "exit"):
-            return stop
-        return Stop("watch", watch, max(watch.first, address))
+        return self._one(watching=False) or Stop("watch", watch, max(watch.first, address))
 
     def _with(self, code: Array) -> Machine:
         rows = np.array(self.watches, np.int64).reshape(-1, 3)

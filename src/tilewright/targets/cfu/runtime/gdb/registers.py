@@ -13,7 +13,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.custom import CHECK, model
-from tilewright.targets.cfu.isa.state import Reg, row_at, sums_at
+from tilewright.targets.cfu.isa.memory import row_at, sums_at
+from tilewright.targets.cfu.isa.state import Reg
 from tilewright.targets.cfu.runtime.core import Process
 from tilewright.targets.cfu.timing.state import Cause, Cpu, go_to, index_of
 
@@ -63,33 +64,27 @@ class Registers:
         if len(data) != 4 or number > PC:
             return False
         if number == PC:
-            return self._jump(int.from_bytes(data, "little"))
+            index = index_of(self._process.m, int.from_bytes(data, "little"))
+            if index is not None:
+                go_to(self._process.m, index)
+            return index is not None
         if number:
             self._process.m.regs[number] = int.from_bytes(data, "little", signed=True)
         return True
-
-    def _jump(self, address: int) -> bool:
-        index = index_of(self._process.m, address)
-        if index is not None:
-            go_to(self._process.m, index)
-        return index is not None
 
     def _of_cfu(self, reg: Reg) -> Callable[[], int]:
         return lambda: int(settled(self._process)[0][reg])
 
     def description(self) -> str:
         """Return target.xml: GDB's manual, "Target Descriptions"."""
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        yield '<?xml version="1.0"?><!DOCTYPE target SYSTEM "gdb-target.dtd">'
-        yield '<target version="1.0"><architecture>riscv:rv32</architecture><feature name="org.gnu.gdb.riscv.cpu">'
+        lines = ['<?xml version="1.0"?><!DOCTYPE target SYSTEM "gdb-target.dtd">']
+        lines += ['<target version="1.0"><architecture>riscv:rv32</architecture><feature name="org.gnu.gdb.riscv.cpu">']
         for number, name in enumerate(NAMES):
-            yield f'<reg name="{name}" bitsize="32" type="{POINTERS.get(name, "int")}" regnum="{number}"/>'
-        yield '</feature><feature name="org.tilewright.cfu">'
+            lines.append(f'<reg name="{name}" bitsize="32" type="{POINTERS.get(name, "int")}" regnum="{number}"/>')
+        lines.append('</feature><feature name="org.tilewright.cfu">')
         for number, reg in enumerate(self.others, len(NAMES)):
-            yield f'<reg name="{reg.name}" bitsize="64" type="int64" regnum="{number}" group="{reg.group}"/>'
-        yield "</feature></target>"
+            lines.append(f'<reg name="{reg.name}" bitsize="64" type="int64" regnum="{number}" group="{reg.group}"/>')
+        return "\n".join([*lines, "</feature></target>"])
 
 
 def settled(process: Process) -> tuple[Array, Array]:
