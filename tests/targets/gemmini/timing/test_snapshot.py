@@ -142,19 +142,13 @@ def copied(p: Program) -> Program:
 
 def saved(patch: pytest.MonkeyPatch, state: State) -> State:
     """Return a state with the numbers that a snapshot saves."""
-    field, words, places = snapshot.visit_field, tape.words, defaultdict[str, list[int]](list)
+    field, places = snapshot.visit_field, defaultdict[str, list[int]](list)
 
     def noting(m: Array, p: Program, words: Array, place: int, *rest: int) -> None:
         places[NAMES[place]].append(place)
         field(m, p, words, place, *rest)
 
-    def noting_words(m: Array, first: int, last: int, tape: Array) -> None:
-        for place in range(first, last):
-            places[NAMES[place]].append(place)
-        words(m, first, last, tape)
-
     patch.setattr(snapshot, "visit_field", noting)
-    patch.setattr(snapshot, "words", noting_words)
     here = np.zeros(1 << 14, np.int64)
     here[TAPE.cursor], here[TAPE.related], here[TAPE.now] = tape.WORDS, 1 << 13, state.cycle
     visit(state.machine.copy(), state.program, state.plan, here)
@@ -166,9 +160,9 @@ def states(monkeypatch: pytest.MonkeyPatch, commands: Array) -> list[State]:
     expansion, found = expand(commands, CONFIG), list[State]()
     ahead = plan(expansion, CONFIG)
 
-    def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, place: int, t: int, busy: int) -> None:
+    def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, busy: int) -> None:
         found.append(State(t, m.copy(), copied(p), plan, {}))
-        memo.registers[[MEMO.next_check, MEMO.goes_on, MEMO.last_busy]] = place + 1, t, busy
+        memo.registers[[MEMO.next_check, MEMO.goes_on, MEMO.last_busy]] = m[FRONT.next_host] + 1, t, busy
 
     with monkeypatch.context() as patch, np.errstate(over="ignore"):
         patch.setattr(clock, "check", check)
@@ -196,7 +190,7 @@ def limited(seconds: float) -> Iterator[None]:
 def continued(patch: pytest.MonkeyPatch, state: State, machine: Array) -> object:
     """Return what happens in a machine's next steps; None if it hangs or fails."""
 
-    def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, place: int, t: int, busy: int) -> None:
+    def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, busy: int) -> None:
         memo.registers[[MEMO.next_check, MEMO.goes_on, MEMO.last_busy]] = NEVER, state.cycle, state.cycle
 
     patch.setattr(clock, "check", check)

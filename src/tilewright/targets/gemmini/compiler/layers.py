@@ -47,25 +47,32 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
         rows, channels = (1, x.size // depth), (depth, w.shape[0])
         flat = Convolution(1, rows, channels, channels, Window(), rows, NO_POOL, rows, leaving_as)
         found += (Stream(flat, config), NO_FRAME), (Product(rows[1], *channels, leaving_as), NO_FRAME)
+    forms, reason = list[Form](), ""
     if not isinstance(op, FullyConnected):
         convolution = _convolution(site, op, leaving_as, pool, config.dim)
-        if isinstance(convolution, str):
-            return tuple(found) or convolution
-        frame = NO_FRAME
-        if any(op.window.padding) and x.zero_point:  # the hardware pads with the code 0
-            if (framed := _framed(convolution)) is None:
-                return f"has a border of more than {MOST_FRAME} pixels of the code {x.zero_point}"
-            convolution, frame = framed
-        if not pointwise:
-            found += _streams(convolution, frame, config)
-        if unlooped := _unlooped(convolution, leaves):
-            return tuple(found) or unlooped
-        found.append((convolution, frame))
-        strided = max(convolution.window.stride) > 1
-        few = convolution.group[0] <= config.dim // 2
-        if convolution.has_borders and (strided or few) and (framed := _framed(convolution)):
-            found.append(framed)
-    return tuple(found)
+        forms, reason = _convolved(convolution, x.zero_point, leaves, config, not pointwise)
+    return (*found, *forms) or reason
+
+
+def _convolved(
+    convolution: Convolution | str, zero: int, leaves: Leaving | str, config: Config, streams: bool
+) -> tuple[list[Form], str]:
+    """Return the forms of a convolution of an input with this zero point, or the reason why there is none."""
+    if isinstance(convolution, str):
+        return [], convolution
+    frame = NO_FRAME
+    if any(convolution.window.padding) and zero:  # the hardware pads with the code 0
+        if (framed := _framed(convolution)) is None:
+            return [], f"has a border of more than {MOST_FRAME} pixels of the code {zero}"
+        convolution, frame = framed
+    found = [*_streams(convolution, frame, config)] if streams else []
+    if unlooped := _unlooped(convolution, leaves):
+        return found, unlooped
+    found.append((convolution, frame))
+    strided, few = max(convolution.window.stride) > 1, convolution.group[0] <= config.dim // 2
+    if convolution.has_borders and (strided or few) and (framed := _framed(convolution)):
+        found.append(framed)
+    return found, ""
 
 
 def _framed(convolution: Convolution) -> tuple[Convolution, Frame] | None:

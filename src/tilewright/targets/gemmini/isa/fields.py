@@ -57,6 +57,15 @@ class Format(NamedTuple):
     rs2: tuple[BitField, ...] = ()
     kind: int | None = None
 
+    @property
+    def places(self) -> tuple[BitField, ...]:
+        return *self.rs1, *self.rs2
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """The fields that tell the mnemonic."""
+        return {"funct": self.funct} if self.kind is None else {"funct": self.funct, "kind": self.kind}
+
 
 def _whole(name: str) -> tuple[BitField, ...]:
     """Return a register that holds one number: a DRAM address, or a stride."""
@@ -251,8 +260,7 @@ def fields(cmds: Array, code: int) -> dict[str, Array]:
 def encode(name: str, **values: int) -> tuple[int, int, int]:
     """Return one command (funct, rs1, rs2). Raises ProgramError if a value does not fit its field."""
     own, layout = FORMATS[CODES[name]], LAYOUTS[CODES[name]]
-    row = {"funct": own.funct, **({} if own.kind is None else {"kind": own.kind}), **values}
-    funct, rs1, rs2 = commands(layout.encode_rows([row]))[0].tolist()
+    funct, rs1, rs2 = commands(layout.encode_rows([own.fixed | values]))[0].tolist()
     return funct, rs1, rs2
 
 
@@ -263,5 +271,5 @@ def rows_of(name: str, **columns: Array) -> Array:
     """
     own, layout = FORMATS[CODES[name]], LAYOUTS[CODES[name]]
     none = np.zeros(len(next(iter(columns.values()))), np.int64)
-    given = {"funct": none + own.funct, **({} if own.kind is None else {"kind": none + own.kind}), **columns}
+    given = {name: none + value for name, value in own.fixed.items()} | columns
     return commands(layout.encode({field: given.get(field, none) for field in layout.by_name}))

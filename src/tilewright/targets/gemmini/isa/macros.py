@@ -231,9 +231,9 @@ class Commands:
         """
         given = {_CONV.get(name, name): value for name, value in parameters.items()}
         commands = [(name, fields.FORMATS[fields.CODES[name]]) for name in _CONV_COMMANDS]
-        known = {place.name for _, own in commands for place in (*own.rs1, *own.rs2)}
+        known = {place.name for _, own in commands for place in own.places}
         for name in given.keys() - known:
             raise InputError("gemmini_loop_conv_ws", f"has no parameter '{name}'", one_of(name, sorted(known)))
         for name, own in commands:
-            mine = [place.name for place in (*own.rs1, *own.rs2)]
+            mine = [place.name for place in own.places]
             self.add(name, **{field: given[field] for field in mine if field in given})

@@ -105,14 +105,10 @@ def _notation() -> Notation:
     """Return the text syntax of commands. The code of a command is its mnemonic's index."""
     forms, flags = {}, {}
     for code, (own, layout) in enumerate(zip(FORMATS, LAYOUTS, strict=True)):
-        names = {place.name: _NAMES[place.name] for place in (*own.rs1, *own.rs2) if place.name in _NAMES}
-        for place in (*own.rs1, *own.rs2):
-            if place.width == 64:
-                names[place.name] = Hex(())
-        known = {place.name for place in (*own.rs1, *own.rs2)}
-        bits = {
-            place.name: place.name for place in (*own.rs1, *own.rs2) if place.width == 1 and place.name not in names
-        }
+        names = {place.name: _NAMES[place.name] for place in own.places if place.name in _NAMES}
+        names |= {place.name: Hex(()) for place in own.places if place.width == 64}
+        known = {place.name for place in own.places}
+        bits = {place.name: place.name for place in own.places if place.width == 1 and place.name not in names}
         places = [name for name in layout.by_name if name not in (*bits, "funct", "kind")]
         optional = {name for name in places if name not in known or name not in _WRITTEN}
         forms[code], flags[code] = Form(layout, tuple(places), (), optional, names), bits
@@ -141,8 +137,7 @@ def assembled(read: Sequence[Mapping[str, int]]) -> Array:
     made = np.zeros((len(read), 3), np.uint64)
     for row, values in enumerate(read):
         own, layout = FORMATS[values["code"]], LAYOUTS[values["code"]]
-        given = {name: value for name, value in values.items() if name != "code"}
-        given |= {"funct": own.funct} if own.kind is None else {"funct": own.funct, "kind": own.kind}
+        given = {name: value for name, value in values.items() if name != "code"} | own.fixed
         made[row] = commands(layout.encode_rows([given], np.array([row])))[0]
     return made
 

@@ -43,7 +43,7 @@ class Expansion:
     commands: Array  # uint64 [n, 3]: funct, rs1, rs2
     prims: Array  # uint64 [m, 3]
     source: Array  # int64 [m]: the command that a primitive command comes from
-    unroller: Array  # int8 [m]: HOST, MATMUL or CONV (registers.py)
+    unroller: Array  # int8 [m]: HOST, MATMUL or CONV (words.py)
     at: Array  # int64 [m, 3]: see words.CommandStream
     idle: Array  # int64 [m]: see words.CommandStream
     entry: Array  # int64 [n]: the primitive command of a command, -1 if there is none

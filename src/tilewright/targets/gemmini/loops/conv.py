@@ -137,7 +137,7 @@ def _every(end: int, step: int = 1) -> Array:
 def _config(mnemonic: str, **values: int) -> CommandStream:
     """Return a config command, which keeps the low bits of each value."""
     form = FORMATS[CODES[mnemonic]]
-    kept = {place.name: values.get(place.name, 0) & (1 << place.width) - 1 for place in (*form.rs1, *form.rs2)}
+    kept = {place.name: values.get(place.name, 0) & (1 << place.width) - 1 for place in form.places}
     funct, rs1, rs2 = encode(mnemonic, **kept)
     return stream(funct, rs1, np.array([rs2], np.uint64))
 

@@ -7,8 +7,6 @@ operands that do not fit overwrite each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
-from typing import NamedTuple
 
 from tilewright.errors import ProgramError
 from tilewright.targets.gemmini.config import Config
@@ -22,11 +20,8 @@ LAYERNORM, IGELU, SOFTMAX = 2, 3, 4
 NORMALISED = (LAYERNORM, SOFTMAX)
 
 
-class Fault(NamedTuple):
-    """Why a loop cannot run, and what to do."""
-
-    reason: str
-    remedy: str
+#: Why a loop cannot run, and what to do.
+Fault = tuple[str, str]
 
 
 def check(unroller: int, registers: Registers, command: int, config: Config) -> None:
@@ -36,16 +31,13 @@ def check(unroller: int, registers: Registers, command: int, config: Config) -> 
     """
     start = COMMANDS[unroller][0].name
     rules = _matmul if unroller == MATMUL else _conv
-    for fault in chain(_missing(unroller, registers), rules(registers, config)):
-        raise ProgramError(f"command {command} ({start})", *fault)
-
-
-def _missing(unroller: int, registers: Registers) -> Iterator[Fault]:
     for funct in COMMANDS[unroller]:
         form = FORMATS[CODES[funct.name.lower()]]
-        if any(place.name not in registers for place in (*form.rs1, *form.rs2)):
+        if any(place.name not in registers for place in form.places):
             reason = f"no {form.name} came before (the unroller has two sets of registers, which loops use in turn)"
-            yield Fault(reason, "send all configuration commands for each loop")
+            raise ProgramError(f"command {command} ({start})", reason, "send all configuration commands for each loop")
+    for fault in rules(registers, config):
+        raise ProgramError(f"command {command} ({start})", *fault)
 
 
 def _matmul(r: Registers, config: Config) -> Iterator[Fault]:
@@ -55,19 +47,19 @@ def _matmul(r: Registers, config: Config) -> Iterator[Fault]:
     yield from _zeros(r, used)
     for name in used:
         if r[f"pad_{name}"] >= dim:
-            yield Fault(f"pad_{name} is {r[f'pad_{name}']}", f"pad at most {dim - 1} rows or columns of a block")
+            yield f"pad_{name} is {r[f'pad_{name}']}", f"pad at most {dim - 1} rows or columns of a block"
     yield from _overfull("A and B", (i * k + k * j) * dim, spad, "scratchpad")
     yield from _overfull("C", i * j * dim, acc, "accumulator")
     yield from _halves(r)
     if r["transpose_a"] and (r["transpose_b"] or r["resadd"]):
         other = "a residual addition" if r["resadd"] else "transpose_b"
-        yield Fault(f"transpose_a together with {other}, which the hardware does not allow", "clear one of them")
+        yield f"transpose_a together with {other}, which the hardware does not allow", "clear one of them"
     if r["resadd"] and (r["transpose_b"] or r["d"]):
-        yield Fault("a residual addition with a transposed B or with D", "clear transpose_b, and set d=0")
+        yield "a residual addition with a transposed B or with D", "clear transpose_b, and set d=0"
     if r["activation"] > SOFTMAX:
-        yield Fault(f"activation is {r['activation']}", f"use 0 (none) to {SOFTMAX}")
+        yield f"activation is {r['activation']}", f"use 0 (none) to {SOFTMAX}"
     if r["activation"] > 1 and not config.normaliser:
-        yield Fault(f"activation {r['activation']} needs a normaliser", "use 0 (none) or 1 (ReLU), or set normaliser=1")
+        yield f"activation {r['activation']} needs a normaliser", "use 0 (none) or 1 (ReLU), or set normaliser=1"
 
 
 def _conv(r: Registers, config: Config) -> Iterator[Fault]:
@@ -75,35 +67,35 @@ def _conv(r: Registers, config: Config) -> Iterator[Fault]:
     yield from _zeros(r, names)
     shape = TileShape(r, config)
     if min(shape.unpadded) < 0:
-        yield Fault("the borders (upad, dpad, lpad, rpad) are larger than the input", "make them smaller")
+        yield "the borders (upad, dpad, lpad, rpad) are larger than the input", "make them smaller"
     spad, acc = config.all_spad_rows // 2, config.acc_rows // 2
     yield from _overfull("input and weights", shape.input_rows + shape.weight_rows, spad, "scratchpad")
     yield from _overfull("the result", shape.out_rows, acc, "accumulator")
     yield from _halves(r)
     if shape.pixels > 1 and shape.pixels * r["kchs"] > config.dim:
         reason = f"max_pixels is {shape.pixels}, with {r['kchs']} channels (kchs) more than the {config.dim} of a row"
-        yield Fault(reason, "lower max_pixels")
+        yield reason, "lower max_pixels"
     if not r["no_pool"] and r["output"]:
         limits = {"pool_stride": 3, "pool_size": 3, "pupad": 3, "plpad": 3, "pool_out_col_dim": 255}
         limits |= dict.fromkeys(("porows", "pocols", "orows", "ocols"), 255)
         yield from _zeros(r, ("pool_stride", "pool_size", "porows", "pocols"))
         for name, limit in limits.items():
             if r[name] > limit:
-                yield Fault(f"{name} is {r[name]}; a pooled store takes at most {limit}", "pool smaller tiles")
+                yield f"{name} is {r[name]}; a pooled store takes at most {limit}", "pool smaller tiles"
 
 
 def _zeros(r: Registers, names: Iterable[str]) -> Iterator[Fault]:
     for name in names:
         if not r[name]:
-            yield Fault(f"{name} is 0, for which the hardware counts to 65,536", "give at least 1")
+            yield f"{name} is 0, for which the hardware counts to 65,536", "give at least 1"
 
 
 def _overfull(what: str, rows: int, room: int, memory: str) -> Iterator[Fault]:
     if rows > room:
-        yield Fault(f"{what} take {rows} rows; half of the {memory} has {room}", "use smaller tiles")
+        yield f"{what} take {rows} rows; half of the {memory} has {room}", "use smaller tiles"
 
 
 def _halves(r: Registers) -> Iterator[Fault]:
     for name in ("a_spad", "b_spad"):
         if r[name] > 2:
-            yield Fault(f"{name} is {r[name]}", "use 0 (alternate), 1 or 2 (a half of the scratchpad)")
+            yield f"{name} is {r[name]}", "use 0 (alternate), 1 or 2 (a half of the scratchpad)"

@@ -34,7 +34,7 @@ def settings(commands: Array) -> dict[int, dict[str, int]]:
             continue
         form = FORMATS[CODES[funct.name.lower()]]
         columns = fields(commands[rows], CODES[form.name])
-        places = (*form.rs1, *form.rs2)
+        places = form.places
         kept = [columns[place.name] & ((1 << min(place.width, ADDRESS_BITS)) - 1) for place in places]
         for row, *values in zip(rows.tolist(), *(column.tolist() for column in kept), strict=True):
             found[row] = {place.name: value for place, value in zip(places, values, strict=True)}

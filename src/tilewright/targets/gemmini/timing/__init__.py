@@ -85,21 +85,8 @@ def build(config: Config, latency: int) -> Array:
     """Return a machine after reset, int64 [END]."""
     m = np.zeros(END, np.int64)
     reset(m)
-    for name, value in _parameters(config, latency).items():
-        m[getattr(CHIP, name)] = value
-    rings = m[QUEUES:TABLES].reshape(-1, PER_QUEUE)
-    rings[:, QUEUE.length] = LENGTHS
-    rings[:, QUEUE.left] = -1
-    for name in ("load", "execute", "store"):
-        m[getattr(Q, f"{name}s") + QUEUE.length] = getattr(config, f"queue_{name}")
-    m[CHIP.os] = config.dataflow != "ws"
-    return m
-
-
-def _parameters(config: Config, latency: int) -> dict[str, int]:
-    """Return the fixed numbers of a machine by their names in `Chip`."""
     lg = int.bit_length
-    return {
+    fixed = {
         "dim": config.dim,
         "lg_dim": lg(config.dim) - 1,
         "spad": config.all_spad_rows - 1,
@@ -116,3 +103,12 @@ def _parameters(config: Config, latency: int) -> dict[str, int]:
         "latency": latency,
         "only_ws": config.dataflow == "ws",
     }
+    for name, value in fixed.items():
+        m[getattr(CHIP, name)] = value
+    rings = m[QUEUES:TABLES].reshape(-1, PER_QUEUE)
+    rings[:, QUEUE.length] = LENGTHS
+    rings[:, QUEUE.left] = -1
+    for name in ("load", "execute", "store"):
+        m[getattr(Q, f"{name}s") + QUEUE.length] = getattr(config, f"queue_{name}")
+    m[CHIP.os] = config.dataflow != "ws"
+    return m

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.isa.work import EX, LD, ST
+from tilewright.targets.gemmini.isa.work import EX, LD
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
 from tilewright.targets.gemmini.timing.chip import (
     CHIP,
@@ -85,13 +85,23 @@ def alike(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int)
         return bool(rs1 == other1)
     if q == EX:
         return alike_operands(m, p, memo, old, new)
+    return alike_moves(m, p, memo, old, new)
+
+
+@part
+def alike_moves(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
+    """Return whether two loads, or two stores, are alike."""
     for word in range(1, 3):
         if configured(p, old, word) != configured(p, new, word):
             return False
-    move = load_move(m, p, old) if q == LD else store_move(m, p, old)
-    if not identity and (move.absolute or not alike_rows(m, memo.registers, memo.rows, rs2, other2, move.span, 0)):
-        return False
-    return alike_lines(memo.registers, memo.pages, WRITTEN_PAGES if q == ST else READ_PAGES, rs1, other1, move)
+    r, loads = memo.registers, p.queue[old] == LD
+    move = load_move(m, p, old) if loads else store_move(m, p, old)
+    if r[MEMO.identity] == 0:
+        rs2, other2 = p.prims[old, 2], p.prims[new, 2]
+        if move.absolute or not alike_rows(m, r, memo.rows, rs2, other2, move.span, 0):
+            return False
+    client = READ_PAGES if loads else WRITTEN_PAGES
+    return alike_lines(r, memo.pages, client, p.prims[old, 1], p.prims[new, 1], move)
 
 
 @part

@@ -123,7 +123,7 @@ def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo
     find_configurations(m, p)
     while t < limit:
         while m[FRONT.next_host] == memo.registers[MEMO.next_check]:
-            check(m, p, plan, accept, memo, m[FRONT.next_host], t, last_busy)
+            check(m, p, plan, accept, memo, t, last_busy)
             t, last_busy, waited = memo.registers[MEMO.goes_on], memo.registers[MEMO.last_busy], 0
         idle = not is_busy(m)
         busy = not idle or front_is_busy(m)

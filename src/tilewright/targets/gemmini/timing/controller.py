@@ -247,20 +247,23 @@ def read(m: Array, t: int) -> None:
     push(m, Q.control, control)
     if control & 1:
         m[EXECUTION.offset] = 0 if a == last else m[EXECUTION.offset] + m[EXECUTION.a_stride]
+    ends = next_rows(m, control)
     m[EXECUTION.begun] |= control & ALL
-    if together and control & ALL == ALL:
-        m[EXECUTION.at] = m[EXECUTION.at + 1] = m[EXECUTION.at + 2] = 0 if a == last else a + 1
-        ends = a == last
-    else:
-        ends = begun != 0
-        for k in range(3):
-            at, goes = m[EXECUTION.at + k], control >> k & 1
-            ends = ends and ((at == last and goes != 0) or at == 0)
-            if goes:
-                m[EXECUTION.at + k] = 0 if at == last else at + 1
     if ends:
         m[EXECUTION.begun] = 0
         finish(m, t)
+
+
+@part
+def next_rows(m: Array, control: int) -> bool:
+    """Go on to the next row of each operand that was read; return whether the operation ends."""
+    last, ends = m[EXECUTION.total] - 1, m[EXECUTION.begun] != 0
+    for k in range(3):
+        at, goes = m[EXECUTION.at + k], control >> k & 1
+        ends = ends and ((at == last and goes != 0) or at == 0)
+        if goes:
+            m[EXECUTION.at + k] = 0 if at == last else at + 1
+    return ends
 
 
 @part

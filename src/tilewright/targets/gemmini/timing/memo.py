@@ -70,7 +70,7 @@ class Memo(NamedTuple):
     marks: Array  # int64 [n]: hashes of what follows a command
     prims: Array  # int64 [n + 1]: the primitive commands that come from the commands before
     loops: Array  # int64 [n + 1]: the loops that the commands before start
-    kept: Array  # int64 [k, 13]: about the snapshots; see repeat.py
+    kept: Array  # int64 [k, 12]: about the snapshots; see repeat.py
     table: Array  # int64: the newest snapshot with a hash of its words, -1: none
     pages: Array  # int64 [s, 3]: the relation of pages, a hash table
     rows: Array  # int64 [rows of scratchpad and accumulator, 4]: the relation of rows

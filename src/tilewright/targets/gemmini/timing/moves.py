@@ -153,26 +153,29 @@ def step_writes(m: Array, t: int) -> None:
                 m[load + LOADS.left] -= m[at(MOVED.bytes, m[REPEATER.item])]
             repeated(m)
     if m[SCALER.wide_valid]:
-        own = row_offset(m[SCALER.wide_row])
-        load = row_offset(m[own + MOVED.slot])
-        row = m[own + MOVED.row] + m[SCALER.wide_repeats] & m[CHIP.acc]
-        bit = 1 << (row >> m[CHIP.lg_acc_bank])
-        last = m[own + MOVED.last] and m[SCALER.wide_repeats] == 0
-        if not to_acc:
-            if not acc_claimed & bit and lasts != OF_SPAD and write_acc(m, row, m[load + LOADS.adds], t):
-                if last:
-                    m[load + LOADS.left] -= m[own + MOVED.bytes]
-                m[SCALER.wide_repeats] -= 1
-                m[CHIP.progress] += 1
-                if m[SCALER.wide_repeats] < 0:
-                    m[SCALER.wide_valid] = 0
-            acc_claimed |= bit
-        if last:
-            lasts |= OF_WIDE
+        lasts, acc_claimed = write_wide(m, lasts, to_acc, acc_claimed, t)
     if m[REPEATER.zeros_valid]:
         write_zeros(m, lasts, claimed, acc_claimed, t)
     if m[CHIP.zeros_valid] and not m[REPEATER.zeros_valid]:
         next_zeros(m)
+
+
+def write_wide(m: Array, lasts: int, to_acc: bool, acc_claimed: int, t: int) -> tuple[int, int]:
+    """Write an int32 row, unless a scaled row is for the accumulator; return who offers last rows, claimed banks."""
+    own = row_offset(m[SCALER.wide_row])
+    load = row_offset(m[own + MOVED.slot])
+    row = m[own + MOVED.row] + m[SCALER.wide_repeats] & m[CHIP.acc]
+    bit = 1 << (row >> m[CHIP.lg_acc_bank])
+    last = m[own + MOVED.last] and m[SCALER.wide_repeats] == 0
+    if not to_acc:
+        if not acc_claimed & bit and lasts != OF_SPAD and write_acc(m, row, m[load + LOADS.adds], t):
+            if last:
+                m[load + LOADS.left] -= m[own + MOVED.bytes]
+            m[SCALER.wide_repeats] -= 1
+            m[CHIP.progress] += 1
+            m[SCALER.wide_valid] = m[SCALER.wide_repeats] >= 0
+        acc_claimed |= bit
+    return lasts | OF_WIDE if last else lasts, acc_claimed
 
 
 @part
@@ -324,11 +327,17 @@ def step_merger(m: Array, t: int) -> None:
         if gone:
             m[MERGER.valid], m[CHIP.active] = 0, 1
     if free and count(m, Q.d_read):
-        x = row_offset(peek(m, Q.d_read, 0) >> 1)
-        m[MERGER.valid], m[MERGER.read], m[MERGER.sent] = 1, 0, 0
-        for column in range(TRANSACTIONS.slot, TRANSACTIONS.row + 1):
-            m[MERGER.slot - TRANSACTIONS.slot + column] = m[x + column]
-        beat(m, t)
+        next_request(m, t)
+
+
+@part
+def next_request(m: Array, t: int) -> None:
+    """Take the request of the next beat in hand, and the beat."""
+    x = row_offset(peek(m, Q.d_read, 0) >> 1)
+    m[MERGER.valid], m[MERGER.read], m[MERGER.sent] = 1, 0, 0
+    for column in range(TRANSACTIONS.slot, TRANSACTIONS.row + 1):
+        m[MERGER.slot - TRANSACTIONS.slot + column] = m[x + column]
+    beat(m, t)
 
 
 def beat(m: Array, t: int) -> None:

@@ -25,7 +25,7 @@ from tilewright.targets.gemmini.timing.records import columns
 from tilewright.targets.gemmini.timing.snapshot import visit
 from tilewright.targets.gemmini.timing.station import STATION, TIMES
 from tilewright.targets.gemmini.timing.tape import KIND_BITS, LENGTH, PLACES, TAPE, WORDS
-from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
+from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 
 W = TypeVar("W", int, Array)
 
@@ -45,7 +45,6 @@ class Kept:
     low_prim: int
     low_loop: int
     before: int  # the one before with the same hash
-    same: int  # the first one with the same words
 
 
 KEPT = columns(Kept)
@@ -134,9 +133,9 @@ def mixed(hashed: W, word: W) -> W:
     return found ^ (found >> 29 & 0xFFFFFFFF)
 
 
-def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, place: int, t: int, last_busy: int) -> None:
-    """Save the state before command `place`. If the commands to come repeat earlier ones, go on behind these."""
-    r = memo.registers
+def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, last_busy: int) -> None:
+    """Save the state before the host's next command. If those to come repeat earlier ones, go on behind these."""
+    r, place = memo.registers, m[FRONT.next_host]
     r[MEMO.goes_on], r[MEMO.last_busy] = t, last_busy
     new = r[MEMO.snapshots]
     if new == MOST or max(r[MEMO.free] + PLACES, r[MEMO.free_related]) + LARGEST > LENGTH:
@@ -160,12 +159,12 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, plac
     for at in range(own[KEPT.begin], own[KEPT.end]):
         hashed = hashed * 0x2545F4914F6CDD1D + tape[at]
     bucket = mixed(0, hashed) & (BUCKETS - 1)
-    own[KEPT.before], own[KEPT.same], memo.table[bucket] = memo.table[bucket], new, new
+    own[KEPT.before], memo.table[bucket] = memo.table[bucket], new
     longest, end, start, identity, last, how = 0, NO, NO, True, NO, True
     for rows in range(2 if memo.prims[place] - own[KEPT.low_prim] < MANY else 1):
         old, tried = own[KEPT.before], 0
         while old >= 0 and tried < TRIED and longest < ENOUGH:
-            if memo.marks[memo.kept[old, KEPT.place]] == memo.marks[place] and is_same(memo, old, new):
+            if memo.marks[memo.kept[old, KEPT.place]] == memo.marks[place] and equal(memo.kept[old], own, tape):
                 tried += 1
                 found, last, how = agreed(m, p, plan, memo, old, new, rows == 0), old, rows == 0
                 cycles = memo.kept[found, KEPT.cycle] - memo.kept[old, KEPT.cycle] if found >= 0 else 0
@@ -175,7 +174,7 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, plac
     if end >= 0:
         if last != start or how != identity:
             agreed(m, p, plan, memo, start, new, identity)
-        repeat(m, p, plan, accept, memo, start, new, end)
+        repeat(m, p, plan, accept, memo, start, end)
 
 
 @part
@@ -187,14 +186,6 @@ def await_check(memo: Memo, place: int, prims: int) -> None:
     ):
         r[MEMO.check] += 1
     r[MEMO.next_check] = memo.checks[r[MEMO.check]]
-
-
-@part
-def is_same(memo: Memo, old: int, new: int) -> bool:
-    """Return whether two snapshots have the same words. One comparison tells it of all that were the same before."""
-    if memo.kept[new, KEPT.same] == new and equal(memo.kept[old], memo.kept[new], memo.tape):
-        memo.kept[new, KEPT.same] = memo.kept[old, KEPT.same]
-    return bool(memo.kept[new, KEPT.same] == memo.kept[old, KEPT.same])
 
 
 def equal(one: Array, other: Array, tape: Array) -> bool:
@@ -261,10 +252,10 @@ def all_have_partners(memo: Memo, snapshot: int) -> bool:
     return True
 
 
-def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old: int, new: int, end: int) -> None:
-    """Copy what happened from snapshot `old` to `end`, as having happened since `new`; set the state at the end."""
+def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old: int, end: int) -> None:
+    """Copy what happened from snapshot `old` to `end`, as having happened since the newest; go on at its end."""
     r = memo.registers
-    one, other, last = memo.kept[old], memo.kept[new], memo.kept[end]
+    one, other, last = memo.kept[old], memo.kept[r[MEMO.snapshots] - 1], memo.kept[end]
     hosts, later = other[KEPT.place] - one[KEPT.place], other[KEPT.cycle] - one[KEPT.cycle]
     prims = memo.prims[other[KEPT.place]] - memo.prims[one[KEPT.place]]
     for x in range(one[KEPT.low_prim], memo.prims[last[KEPT.place]]):

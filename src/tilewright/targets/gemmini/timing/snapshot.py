@@ -4,15 +4,11 @@ Cycles count from the cycle of the snapshot, commands and loops from the first o
 rings from the ring's first place. Rows of tables that nothing refers to are left out. DRAM addresses count from the
 address of their command. Of pages of DRAM and rows of the memories, which are kept apart, only equality matters.
 
-What is saved of a record follows from its declaration (state.py); here is what each rule means, and which rows of the
+What is saved of a record follows from its declaration (records.py); here is what each rule means, and which rows of the
 tables are live. All functions save the state or set it, as those of tape.py.
 """
 
 from __future__ import annotations
-
-from itertools import groupby
-
-import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
@@ -66,7 +62,6 @@ from tilewright.targets.gemmini.timing.tape import (
     row,
     waits,
     word,
-    words,
 )
 from tilewright.targets.gemmini.timing.unroll_streams import SLOT, STREAM, FrontPlan
 
@@ -74,18 +69,11 @@ from tilewright.targets.gemmini.timing.unroll_streams import SLOT, STREAM, Front
 EMPTY = 1 << 62
 
 
-def _ranges(places: list[int]) -> Array:
-    """Return stretches of places that follow each other, as first and last + 1."""
-    runs = [[x for _, x in run] for _, run in groupby(enumerate(places), lambda pair: pair[1] - pair[0])]
-    return np.array([(run[0], run[-1] + 1) for run in runs], np.int64)
-
-
-#: All registers: those that are 0 in a snapshot, stretches of those that are saved as they are, the rules of others.
+#: All registers: those that are 0 in a snapshot, and the rules of those that are saved as they are, and of others.
 POINTERS = pointers()
 _RULES = register_rules()
 _PLAIN = (_RULES[:, COLUMN.rule] == RULE.plain) & (_RULES[:, COLUMN.when] == NOWHERE)
-PLAINS = _ranges(_RULES[_PLAIN, COLUMN.place].tolist())
-REGISTERS = _RULES[~_PLAIN]
+PLAINS, REGISTERS = _RULES[_PLAIN], _RULES[~_PLAIN]
 #: The rules of tables.
 ENTRY_RULES, LOAD_RULES, STORE_RULES = rules(ENTRIES), rules(LOADS), rules(STORES)
 MOVED_RULES, STORED_RULES, TRANSACTION_RULES = rules(MOVED), rules(STORED), rules(TRANSACTIONS)
@@ -101,8 +89,7 @@ def visit(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
     if tape[TAPE.sets]:
         for pointer in POINTERS:
             m[pointer] = 0
-    for x in range(PLAINS.shape[0]):
-        words(m, PLAINS[x, 0], PLAINS[x, 1], tape)
+    visit_row(m, p, tape, PLAINS, 0, ALWAYS)
     visit_front(m, p, plan, tape)
     visit_station(m, p, tape)
     for slot in range(m[CHIP.slots]):

@@ -73,18 +73,6 @@ def due(m: Array, place: int, tape: Array) -> None:
         tape[at] = max(m[place] - tape[TAPE.now], 0)
 
 
-def words(m: Array, first: int, last: int, tape: Array) -> None:
-    """Save or set numbers as they are."""
-    at, size = tape[TAPE.cursor], last - first
-    tape[TAPE.cursor] = at + size
-    if tape[TAPE.sets]:
-        for x in range(size):
-            m[first + x] = tape[at + x]
-    else:
-        for x in range(size):
-            tape[at + x] = m[first + x]
-
-
 def prim(m: Array, place: int, tape: Array) -> None:
     """Save or set the number of a primitive command."""
     word(m, place, tape, tape[TAPE.first_prim])

@@ -54,17 +54,9 @@ def plan(expansion: Expansion, config: Config) -> FrontPlan:
         action[functs == funct] = first + (funct in STARTS)
     action[functs == Funct.FENCE] = WAIT
     item = np.where(expansion.entry >= 0, expansion.entry, -1 - np.arange(len(functs)))
-    return FrontPlan(
-        item=item,
-        action=action,
-        run=expansion.run,
-        at=expansion.at,
-        idle=expansion.idle,
-        starts=expansion.starts,
-        tail=expansion.tail,
-        residual=expansion.residual.astype(np.int64),
-        room=np.array([config.rs_load, config.rs_execute, config.rs_store], np.int64),
-    )
+    residual, room = expansion.residual.astype(np.int64), np.array([config.rs_load, config.rs_execute, config.rs_store])
+    loops = expansion.run, expansion.at, expansion.idle, expansion.starts, expansion.tail
+    return FrontPlan(item, action, *loops, residual, room)
 
 
 @part

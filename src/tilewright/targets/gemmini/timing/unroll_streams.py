@@ -62,7 +62,7 @@ SLOT, STREAM = table(LoopSlot, "loop_slots"), table(LoopStream, "loop_streams")
 
 
 class FrontPlan(NamedTuple):
-    """What the front end reads: an Expansion (loops/expansion.py) as arrays for compiled loops, and sizes.
+    """What the front end reads: an Expansion (loops/__init__.py) as arrays for compiled loops, and sizes.
 
     `item` [n] is what enters the queues for a command: the number of a primitive command, or -1 - the command's number.
     """

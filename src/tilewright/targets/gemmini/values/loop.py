@@ -179,21 +179,22 @@ def word(memory: Array, at: int) -> int:
 def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, floor: int) -> None:
     """Execute an mvin, `own` being its row of the table."""
     dim, cols = spad.shape[1], own[L_COLS]
-    for line in range(own[L_ROWS]):
-        source = own[L_PLACE] + sample * own[L_PITCH] + line * own[L_STRIDE]
-        for first in range(0, cols, dim):
-            row, width = own[L_ROW] + line + first // dim * own[L_BLOCK_STRIDE], min(dim, cols - first)
-            if own[L_ACC]:
-                load_acc(own, scale, memory, source, first, acc[row], width)
-            elif own[L_ZEROS] == 0 and scale == 1 and own[L_PIXELS] == 1:
-                target, data = spad[row], memory[source + first : source + first + width]
-                for col in range(width):
-                    target[col] = data[col]
-            else:
-                for col in range(width):
-                    value = 0 if own[L_ZEROS] else scaled(int(memory[source + first + col]), scale)
-                    for pixel in range(min(own[L_PIXELS], row - (floor if row >= floor else 0) + 1)):
-                        spad[row - pixel, col + pixel * cols] = value
+    blocks = (cols + dim - 1) // dim
+    for nth in range(own[L_ROWS] * blocks):
+        line, block = nth // blocks, nth % blocks
+        source, first = own[L_PLACE] + sample * own[L_PITCH] + line * own[L_STRIDE], block * dim
+        row, width = own[L_ROW] + line + block * own[L_BLOCK_STRIDE], min(dim, cols - first)
+        if own[L_ACC]:
+            load_acc(own, scale, memory, source, first, acc[row], width)
+        elif own[L_ZEROS] == 0 and scale == 1 and own[L_PIXELS] == 1:
+            target, data = spad[row], memory[source + first : source + first + width]
+            for col in range(width):
+                target[col] = data[col]
+        else:
+            for col in range(width):
+                value = 0 if own[L_ZEROS] else scaled(int(memory[source + first + col]), scale)
+                for pixel in range(min(own[L_PIXELS], row - (floor if row >= floor else 0) + 1)):
+                    spad[row - pixel, col + pixel * cols] = value
 
 
 def load_acc(own: Array, scale: float, memory: Array, source: int, first: int, target: Array, width: int) -> None:

@@ -23,7 +23,8 @@ ELEMENT_US = 0.3
 class Plan:
     """A program as the loop executes it: its tables, DRAM ranges (int64 [k]) and number of elements.
 
-    On machines with a normaliser, the loop leaves the steps in `norms` to `Machine`.
+    On machines with a normaliser, the loop leaves the steps in `norms` to `Machine`: its configs, and mvouts of the
+    accumulator without pooling.
     """
 
     work: Work
@@ -50,15 +51,11 @@ def plan(work: Work, config: Config) -> Plan:
     products = work.computes.a.rows * work.computes.a.cols * config.dim
     elements = int(sum(moved) + products.sum())
     ranges = transfers(work.loads, False), transfers(work.stores, True)
-    return Plan(work, tables, *ranges, elements, _norms(work, config))
-
-
-def _norms(work: Work, config: Config) -> Array:
-    """Return the steps that a normaliser executes: its configs, and mvouts of the accumulator without pooling."""
-    if not config.normaliser:
-        return np.zeros(0, np.int64)
-    stores = work.stores.step[(work.stores.local.acc == 1) & (work.stores.own["pool_stride"] == 0)]
-    return np.sort(np.concatenate([work.config_st[0], work.config_norm[0], stores]))
+    norms = np.zeros(0, np.int64)
+    if config.normaliser:
+        stores = work.stores.step[(work.stores.local.acc == 1) & (work.stores.own["pool_stride"] == 0)]
+        norms = np.sort(np.concatenate([work.config_st[0], work.config_norm[0], stores]))
+    return Plan(work, tables, *ranges, elements, norms)
 
 
 def _float(bits: Array) -> Array:
