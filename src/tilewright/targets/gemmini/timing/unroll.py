@@ -143,7 +143,8 @@ def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
             oldest = STREAM.late if u == OF_CONV else STREAM.next
             push(m, Q.to_matmul if u == OF_CONV else Q.out, m[stream(u, sent) + oldest])
         moved = step_conv(m, plan, idle, sent) if u == OF_CONV else step_matmul(m, sent)
-        moved |= advance_slots(m, plan, u, idle, residual)
+        if idle != m[FRONT.settled + u]:
+            moved |= advance_slots(m, plan, u, idle, residual)
     return _take_command(m, plan, u, room, configured, target) or moved
 
 

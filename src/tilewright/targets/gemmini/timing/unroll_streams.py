@@ -119,8 +119,6 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
     `idle` are the streams that were idle at the start of the cycle. `residual`: stores need not wait for the execute
     stream to start. Returns whether something has changed.
     """
-    if idle == m[FRONT.settled + u]:
-        return False
     head = m[FRONT.head + u]
     first = row_offset(2 * u + head)
     started = m[at(SLOT.started, 2 * u)], m[at(SLOT.started, 2 * u + 1)]
@@ -189,8 +187,8 @@ def _counter(m: Array, plan: FrontPlan, x: int, column: int) -> int:
 def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
     if not _has_next(m, STORE):
         return False
-    slot = m[stream(OF_MATMUL, STORE) + STREAM.slot]
-    last_k, columns, i = (_counter(m, plan, STORE, 0), _counter(m, plan, STORE, 1), _counter(m, plan, STORE, 2))
+    slot, due = m[stream(OF_MATMUL, STORE) + STREAM.slot], m[stream(OF_MATMUL, STORE) + STREAM.next]
+    last_k, columns, i = plan.at[due, 0], plan.at[due, 1], plan.at[due, 2]
     if residual:
         if elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) and elsewhere(m, OF_MATMUL, idle, LOAD_B, slot):
             return True
@@ -207,7 +205,8 @@ def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
     slot = m[stream(OF_MATMUL, EXECUTE) + STREAM.slot]
     if not _has_next(m, EXECUTE) or not elsewhere(m, OF_MATMUL, idle, LOAD_D, slot):
         return False
-    k, j, i = _counter(m, plan, EXECUTE, 0), _counter(m, plan, EXECUTE, 1), _counter(m, plan, EXECUTE, 2)
+    due = m[stream(OF_MATMUL, EXECUTE) + STREAM.next]
+    k, j, i = plan.at[due, 0], plan.at[due, 1], plan.at[due, 2]
     a_k, a_i = _counter(m, plan, LOAD_A, 0), _counter(m, plan, LOAD_A, 1)
     if not (elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) or a_k > k or (a_k == k and a_i > i)):
         return False
