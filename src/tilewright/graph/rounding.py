@@ -259,10 +259,16 @@ class Requant:
 
     def apply(self, acc: Array, rule: RequantRule) -> Array:
         """Return the codes for int32 or int64 accumulators of any shape (channels last), rounded by `rule`."""
+        if rule == "float":
+            # In float32. Bounds are integers, so clamping may precede rounding.
+            real = acc.astype(np.float32)
+            real *= self.real32
+            np.clip(real, self.low - self.zero_point, self.high - self.zero_point, out=real)
+            np.rint(real, out=real)
+            real += np.float32(self.zero_point)
+            return real.astype(self.dtype)
         if rule == "pow2":
             scaled = shift_up(acc, power_of_two(self.real, "requantisation"))
-        elif rule == "float":
-            return self._float(acc)
         elif rule == "away":
             scaled = round_half_away(acc.astype(np.float64) * self.real).astype(np.int64)
         else:
@@ -271,15 +277,6 @@ class Requant:
             scaled = multiply(acc, q, shift)
         scaled += self.zero_point
         return np.clip(scaled, self.low, self.high, out=scaled).astype(self.dtype)
-
-    def _float(self, acc: Array) -> Array:
-        """Return the codes by the rule `float`, in float32. Bounds are integers, so clamping may precede rounding."""
-        scaled = acc.astype(np.float32)
-        scaled *= self.real32
-        np.clip(scaled, self.low - self.zero_point, self.high - self.zero_point, out=scaled)
-        np.rint(scaled, out=scaled)
-        scaled += np.float32(self.zero_point)
-        return scaled.astype(self.dtype)
 
 
 @dataclass(frozen=True)

@@ -148,10 +148,9 @@ class Tensor(Located):
             actual = f"{self.data.dtype}{list(self.data.shape)}"
             declared = f"{self.dtype}{shape}"
             self.fail_if(actual != declared, f"is declared as {declared}, but its data is {actual}")
-        if self.quant is not None:
-            self._check_quant(self.quant)
-
-    def _check_quant(self, quant: Quant) -> None:
+        quant = self.quant
+        if quant is None:
+            return
         scales = len(quant.scale)
         positive = all(0.0 < scale < float("inf") for scale in quant.scale)
         self.fail_if(not scales or not positive, "has a quantisation scale that is not a positive number")

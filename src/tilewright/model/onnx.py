@@ -13,7 +13,7 @@ from tilewright.graph.layout import channels_last
 from tilewright.graph.tensor import Tensor
 from tilewright.model import onnx_file, onnx_quantised, onnx_shift
 from tilewright.model.onnx_build import SAME, Builder, Coded, Fused, one_scale
-from tilewright.model.onnx_file import RawNode, as_json
+from tilewright.model.onnx_file import CUSTOM, RawNode, as_json
 from tilewright.model.onnx_fuse import fuse
 from tilewright.model.onnx_resolve import resolve
 from tilewright.model.onnx_rewrite import rewritten
@@ -41,8 +41,8 @@ def imported(path: Path, shapes: Shapes | None = None, until: Collection[str] = 
         with in_file(path):
             raw = onnx_file.read(path, shapes, until)
             known = resolve(raw)
-            build = onnx_shift.build if onnx_shift.is_integer(known) else _build
-            graph = build(known, path.stem, tuple(raw.inputs))
+            integer = any(node.op_type in CUSTOM for node in known.nodes)  # PULP's dialect
+            graph = (onnx_shift.build if integer else _build)(known, path.stem, tuple(raw.inputs))
             return replace(graph, rounding=raw.rounding, pixels=raw.pixels).validate()
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]

@@ -9,7 +9,7 @@ out, and a sample that takes it ends in an error.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -173,9 +173,13 @@ def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[s
     node.fail_if(odd, "If has a branch with another number of results")
     scalar = types[condition].dtype == "bool" and prod(types[condition].shape) == 1
     node.fail_if(not scalar, "If has a condition that is not one bool")
+    results = [(at, out) for at, out in enumerate(node.outputs) if out]
     if condition in before.constants:
         taken = _inlined(node, THEN if before.constants[condition].reshape(-1)[0] else ELSE)
-        return [*taken.nodes, *_each(node, lambda at: ("Identity", taken.outputs[at]))], dict(taken.constants)
+        identities = [
+            RawNode(f"{node.name}:{out}", "Identity", "", (taken.outputs[at],), (out,)) for at, out in results
+        ]
+        return [*taken.nodes, *identities], dict(taken.constants)
     reason = f"If has a computed condition in opset {before.opset}"
     node.refuse_if(before.opset < 9, reason, "export with opset 13")  # onnxruntime has Where from opset 9 on
     sides = {key: _inlined(node, key) for key in (THEN, ELSE)}
@@ -189,41 +193,39 @@ def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[s
         constants |= sides[key].constants
     if not errors:
         yes, no = sides[THEN], sides[ELSE]
-        selects = _each(node, lambda at: ("Where", test, yes.outputs[at], no.outputs[at]), alike=True)
+        selects = [
+            RawNode(f"{node.name}:{out}", "Where", "", (test, yes.outputs[at], no.outputs[at]), (out,), alike=True)
+            for at, out in results
+        ]
         return [*yes.nodes, *no.nodes, reshape, *selects], constants
     (key,) = sides.keys() - errors.keys()
-    # The only element of an axis is gathered from place 0, or from place 1, at which onnxruntime reports an error.
+    nodes, more = _checked(node, key, sides[key], test, before.opset)
+    return [*sides[key].nodes, reshape, *nodes], constants | more
+
+
+def _checked(node: RawNode, key: str, side: RawGraph, test: str, opset: int) -> tuple[list[RawNode], dict[str, Array]]:
+    """Return the nodes that take the results of the only branch that fits, with their constants.
+
+    They report an error for a sample for which the value `test` does not choose this branch: the only element of an
+    axis is gathered from place 0, or from place 1, at which onnxruntime reports an error.
+    """
     first, second, axis, place = (f"{node.name}:only_{key}_fits:{part}" for part in ("0", "1", "axis", "place"))
-    constants |= {first: np.array(0), second: np.array(1), axis: np.array([0])}
+    constants = {first: np.array(0), second: np.array(1), axis: np.array([0])}
     values = (first, second) if key == THEN else (second, first)
     chosen = RawNode(f"{node.name}:only_{key}_fits", "Where", "", (test, *values), (place,))
     # The axes of Unsqueeze are an input from opset 13 on.
-    more, attributes = ((axis,), {}) if before.opset >= 13 else ((), {"axes": [0]})
+    more, attributes = ((axis,), {}) if opset >= 13 else ((), {"axes": [0]})
     wide = [f"{node.name}:{out}:wide" for out in node.outputs]
     widened = [
         RawNode(f"{name}:node", "Unsqueeze", "", (source, *more), (name,), attributes)
-        for source, name in zip(sides[key].outputs, wide, strict=True)
+        for source, name in zip(side.outputs, wide, strict=True)
     ]
-    gathered = _each(node, lambda at: ("Gather", wide[at], place), {"axis": 0}, title=chosen.name)
-    return [*sides[key].nodes, reshape, chosen, *widened, *gathered], constants
-
-
-def _each(
-    node: RawNode,
-    of: Callable[[int], tuple[str, ...]],
-    attributes: Mapping[str, Any] | None = None,
-    alike: bool = False,
-    title: str = "",
-) -> list[RawNode]:
-    """Return a node for each result of an If. `of` gives the operator and the inputs for the result at an index.
-
-    Names of the nodes begin with `title` [the name of the If].
-    """
-    return [
-        RawNode(f"{title or node.name}:{out}", of(at)[0], "", of(at)[1:], (out,), attributes or {}, alike=alike)
-        for at, out in enumerate(node.outputs)
+    gathered = [
+        RawNode(f"{chosen.name}:{out}", "Gather", "", (name, place), (out,), {"axis": 0})
+        for name, out in zip(wide, node.outputs, strict=True)
         if out
     ]
+    return [chosen, *widened, *gathered], constants
 
 
 def _inlined(node: RawNode, key: str) -> RawGraph:

@@ -31,11 +31,6 @@ MAX_MULTIPLIER, MAX_ADDEND = 1 << 31, 1 << 53
 INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
 
-def is_integer(known: Known) -> bool:
-    """Return whether the model is in PULP's dialect: whether it has a RequantShift node."""
-    return any(node.op_type in CUSTOM for node in known.nodes)
-
-
 def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
     """Return the graph of a network in PULP's dialect. Raises UnsupportedError if an operator is not supported."""
     builder = Builder(known)

@@ -93,7 +93,8 @@ def compare(
         for name in tensors:
             powers[name] += _squares(truth[name], got[name if name in net.outputs else counterpart[name][0]])
         first = net.outputs[0]
-        if len(net.outputs) == 1 and _is_scores(truth[first]):
+        scores = sum(extent > 1 for extent in truth[first].shape) == 1  # as many as classes
+        if len(net.outputs) == 1 and scores:
             classes.append((int(truth[first].argmax()), int(got[first].argmax())))
 
     def measured(name: str) -> Measured:
@@ -133,11 +134,6 @@ def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
         node = before[0]
         kinds.insert(0, node.op_type)
     return title(node), "+".join(kinds)
-
-
-def _is_scores(output: Array) -> bool:
-    """Return whether an output looks like one score per class: exactly one axis is longer than 1."""
-    return sum(extent > 1 for extent in output.shape) == 1
 
 
 def _top1(classes: list[tuple[int, int]], labels: Array | None) -> Top1 | None:

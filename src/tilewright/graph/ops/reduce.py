@@ -227,9 +227,7 @@ class Softmax(Unary):
         wrong = not 0 < self.beta < MAX_FACTOR
         site.refuse_if(wrong, f"multiplies by beta = {self.beta:g}; positive numbers are supported")
         if x.dtype == "int16":
-            wrong = (
-                abs(out.scale * 2**15 - 1) > 1e-3 or out.zero_point != 0 or x.zero_point != 0 or out.dtype != "int16"
-            )
+            wrong = abs(out.scale * 2**15 - 1) > 1e-3 or any((out.zero_point, x.zero_point, out.dtype != "int16"))
             site.refuse_if(wrong, "has an output scale or zero point other than 2**-15 and 0")
         else:
             wrong = (out.scale, out.zero_point) != (1 / 256, -128)
