@@ -63,14 +63,10 @@ def run(
     progress: Progress | None = None,
     reset: bool = False,
 ) -> RunResult:
-    """Run S samples through a compiled network.
+    """Run S samples through a compiled network; `tilewright.Program.run` documents the parameters.
 
-    A network with states takes the samples in their order, as one stream: each sample sees the states that the sample
-    before it left. With `reset`, every sample starts from the initial states.
-
-    `check` looks for hazards; `compare` compares outputs with `graph.reference`. `timing` names a timing model
-    (None: the target's first). Raises InputError if the inputs do not fit the network, or if `order` is not "stream"
-    and the target has no order pass. Raises MachineError if the program cannot run.
+    Raises InputError if the inputs do not fit the network, or if `order` is not "stream" and the target has no order
+    pass. Raises MachineError if the program cannot run.
     """
     graph, job = _graph(program), _Job(program, timing, check, order, seed)
     target = job.target

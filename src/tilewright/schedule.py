@@ -166,9 +166,10 @@ def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Ar
                     needs[step, unit] = max(needs[step, unit], writer[part])
                 continue
             for other in range(parts):
-                if other == part or (overlaps[part, other] and last[other] > writer[part]):
-                    for unit in range(units):
-                        needs[step, unit] = max(needs[step, unit], used[other, unit])
+                if other != part and not (overlaps[part, other] and last[other] > writer[part]):
+                    continue
+                for unit in range(units):
+                    needs[step, unit] = max(needs[step, unit], used[other, unit])
         for use in mine:
             part = uses.part[use]
             if uses.writes[use]:

@@ -182,7 +182,7 @@ def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
         return None
     known = sizes(study.subject, config)
     bound = bounds.least(study.subject, study.objectives, config, known, base.host)
-    if not any(dominates(trial.objectives(study.objectives), bound) for trial in study.front()):
+    if not any(dominates(better.objectives(study.objectives), bound) for better in study.front()):
         return None
     shown = ", ".join(f"{name} >= {value:,.0f}" for name, value in zip(study.objectives, bound, strict=True))
     return Trial(point, keys, PRUNED, config.digest(), f"a measured machine is better than its bounds: {shown}", known)
