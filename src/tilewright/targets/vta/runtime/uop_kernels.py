@@ -154,7 +154,11 @@ class UopRecorder:
         if self._op.opcode == AluOp.REQ and (np.ptp(uops[2]) or any(loop.wgt for loop in self._loops[1:])):
             remedy = "use one wgt, and let only the first loop change it"
             raise ProgramError(call, "its kernel has several sets of factors in one outer iteration", remedy)
-        operands = self._operands(self._op)
+        self._require_inside(call, self._operands(self._op), uops)
+        return UopKernel(uops, tuple(self._loops), self._op)
+
+    def _require_inside(self, call: str, operands: dict[str, tuple[Sram, int]], uops: Array) -> None:
+        """Check that no index leaves its memory. Raises ProgramError if one does, or if one is not used."""
         if len(operands) < len(uops) and (uops[2].any() or any(loop.wgt for loop in self._loops)):
             raise ProgramError(call, "its kernel has wgt indices, which the ALU does not read", "leave them out")
         for row, (field, (chip, tiles)) in enumerate(operands.items()):
@@ -164,7 +168,6 @@ class UopRecorder:
             if low < 0 or high >= chip.depth:
                 reason = f"its kernel's {field} reaches tile {low if low < 0 else high}"
                 raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
-        return UopKernel(uops, tuple(self._loops), self._op)
 
     def _name(self, number: int | None) -> str | None:
         if number is None:

@@ -230,9 +230,9 @@ def multiply(kernels: KernelTable, tiles: Tiles, chips: Chips, shape: Shape, ker
                 to, by, of = dst + first * to_step, src + first * by_step, wgt + first * wgt_step
                 if shape.in_lanes:
                     add_lanes(chips, shape, (to, to_step), (by, by_step), of, count)
-                else:
-                    for i in range(count):
-                        add(chips, shape, to + i * to_step, by + i * by_step, of)
+                    continue
+                for i in range(count):
+                    add(chips, shape, to + i * to_step, by + i * by_step, of)
             if to_step == 1:
                 chips.mirrors[dst : dst + inner] = True
             else:
@@ -369,14 +369,17 @@ def compute_own(own: Own, kernels: KernelTable, kernel: int, first: Array, secon
                 a[j] = b[j] if a[j] != 0 else c[j]
         else:
             depth -= 1
-            combine(do, own.stack[depth - 1], own.stack[depth], size)
+            if do <= Do.XOR:
+                combine(do, own.stack[depth - 1], own.stack[depth], size)
+            else:
+                shift_or_compare(do, own.stack[depth - 1], own.stack[depth], size)
     for j in range(size):
         first[j] = own.stack[0, j]
 
 
 @part
 def combine(do: int, a: Array, b: Array, size: int) -> None:
-    """Execute a step of two values: change `a`."""
+    """Add, subtract, multiply, or combine bits: change `a`."""
     if do == Do.ADD:
         for j in range(size):
             a[j] += b[j]
@@ -392,10 +395,15 @@ def combine(do: int, a: Array, b: Array, size: int) -> None:
     elif do == Do.OR:
         for j in range(size):
             a[j] |= b[j]
-    elif do == Do.XOR:
+    else:
         for j in range(size):
             a[j] ^= b[j]
-    elif do == Do.SHL:
+
+
+@part
+def shift_or_compare(do: int, a: Array, b: Array, size: int) -> None:
+    """Execute another step of two values: change `a`."""
+    if do == Do.SHL:
         for j in range(size):
             a[j] = a[j] << (b[j] & 63) if b[j] >> 6 == 0 else 0
     elif do == Do.SHR:
