@@ -49,7 +49,7 @@ CONFIG = Config(dim=4, spad_rows=64, acc_rows=128, dma_bytes=32, memory_latency=
 #: Cycles that a machine runs after a snapshot is set, and programs.
 STEPS, SEEDS = 300, 8
 #: States in which a number is tried.
-TRIES = 24
+TRIES = 120
 #: Numbers whose wrong values change no time in these programs. Only convolutions have streams with stages, for example.
 EQUIVALENT = {
     *("STREAM.early", "STREAM.idle", "STREAM.late"),
@@ -244,5 +244,5 @@ def test_a_machine_needs_the_saved_numbers(monkeypatch: pytest.MonkeyPatch) -> N
         if not any(lives(monkeypatch, every[x], place, right[x]) for x, place in chosen):
             dead.add(name)
     print(len(names), "met, without an effect:", sorted(dead))
-    assert len(names) > 200
+    assert len(names) > 190
     assert dead <= EQUIVALENT
