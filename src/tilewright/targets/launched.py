@@ -90,10 +90,6 @@ class Launched(ABC, Generic[C]):
     def findings(self) -> Iterable[Finding]:
         """Return the findings of all passes."""
 
-    @abstractmethod
-    def walk(self, values: Mapping[str, Array]) -> Walk:
-        """Return the launch as a debugger sees it; `values` has one sample, (1, *shape), of each tensor it reads."""
-
     def lines(self) -> Sequence[str]:
         """Return what `explain` says of the launch: its plan, counts and cycles."""
         raise NotImplementedError
@@ -222,7 +218,11 @@ class LaunchedTarget(given.Machine[C]):
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
         launched = self.launched(program, launch, timing)
         with given.named(launch), given.untrusted(launch):
-            return launched.walk(values)
+            return self.debugged(launched, values)
+
+    def debugged(self, launched: Any, values: Mapping[str, Array]) -> Walk:
+        """Return a launch as a debugger sees it; `values` has one sample, (1, *shape), of each tensor that it reads."""
+        raise NotImplementedError
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         def stage(launch: Launch) -> Stage:

@@ -153,9 +153,6 @@ class Stream(OnImage[C]):
             count += f", {trace.cycles} cycles (timing model {self.timing})"
         return [self.launch.meta["plan"], count]
 
-    def walk(self, values: Mapping[str, Array]) -> Walk:
-        return _StreamWalk(self, self.image.dram(self.pack(values), 1))
-
 
 class _StreamState(State):
     walk: _StreamWalk
@@ -195,6 +192,9 @@ class StreamTarget(LaunchedTarget[C]):
 
     def driver(self) -> type[Stream[C]]:
         return self.stream
+
+    def debugged(self, launched: Stream[C], values: Mapping[str, Array]) -> Walk:
+        return _StreamWalk(launched, launched.image.dram(launched.pack(values), 1))
 
     def lower(self, site: Site, config: C) -> Launch | str:
         """Return the launch that computes a node of a network, or the reason why the host does."""

@@ -12,12 +12,12 @@ from tests.targets.zynq.cases import FAST, LAYERS, SHAPES, SMALL, WINDOW, Case, 
 from tests.targets.zynq.engine import Engine
 from tilewright.cli import main
 from tilewright.debug.launches import History
-from tilewright.program.program import Launch
+from tilewright.program.program import Launch, Program
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.debug.steps import PageService, Row
 from tilewright.targets.zynq.debug.walk import ZynqWalk
-from tilewright.targets.zynq.isa.image import LayerImage
-from tilewright.targets.zynq.isa.layer import Kind
+from tilewright.targets.zynq.isa.layer import LAYOUT, Kind
+from tilewright.targets.zynq.launch import ZynqLaunch
 from tilewright.targets.zynq.timing import service
 from tilewright.targets.zynq.timing.service import COMPUTE, PAGED
 from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk, refusal
@@ -37,9 +37,13 @@ def given_case(machine: str, name: str) -> Case:
 
 
 def walk_of(given: Case, timing: str = PAGED) -> ZynqWalk:
-    image = LayerImage(given.layer, given.weights, given.bias, given.factor)
-    data = given.data[0] if given.layer.kind == Kind.FC else given.data
-    return ZynqWalk(Launch("layer", (), {}, {}), image, data, None, timing, ())
+    layer, config = given.layer, given.layer.config
+    operands = {"weight": given.weights, "data": given.data}
+    arrays = {name: np.ascontiguousarray(array).view(np.uint8).ravel() for name, array in operands.items()}
+    arrays |= {"insns": LAYOUT.encode_rows([layer.fields]), "bias": given.bias, "factor": given.factor}
+    launch = Launch("layer", (), {}, arrays)
+    launched = ZynqLaunch(Program.bare("zynq", config, [launch]), launch, config, timing)
+    return ZynqWalk(launched, given.data[0] if layer.kind == Kind.FC else given.data)
 
 
 def possible(machine: str, name: str) -> bool:

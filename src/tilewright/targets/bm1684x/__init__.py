@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.array import Array
 from tilewright.errors import InputError
 from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Program
 from tilewright.program.stages import Stages
+from tilewright.sim.walk import Walk
 from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 from tilewright.targets.bm1684x.timing.model import MODELS
@@ -54,6 +56,11 @@ class Bm1684x(LaunchedTarget[Config]):
         from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch
 
         return Bm1684xLaunch
+
+    def debugged(self, launched: Bm1684xLaunch, values: Mapping[str, Array]) -> Walk:
+        from tilewright.targets.bm1684x.debug.network import NetworkWalk
+
+        return NetworkWalk(launched, values)
 
     def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
         values = timing.values

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.array import Array
 from tilewright.graph.ir import Graph
 from tilewright.program.header import Group, header, macros
 from tilewright.program.listing import LaunchText
 from tilewright.program.program import Program
+from tilewright.sim.walk import Walk
 from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.gemmini.config import PRESETS, UNITS, Config
 from tilewright.targets.gemmini.isa.fields import FORMATS
@@ -74,6 +76,11 @@ class GemminiTarget(LaunchedTarget[Config]):
         from tilewright.targets.gemmini.launch import GemminiLaunch
 
         return GemminiLaunch
+
+    def debugged(self, launched: GemminiLaunch, values: Mapping[str, Array]) -> Walk:
+        from tilewright.targets.gemmini.debug import GemminiWalk
+
+        return GemminiWalk(launched, launched.image.dram(launched.pack(values), 1))
 
     def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
         if config.memory_latency > 1:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from math import prod
 
-from tilewright.array import Array
 from tilewright.graph.ops import Add
 from tilewright.program.launch_image import Contents, Dram, DramSegment, LaunchImage
 from tilewright.program.placement import Placement
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
-from tilewright.sim.walk import Walk
 from tilewright.targets.gemmini.compiler.convolutions import Frame
 from tilewright.targets.gemmini.compiler.layers import MOST_FRAME
 from tilewright.targets.gemmini.config import UNITS, Config
@@ -80,8 +78,3 @@ class GemminiLaunch(OnImage[Config]):
         plan = [self.launch.meta["plan"]] if "plan" in self.launch.meta else []
         count = f"{len(passes.cmds)} commands, {len(passes.prims)} primitive commands"
         return [*plan, f"{count}, {passes.times.cycles} cycles (timing model {self.timing})"]
-
-    def walk(self, values: Mapping[str, Array]) -> Walk:
-        from tilewright.targets.gemmini.debug import GemminiWalk
-
-        return GemminiWalk(self, self.image.dram(self.pack(values), 1))

@@ -16,6 +16,7 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stages
 from tilewright.sim.events import Events
+from tilewright.sim.walk import Walk
 from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.launched import LaunchedTarget
@@ -131,6 +132,11 @@ class VtaTarget(LaunchedTarget[Config]):
         from tilewright.targets.vta.passes import VtaLaunch
 
         return VtaLaunch
+
+    def debugged(self, launched: VtaLaunch, values: Mapping[str, Array]) -> Walk:
+        from tilewright.targets.vta.debug.walk import VtaWalk
+
+        return VtaWalk(launched, values)
 
     def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
         return changes(config, timing)

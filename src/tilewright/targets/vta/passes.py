@@ -19,7 +19,6 @@ from tilewright.sim.jit import beside
 from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import LaunchResult, Passes, RunOptions, Times
 from tilewright.sim.steps import Trace
-from tilewright.sim.walk import Walk
 from tilewright.targets import given
 from tilewright.targets.launched import OnImage
 from tilewright.targets.vta.config import Config
@@ -97,12 +96,6 @@ class VtaLaunch(OnImage[Config]):
             return known.findings
         further = portability(known.elaborated, known.order.sequence), write_distance(known.elaborated)
         return *known.findings, *further[0], *further[1]
-
-    def walk(self, values: Mapping[str, Array]) -> Walk:
-        from tilewright.targets.vta.debug.walk import VtaWalk
-
-        packed = self.pack(values)
-        return VtaWalk(self.program, self.launch, self.image, self.config, values, packed, self.timing)
 
 
 @dataclass(frozen=True, eq=False)

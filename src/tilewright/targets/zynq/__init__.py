@@ -11,6 +11,7 @@ from tilewright.graph.ir import Graph
 from tilewright.program.listing import LaunchText
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stages
+from tilewright.sim.walk import Walk
 from tilewright.targets.base import Change, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.launched import LaunchedTarget
@@ -75,6 +76,11 @@ class Zynq(LaunchedTarget[Config]):
         from tilewright.targets.zynq.launch import ZynqLaunch
 
         return ZynqLaunch
+
+    def debugged(self, launched: ZynqLaunch, values: Mapping[str, Array]) -> Walk:
+        from tilewright.targets.zynq.debug.walk import ZynqWalk
+
+        return ZynqWalk(launched, launched.codes(launched.pack(values))[0])
 
     def changes(self, config: Config, timing: TimingModel) -> Iterator[Change]:
         if config.axi_bytes < 64:

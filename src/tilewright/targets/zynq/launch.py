@@ -13,7 +13,6 @@ from tilewright.program.program import Launch, Program
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import RACE, Finding
 from tilewright.sim.passes import LaunchResult, RunOptions
-from tilewright.sim.walk import Walk
 from tilewright.targets.launched import Launched, Stored
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.events import events
@@ -72,9 +71,3 @@ class ZynqLaunch(Launched[Config]):
             "products; set lat_use=1"
         )
         return (Finding(RACE, message),)
-
-    def walk(self, values: Mapping[str, Array]) -> Walk:
-        from tilewright.targets.zynq.debug.walk import ZynqWalk
-
-        data, graph = self.codes(self.pack(values))[0], self.program.graph
-        return ZynqWalk(self.launch, self.image, data, graph, self.timing, self.findings())

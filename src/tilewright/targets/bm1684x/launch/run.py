@@ -19,7 +19,6 @@ from tilewright.sim.figures import Figures, by_size
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import LaunchResult, Passes, RunOptions
 from tilewright.sim.steps import Footprints, Space, Trace
-from tilewright.sim.walk import Walk
 from tilewright.targets import given
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.events import events
@@ -404,8 +403,3 @@ class Bm1684xLaunch(Launched[Config]):
 
     def findings(self) -> tuple[Finding, ...]:
         return self.known.findings(RunOptions(values=False))
-
-    def walk(self, values: Mapping[str, Array]) -> Walk:
-        from tilewright.targets.bm1684x.debug.network import NetworkWalk
-
-        return NetworkWalk(self, values)

@@ -10,9 +10,8 @@ import numpy as np
 
 from tilewright.array import Array, one_thread
 from tilewright.graph.ir import Graph
-from tilewright.program.launch_image import Dram, LaunchImage
+from tilewright.program.launch_image import Dram
 from tilewright.program.placement import NOWHERE, Placement
-from tilewright.program.program import Launch, Program
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import StepTable, Trace
@@ -23,8 +22,8 @@ from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.isa.text import instructions
 from tilewright.targets.vta.launch.codes import given_back
 from tilewright.targets.vta.launch.layouts import NodeLayout
-from tilewright.targets.vta.launch.pack import Result, filled, result_of, unpack
-from tilewright.targets.vta.passes import prepare
+from tilewright.targets.vta.launch.pack import Result, filled, result_of
+from tilewright.targets.vta.passes import VtaLaunch, prepare
 from tilewright.targets.vta.steps.elaborate import Elaborated, fill
 from tilewright.targets.vta.steps.moves import granule
 from tilewright.targets.vta.values.actions import Action, plan
@@ -64,21 +63,13 @@ class Held(NamedTuple):
 
 
 class VtaWalk(Walk):
-    """One launch of a program with its inputs `packed`, one sample, by segment (see sim.walk.Walk)."""
+    """One launch of a program with its inputs `values`, one sample (see sim.walk.Walk)."""
 
-    def __init__(
-        self,
-        program: Program,
-        launch: Launch,
-        image: LaunchImage,
-        config: Config,
-        values: Mapping[str, Array],
-        packed: Mapping[str, Array],
-        timing: str | None,
-    ) -> None:
-        self._image, self._launch, self._program, self._config = image, launch, program, config
-        self._values, self._packed = values, packed
-        options = RunOptions(timing, values=False, serial=False)
+    def __init__(self, launched: VtaLaunch, values: Mapping[str, Array]) -> None:
+        image, launch, config = launched.image, launched.launch, launched.config
+        self._launched, self._image, self._launch = launched, image, launch
+        self._values, self._packed = values, launched.pack(values)
+        options = RunOptions(launched.timing, values=False, serial=False)
         self._prepared = prepare(image.insns, config, self._dram(), image.bases, options)
         self._elaborated = self._prepared.elaborated
         super().__init__(launch.name, launch.nodes, self._elaborated.table, self._prepared.order)
@@ -102,7 +93,7 @@ class VtaWalk(Walk):
         return refusals([*self._elaborated.findings, *(self._prepared.passes.outside or ())])
 
     def text(self, step: int) -> str:
-        return instructions(self._image.insns[step : step + 1], self._config)[0]
+        return instructions(self._image.insns[step : step + 1], self._launched.config)[0]
 
     def details(self, step: int) -> list[str]:
         """Return a line for each of the first micro-ops that an instruction executes, loops included."""
@@ -155,18 +146,18 @@ class VtaWalk(Walk):
         return sums.astype(np.int64), np.broadcast_to(result.correction, sums.shape).astype(np.int64)
 
     def unpacked(self, state: State) -> Mapping[str, Array]:
-        left = {name: state.machine.dram[name][:1] for name in self._image.outputs}
-        return unpack(self._launch, self._graph, self._values, left, self._program.rounding)
+        left = {name: data[:1] for name, data in self._launched.left(state.machine.dram).items()}
+        return self._launched.unpack(left, self._values)
 
     @property
     def _graph(self) -> Graph:
-        assert self._program.graph is not None
-        return self._program.graph
+        assert self._launched.program.graph is not None
+        return self._launched.program.graph
 
     @cached_property
     def _held(self) -> Mapping[str, Held]:
         """The tensors of the launch in DRAM: those that it reads, then the result of each layer that has one there."""
-        if self._program.graph is None:
+        if self._launched.program.graph is None:
             return {}
         address = {segment.name: segment.address for segment in self._image.segments}
         held = {

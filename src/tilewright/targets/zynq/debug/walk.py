@@ -14,9 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.ir import Graph
 from tilewright.program.launch_image import Dram, Segment
-from tilewright.program.program import Launch
 from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
@@ -25,7 +23,7 @@ from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, by_name
 from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.debug.steps import DDR, FRAMES, RESULTS, PageService, Row, steps
-from tilewright.targets.zynq.isa.image import LayerImage
+from tilewright.targets.zynq.launch import ZynqLaunch
 from tilewright.targets.zynq.timing.service import CAUSES, PAGED, RESULT, UNITS
 from tilewright.targets.zynq.values import machine
 
@@ -62,18 +60,11 @@ class ZynqState(State):
 class ZynqWalk(Walk):
     """One layer with its input `data`, codes of its input shape (see sim.walk.Walk)."""
 
-    def __init__(
-        self,
-        launch: Launch,
-        image: LayerImage,
-        data: Array,
-        graph: Graph | None,
-        timing: str,
-        findings: Sequence[Finding],
-    ) -> None:
-        self._image, self._data, self._graph, self._findings = image, data, graph, findings
+    def __init__(self, launched: ZynqLaunch, data: Array) -> None:
+        image, launch = launched.image, launched.launch
+        self._launched, self._image, self._data = launched, image, data
         layer, frames = image.layer, len(STORES) * image.layer.config.frames
-        self.steps, self._when = steps(layer, timing == PAGED)
+        self.steps, self._when = steps(layer, launched.timing == PAGED)
         self._dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
         sizes = {"data": layer.inputs, "weight": image.weight.size, "bias": 4 * image.bias.size}
         ends = np.cumsum([0, *sizes.values(), layer.outputs]).tolist()
@@ -93,7 +84,7 @@ class ZynqWalk(Walk):
 
     @property
     def findings(self) -> Sequence[Finding]:
-        return self._findings
+        return self._launched.findings()
 
     @cached_property
     def codes(self) -> Array:
@@ -127,9 +118,9 @@ class ZynqWalk(Walk):
     @cached_property
     def placements(self) -> Mapping[str, Placed]:
         """Where the tensors lie in DDR: the input as it is, results in the order of writing."""
-        if self._graph is None:
+        if not self._launched.sites:
             return {}
-        site = self._graph.site(self._graph.node(self.layers[0]))
+        site = self._launched.sites[0]
         x, y = site.input(0), site.output
         read = np.arange(x.size).reshape(*x.shape, 1)
         written = self.base["result"] + placement.result(self._image.layer).where.reshape(*y.shape, 1)
