@@ -65,11 +65,16 @@ def successors(order: Order, tracked: Rows, after: Array) -> None:
             if order.mark[step] == DRAIN:
                 drain = step
             if order.mark[step] == WRITES:
-                for other in range(QUEUES):
-                    if waits[other] > follows[EX]:
-                        order.waits[follows[EX], other] = min(order.waits[follows[EX], other], waits[other])
+                hand_to_compute(waits, order.waits[follows[EX]], follows[EX])
         follows[own] = step
     find_reach(order, follows)
+
+
+def hand_to_compute(waits: Array, of_compute: Array, compute: int) -> None:
+    """Let what waits for a preload with a result wait for its compute, too."""
+    for other in range(QUEUES):
+        if waits[other] > compute:
+            of_compute[other] = min(of_compute[other], waits[other])
 
 
 def find_waits(own: int, waits: Array, tracked: Rows, after: Array, first: int, last: int) -> None:
@@ -77,10 +82,11 @@ def find_waits(own: int, waits: Array, tracked: Rows, after: Array, first: int, 
     for at in range(first, last):
         for row in range(tracked.first[at], tracked.first[at] + tracked.size[at]):
             for other in range(QUEUES):
-                if other != own:
-                    waits[other] = min(waits[other], after[1, other, row])
-                    if tracked.mode[at] & WRITE:
-                        waits[other] = min(waits[other], after[0, other, row])
+                if other == own:
+                    continue
+                waits[other] = min(waits[other], after[1, other, row])
+                if tracked.mode[at] & WRITE:
+                    waits[other] = min(waits[other], after[0, other, row])
 
 
 def find_reach(order: Order, follows: Array) -> None:

@@ -13,7 +13,7 @@ from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY
 from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
-from tilewright.targets.vta.compiler.kernels import Dim, Kernel, Step
+from tilewright.targets.vta.compiler.kernels import Dim, RelativeKernel, Step
 from tilewright.targets.vta.compiler.layer import covered
 from tilewright.targets.vta.compiler.plan import ParameterRoom, Plan, Regions, SlotRegion, memory_of, parameter_room
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
@@ -368,7 +368,7 @@ def _micro_ops(step: Step, item: RunSteps, where: Regions, inside: bool) -> byte
 
 
 @lru_cache(maxsize=1 << 16)
-def _listed(kernel: Kernel, dst: int, src: int, wgt: int | None) -> bytes:
+def _listed(kernel: RelativeKernel, dst: int, src: int, wgt: int | None) -> bytes:
     """Return a kernel's micro-ops like _micro_ops; slots start at tiles `dst`, `src`, `wgt` (None: no third one)."""
     listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
     return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()

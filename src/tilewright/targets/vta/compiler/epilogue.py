@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.targets.vta.compiler.kernels import ONE, Blocks, Dim, Kernel, Step, merged, nest, over
+from tilewright.targets.vta.compiler.kernels import ONE, Blocks, Dim, RelativeKernel, Step, merged, nest, over
 from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Layer, Phase, Pooled, Residual, Span, Words
 from tilewright.targets.vta.compiler.plan import Group
 from tilewright.targets.vta.isa.alu import AluOp
@@ -116,7 +116,7 @@ def _add(words: Words, tiles: int) -> tuple[Step, ...]:
     """Return the ALU steps that rescale two operands, add them and rescale the sum, each with its own parameters."""
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
-    total = Kernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1))
+    total = RelativeKernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1))
     operands = [_requantise(words, whole, Box(1, tiles, tiles, k * tiles), k * words.tiles, False) for k in (0, 1)]
     result = _requantise(words, whole, Box(1, tiles, tiles), 2 * words.tiles)
     return (*operands[0], *operands[1], Step(total, AluOp.ADD), *result)
@@ -158,7 +158,7 @@ def _tensor(op: AluOp, patch: Patch, source: int, words: Words, box: Box, factor
     dst, inner = _tiles(patch, box.width)
     one = np.ones_like(dst)
     channels = Dim(box.outs, box.pixels, words.tiles) if box.outs > 1 else ONE
-    kernel = Kernel(dst + box.first, one * source, one * factors, channels, inner)
+    kernel = RelativeKernel(dst + box.first, one * source, one * factors, channels, inner)
     return Step(kernel, op, None, False, True, words.tiles)
 
 
@@ -183,7 +183,7 @@ def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
     return (*half, *_right(over(tiles), bits), Step(over(tiles), AluOp.MAX, low), Step(over(tiles), AluOp.MIN, high))
 
 
-def _right(kernel: Kernel, bits: int) -> Iterator[Step]:
+def _right(kernel: RelativeKernel, bits: int) -> Iterator[Step]:
     for done in range(0, bits, LARGEST_SHIFT):
         yield Step(kernel, AluOp.SHR, min(bits - done, LARGEST_SHIFT))
 
@@ -192,7 +192,7 @@ def _right(kernel: Kernel, bits: int) -> Iterator[Step]:
 def residual_steps(residual: Residual, tiles: int) -> tuple[Step, ...]:
     """Return the steps that add `tiles` tiles of codes to the first tiles of an accumulator slot."""
     start = np.zeros(1, np.int64)
-    added = Step(Kernel(start, start, start, ONE, Dim(tiles, 1, 1)))
+    added = Step(RelativeKernel(start, start, start, ONE, Dim(tiles, 1, 1)))
     return (added, Step(over(tiles), AluOp.SHR, -residual.left)) if residual.left else (added,)
 
 

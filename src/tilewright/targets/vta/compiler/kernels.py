@@ -48,7 +48,7 @@ ONE = Dim(1)
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class RelativeKernel:
     """One instruction, relative to its slots: m listed micro-ops (int64 [m] per tile index) inside two loops."""
 
     dst: Array
@@ -109,7 +109,7 @@ class Blocks(NamedTuple):
         return self.outs * (above + left)
 
 
-def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> Iterator[Kernel]:
+def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> Iterator[RelativeKernel]:
     """Yield the GEMM instructions that add a chunk's products to sums; each lists at most `limit` micro-ops."""
     form = layer.window, layer.link == "diagonal", layer.shared
     if layer.pool is None:
@@ -144,7 +144,7 @@ def _alike(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
 @lru_cache(maxsize=4096)
 def _sum_kernels(
     window: Window, diagonal: bool, shared: bool, part: SumPart, block: Block, limit: int
-) -> tuple[Kernel, ...]:
+) -> tuple[RelativeKernel, ...]:
     """Return the GEMM instructions that add a chunk's products to a part of the sums."""
     stride = window.stride[0] * part.step[0], window.stride[1] * part.step[1]
     dilation, taps = window.dilation, prod(window.kernel)
@@ -152,7 +152,7 @@ def _sum_kernels(
     _, in_width, column_offset, horizontal = part.columns
     plane = in_height * in_width
     w = 0 if shared else 1
-    kernels: list[Kernel] = []
+    kernels: list[RelativeKernel] = []
     for y, ys, top, bottom in vertical:
         for x, xs, left, right in horizontal:
             src = (top * stride[0] + y * dilation[0] + row_offset) * in_width
@@ -181,7 +181,7 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(kept)
 
 
-def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[Kernel]:
+def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[RelativeKernel]:
     """Return the instructions for all iterations of `dims` from indices `base`; each lists up to `limit` micro-ops."""
     choice = _choose(dims, limit)
     kernels = []
@@ -189,7 +189,7 @@ def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[
         listed = _offsets(choice.listed, tuple(start))
         for first in range(0, listed.shape[1], limit):
             part = listed[:, first : first + limit]
-            kernels.append(Kernel(part[0], part[1], part[2], choice.outer, choice.inner))
+            kernels.append(RelativeKernel(part[0], part[1], part[2], choice.outer, choice.inner))
     return kernels
 
 
@@ -251,7 +251,7 @@ class Step(NamedTuple):
     the factors of consecutive outer iterations.
     """
 
-    kernel: Kernel
+    kernel: RelativeKernel
     op: AluOp | None = None
     imm: int | None = None
     reset: bool = False
@@ -278,7 +278,7 @@ def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
 
 
 @lru_cache(maxsize=1024)
-def over(tiles: int, first: int = 0) -> Kernel:
+def over(tiles: int, first: int = 0) -> RelativeKernel:
     """Return the instruction that updates `tiles` tiles of a slot in place, starting at the slot's tile `first`."""
     start = np.full(1, first, np.int64)
-    return Kernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1))
+    return RelativeKernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1))

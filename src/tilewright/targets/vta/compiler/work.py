@@ -15,7 +15,7 @@ from tilewright.targets.vta.compiler.kernels import (
     ONE,
     Block,
     Dim,
-    Kernel,
+    RelativeKernel,
     Run,
     Step,
     merged,
@@ -122,7 +122,7 @@ Item = LoadTiles | RunSteps | StoreResults
 def clear(tiles: int, first: int = 0) -> Step:
     """Return the GEMM step that clears `tiles` tiles of an accumulator slot, starting at the slot's tile `first`."""
     none = np.zeros(1, np.int64)
-    return Step(Kernel(none + first, none, none, ONE, Dim(tiles, 1, 0)), reset=True)
+    return Step(RelativeKernel(none + first, none, none, ONE, Dim(tiles, 1, 0)), reset=True)
 
 
 @lru_cache(maxsize=1024)
@@ -155,7 +155,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
     """Return the GEMM steps that add a chunk of inputs to a group's sums; each lists at most `limit` micro-ops."""
     layer, rows, columns, outs = plan.layer, group.rows, group.columns, group.outs.size
     block = Block(outs, 1 if layer.link == "diagonal" else chunk.inputs.size)
-    kernels: Iterable[Kernel]
+    kernels: Iterable[RelativeKernel]
     if layer.kind == "sum":
         kernels = sum_kernels(layer, rows, columns, block, limit)
     elif layer.kind == "add":  # a piece of a group may hold the input of the whole
@@ -173,7 +173,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
     return tuple(map(Step, kernels))
 
 
-def _repeated(layer: Layer, group: Group, limit: int) -> list[Kernel]:
+def _repeated(layer: Layer, group: Group, limit: int) -> list[RelativeKernel]:
     """Return kernels that copy each input tile to all its output tiles: one per position in the repeat pattern."""
     (tall, wide), rows, columns = layer.repeat, group.rows, group.columns
     kernels = []
@@ -264,7 +264,7 @@ class Costs:
             if len(steps) > 1 and listed <= room and not any(step.op in RESCALING for step in steps):
                 cycles = sum(map(self.step, steps)) // self.intervals.of(first.op, first.imm is not None)
                 nothing = np.zeros(listed, np.int64)
-                steps = (first._replace(kernel=Kernel(nothing, nothing, nothing, ONE, ONE, cycles)),)
+                steps = (first._replace(kernel=RelativeKernel(nothing, nothing, nothing, ONE, ONE, cycles)),)
             self._joined[run] = steps
         return self._joined[run]
 
