@@ -1,6 +1,6 @@
 """Imports a quantised TensorFlow Lite model (int8, or int16 activations) as a Graph with the file's quantisation.
 
-`tflite_file.py` reads the tables, `tflite_state.py` follows the values that a network keeps between samples, and
+`tflite_file.py` reads the tables and follows the values that a network keeps between samples, and
 `tflite_verify.py` compares the graph with LiteRT.
 """
 
@@ -20,8 +20,7 @@ from tilewright.graph.ir import Graph, Node, Site
 from tilewright.graph.ops.shape import Moved
 from tilewright.graph.rounding import rounding_mode
 from tilewright.graph.tensor import MAX_ELEMENTS, Tensor
-from tilewright.model.tflite_file import HOW_TO_QUANTISE, Call, read
-from tilewright.model.tflite_state import STATEFUL, Variables
+from tilewright.model.tflite_file import HOW_TO_QUANTISE, STATEFUL, Call, Variables, read
 
 CODES = ("int8", "int16")
 #: Translates an operator of a file.

@@ -7,6 +7,9 @@ the source of the loop or in the user's cache folder.
 Numba's code takes every argument as scalars: an array as its owner and parent (both unused here), size, item size,
 address, shape and strides; a named tuple as its fields. The addresses of the result and of an exception come first. The
 code returns 0 if it raised nothing.
+
+Numba compiles constants into the machine code. A kept file is therefore valid only while the content of the loop is the
+same: its code, the functions that it calls, and the constants that all of them use, wherever these are written.
 """
 
 from __future__ import annotations
@@ -15,18 +18,20 @@ import ctypes
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from functools import cache, partial
 from hashlib import sha256
+from inspect import isfunction
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any, cast
 
 import numpy as np
 
 from tilewright.errors import InputError
 from tilewright.files import replacing, user_folder
-from tilewright.sim.content import Content, Function
 
 #: See jit.in_llvm.
 Emit = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]
@@ -338,3 +343,74 @@ def _processor() -> tuple[str, str]:
 def processor_features() -> frozenset[str]:
     """Return the extensions of this processor's instruction set, by LLVM's names, such as "avx2"."""
     return frozenset(name[1:] for name in _processor()[1].split(",") if name.startswith("+"))
+
+
+Function = Callable[..., Any]
+#: Packages that are not followed: the stamp of machine code has the versions on which the code depends.
+FOREIGN = frozenset({"builtins", "llvmlite", "math", "numba", "numpy", "typing"})
+#: Types whose `repr` tells all values apart.
+PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+
+class Content:
+    """The content of `function`: `functions` are itself and all that it calls, in the order in which they are found.
+
+    `stands_for` has functions whose machine code another function writes (jit.in_llvm); these are followed instead.
+    """
+
+    def __init__(self, function: Function, stands_for: Mapping[Function, Function]) -> None:
+        self.functions = [function]
+        parts = list[object]()
+        for each in self.functions:  # grows
+            followed = stands_for.get(each, each)
+            parts.append((each.__qualname__, self._of_code(followed.__code__, followed.__globals__)))
+            parts.append(self._of_all(followed.__defaults__ or (), ()))
+            cells = (cell.cell_contents for cell in followed.__closure__ or ())
+            parts.append(self._of_all(cells, followed.__code__.co_names))
+        #: A hash that differs if any part of the content does.
+        self.digest = sha256(repr(parts).encode()).hexdigest()
+
+    def _of_code(self, code: CodeType, names: Mapping[str, object]) -> object:
+        """Describe the instructions of a function, the constants in it, and the values of the global names."""
+        inner = [self._of_code(each, names) for each in code.co_consts if isinstance(each, CodeType)]
+        constants = [self._of(each, ()) for each in code.co_consts if type(each) is not CodeType]
+        used = [(name, self._of(names[name], code.co_names)) for name in code.co_names if name in names]
+        return code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, inner, constants, used
+
+    def _of_all(self, values: Iterable[object], names: Collection[str]) -> list[object]:
+        return [self._of(value, names) for value in values]
+
+    def _of(self, value: object, names: Collection[str]) -> object:
+        """Describe a value. Of a module, only the members with one of the `names` that the code mentions count."""
+        if type(value) in PLAIN:
+            return value
+        if isinstance(value, int | float | np.generic):
+            return type(value).__qualname__, repr(value)
+        if isinstance(value, np.ndarray):
+            return value.dtype.str, value.shape, value.tobytes()
+        if isinstance(value, tuple | list):
+            return self._of_all(value, names)
+        if isinstance(value, dict):
+            return sorted((repr(key), self._of(item, names)) for key, item in value.items())
+        if isinstance(value, set | frozenset):
+            return sorted(map(repr, value))
+        if _is_foreign(value):
+            return getattr(value, "__qualname__", type(value).__qualname__)
+        if isinstance(value, ModuleType):
+            used = [name for name in names if name in vars(value)]
+            return [(name, self._of(vars(value)[name], {*names} - {name})) for name in used]
+        if isinstance(value, type):
+            members = [(each.name, each.value) for each in value] if issubclass(value, Enum) else ()
+            return value.__qualname__, getattr(value, "_fields", members)
+        function = getattr(value, "__wrapped__", value)  # of a function with a cache, the function itself
+        if isfunction(function):
+            if function not in self.functions:
+                self.functions.append(function)
+            return function.__qualname__
+        return type(value).__qualname__  # neither code nor a constant: Numba takes none
+
+
+def _is_foreign(value: object) -> bool:
+    """Return whether a value belongs to a package whose version the stamp of machine code covers."""
+    module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return str(module or type(value).__module__).partition(".")[0] in FOREIGN

@@ -10,7 +10,7 @@ from tilewright.graph.ir import Tensor
 from tilewright.run import run
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import PRESETS
-from tilewright.targets.vta.launch.codes import given_back, held_codes
+from tilewright.targets.vta.launch.layouts import given_back, held_codes
 
 pytestmark = pytest.mark.usefixtures("brief_search")
 

@@ -15,11 +15,12 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.fixed_point import FIXED16, FIXED32
 from tilewright.graph.ir import Shape, Site
 from tilewright.graph.ops.base import Evaluation
 from tilewright.graph.ops.elementwise import Unary, rescaled_xnnpack
 from tilewright.graph.rounding import (
+    FIXED16,
+    FIXED32,
     MAX_FACTOR,
     multiply_by_quantized_multiplier,
     multiply_by_real,

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array, exact_matmul
-from tilewright.graph.fixed_point import FIXED16
 from tilewright.graph.ir import Op, Shape, Site
 from tilewright.graph.ops.activation import Logistic, Tanh, in_12288ths
 from tilewright.graph.ops.linear import centre
 from tilewright.graph.rounding import (
+    FIXED16,
     MAX_FACTOR,
     Rounding,
     multiply_by_quantized_multiplier,

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.fixed_point import FIXED32
 from tilewright.graph.ir import Shape, Site
 from tilewright.graph.ops.base import Evaluation, Shaped, Window, clamped, four
 from tilewright.graph.ops.elementwise import Unary
 from tilewright.graph.ops.linear import merge_samples
 from tilewright.graph.rounding import (
+    FIXED32,
     MAX_FACTOR,
     Activation,
     mean_factor,

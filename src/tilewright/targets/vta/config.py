@@ -20,16 +20,17 @@ from tilewright.targets.vta.isa.alu import ALUS, RESCALING, SEMANTICS, AluOp, Se
 from tilewright.targets.vta.isa.fields import (
     INSN_BYTES,
     OPCODE_BITS,
+    PIPELINES,
     SRAM_BASE_BITS,
     UOP_BYTES,
     Formats,
     IndexBits,
     Memory,
+    Pipeline,
     formats,
     opcode_bits,
 )
 from tilewright.targets.vta.isa.own import OWN, OwnOperation
-from tilewright.targets.vta.isa.pipeline import PIPELINES, Pipeline
 
 
 class Board(NamedTuple):

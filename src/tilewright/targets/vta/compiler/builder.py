@@ -21,9 +21,8 @@ from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY, Parts, Uses, followed
 from tilewright.sim.jit import compiled, part
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import Memory, Opcode, Stream
+from tilewright.targets.vta.isa.fields import POP_BITS, PUSH_BITS, Memory, Opcode, Stream
 from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
-from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS
 
 #: Bits of `Tokens.bits`, in the order of the instructions' fields.
 POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = 1, 2, 4, 8

@@ -18,7 +18,7 @@ from tilewright.graph.ops import AveragePool2D, DepthwiseConv2D, FullyConnected,
 from tilewright.graph.ops.linear import centre
 from tilewright.graph.rounding import INT32_MAX, Requant, Rounding
 from tilewright.targets.vta.compiler.lowered import Bounds
-from tilewright.targets.vta.launch.codes import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
+from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
 #: `Kept.sums` by tensor of weights and shape of `w`: a network is compiled for many machines.
 _SUMS: WeakKeyDictionary[Tensor, dict[tuple[int, ...], tuple[int, int]]] = WeakKeyDictionary()

@@ -25,7 +25,7 @@ from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.lowered import Context, Lowered, Parameters, packing
 from tilewright.targets.vta.compiler.parameters import Scaling, float_bits
 from tilewright.targets.vta.isa.alu import requantise_float
-from tilewright.targets.vta.launch.codes import CODE_DTYPES, given_back, held_codes, held_zero_point
+from tilewright.targets.vta.launch.layouts import CODE_DTYPES, given_back, held_codes, held_zero_point
 
 #: Bits of the sum of both operands, after they are scaled by the largest power of two that fits.
 BITS = 30

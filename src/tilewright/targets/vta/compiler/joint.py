@@ -31,7 +31,7 @@ from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.search import WORTH, least
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.launch.codes import CODE_MAX, CODE_MIN
+from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
 
 
 def joint(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:

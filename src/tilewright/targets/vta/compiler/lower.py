@@ -52,7 +52,7 @@ from tilewright.targets.vta.compiler.lowered import (
     windowed,
 )
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.launch.codes import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
+from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
 #: log2 of the largest weight of a residual, the largest power of two that int8 holds.
 LARGEST_WEIGHT = 6

@@ -20,8 +20,7 @@ from tilewright.graph.ops import Linear, Window
 from tilewright.graph.rounding import Rounding
 from tilewright.targets.vta.compiler.layer import Codes, Layer, Link, Residual
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.launch.codes import CODE_MAX, CODE_MIN
-from tilewright.targets.vta.launch.layouts import Strip
+from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN, Strip
 from tilewright.targets.vta.schedule import LayerSchedule
 
 #: Assumed cycles of an output tile besides its sums: a reset and two shifts. Decides whether folding pays off.

@@ -25,7 +25,7 @@ from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
 from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
 from tilewright.targets.vta.compiler.lowered import Lowered, Parameters
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.launch.codes import CODE_DTYPES, held_offset, held_zero_point
+from tilewright.targets.vta.launch.layouts import CODE_DTYPES, held_offset, held_zero_point
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: Bits of a bias.

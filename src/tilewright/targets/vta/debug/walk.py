@@ -20,8 +20,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
 from tilewright.targets.vta.isa.text import instructions
-from tilewright.targets.vta.launch.codes import given_back
-from tilewright.targets.vta.launch.layouts import NodeLayout
+from tilewright.targets.vta.launch.layouts import NodeLayout, given_back
 from tilewright.targets.vta.launch.pack import Result, filled, result_of
 from tilewright.targets.vta.passes import VtaLaunch, prepare
 from tilewright.targets.vta.steps.elaborate import Elaborated, fill

@@ -17,8 +17,7 @@ from tilewright.errors import ProgramError
 from tilewright.program.instruction import Raw
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, Fields, Memory, Opcode, Stream, Uops
-from tilewright.targets.vta.isa.pipeline import Link
+from tilewright.targets.vta.isa.fields import COMMON, INSN_BYTES, MEM, Fields, Link, Memory, Opcode, Stream, Uops
 from tilewright.targets.vta.isa.stream import decode, encode_uops, groups
 
 #: The column of each field in a row of InstructionBuffer; all formats share the first COMMON_SIZE columns.

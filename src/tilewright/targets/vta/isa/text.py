@@ -33,8 +33,7 @@ from tilewright.program.listing import Directive, Grammar, Section, Text, image_
 from tilewright.program.program import Launch, Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, REGIONS, Memory, Opcode
-from tilewright.targets.vta.isa.pipeline import POP_BITS, PUSH_BITS, Pipeline
+from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, POP_BITS, PUSH_BITS, REGIONS, Memory, Opcode, Pipeline
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, encode, groups, image_of
 
 #: The fields written as plain words after the mnemonic, by format.

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.graph.ir import Site
+from tilewright.graph.ir import Site, Tensor
 from tilewright.graph.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul, Window
 from tilewright.graph.ops.linear import matrices
 from tilewright.program.placement import Placement
 from tilewright.program.program import Launch
-from tilewright.targets.vta.launch.codes import held_zero_point
 
 #: Arrays of the correction that the host subtracts from sums, by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
@@ -247,3 +246,26 @@ def _side_by_side(place: Placement, count: int, rows: int, lanes: int, block: in
     """Arrange `count` matrices as one, [row][lane], in which each begins at a whole tile."""
     padded = place.reshape(count, rows, lanes).pad((0, 0), (0, 0), (0, -lanes % block))
     return padded.transpose(1, 0, 2).reshape(rows, count * padded.slots[2])
+
+
+CODE_DTYPES = ("int8", "uint8")
+CODE_MIN, CODE_MAX = -128, 127
+
+
+def held_offset(tensor: Tensor) -> int:
+    """Return what to subtract from codes, zero point and bounds of a tensor: the machine holds uint8 as int8."""
+    return 128 if tensor.dtype == "uint8" else 0
+
+
+def held_zero_point(tensor: Tensor) -> int:
+    return tensor.zero_point - held_offset(tensor)
+
+
+def held_codes(codes: Array) -> Array:
+    """Return codes as the int8 values that the machine holds."""
+    return codes if codes.dtype == np.int8 else (codes ^ np.uint8(128)).view(np.int8)
+
+
+def given_back(codes: Array, tensor: Tensor) -> Array:
+    """Return int8 codes from the machine in the tensor's dtype: the inverse of `held_codes`."""
+    return codes if tensor.dtype == "int8" else codes.view(np.uint8) ^ np.uint8(128)

@@ -15,8 +15,17 @@ from tilewright.graph.reference import value_of
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.placement import Placement
 from tilewright.program.program import Launch
-from tilewright.targets.vta.launch.codes import given_back, held_codes, held_offset, held_zero_point
-from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, READ, TABLES, NodeLayout
+from tilewright.targets.vta.launch.layouts import (
+    CARRIED,
+    COMPUTED,
+    READ,
+    TABLES,
+    NodeLayout,
+    given_back,
+    held_codes,
+    held_offset,
+    held_zero_point,
+)
 
 
 class Filled(NamedTuple):
