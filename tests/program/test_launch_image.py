@@ -59,8 +59,8 @@ def segment(**changes: Any) -> dict[str, Any]:
     ("meta", "said"),
     [
         ({"segments": None}, "segments: is null"),
-        ({"segments": [7]}, r"segments\[0\]: is 7, not an object"),
-        (segment(kind="rom"), r"segments\[0\].kind: is \"rom\"; choose one of const"),
+        ({"segments": [7]}, r"segment 0: is 7, not an object"),
+        (segment(kind="rom"), r"segment 'x'.kind: is \"rom\"; choose one of const"),
         (segment(name=3), "name: is 3, not a text"),
         (segment(address=-1), "address: is -1; it must be 0 to"),
         (segment(address="8"), 'address: is "8", not an integer'),

@@ -83,6 +83,12 @@ _SEGMENT: dict[str, Any] = {"name": str, "address": _ADDRESS, "size": Annotated[
 _SEGMENT["kind"] = Literal[KINDS]
 
 
+def _name_of(row: Any, index: int) -> str:
+    """Return how messages call the segment in a row that may be malformed."""
+    name = row.get("name") if isinstance(row, dict) else None
+    return f"'{name}'" if isinstance(name, str) else str(index)
+
+
 def in_a_row(*parts: tuple[str, str, int], base: int = 0, align: int = 1) -> tuple[DramSegment, ...]:
     """Return segments one behind the other from byte `base` on. `parts` have the name, kind and size of each."""
     segments = []
@@ -116,9 +122,10 @@ class LaunchImage:
         insns = contents.array("insns", np.uint8, (None, nbytes))
         if not len(insns):
             contents.refuse(f"has no instructions of {nbytes} bytes")
-        rows = enumerate(contents.value(list, "segments"))
-        where = f"{contents.where}: segments"
-        segments = tuple(DramSegment(**record(_SEGMENT, row, f"{where}[{index}]")) for index, row in rows)
+        segments = tuple(
+            DramSegment(**record(_SEGMENT, row, f"{contents.where}: segment {_name_of(row, index)}"))
+            for index, row in enumerate(contents.value(list, "segments"))
+        )
         if sum(segment.size for segment in segments) > MAX_BYTES:
             contents.refuse(f"has more than {MAX_BYTES >> 20} MiB of segments")
         data = {}
