@@ -118,7 +118,7 @@ def _program(path: str, machine: Machine, rounding: str | None) -> tuple[Program
     """
     if path.endswith(".twp"):
         return load(path), {}
-    from tilewright import compile as compile_model
+    from tilewright.api import compile as compile_model
 
     if machine.target is None:
         raise InputError("--target", "is missing: only a program file names its target", "give one, such as -t vta")

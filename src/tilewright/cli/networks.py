@@ -78,7 +78,7 @@ def run(
         program = _compiled(compilation, simulation.timing, firmware)
 
     def recompile(overrides: Mapping[str, str]) -> Program:
-        from tilewright import compile as compile_model
+        from tilewright.api import compile as compile_model
 
         assert program.graph is not None
         machine, cache = (program.target, program.config, overrides), not (compilation.no_cache or firmware)
@@ -289,7 +289,9 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
 
     A program with the user's firmware is not kept in the cache, as its sources may change.
     """
-    from tilewright import compile as compile_model
+    import numpy as np  # noqa: F401 -- deeper in the stack, CPython 3.11 may take 30 ms longer for it
+
+    from tilewright.api import compile as compile_model
     from tilewright.coverage import advice, on_host
     from tilewright.report.summary import HALF, real_share
 
