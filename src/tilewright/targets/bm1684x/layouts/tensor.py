@@ -400,18 +400,14 @@ class ConvWeights(Drawn):
         return Shape(1, oc, -(-ic // self.group) * kh * kw, self.group)
 
     @cached_property
-    def places(self) -> Array:
-        """The place of each weight (oc, ic, kh, kw) among the elements of the storage."""
-        o, i, y, x = np.ogrid[tuple(slice(size) for size in self.shape)]
-        row = i // self.group * (self.shape[2] * self.shape[3]) + y * self.shape[3] + x
-        return (o * self.storage_shape.h + row) * self.group + i % self.group
-
-    @cached_property
     def addresses(self) -> Array:
-        return self.storage.addresses.reshape(-1)[self.places]
+        return self.unpacked(self.storage.addresses)
 
     def unpacked(self, stored: Array) -> Array:
-        return stored.reshape(-1)[self.places]
+        """Return what the storage has for each weight, (oc, ic, kh, kw)."""
+        oc, ic, kh, kw = self.shape
+        grouped = stored.reshape(oc, -1, kh, kw, self.group)
+        return grouped.transpose(0, 1, 4, 2, 3).reshape(oc, -1, kh, kw)[:, :ic]
 
 
 def packed(weights: Array, dtype: DType, config: Config) -> Array:
@@ -419,5 +415,5 @@ def packed(weights: Array, dtype: DType, config: Config) -> Array:
     oc, ic, kh, kw = weights.shape
     laid = ConvWeights(LOCAL_BASE, (oc, ic, kh, kw), dtype, config)
     found = np.zeros(laid.storage_shape, weights.dtype)
-    found.reshape(-1)[laid.places] = weights
+    found.reshape(-1)[laid.unpacked(np.arange(found.size))] = weights
     return found
