@@ -46,12 +46,12 @@ from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.stream import decode, image_of
+from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.passes import run_passes
-from tilewright.targets.vta.steps.elaborate import elaborate
 from tilewright.targets.vta.timing import DEFAULT, MODELS
-from tilewright.targets.vta.timing.limits import Limits, of_layers, summed
+from tilewright.targets.vta.timing.limits import summed
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # for `tests`
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "networks.py"
 NETWORKS: dict[str, Any] = runpy.run_path(str(EXAMPLES))
 T = TypeVar("T")
@@ -90,6 +90,8 @@ def measure(model: Path, samples: Path, config: str | None, overrides: dict[str,
         fresh = [sys.executable, "-c", IN_A_PROCESS, json.dumps(given)]
         (simulated, cpu), *again = json.loads(subprocess.run(fresh, stdout=PIPE, check=True).stdout)
     golden = reference.run(graph, {graph.inputs[0]: sample[None]}, program.rounding)
+    from tests.targets.vta.promises import limits
+
     bounds = limits(program, timing)
     whole = summed(bounds.values())
     ratios = [layer.cycles / bounds[layer.name].bound for layer in result.layers if layer.cycles]
@@ -113,18 +115,6 @@ def measure(model: Path, samples: Path, config: str | None, overrides: dict[str,
         "hazards": len(result.findings),
         "matches_reference": all(np.array_equal(result.outputs[name], golden[name]) for name in graph.outputs),
     }
-
-
-def limits(program: Program, timing: str) -> dict[str, Limits]:
-    """Return the limits of each layer that runs on the machine, by node name."""
-    config = Config.from_json(program.config)
-    layers: dict[str, Limits] = {}
-    for launch in program.launches:
-        image = image_of(launch)
-        elaborated = elaborate(decode(image.insns, config), config, image.dram({}, 1), image.bases)
-        parts = of_layers(elaborated, image.layer, len(launch.nodes), timing)
-        layers.update(zip(launch.nodes, parts, strict=True))
-    return layers
 
 
 def compile_model(model: Path, config: str | None, overrides: dict[str, str], kept: str) -> tuple[Graph, Program]:

@@ -289,7 +289,9 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
 
     A program with the user's firmware is not kept in the cache, as its sources may change.
     """
-    import numpy as np  # noqa: F401 -- deeper in the stack, CPython 3.11 may take 30 ms longer for it
+    # At some depths of the stack, CPython 3.11 allocates and frees a chunk of it with each call. The modules below
+    # import NumPy so deep that it took up to 30 ms longer.
+    import numpy as np  # noqa: F401
 
     from tilewright.api import compile as compile_model
     from tilewright.coverage import advice, on_host
