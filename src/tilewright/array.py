@@ -15,7 +15,8 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 #: Largest magnitude up to which every integer is exact in float32 and float64: a sum within it is exact in any order.
-FLOAT32_EXACT, FLOAT64_EXACT = 1 << 24, 1 << 53
+FLOAT32_EXACT = 1 << 24
+FLOAT64_EXACT = 1 << 53
 
 
 def among(column: Array, codes: Collection[int]) -> Array:

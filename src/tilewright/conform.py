@@ -90,7 +90,8 @@ def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[t
 
     Raises MachineError if a launch cannot run.
     """
-    graph, values = program.graph, dict[str, Array]()
+    graph = program.graph
+    values = dict[str, Array]()
     if graph is not None and inputs is not None:
         values = {name: data[:1] for name, data in reference.check_inputs(graph, inputs).items()}
         values |= reference.states(graph, values, None)

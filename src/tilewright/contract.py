@@ -186,14 +186,19 @@ def the_debugger_equals_a_straight_run(target: Target) -> None:
     """
     if not isinstance(target, Walks):
         return
-    rng, session = np.random.default_rng(0), Session(_program(target), inputs()[:1])
+    rng = np.random.default_rng(0)
+    session = Session(_program(target), inputs()[:1])
     for name in session.launches:
         session.launch(name)
-        walk, sequence = session.walk, session.walk.order.sequence
-        state, at, expected = walk.start(), 0, dict[int, list[int]]()
+        walk = session.walk
+        sequence = session.walk.order.sequence
+        state = walk.start()
+        at = 0
+        expected = dict[int, list[int]]()
         for position in sorted({0, len(sequence), *rng.integers(0, len(sequence) + 1, POSITIONS).tolist()}):
             state.execute(sequence[at:position])
-            at, expected[position] = position, _content(walk, state.memory, state.dram)
+            at = position
+            expected[position] = _content(walk, state.memory, state.dram)
         for position in rng.permutation([*expected] * 2).tolist():
             session.to(int(sequence[position])) if position < len(sequence) else session.end()
             found = _content(walk, session.read, lambda low, size: session.read(f"dram[{low}:{low + size}]"))

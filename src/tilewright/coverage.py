@@ -43,7 +43,9 @@ def best_offer(program: Program) -> Offer | None:
 
     Each layer is judged alone, by the target's own rules. Among equals, it is the target's first. None: no option does.
     """
-    target, graph, host = targets.get(program.target), program.graph, on_host(program)
+    target = targets.get(program.target)
+    graph = program.graph
+    host = on_host(program)
     if not isinstance(target, Offers) or graph is None:
         return None
     left = [site for site in graph.sites() if site.node.name in host]
@@ -68,7 +70,8 @@ def advice(program: Program, model: str = "MODEL.onnx") -> str:
     reasons = on_host(program)
     if program.graph is None or not reasons:
         return ""
-    target, offer = targets.get(program.target), best_offer(program)
+    target = targets.get(program.target)
+    offer = best_offer(program)
     said = [str(offer)] if offer else []
     computes = isinstance(target, Approximates) and target.takes_real(target.config(program.config, {}))
     if real_share(program.graph, reasons) > HALF and not computes:

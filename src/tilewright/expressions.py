@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 #: Characters of an expression, how deeply it may be nested, and the largest exponent, so that `2 ** KEY` stays small.
-LONGEST, DEEPEST, LARGEST_EXPONENT = 500, 250, 64
+LONGEST = 500
+DEEPEST = 250
+LARGEST_EXPONENT = 64
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
@@ -77,7 +79,8 @@ class Expression:
 
     def __init__(self, text: str, form: Form) -> None:
         """Read an expression. Raises SyntaxError if the text is none, FormError if its form does not allow a part."""
-        self._text, self._form = text.strip(), form
+        self._text = text.strip()
+        self._form = form
         self.names: set[str] = set()
         try:
             tree = ast.parse(self._text, mode="eval").body
@@ -108,10 +111,13 @@ class Expression:
                 negated = part(operand)
                 return lambda name, place: -_number(negated(name, place))
             case ast.BoolOp(op=op, values=values):
-                joined, join = [part(each) for each in values], all if isinstance(op, ast.And) else any
+                joined = [part(each) for each in values]
+                join = all if isinstance(op, ast.And) else any
                 return lambda name, place: join(each(name, place) for each in joined)
             case ast.BinOp(left=left, op=operation, right=right) if type(operation) in self._form.arithmetic:
-                a, b, compute = part(left), part(right), self._form.arithmetic[type(operation)]
+                a = part(left)
+                b = part(right)
+                compute = self._form.arithmetic[type(operation)]
                 return lambda name, place: compute(_number(a(name, place)), _number(b(name, place)))
             case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARISONS for op in ops):
                 return self._compared([_COMPARISONS[type(op)] for op in ops], [part(each) for each in (left, *others)])

@@ -25,7 +25,9 @@ from tilewright.errors import SHOWN, InputError, ProgramError, TilewrightError, 
 from tilewright.files import regular
 
 #: Most bytes of a file, digits of an integer, and levels of lists and objects.
-MAX_BYTES, DIGITS, DEPTH = 1 << 25, 20, 100
+MAX_BYTES = 1 << 25
+DIGITS = 20
+DEPTH = 100
 _BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NAMES: dict[Any, str] = {
     **{int: "an integer", float: "a number", str: "a text", bool: "true or false"},
@@ -157,7 +159,8 @@ def decode(hint: Any, value: Any, where: str) -> Any:
         return record(hint.hints, known, where, hint.absent)
     if isinstance(hint, type) and (is_dataclass(hint) or (issubclass(hint, tuple) and hint is not tuple)):
         return hint(**record(types(hint), value, where))
-    origin, args = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    args = get_args(hint)
     if origin is Annotated:
         return _in_range(decode(args[0], value, where), args[1], where)
     if origin in (Union, UnionType):

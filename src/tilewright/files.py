@@ -36,9 +36,13 @@ Made = TypeVar("Made")
 #: Number of existing keys that an error lists, so that the user finds the place of the missing one.
 SHOWN = 3
 #: Limits of arrays: bytes of one and of all in an archive, unless the archive is large itself; the number of axes.
-MAX_BYTES, FREE_BYTES, MAX_RATIO, MAX_RANK = 1 << 31, 1 << 27, 100, 32
+MAX_BYTES = 1 << 31
+FREE_BYTES = 1 << 27
+MAX_RATIO = 100
+MAX_RANK = 32
 #: The largest code of a character, and the upper bits of surrogates.
-MAX_CODE, SURROGATES = 0x10FFFF, 0xD800 >> 11
+MAX_CODE = 0x10FFFF
+SURROGATES = 0xD800 >> 11
 #: The most characters of another package's message in an error.
 MESSAGE = 200
 #: Exceptions that zipfile, zlib, NumPy's headers (Python literals) and struct raise when their input is damaged.
@@ -47,7 +51,8 @@ DAMAGE = (
     *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError, OSError),
 )
 #: The array of an .npz file with the first output, and the most characters of another array's name.
-FIRST, NAME = "outputs", 200
+FIRST = "outputs"
+NAME = 200
 #: Exceptions that a file's wrong types and values raise where they are used.
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 #: The system's errors of a disk that has no room, or that cannot be written.
@@ -257,10 +262,8 @@ def arrays(
         infos = {
             info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")
         }
-        total, limit = (
-            sum(info.file_size for info in archive.infolist()),
-            max(FREE_BYTES, MAX_RATIO * path.stat().st_size),
-        )
+        total = sum(info.file_size for info in archive.infolist())
+        limit = max(FREE_BYTES, MAX_RATIO * path.stat().st_size)
         if total > min(limit, MAX_BYTES):
             raise error(path, f"unpacks to {total} bytes; the limit is {min(limit, MAX_BYTES)}", "split the data")
         found = {}
@@ -294,7 +297,8 @@ def _array(file: IO[bytes], size: int) -> Array:
     needed = dtype.itemsize * prod(shape)
     if needed > min(size, MAX_BYTES):
         raise ValueError(f"it declares {needed} bytes of data; at most {min(size, MAX_BYTES)} are possible")
-    data, have = bytearray(needed), 0
+    data = bytearray(needed)
+    have = 0
     while have < needed and (count := file.readinto(memoryview(data)[have:])):  # type: ignore[attr-defined]
         have += count
     if have < needed:
@@ -326,7 +330,9 @@ class Entries(dict[str, Any]):
 
     def __init__(self, path: Path, what: str, remedy: str, values: Mapping[str, Any]) -> None:
         super().__init__(values)
-        self._path, self._what, self._remedy = path, what, remedy
+        self._path = path
+        self._what = what
+        self._remedy = remedy
 
     def __missing__(self, name: str) -> NoReturn:
         beside = ", ".join([*list(self)[:SHOWN], *["..."] * (len(self) > SHOWN)]) or "nothing"

@@ -64,7 +64,8 @@ def origin() -> str:
 
 def _pip() -> str:
     """Return `pip` if the shell's pip installs for this Python, else the whole command."""
-    found, here = shutil.which("pip"), Path(sys.executable)
+    found = shutil.which("pip")
+    here = Path(sys.executable)
     if found and Path(found).parent == here.parent:
         return "pip"
     shown = os.path.relpath(here) if here.is_relative_to(Path.cwd()) else str(here)

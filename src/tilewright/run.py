@@ -26,7 +26,8 @@ from tilewright.targets.users import Execution
 
 #: Samples run together as long as one step's values fit in TOGETHER_BYTES. A host step uses up to BYTES_A_VALUE bytes
 #: of memory per value.
-TOGETHER_BYTES, BYTES_A_VALUE = 1 << 28, 24
+TOGETHER_BYTES = 1 << 28
+BYTES_A_VALUE = 24
 
 #: Called with (steps done, steps in total, name of the next step).
 Progress = Callable[[int, int, str], None]
@@ -68,12 +69,14 @@ def run(
     Raises InputError if the inputs do not fit the network, or if `order` is not "stream" and the target has no order
     pass. Raises MachineError if the program cannot run.
     """
-    graph, job = _graph(program), _Job(program, timing, check, order, seed)
+    graph = _graph(program)
+    job = _Job(program, timing, check, order, seed)
     target = job.target
     if order != "stream" and "order" not in target.passes:
         raise InputError("order", f"{target.name} cannot run in the order '{order}'", "leave out `order`")
     samples = reference.check_inputs(graph, inputs)
-    total, block = next(iter(samples.values())).shape[0], samples_together(graph)
+    total = next(iter(samples.values())).shape[0]
+    block = samples_together(graph)
     if isinstance(target, Batches):
         block += -block % target.samples_a_launch(program)
     parts: list[dict[str, Array]] = []
@@ -231,11 +234,13 @@ class _Job:
 
     def __init__(self, program: Program, timing: str | None, check: bool, order: str = "stream", seed: int = 0) -> None:
         self.began = perf_counter()
-        self.program, self.target = program, targets.get(program.target)
+        self.program = program
+        self.target = targets.get(program.target)
         self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
         self.bound = 0  # of the launches run so far
         about = self.target.describe(self.target.config(program.config, {}))
-        self.machine, self.peak = about, int(about["macs_per_cycle"])
+        self.machine = about
+        self.peak = int(about["macs_per_cycle"])
 
     def launch(self, step: Launch, values: Mapping[str, Array]) -> tuple[list[Layer], LaunchResult]:
         """Run a launch. Return its layers for the report, and the target's result.
@@ -295,7 +300,8 @@ def _block(
     job: _Job, graph: Graph, samples: Mapping[str, Array], progress: Progress | None
 ) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
     """Run some samples together; return outputs, layers and findings. Tensors are dropped after their last use."""
-    steps, values = job.program.steps, dict(samples)
+    steps = job.program.steps
+    values = dict(samples)
     last_use = _last_uses(job.program, graph)
     layers: list[Layer] = []
     findings: list[Finding] = []
@@ -338,7 +344,8 @@ def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Arra
     began = perf_counter()
     values.update(reference.run_node(graph, step.node, values, program.rounding))
     node = graph.node(step.node)
-    macs, seconds = node.op.macs(graph.site(node)), perf_counter() - began
+    macs = node.op.macs(graph.site(node))
+    seconds = perf_counter() - began
     return Layer(step.node, node.op.label, HOST, reason=step.reason, macs=macs, seconds=seconds)
 
 

@@ -140,7 +140,8 @@ def followed(uses: Uses, parts: Parts, units: int) -> Array:
     A reader follows the last writer of its part. A writer follows the last users of its part and of overlapping parts.
     """
     count = len(uses.unit)
-    overlaps, needs = parts.overlaps(), np.full((count, units), NOBODY)
+    overlaps = parts.overlaps()
+    needs = np.full((count, units), NOBODY)
     used, writer, last = (np.full((len(overlaps), *more), NOBODY) for more in ((units,), (), ()))
     _followed.of(count * STEP_US)(uses, overlaps, needs, used, writer, last)
     return needs
@@ -153,7 +154,8 @@ def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Ar
     For each part, `used` [parts, units] has the last user in each unit since the last write, `writer` [parts] the last
     writer, and `last` [parts] the last user. A writer follows all uses of overlapping parts.
     """
-    parts, units = overlaps.shape[0], needs.shape[1]
+    parts = overlaps.shape[0]
+    units = needs.shape[1]
     for step in range(uses.unit.shape[0]):
         if uses.after[step] != NOBODY:
             needs[step, uses.unit[uses.after[step]]] = uses.after[step]
@@ -220,7 +222,8 @@ class TokenStream:
 
     def add(self, opcode: int, *slots: Hashable, **fields: int) -> None:
         """Add an instruction that uses some slots; `fields` are the values of its bit fields."""
-        index, unit = len(self.rows), self._unit_of[opcode]
+        index = len(self.rows)
+        unit = self._unit_of[opcode]
         row = {"opcode": int(opcode), **fields}
         # Any earlier use by the other unit is a dependency: one of the two units always writes the slot.
         need = max(self._users.setdefault(slot, [NOBODY, NOBODY])[1 - unit] for slot in slots)

@@ -82,7 +82,8 @@ def beside(program: Program, searched: Program, wanted: UserSchedule, timing: st
     """
     final = _plans(takes_schedules(targets.get(program.target)).schedule_of(program))
     given = _plans(wanted)
-    layers, best = layer_cycles(program, timing), layer_cycles(searched, timing)
+    layers = layer_cycles(program, timing)
+    best = layer_cycles(searched, timing)
     rows = []
     for name, cycles in layers.items():
         same = name in given and given[name] == final.get(name)

@@ -24,7 +24,8 @@ def started(
     If the block ends by an exception, as after Ctrl-C, the program is ended with all processes that it has started: a
     compiler driver has some. Raises OSError if it cannot be started.
     """
-    pipe, environment = subprocess.PIPE, {**os.environ, **(extra or {})}
+    pipe = subprocess.PIPE
+    environment = {**os.environ, **(extra or {})}
     with subprocess.Popen(
         command,
         cwd=folder,

@@ -91,7 +91,8 @@ def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:
     target = targets.get(program.target)
     own = target.config(program.config, {})
     given.require_digest(program, own)
-    changed, keys = target.config(own.to_dict(), overrides), given.only_time(own)
+    changed = target.config(own.to_dict(), overrides)
+    keys = given.only_time(own)
     for key, value in overrides.items():
         if key not in keys:
             others = f"; the keys of {target.name} that only change time are {', '.join(keys)}" if keys else ""

@@ -32,7 +32,11 @@ COMMANDS = {
 }
 #: The environment variable by which a completion script asks this program what fits.
 COMPLETE = "_TILEWRIGHT_COMPLETE"
-FOUND, BAD, DEFECT, INTERRUPTED, PIPE_CLOSED = 1, 2, 70, 130, 141
+FOUND = 1
+BAD = 2
+DEFECT = 70
+INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 
 class Interrupted(click.ClickException):

@@ -134,7 +134,8 @@ def _of_run(path: str, run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Ar
     """Return the program of a saved run, compiled again. Raises InputError if its file is missing or has changed."""
     from tilewright.files import digest
 
-    source, summary = Path(run["source"]), run["summary"]
+    source = Path(run["source"])
+    summary = run["summary"]
     if not run["source"] or not source.exists():
         raise InputError(path, f"its file {shown(str(source))} is missing", "call tilewright in the folder of the run")
     if digest(source) != run["sha256"]:

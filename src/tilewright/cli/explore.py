@@ -203,7 +203,8 @@ def _checked(study: Study) -> list[str]:
     """Run each machine of the front with values; return what differs from the study, by machine."""
     from tilewright.explore.measure import differences
 
-    front, found = study.front(), list[str]()
+    front = study.front()
+    found = list[str]()
     with options.progress_bar() as bar:
         for done, trial in enumerate(front):
             if bar:
@@ -264,7 +265,8 @@ def _cell(name: str, value: int | float | str) -> str:
 
 def _advise(study: Study, best: Path) -> None:
     """Print the commands that run the front's first machine, look for races, and compare it with its gateware."""
-    model, target = study.subject.models[0], study.subject.target
+    model = study.subject.models[0]
+    target = study.subject.target
     spelt = (f"{name}={','.join(map(str, shape))}" for name, shape in model.shapes)
     shapes = "".join(f" --shape {shlex.quote(text)}" for text in spelt)
     chosen = f"{shlex.quote(model.path)}{shapes} -t {target} -c {shlex.quote(str(best))}"

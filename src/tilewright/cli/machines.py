@@ -64,7 +64,8 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
     from tilewright import targets as found
     from tilewright.conform import replay
 
-    passed, failures = 0, []
+    passed = 0
+    failures = []
     counts: dict[str, tuple[int, int]] = {}
     for case in replay(found.get(target), paths):
         for name, (equal, of) in case.counts.items():
@@ -132,7 +133,8 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
     with options.progress_bar() as bar:
         if bar:
             bar(0, 1, f"{target}: modules from Python, then Verilog from Yosys")
-        files, excess = machine.rtl(made), machine.excess(made)
+        files = machine.rtl(made)
+        excess = machine.excess(made)
     if excess:
         say(f"tilewright: {target}: the design {excess}", err=True)
     write_folder(output, files)

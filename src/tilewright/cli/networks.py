@@ -81,7 +81,8 @@ def run(
         from tilewright.api import compile as compile_model
 
         assert program.graph is not None
-        machine, cache = (program.target, program.config, overrides), not (compilation.no_cache or firmware)
+        machine = (program.target, program.config, overrides)
+        cache = not (compilation.no_cache or firmware)
         planned = compilation.planned()
         same = planned and {key: value for key, value in planned.to_json().items() if key != "config"}
         return compile_model(

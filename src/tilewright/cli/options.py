@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 #: Suffixes of pages, and of timelines: Perfetto's own format, and Chrome's.
-HTML, TRACES = (".html", ".htm"), (".pftrace", ".json", ".perfetto-trace")
+HTML = (".html", ".htm")
+TRACES = (".pftrace", ".json", ".perfetto-trace")
 
 
 def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:

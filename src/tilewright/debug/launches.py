@@ -27,7 +27,8 @@ from tilewright.targets.users import Debugs
 ORDERS = ("stream", "time")
 #: Instructions between checkpoints, at first. When the checkpoints take more than BUDGET bytes, every second one is
 #: dropped, and the distance doubles.
-APART, BUDGET = 32, 1 << 28
+APART = 32
+BUDGET = 1 << 28
 
 
 class History:
@@ -38,7 +39,8 @@ class History:
     """
 
     def __init__(self, walk: Walk, sequence: Array) -> None:
-        self.sequence, self.position = sequence, 0
+        self.sequence = sequence
+        self.position = 0
         self.state: State = walk.start()
         self._apart = APART
         self._kept: dict[int, State] = {0: self.state.copy()}
@@ -49,7 +51,8 @@ class History:
         kept = sorted(self._kept)
         nearest = kept[bisect_right(kept, position) - 1]
         if position < self.position or nearest > self.position:
-            self.state, self.position = self._kept[nearest].copy(), nearest
+            self.state = self._kept[nearest].copy()
+            self.position = nearest
         while self.position < position:
             stop = min(position, self.position - self.position % self._apart + self._apart)
             self.state.execute(self.sequence[self.position : stop])
@@ -104,7 +107,9 @@ class Launches(ABC):
         """`title` is what runs, and on what. Raises InputError for an unknown order."""
         if order not in ORDERS:
             raise InputError("order", f"there is no order '{order}'", f"choose one of {', '.join(ORDERS)}")
-        self.names, self.title, self._order = tuple(names), title, order
+        self.names = tuple(names)
+        self.title = title
+        self._order = order
 
     def number(self, name: str) -> int:
         """Return the index of the launch with a number or a name. Raises InputError if there is none."""
@@ -161,7 +166,8 @@ class ProgramLaunches(Launches):
 
     def __init__(self, program: Program, values: Mapping[str, Array], order: str, timing: str | None) -> None:
         """Prepare a program. Raises InputError if its target cannot be walked, or for an unknown order."""
-        self.program, self._timing = program, timing
+        self.program = program
+        self._timing = timing
         machine = targets.get(program.target)
         if not isinstance(machine, Walks):
             remedy = "choose another target"
@@ -176,7 +182,8 @@ class ProgramLaunches(Launches):
             )
         self._machine: Walks = machine
         self.graph = program.graph
-        graph, nodes = program.graph, [node for launch in program.launches for node in launch.nodes]
+        graph = program.graph
+        nodes = [node for launch in program.launches for node in launch.nodes]
         self.computed = frozenset(name for node in nodes for name in graph.node(node).outputs) if graph else frozenset()
         self._before: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]  # the step to run next, and values then
 
@@ -192,7 +199,8 @@ class ProgramLaunches(Launches):
         raise InputError(f"layer '{name}'", "there is none", f"there are {', '.join(nodes[:8])}")
 
     def walk(self, index: int) -> Walk:
-        launch, values = self.program.launches[index], self._values(index)
+        launch = self.program.launches[index]
+        values = self._values(index)
         return self._machine.walk(self.program, launch, values, self._timing)
 
     @cached_property
@@ -216,7 +224,8 @@ class ProgramLaunches(Launches):
         return values
 
     def _host(self, at: int, values: dict[str, Array]) -> tuple[int, dict[str, Array]]:
-        graph, steps = self.program.graph, self.program.steps
+        graph = self.program.graph
+        steps = self.program.steps
         values = dict(values)
         while at < len(steps) and isinstance(step := steps[at], HostStep):
             assert graph is not None

@@ -50,7 +50,8 @@ def place(walk: Walk, text: str) -> Place:
         raise InputError(
             f"place '{text}'", "is not NAME or NAME[INDEX, ...]", "write acc[37], dram[0x100:0x110], t0 or 57.y"
         )
-    name, given = found["name"].strip("'\""), found["index"]
+    name = found["name"].strip("'\"")
+    given = found["index"]
     index = _index(text, given) if given is not None else ()
     if found["operand"]:
         operand = _operand(walk, text, int(found["step"]), found["operand"])
@@ -175,10 +176,12 @@ def touching(table: StepTable, places: Sequence[Elements], mode: int) -> Array:
 
 
 def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array:
-    prints, rows = table.footprints, table.footprints.rows
+    prints = table.footprints
+    rows = table.footprints.rows
     near = prints.live & (rows[:, SPACE] == space) & (rows[:, MODE] & mode > 0)
     near &= (rows[:, BASE] <= elements[-1]) & (prints.end > elements[0])
-    owner, bound = prints.owner(), rows[:, MODE] & PARTLY > 0
+    owner = prints.owner()
+    bound = rows[:, MODE] & PARTLY > 0
     hit = np.zeros(len(prints), np.bool_)
     exact = np.flatnonzero(near & ~bound)
     hit[owner[exact[_any(rows[exact], elements)]]] = True

@@ -31,7 +31,8 @@ from tilewright.sim.walk import Elements, Placed, Walk
 #: The most writes of a place that `changes` returns.
 CHANGES = 64
 #: The most tiles, or bytes of DRAM, of the place that `written` names.
-TILES, BYTES = 16, 256
+TILES = 16
+BYTES = 256
 
 
 class Session:
@@ -73,8 +74,10 @@ class Session:
         return made
 
     def _begin(self, launches: Launches, order: str, expected: Mapping[str, Array]) -> None:
-        self.order, self.graph = order, launches.graph
-        self._launches, self._expected = launches, expected
+        self.order = order
+        self.graph = launches.graph
+        self._launches = launches
+        self._expected = expected
         self._points: dict[int, Point] = {}
         self._numbered = 0
         self._opened: Opened = launches.open(0)
@@ -94,8 +97,11 @@ class Session:
 
     def where(self, because: str = "") -> At:
         """Return the present moment."""
-        opened, walk, step = self._opened, self.walk, self._step
-        position, stuck = opened.history.position, opened.stuck
+        opened = self._opened
+        walk = self.walk
+        step = self._step
+        position = opened.history.position
+        stuck = opened.stuck
         trace = walk.trace if not stuck else None
         if step is None:
             cycle = trace.cycles if trace else None
@@ -127,7 +133,8 @@ class Session:
     @property
     def written(self) -> str:
         """The place that the instruction before this moment wrote, or a part of it; "" if it wrote none."""
-        history, walk = self._opened.history, self.walk
+        history = self._opened.history
+        walk = self.walk
         if not history.position:
             return ""
         step = int(history.sequence[history.position - 1])
@@ -186,7 +193,8 @@ class Session:
 
         Raises MachineError if the launch has no times.
         """
-        trace, sequence = self.walk.trace, self._opened.history.sequence
+        trace = self.walk.trace
+        sequence = self._opened.history.sequence
         if trace is None:
             raise MachineError(f"launch '{self.walk.name}'", "has no times: it cannot run to its end")
         later = np.flatnonzero(trace.start[sequence] >= cycle)
@@ -280,12 +288,14 @@ class Session:
 
     def read(self, where: str) -> Array:
         """Return the values at a place: tiles of a memory, bytes of DRAM, or codes of a tensor (debug/places.py)."""
-        walk, history = self.walk, self._opened.history
+        walk = self.walk
+        history = self._opened.history
         return values(walk, history.state, place(walk, where))
 
     def instruction(self, step: int | None = None) -> Instruction:
         """Return an instruction (None: the next one) with its footprint and micro-ops."""
-        step, walk = self._named(step), self.walk
+        step = self._named(step)
+        walk = self.walk
         trace = walk.trace
         return Instruction(
             step=step,
@@ -343,8 +353,10 @@ class Session:
 
     def changes(self, where: str, count: int = 8) -> list[Change]:
         """Return the last `count` instructions that wrote any part of a place, each with the values after it."""
-        history, found = self._opened.history, self.writers(where)
-        now, at = history.position, place(self.walk, where)
+        history = self._opened.history
+        found = self.writers(where)
+        now = history.position
+        at = place(self.walk, where)
         made = [
             Change(one, values(self.walk, history.move(one.position + 1), at).copy())
             for one in found[-min(count, CHANGES) :]
@@ -371,7 +383,8 @@ class Session:
 
     def depends(self, where: str) -> Depends:
         """Return what a place was computed from in this launch: instructions, and elements from before the launch."""
-        walk, history = self.walk, self._opened.history
+        walk = self.walk
+        history = self._opened.history
         seed = elements(walk, place(walk, where))
         found = walk_back(walk, history.sequence[: history.position], [seed])
         inputs = []
@@ -392,7 +405,8 @@ class Session:
             self.launch(self.launches[-1])
             self._found = segments(self.walk, self.end().position, self._opened.history.state, self._expected)
             return self._found
-        expected, graph = self._launches.golden, self.graph
+        expected = self._launches.golden
+        graph = self.graph
         assert graph is not None
         for index in range(len(self.launches)):
             if index != self._opened.index:
@@ -436,7 +450,8 @@ class Session:
 
     def _ranges(self, space: int, size: int) -> Sequence[tuple[str, int, int, int]]:
         """Return the named parts of a space: name, first element, one past the last, and bytes of an element."""
-        walk, unit = self.walk, self.walk.granule
+        walk = self.walk
+        unit = self.walk.granule
         parts = [part for part in walk.segments if part.space == space]
         if not parts:
             return [(walk.table.spaces[space].name, 0, size, 1)]
@@ -448,12 +463,14 @@ class Session:
     def _touching(self, found: Sequence[Elements], mode: int, before: bool) -> list[Access]:
         opened = self._opened
         steps = np.flatnonzero(touching(self.walk.table, found, mode))
-        at, now = opened.position_of[steps], opened.history.position
+        at = opened.position_of[steps]
+        now = opened.history.position
         mine = steps[(at >= 0) & ((at < now) if before else (at >= now))]
         return [self._access(step) for step in mine[np.argsort(opened.position_of[mine])].tolist()]
 
     def _access(self, step: int) -> Access:
-        walk, position = self.walk, int(self._opened.position_of[step])
+        walk = self.walk
+        position = int(self._opened.position_of[step])
         return Access(step, position, walk.unit_of(step), walk.layer_of(step), walk.text(step))
 
 
@@ -465,11 +482,13 @@ def _footprint(walk: Walk, step: int) -> Array:
 def _touch(walk: Walk, row: Array) -> Touch:
     space, base, length, count, stride = (int(row[at]) for at in (SPACE, BASE, LENGTH, COUNT, STRIDE))
     modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
-    name, unit = walk.table.spaces[space].name, 1
+    name = walk.table.spaces[space].name
+    unit = 1
     if any(part.space == space for part in walk.segments):
         unit = walk.granule
     if part := walk.segment_at(space, base):
-        name, base = f"dram.{part[0].name}", part[1] // unit
+        name = f"dram.{part[0].name}"
+        base = part[1] // unit
     text = f"{name}[{base * unit}:{(base + length) * unit}]"
     more = f" and {count - 1} more, {stride * unit} apart" if count > 1 else ""
     return Touch(modes[int(row[MODE]) & (READ | WRITE)], text + more, length * count * unit)

@@ -60,7 +60,8 @@ def suspects(
     The score is Ochiai's, of spectrum-based fault localisation: wrong / sqrt(all wrong * (wrong + right)). Among equal
     scores, an instruction goes first that computed more of the wrong places.
     """
-    bad, good = wrong[:EACH], right[:EACH]
+    bad = wrong[:EACH]
+    good = right[:EACH]
     hit = walk_back(walk, sequence, [*bad, *good]).hit
     of_bad = np.bitwise_count(hit & np.uint64((1 << len(bad)) - 1)).astype(np.int64)
     of_good = np.bitwise_count(hit >> np.uint64(len(bad))).astype(np.int64) if good else np.zeros_like(of_bad)

@@ -128,7 +128,8 @@ class Search:
 
     def _holds(self, condition: Condition, position: int, shown: int) -> bool:
         """Evaluate a condition in the state at `position`; names describe the instruction at position `shown`."""
-        opened, walk = self._opened, self._opened.walk
+        opened = self._opened
+        walk = self._opened.walk
         step = int(opened.history.sequence[shown])
         return condition.holds(
             lambda name: NAMES[name](walk, step, shown),

@@ -21,7 +21,8 @@ from tilewright.errors import plain
 from tilewright.sim.walk import Placed
 
 #: The most lines of an answer, and values of a place, that are printed.
-LINES, VALUES = 40, 1024
+LINES = 40
+VALUES = 1024
 
 
 def render(answer: Any) -> str:
@@ -151,7 +152,8 @@ def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
         head += ", in part"
     formatter = None
     if form == "hex":
-        bits, digits = (1 << 8 * content.itemsize) - 1, 2 * content.itemsize
+        bits = (1 << 8 * content.itemsize) - 1
+        digits = 2 * content.itemsize
         formatter = {"int": lambda value: f"{int(value) & bits:0{digits}x}"}
     return f"{head}\n{np.array2string(content, max_line_width=120, threshold=VALUES, formatter=cast(Any, formatter))}"
 
@@ -163,7 +165,8 @@ def tensors(session: Session, answers: Sequence[Placed]) -> list[str]:
 
 
 def _placed(placed: Placed, given: str) -> str:
-    shape, held = placed.byte.shape[:-1], placed.byte[placed.byte >= 0]
+    shape = placed.byte.shape[:-1]
+    held = placed.byte[placed.byte >= 0]
     span = f"dram[{held.min():#x}:{held.max() + 1:#x}]" if held.size else "not in DRAM"
     what = "codes" if placed.is_code else f"sums of {placed.byte.shape[-1]} bytes"
     by = f"computed by {placed.node}" if placed.node else given

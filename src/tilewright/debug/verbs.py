@@ -32,7 +32,8 @@ class Words:
     """The arguments of a command. Each method takes the next one; it raises InputError if the argument is wrong."""
 
     def __init__(self, verb: Verb, words: Sequence[str]) -> None:
-        self._verb, self._left = verb, list(words)
+        self._verb = verb
+        self._left = list(words)
 
     def word(self) -> str:
         """Take a word."""
@@ -56,7 +57,8 @@ class Words:
 
     def rest(self) -> str:
         """Take all words that are left, as one text."""
-        words, self._left = self._left, []
+        words = self._left
+        self._left = []
         if not words:
             raise self.wrong("an argument is missing")
         return " ".join(words)
@@ -167,7 +169,8 @@ def _values(session: Session, shown: tuple[str, str]) -> Array:
     codes = np.asarray(session.read(where))
     if form != "real" or codes.dtype.kind == "f":
         return codes
-    at, graph = place(session.walk, where), session.graph
+    at = place(session.walk, where)
+    graph = session.graph
     if not at.is_tensor or graph is None:
         raise InputError(f"show {where} real", "only tensors have a scale", "show codes or hex")
     tensor = graph.tensors[at.name]

@@ -57,11 +57,13 @@ class View(App[None]):
         ("colon", "type", "command"),
         ("q", "quit", "quit"),
     ]
-    ENABLE_COMMAND_PALETTE, AUTO_FOCUS = False, None
+    ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        self.session, self.place = session, ""
+        self.session = session
+        self.place = ""
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="panes"):
@@ -135,12 +137,15 @@ class View(App[None]):
 
     def _listing(self) -> Text:
         """Return the instructions around the next one, which is marked."""
-        session, pane = self.session, self.query_one("#left", Static)
-        now, rows = session.where(), max(1, pane.size.height)
+        session = self.session
+        pane = self.query_one("#left", Static)
+        now = session.where()
+        rows = max(1, pane.size.height)
         count = len(session.walk.table)
         step = count if now.step is None else now.step
         first = max(0, min(step - rows // 2, count + 1 - rows))
-        shown, layer = Text(), ""
+        shown = Text()
+        layer = ""
         for one in session.listing(first, rows):
             mark = ">" if one.step == now.step else " "
             style = "reverse bold" if one.step == now.step else "dim" if one.position < now.position else ""

@@ -15,7 +15,8 @@ def why(walk: Walk, step: int) -> list[Wait]:
 
     The first is the one that decided its start.
     """
-    trace, table = walk.trace, walk.table
+    trace = walk.trace
+    table = walk.table
     found: list[tuple[int, Wait]] = []
     before = previous(walk, step)
     if before is not None:
@@ -41,7 +42,8 @@ def why(walk: Walk, step: int) -> list[Wait]:
 
 def waiting_for(walk: Walk, step: int) -> list[Wait]:
     """Return the instructions that wait for `step`: for its token, for its unit, or for room in a queue."""
-    trace, table = walk.trace, walk.table
+    trace = walk.trace
+    table = walk.table
     found = []
     takers = np.argwhere(walk.order.giver == step)
     room = np.argwhere(table.makes_room == step)
@@ -77,7 +79,8 @@ def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
     each = []
     for unit, name in enumerate(walk.table.units):
         mine = np.flatnonzero(walk.table.unit == unit)
-        started, rest = mine[begun[mine]], mine[~begun[mine]]
+        started = mine[begun[mine]]
+        rest = mine[~begun[mine]]
         doing = int(started[-1]) if started.size and not over[started[-1]] else None
         following = int(rest[0]) if rest.size else None
         until = int(walk.trace.until[doing]) if walk.trace and doing is not None else None
@@ -98,7 +101,8 @@ def _progress(walk: Walk, done: Array, cycle: int | None) -> tuple[Array, Array,
 def _waits(walk: Walk, step: int, ended: Array, cycle: int | None) -> str:
     table = walk.table
     for queue in table.queues_in(int(table.pops[step])):
-        giver, name = int(walk.order.giver[step, queue]), table.queues[queue].name
+        giver = int(walk.order.giver[step, queue])
+        name = table.queues[queue].name
         if giver == NEVER:
             return f"waits for a {name} token that no instruction pushes"
         if giver != NO_STEP and not ended[giver]:
@@ -108,7 +112,8 @@ def _waits(walk: Walk, step: int, ended: Array, cycle: int | None) -> str:
 
 def queues(walk: Walk, done: Array, cycle: int | None) -> list[Queue]:
     """Return the tokens in each queue: in a cycle, or, without one, after the instructions `done` (bool [n])."""
-    table, each = walk.table, []
+    table = walk.table
+    each = []
     begun, ended, _ = _progress(walk, done, cycle)
     for index, queue in enumerate(table.queues):
         pushes = np.flatnonzero(table.pushes >> index & 1)

@@ -22,7 +22,8 @@ from tilewright.sim.events import KINDS, Events, Work
 
 DEFAULT = "horowitz"
 #: Accesses to an SRAM of `bytes` bytes, `bits` at a time. Without sram_write, a write costs as much as a read.
-SRAM, SRAM_WRITE = "sram", "sram_write"
+SRAM = "sram"
+SRAM_WRITE = "sram_write"
 DRAM = ("dram_read", "dram_write")
 #: Events without a size: an activation of a DRAM row, and a clock cycle of the whole machine.
 PLAIN = ("dram_activate", "cycle")
@@ -126,7 +127,8 @@ def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.
     if len(points) == 1:
         return points[0][1] * (size / points[0][0]) ** steepest
     upper = next((index for index, (known, _) in enumerate(points) if known > size), len(points) - 1)
-    (a, low), (b, high) = points[max(upper, 1) - 1], points[max(upper, 1)]
+    a, low = points[max(upper, 1) - 1]
+    b, high = points[max(upper, 1)]
     share = math.log(size / a) / math.log(b / a)
     return Cost(*(_between(getattr(low, key), getattr(high, key), share) for key in ("picojoules", "low", "high")))
 

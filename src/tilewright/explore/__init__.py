@@ -106,7 +106,9 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
 
     The base machine comes first; other machines that end before it wait for it, because it decides if they count.
     """
-    busy, exhausted, waiting = 0, False, list[Trial]()
+    busy = 0
+    exhausted = False
+    waiting = list[Trial]()
     if study.base is None:
         pool.submit(BASE, {})
     while True:

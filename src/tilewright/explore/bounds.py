@@ -76,7 +76,8 @@ def _inside(site: Site) -> int:
         return 0
     if not isinstance(op, Conv2D | DepthwiseConv2D):
         return site.input(0).size * site.output.shape[-1]
-    taps, (kernel, stride, dilation) = 1, (op.window.kernel, op.window.stride, op.window.dilation)
+    taps = 1
+    kernel, stride, dilation = (op.window.kernel, op.window.stride, op.window.dilation)
     for axis in (0, 1):
         at = np.arange(site.output.shape[1 + axis])[:, None] * stride[axis] - op.window.padding[2 * axis]
         at = at + np.arange(kernel[axis]) * dilation[axis]

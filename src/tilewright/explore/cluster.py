@@ -44,7 +44,9 @@ SETTINGS = {
     "distributed.nanny.pre-spawn-environ.PYTHONSAFEPATH": "1",
 }
 #: Seconds: to wait for a scheduler, or for one that died; between two looks at it; for a task before looking again.
-PATIENCE, PAUSE, LOOK = 120.0, 1.0, 5.0
+PATIENCE = 120.0
+PAUSE = 1.0
+LOOK = 5.0
 
 
 class Opened(NamedTuple):
@@ -281,7 +283,8 @@ def _measure(subject: str, asked: str) -> str:
 
     An error is text as well: Dask would pickle it, and a client that cannot read it would wait forever.
     """
-    own, (point, keys) = Subject.from_json(json.loads(subject)), json.loads(asked)
+    own = Subject.from_json(json.loads(subject))
+    point, keys = json.loads(asked)
     if missing := [model.digest for model in own.models if not model.here]:
         from distributed import get_worker
 

@@ -224,7 +224,9 @@ def differences(subject: Subject, trial: Trial) -> list[str]:
     The cycles of the networks must add up to the trial's, outputs must be those of the reference, bit by bit (on
     targets that do not approximate it), and there must be no hazards.
     """
-    config, found, cycles = subject.configured(trial.set), list[str](), 0
+    config = subject.configured(trial.set)
+    found = list[str]()
+    cycles = 0
     for model in subject.models:
         try:
             graph = model.load()
@@ -264,7 +266,10 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
     own = {node for launch in program.launches for node in launch.nodes}
     host = tuple(node.name for node in graph.nodes if node.name not in own)
     if isinstance(target, Explores) and not target.time_needs_values:
-        layers, traffic, macs, counted = dict[str, Mapping[str, int]](), 0, 0, list[Events]()
+        layers = dict[str, Mapping[str, int]]()
+        traffic = 0
+        macs = 0
+        counted = list[Events]()
         for launch, found in timed(program, timing):
             layers |= {name: figures.causes for name, figures in layer_figures(launch, found).items()}
             macs += found.total.executed_macs
@@ -284,7 +289,8 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
 def _totals(networks: Mapping[str, _Network], about: Mapping[str, Any]) -> dict[str, Value]:
     each = networks.values()
     cycles = sum(network.cycles for network in each)
-    peak, clock = about["macs_per_cycle"] * cycles, about["clock_mhz"]
+    peak = about["macs_per_cycle"] * cycles
+    clock = about["clock_mhz"]
     totals: dict[str, Value] = {
         "cycles": cycles,
         "dram_bytes": sum(network.dram_bytes for network in each),

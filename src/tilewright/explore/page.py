@@ -29,7 +29,8 @@ def write(study: Study, path: Path) -> None:
 
 def page(study: Study) -> str:
     """Return the page of a study as an HTML document."""
-    found, title = study.to_json(), f"{', '.join(m.name for m in study.subject.models)} on {study.subject.target}"
+    found = study.to_json()
+    title = f"{', '.join(m.name for m in study.subject.models)} on {study.subject.target}"
     cards = [
         ("machines measured", f"{found['trials']:,}", f"of {found['points']:,} points", False),
         ("on the front", str(len(found["front"])), f"for {', '.join(study.objectives)}", False),
@@ -87,7 +88,8 @@ def _row(study: Study, trial: Trial, keys: list[str]) -> str:
     cells = "".join(f"<td class=n>{float(trial.values[name]):,.6g}</td>" for name in study.objectives)
     cells += "".join(f"<td>{escape(trial.set[key])}</td>" for key in keys)
     own = f'<tr data-point="{trial.point}"><td>{trial.point}</td>{cells}</tr>'
-    why, width = because(study, trial), 1 + len(keys) + len(study.objectives)
+    why = because(study, trial)
+    width = 1 + len(keys) + len(study.objectives)
     return f"{own}<tr><td colspan={width}><small>{escape(why)}</small></td></tr>" if why else own
 
 
@@ -95,7 +97,8 @@ def because(study: Study, trial: Trial) -> str:
     """Return how a machine's cycles differ from the base machine's: by cause, then by layer with its main cause."""
     if not study.base:
         return ""
-    total, layers = Counter[str](), dict[tuple[str, str], Counter[str]]()
+    total = Counter[str]()
+    layers = dict[tuple[str, str], Counter[str]]()
     for model, layer in dict.fromkeys(
         (m, name) for own in (trial, study.base) for m in own.layers for name in own.layers[m]
     ):

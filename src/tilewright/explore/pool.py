@@ -46,7 +46,8 @@ class Here:
     workers = 1
 
     def __init__(self, subject: Subject) -> None:
-        self._subject, self._paused = subject, ExitStack()
+        self._subject = subject
+        self._paused = ExitStack()
         self._waiting = deque[Task]()
 
     def __enter__(self) -> Self:

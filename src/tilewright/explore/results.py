@@ -18,7 +18,8 @@ from tilewright.files import replacing, write_folder
 from tilewright.install import hint
 
 #: The beginning of what spreadsheets take as a formula (in wide letters, too), and a number.
-_FORMULA, _NUMBER = re.compile(r"\s*[=+\-@]|[\t\r\n]"), re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FIRST = ("point", "status", "reason", "on_front")
 
 

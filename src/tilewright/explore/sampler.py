@@ -31,11 +31,14 @@ FIRST = (0.0, 1.0, 0.5, 0.25, 0.75)
 #: Measured machines from which on neighbours of the front are chosen as often as guesses.
 FEW = 30
 #: Points that are looked at for one guess, and the least value of an objective in the fit.
-GUESSES, TINY = 5000, 1e-9
+GUESSES = 5000
+TINY = 1e-9
 #: Optuna's choices that the study already has, before a random point is taken instead.
 REPEATS = 20
 #: What the constant, a slope and a step cost in the fit, squared, beside the squared errors of logarithms.
-CONSTANT, SLOPE, STEP = 1e-9, 1e-4, 1e-2
+CONSTANT = 1e-9
+SLOPE = 1e-4
+STEP = 1e-2
 
 
 class Sampler(Protocol):
@@ -69,7 +72,8 @@ class Searched:
     """
 
     def __init__(self, study: Study) -> None:
-        self._study, self._space = study, study.space
+        self._study = study
+        self._space = study.space
         self._random = random.Random(study.seed + len(study.trials))
         self._points = np.random.default_rng(study.seed + len(study.trials))
         self._first = list(FIRST)
@@ -117,7 +121,8 @@ class Searched:
     def _between(self) -> int | None:
         """Return the next of the FIRST points, with random words; None if there is none left."""
         while self._first:
-            part, axes = self._first.pop(0), self._space.axes
+            part = self._first.pop(0)
+            axes = self._space.axes
             sizes = [round(part * (len(axis.values) - 1)) for axis in axes]
             words = [self._random.randrange(len(axis.values)) for axis in axes]
             point = self._space.point([sizes[i] if axis.ordered else words[i] for i, axis in enumerate(axes)])
@@ -127,7 +132,8 @@ class Searched:
 
     def _guess(self) -> int | None:
         """Return the point that promises most, of many that are not known; None if none beats the front."""
-        study, size = self._study, self._space.size
+        study = self._study
+        size = self._space.size
         looked = np.arange(size) if size <= GUESSES else self._points.integers(size, size=GUESSES)
         left = np.setdiff1d(looked, np.fromiter(self._given, np.int64))
         if not len(left):
@@ -202,7 +208,8 @@ def gains(front: Array, guesses: Array) -> Array:
 
     That is the least, over the machines of the front, of the largest difference in an objective; all are logarithms.
     """
-    found, columns = np.full(len(guesses), np.inf), np.ascontiguousarray(guesses.T)
+    found = np.full(len(guesses), np.inf)
+    columns = np.ascontiguousarray(guesses.T)
     for machine in front:
         np.minimum(found, (machine[:, None] - columns).max(axis=0), out=found)
     return found

@@ -21,7 +21,8 @@ from tilewright.fields import decode, naming, record
 from tilewright.targets import given
 
 #: Values of one key, and keys of a space.
-MOST_VALUES, MOST_KEYS = 4096, 64
+MOST_VALUES = 4096
+MOST_KEYS = 64
 FORM = 'write {"keys": {KEY: [VALUE, ...]}}'
 _SPACE = {"config": str | dict[str, Any] | None, "set": dict[str, int | float | bool | str], "keys": dict[str, Any]}
 _SPACE |= {"where": tuple[str, ...], "about": Any}
@@ -157,7 +158,8 @@ def _expanded(key: str, text: str) -> list[str]:
     times = found[3] == "*"
     if low > high or step < (2 if times else 1) or (times and low < 1):
         raise InputError(key, f"'{text}' is not a range", "write LOW..HIGH, LOW..HIGH + STEP, or LOW..HIGH * FACTOR")
-    values, value = list[str](), low
+    values = list[str]()
+    value = low
     while value <= high and len(values) <= MOST_VALUES:
         values.append(str(value))
         value = value * step if times else value + step

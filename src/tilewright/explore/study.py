@@ -29,7 +29,8 @@ from tilewright.fields import FieldError, decode, naming, parsed, read, record
 from tilewright.files import sources, write_folder
 from tilewright.program.cache import PACKAGE
 
-DEFINITION, JOURNAL = "study.json", "trials.jsonl"
+DEFINITION = "study.json"
+JOURNAL = "trials.jsonl"
 _DEFINITION = {"sources": str, "subject": dict, "space": dict, "objectives": tuple[str, ...], "seed": int}
 REMEDY = "give the folder of a study, or begin a new one"
 
@@ -71,7 +72,8 @@ class Study:
     def _kept(self, journal: IO[bytes], path: Path) -> list[Trial]:
         """Return the trials of a journal, and cut off a torn last line. Raises InputError if another is damaged."""
         journal.seek(0)
-        found, whole = [], 0
+        found = []
+        whole = 0
         for number, line in enumerate(journal, 1):
             if not line.endswith(b"\n"):
                 break
@@ -101,7 +103,8 @@ class Study:
         """Take note of a measured machine, and of the front with it: of equal machines, the first is kept."""
         if not trial.measured or trial.point == BASE or trial.digest in self.machines:
             return
-        own, front = trial.objectives(self.objectives), [(old, old.objectives(self.objectives)) for old in self._front]
+        own = trial.objectives(self.objectives)
+        front = [(old, old.objectives(self.objectives)) for old in self._front]
         self.machines[trial.digest] = trial
         if not any(dominates(known, own) or known == own for _, known in front):
             kept = [old for old, known in front if not dominates(own, known)]

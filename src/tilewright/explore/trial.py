@@ -91,7 +91,8 @@ class Rule:
         try:
             return Expression(self.text, FORM)
         except SyntaxError:
-            reason, remedy = "is not an expression", "write it as in: dsp <= 220"
+            reason = "is not an expression"
+            remedy = "write it as in: dsp <= 220"
             raise InputError(option("--where"), f"'{self.text}' {reason}", remedy) from None
         except FormError as error:
             remedy = "use names, numbers, + - * / // % **, comparisons, and, or, not"

@@ -43,7 +43,8 @@ class Worker:
         self.task: tuple[int, Mapping[str, str]] | None = None
         self.started = False
         self._text = b""
-        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        pipe = subprocess.PIPE
+        null = subprocess.DEVNULL
         command = [sys.executable, "-P", "-c", _BEGIN, json.dumps(sys.path)]
         environment = {**os.environ, **_THREADS}
         self._process = subprocess.Popen(

@@ -257,7 +257,8 @@ class Graph(Located):
         if initial is None or initial.data is None:
             raise ModelError(state.where, "has no constant initial value")
         for name in (state.source, state.result):
-            held, first = type_of(self.tensors[name]), type_of(initial)
+            held = type_of(self.tensors[name])
+            first = type_of(initial)
             state.fail_if(held != first, f"is {held} in '{name}', but {first} in '{state.initial}'")
         doubled = self.tensors[state.source].data is not None or self.sources.count(state.source) > 1
         state.fail_if(doubled, "is a constant, an input, or the source of another state too")
@@ -280,8 +281,10 @@ class Graph(Located):
 
 def fresh_name(hint: str, names: set[str]) -> str:
     """Return the name `hint`, with a number appended if `names` already has it. The result is added to `names`."""
-    name, count = hint, 2
+    name = hint
+    count = 2
     while name in names:
-        name, count = f"{hint}{count}", count + 1
+        name = f"{hint}{count}"
+        count = count + 1
     names.add(name)
     return name

@@ -15,7 +15,8 @@ from tilewright.graph import ops
 from tilewright.graph.ir import Graph, Node, Site, fresh_name
 
 #: Permutations of the axes of images: channels first to channels last, and back.
-TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+TO_NHWC = (0, 2, 3, 1)
+TO_NCHW = (0, 3, 1, 2)
 #: Element-wise ONNX operators whose result does not depend on the order of elements: exact operations, code tables.
 _EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
 
@@ -62,7 +63,8 @@ class _Layout:
             return view.base if view else name
         if view not in self.made:
             # A transpose, or a reshape if no element moves.
-            result, shape = self.tensors[name], self.tensors[view.base].shape
+            result = self.tensors[name]
+            shape = self.tensors[view.base].shape
             order = [axis for axis in view.permutation if shape[axis] > 1]
             op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
             self._emit(f"{name}:{op.kind}", op, view.base, name)
@@ -89,7 +91,9 @@ class _Layout:
 
     def _view(self, site: Site) -> bool:
         """Keep the result of a transpose, or of a reshape to the same shape, as a view; else return False."""
-        op, x, out = site.node.op, site.optional(0), site.output
+        op = site.node.op
+        x = site.optional(0)
+        out = site.output
         if x is None or x.data is not None:
             return False
         view = self.views.get(x.name) or View(x.name, tuple(range(len(x.shape))))
@@ -144,7 +148,8 @@ class _Layout:
 
         Return whether this was possible. It is not if anything but fully connected layers reads the result.
         """
-        x, out = site.optional(0), site.output
+        x = site.optional(0)
+        out = site.output
         view = self.views.get(x.name) if x else None
         if not isinstance(site.node.op, ops.Reshape) or x is None or view is None or view.plain:
             return False
@@ -186,7 +191,8 @@ class _Layout:
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
     """Return the operator that does the same to inputs before `permutation`, by renumbered axes; None if none does."""
-    op, rank = site.node.op, len(permutation)
+    op = site.node.op
+    rank = len(permutation)
     if isinstance(op, ops.Quantize | ops.Dequantize | ops.Clamp):
         return op
     if isinstance(op, ops.Add | ops.Mul | ops.IntegerAdd | ops.RequantShift):

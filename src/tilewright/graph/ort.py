@@ -27,7 +27,9 @@ MAX_OPSET = 30
 #: Elements of the largest constant that shape inference sees: shapes, axes and sizes are smaller.
 SMALL = 1 << 10
 #: Bytes of the largest constant that is built into a session; number of sessions kept; bytes of their constants.
-MAX_INSIDE, MAX_SESSIONS, MAX_HELD = 1 << 28, 1 << 11, 1 << 30
+MAX_INSIDE = 1 << 28
+MAX_SESSIONS = 1 << 11
+MAX_HELD = 1 << 30
 #: Alignment of inputs in bytes: a cache line, and the widest vector of x86-64.
 ALIGNMENT = 64
 #: Attributes that kernels divide by or step by: they must be positive.
@@ -36,7 +38,8 @@ _STEPS = frozenset(("strides", "kernel_shape", "dilations", "blocksize", "group"
 _OPEN = frozenset(("starts", "ends"))
 _IR_VERSION = 10
 #: Before this opset, onnx's shape inference with `ceil_mode` counts windows that start past the image; no runtime does.
-POOL_OPSET, _POOLS = 22, ("MaxPool", "AveragePool", "LpPool")
+POOL_OPSET = 22
+_POOLS = ("MaxPool", "AveragePool", "LpPool")
 _ORT_TYPES = {f"tensor({name})": name for name in DTYPES} | {
     "tensor(float)": "float32",
     "tensor(double)": "float64",

@@ -77,7 +77,8 @@ def run(
     initial states. `observe` is called after every node with the node's Site and results, once for each block of
     samples.
     """
-    samples, rounding = check_inputs(graph, inputs), rounding or graph.rounding
+    samples = check_inputs(graph, inputs)
+    rounding = rounding or graph.rounding
     parts: list[dict[str, Array]] = []
     for some in streamed(graph, samples, count_of(samples), reset):
         before = parts[-1] if parts and not reset else None

@@ -50,7 +50,8 @@ def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, A
     fraction, shift = np.frexp(np.asarray(real, np.float64))
     q = np.floor(fraction * (1 << 31) + 0.5).astype(np.int64)  # std::round; factors are not negative
     overflow = q == 1 << 31
-    q, shift = np.where(overflow, q // 2, q), np.where(overflow, shift + 1, shift)
+    q = np.where(overflow, q // 2, q)
+    shift = np.where(overflow, shift + 1, shift)
     tiny = shift < -31
     return np.where(tiny, 0, q), np.where(tiny, 0, shift).astype(np.int64)
 
@@ -144,7 +145,8 @@ def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | 
     The product is exact in float64. Its sum with c is rounded to odd, so that the final rounding to float32 gives the
     correctly rounded value (Boldo and Melquiond, 2008).
     """
-    product, addend = np.float64(a) * np.float64(b), np.float64(c)
+    product = np.float64(a) * np.float64(b)
+    addend = np.float64(c)
     total = np.asarray(product + addend)
     back = total - product
     error = (product - (total - back)) + (addend - back)
@@ -372,4 +374,5 @@ class FixedPoint:
         return np.sign(a) * self.saturated((self._newton(decay) - (1 << (self.bits - 3))) << 2)
 
 
-FIXED32, FIXED16 = FixedPoint(32), FixedPoint(16)
+FIXED32 = FixedPoint(32)
+FIXED16 = FixedPoint(16)

@@ -39,14 +39,20 @@ class RowBursts(Part):
     """
 
     def __init__(self, beat_bits: int, longest: int) -> None:
-        self.beat_bytes, self.longest = beat_bits // 8, longest
+        self.beat_bytes = beat_bits // 8
+        self.longest = longest
         super().__init__(rows=In(ROWS), start=In(1), active=Out(1), last=Out(1), bursts=Out(stream.Signature(BURST)))
 
     def define(self, m: Module) -> None:
-        log, edge = ceil_log2(self.beat_bytes), ceil_log2(self.longest)
+        log = ceil_log2(self.beat_bytes)
+        edge = ceil_log2(self.longest)
         row, stride, row_bytes, following = (Signal(ADDRESS_BITS, name=n) for n in ("row", "stride", "size", "next"))
-        rows, beat, left = Signal(16), Signal(ADDRESS_BITS - log), Signal(ADDRESS_BITS - log)
-        to_edge, beats, ends = Signal(range(self.longest + 1)), Signal(range(self.longest + 1)), Signal()
+        rows = Signal(16)
+        beat = Signal(ADDRESS_BITS - log)
+        left = Signal(ADDRESS_BITS - log)
+        to_edge = Signal(range(self.longest + 1))
+        beats = Signal(range(self.longest + 1))
+        ends = Signal()
         m.d.comb += [
             to_edge.eq(self.longest - beat[:edge]),
             ends.eq(left <= to_edge),
@@ -108,7 +114,8 @@ class ReadMaster(Part):
     """
 
     def __init__(self, beat_bits: int, clients: int, in_flight: int) -> None:
-        self.clients, self.in_flight = clients, in_flight
+        self.clients = clients
+        self.in_flight = in_flight
         super().__init__(
             bus=Out(ReadBus(beat_bits)),
             valid=Out(clients),
@@ -118,7 +125,8 @@ class ReadMaster(Part):
 
     def define(self, m: Module) -> None:
         m.submodules.owners = owners = StreamFifo(range(max(2, self.clients)), self.in_flight)
-        ar, r = self.bus.ar, self.bus.r
+        ar = self.bus.ar
+        r = self.bus.r
         may = Signal()
         m.d.comb += may.eq((~ar.valid | ar.ready) & (owners.level != self.in_flight))
         with m.If(ar.ready):
@@ -131,7 +139,8 @@ class ReadMaster(Part):
                 m.d.sync += drive(ar, valid=1, payload=client.payload)
                 m.d.comb += drive(owners.i, valid=1, payload=number)
             taken = taken | client.valid
-        beat, last = Signal(), Signal()
+        beat = Signal()
+        last = Signal()
         m.d.comb += [
             r.ready.eq(1),
             self.valid.eq(beat << owners.o.payload),
@@ -192,7 +201,8 @@ class AxiLiteRegisters(Part):
     def __init__(
         self, written: Mapping[int, str], read: Mapping[int, str], address_bits: int = LITE_ADDRESS_BITS
     ) -> None:
-        self.written, self.read = dict(written), dict(read)
+        self.written = dict(written)
+        self.read = dict(read)
         super().__init__(
             bus=In(AxiLite(address_bits)),
             memory_address=Out(address_bits - 3),
@@ -222,7 +232,8 @@ class AxiLiteRegisters(Part):
         with m.If(takes):
             m.d.sync += bus.b.valid.eq(1)
         for offset, name in self.written.items():
-            value, mine = getattr(self, name), takes & (bus.aw.payload[2:] == offset >> 2)
+            value = getattr(self, name)
+            mine = takes & (bus.aw.payload[2:] == offset >> 2)
             m.d.sync += getattr(self, f"{name}_strobe").eq(mine)
             with m.If(mine):
                 for byte in range(4):

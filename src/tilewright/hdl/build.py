@@ -114,7 +114,8 @@ def library(component: Any, engine: str, source: str = "", extra: str = "") -> P
     """
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
-    source, ports = source or to_rtlil(component), wires(component)
+    source = source or to_rtlil(component)
+    ports = wires(component)
     if engine == "cxxrtl":
         return _kept(engine, source, extra, lambda folder: _cxxrtl(folder, source, ports))
     return _kept(engine, source, extra, lambda folder: _verilator(folder, {f"{TOP}.v": to_verilog(source)}, TOP, ports))
@@ -223,7 +224,8 @@ def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence
     options = f"--cc -O3 --x-assign {start} --x-initial {start} --noassert -Wno-fatal -Wno-lint --no-timing"
     given = ["--prefix", "Vtop", "--top-module", top, "--Mdir", str(folder), *files]
     _call([str(root / "bin" / "verilator"), *options.split(), *given], folder, {"VERILATOR_ROOT": str(root)})
-    entries, header = [], (folder / "Vtop.h").read_text()
+    entries = []
+    header = (folder / "Vtop.h").read_text()
     bits = {name: int(high) - int(low) + 1 for name, high, low in DECLARED.findall(header)}
     bits = {name.removeprefix("__SYM__").replace("___05F", "__"): width for name, width in bits.items()}
     require_ports(f"module {top}", bits, ports)
@@ -232,7 +234,8 @@ def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence
         member = f"top->{name}" if f"&{name}," in header else f"top->__SYM__{name}"  # a C++ keyword
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
     memories = _short_cuts(folder)
-    listed, held = "\n".join(entries), "\n".join(memories)
+    listed = "\n".join(entries)
+    held = "\n".join(memories)
     parts = "\n".join(f'#include "{path.name}"' for path in sorted(folder.glob("Vtop*.cpp")))
     (folder / "engine.cc").write_text(  # one file, since Verilator's headers take longer than most designs
         f'#include "harness.h"\n#include "short_cuts.h"\n#include "verilator.h"\n{parts}\n'

@@ -30,8 +30,12 @@ class MacArray(Part):
     def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int, multipliers: str = "single") -> None:
         if multipliers not in MULTIPLIERS:
             raise ConfigError("MAC array", f"unknown multipliers {multipliers!r}", f"choose {', '.join(MULTIPLIERS)}")
-        self.batch, self.block, self.inp_bits, self.wgt_bits = batch, block, inp_bits, wgt_bits
-        self.multipliers, self.product_bits = multipliers, inp_bits + wgt_bits
+        self.batch = batch
+        self.block = block
+        self.inp_bits = inp_bits
+        self.wgt_bits = wgt_bits
+        self.multipliers = multipliers
+        self.product_bits = inp_bits + wgt_bits
         if multipliers == "packed" and not packs(inp_bits, wgt_bits):
             reason = f"two products of {inp_bits} and {wgt_bits} bits do not fit a block of {WIDE}x{NARROW}"
             raise ConfigError("MAC array", reason, "choose single multipliers")
@@ -42,7 +46,8 @@ class MacArray(Part):
 
     def define(self, m: Module) -> None:
         block = self.block
-        inp, wgt = signed_values(self.inp, self.inp_bits), signed_values(self.wgt, self.wgt_bits)
+        inp = signed_values(self.inp, self.inp_bits)
+        wgt = signed_values(self.wgt, self.wgt_bits)
         together = 2 if self.multipliers == "packed" and block > 1 else 1
         sums = []
         for row in range(self.batch):
@@ -116,7 +121,10 @@ class TensorAlu(Part):
     """
 
     def __init__(self, lanes: int, log_bits: int, signed_amounts: bool = True) -> None:
-        self.lanes, self.log_bits, self.bits, self.signed_amounts = lanes, log_bits, 1 << log_bits, signed_amounts
+        self.lanes = lanes
+        self.log_bits = log_bits
+        self.bits = 1 << log_bits
+        self.signed_amounts = signed_amounts
         word = lanes * self.bits
         ports = {"op": In(Operation), "left": In(1), "first": In(word), "second": In(word), "result": Out(word)}
         super().__init__(**ports)

@@ -90,7 +90,9 @@ class BankedMemory(Part):
             ports["beats"] = In(BeatWrite(tiles))
         if tile_writes:
             ports["tile"] = In(TileWrite(tiles))
-        self.beat_writes, self.tile_writes, self.wide_reads = beat_writes, tile_writes, wide_reads
+        self.beat_writes = beat_writes
+        self.tile_writes = tile_writes
+        self.wide_reads = wide_reads
         super().__init__(**ports)
 
     def define(self, m: Module) -> None:
@@ -116,7 +118,8 @@ class BankedMemory(Part):
                     m.d.comb += drive(
                         write, addr=self.tile.index >> log, data=self.tile.data, en=Mux(mine, (1 << t.parts) - 1, 0)
                     )
-        everything, count = Cat(outputs), t.lanes if self.wide_reads else 1
+        everything = Cat(outputs)
+        count = t.lanes if self.wide_reads else 1
         m.d.comb += self.read.data.eq(Cat(lane_of(everything, (first + lane)[:log], t) for lane in range(count)))
 
 
@@ -149,7 +152,8 @@ class PartedMemory(Part):
     """
 
     def __init__(self, tiles: Tiles, parts: int, users: int) -> None:
-        self.tiles, self.users = tiles, users
+        self.tiles = tiles
+        self.users = users
         self.rows = max(1, tiles.depth // tiles.lanes)  # rows of each lane
         self.parts = min(parts, self.rows)  # parts smaller than a row are separate lanes
         super().__init__(
@@ -160,16 +164,19 @@ class PartedMemory(Part):
 
     def define(self, m: Module) -> None:
         t = self.tiles
-        log, granularity = ceil_log2(t.lanes), t.tile_bits // t.parts if t.parts > 1 else None
+        log = ceil_log2(t.lanes)
+        granularity = t.tile_bits // t.parts if t.parts > 1 else None
         reads = [getattr(self, f"read{user}") for user in range(self.users)]
         writes = [getattr(self, f"tile{user}") for user in range(self.users)]
-        beats, outputs = self.beats, []
+        beats = self.beats
+        outputs = []
         for lane in range(t.lanes):
             data, masked, enables = _of_lane(beats, lane, t)
             row = Signal(range(max(2, self.rows)), name=f"row{lane}")
             m.d.comb += row.eq(row_of(beats.index, lane, log, True))
             for part in range(self.parts):
-                name, depth = f"part{part}_{lane}", self.rows // self.parts
+                name = f"part{part}_{lane}"
+                depth = self.rows // self.parts
                 write, read = ram(m, name, t.tile_bits, depth, granularity, transparent=True)
                 outputs.append(read.data)
                 m.d.comb += drive(write, addr=row, data=data, en=Mux(masked & (self._part(row) == part), enables, 0))
@@ -206,13 +213,15 @@ class StreamFifo(Part):
     """
 
     def __init__(self, shape: ShapeLike, depth: int) -> None:
-        self.shape, self.depth = shape, depth
+        self.shape = shape
+        self.depth = depth
         super().__init__(i=In(stream.Signature(shape)), o=Out(stream.Signature(shape)), level=Out(range(depth + 1)))
 
     def define(self, m: Module) -> None:
         write, read = ram(m, "memory", self.shape, self.depth, transparent=True)
         first, last = Signal(range(self.depth)), Signal(range(self.depth))
-        takes, gives = Signal(), Signal()
+        takes = Signal()
+        gives = Signal()
         m.d.comb += [
             *drive(self.o, valid=self.level != 0, payload=read.data),
             gives.eq(self.o.valid & self.o.ready),
@@ -249,6 +258,7 @@ class TokenQueue(Part):
         super().__init__(reserve=In(1), push=In(1), pop=In(1), room=Out(1), available=Out(1))
 
     def define(self, m: Module) -> None:
-        tokens, places = Signal(range(self.depth + 1)), Signal(range(self.depth + 1), init=self.depth)
+        tokens = Signal(range(self.depth + 1))
+        places = Signal(range(self.depth + 1), init=self.depth)
         m.d.sync += [tokens.eq(tokens + self.push - self.pop), places.eq(places + self.pop - self.reserve)]
         m.d.comb += drive(self, available=tokens != 0, room=places != 0)

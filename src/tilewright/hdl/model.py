@@ -87,7 +87,9 @@ class Model:
         self.handle = ctypes.c_void_p(self.library.tw_open())
         self._attached: list[Array] = []  # alive as long as the model is
         self.ports = dict[str, Array]()
-        data, bits, size = ctypes.c_void_p(), ctypes.c_uint32(), ctypes.c_uint32()
+        data = ctypes.c_void_p()
+        bits = ctypes.c_uint32()
+        size = ctypes.c_uint32()
         places = [ctypes.byref(item) for item in (data, bits, size)]
         while name := self.library.tw_port(self.handle, len(self.ports), *places):
             buffer = (ctypes.c_uint8 * size.value).from_address(data.value or 0)
@@ -135,9 +137,12 @@ class Model:
 
     def written(self, memory: int) -> Written:
         """Return the beats written to memory number `memory` (from `attach`), in order of time."""
-        places, beats, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+        places = ctypes.c_void_p()
+        beats = ctypes.c_void_p()
+        size = ctypes.c_uint64()
         found = (ctypes.byref(item) for item in (places, beats, size))
-        count, width = self.library.tw_written(ctypes.c_void_p(memory), *found), size.value
+        count = self.library.tw_written(ctypes.c_void_p(memory), *found)
+        width = size.value
         at = _copied(places, 16 * count).view(np.int64).reshape(count, 2)
         both = width + -(-width // 8)
         content = _copied(beats, both * count).reshape(count, both)
@@ -209,7 +214,9 @@ def _copied(data: ctypes.c_void_p, size: int) -> Array:
 @lru_cache
 def _load(path: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(path))
-    pointer, word, long = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    pointer = ctypes.c_void_p
+    word = ctypes.c_uint32
+    long = ctypes.c_uint64
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "tw_open": (pointer, []),
         "tw_close": (None, [pointer]),
@@ -227,5 +234,6 @@ def _load(path: Path) -> ctypes.CDLL:
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
+        function.restype = result
+        function.argtypes = arguments
     return loaded

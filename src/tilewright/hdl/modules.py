@@ -32,7 +32,8 @@ FOLDERS = (f"{Path(__file__).parents[2]}/", f"{Path(amaranth.__file__).parents[1
 #: In Verilog, a module with the attributes before it.
 VERILOG = re.compile(r"((?:^\(\*[^\n]*\*\)\n)*)^module (\w+)\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
 #: While modules are collected, number N has this name in RTLIL, and a module calls itself ITSELF.
-NUMBERED, ITSELF = re.compile(r"\\@(\d+)"), "@"
+NUMBERED = re.compile(r"\\@(\d+)")
+ITSELF = "@"
 #: A module inside one that is no component, such as a FIFO of Amaranth's library: its path in that module.
 INNER = re.compile(r"\\@\.([\w.]+)")
 _Part = TypeVar("_Part", bound=Component)
@@ -141,7 +142,8 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
     with uncollected():
         modules.add(component, Fragment.get(component, None), ())
         modules.check()
-    names, texts = modules.named(name), list[str]()
+    names = modules.named(name)
+    texts = list[str]()
     heads = {own: inspect.getdoc(type(each.component)) or "" for own, each in zip(names, modules.found, strict=True)}
     for own, module in zip(names, modules.found, strict=True):
         text = ZEROS.sub("", module.text).replace(f"module \\{ITSELF}\n", f"module \\{own}\n")

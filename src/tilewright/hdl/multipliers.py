@@ -5,7 +5,8 @@ from __future__ import annotations
 #: One multiplier block for each product, one for two products that share a factor, or logic.
 MULTIPLIERS = ("single", "packed", "logic")
 #: Widths in bits of the signed factors of a block: Xilinx's DSP48E1; later generations are wider.
-WIDE, NARROW = 25, 18
+WIDE = 25
+NARROW = 18
 
 
 def packs(shared: int, other: int) -> bool:

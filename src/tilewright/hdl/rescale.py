@@ -15,13 +15,17 @@ from amaranth.lib.wiring import In, Out
 from tilewright.hdl.parts import Part, after, drive
 
 #: float32: bits of the mantissa with its leading 1, exponent bias, exponent of infinities and NaN.
-MANTISSA, BIAS, SPECIAL = 24, 127, 255
+MANTISSA = 24
+BIAS = 127
+SPECIAL = 255
 #: The largest and the smallest float32 in the range of int32: results saturate at them.
-MOST, LEAST = (1 << 31) - 128, -(1 << 31)
+MOST = (1 << 31) - 128
+LEAST = -(1 << 31)
 #: Cycles from `value` to `result`.
 SCALE_LATENCY = 3
 BITS = 32
-HIGHEST, LOWEST = (1 << BITS - 1) - 1, -(1 << BITS - 1)
+HIGHEST = (1 << BITS - 1) - 1
+LOWEST = -(1 << BITS - 1)
 #: Cycles from operands to the result.
 RESCALE_LATENCY = 5
 
@@ -40,7 +44,9 @@ class FloatScale(Part):
         # Stage 0: shift the magnitude until its highest bit is set.
         size = Signal(32)
         m.d.comb += size.eq(Mux(self.value < 0, -self.value, self.value))
-        fraction, zeros, sign = Signal(32), Signal(5), Signal()
+        fraction = Signal(32)
+        zeros = Signal(5)
+        sign = Signal()
         shifted, count = normalised(m, size)
         m.d.sync += [fraction.eq(shifted), zeros.eq(count), sign.eq(self.value < 0)]
         factor = Signal(32)
@@ -48,8 +54,11 @@ class FloatScale(Part):
         # Stage 1: round the magnitude to float32, and multiply.
         mantissa, carry = rounded(m, fraction, "value")
         biased = factor[23:31]
-        product, exponent = Signal(2 * MANTISSA), Signal(signed(10))
-        negative, nothing, huge = Signal(), Signal(), Signal()
+        product = Signal(2 * MANTISSA)
+        exponent = Signal(signed(10))
+        negative = Signal()
+        nothing = Signal()
+        huge = Signal()
         m.d.sync += [
             product.eq(mantissa * Cat(factor[: MANTISSA - 1], 1)),
             exponent.eq(31 - zeros + carry + biased.as_unsigned() - BIAS),
@@ -62,8 +71,11 @@ class FloatScale(Part):
         front = Signal(2 * MANTISSA)
         m.d.comb += front.eq(Mux(above, product, product << 1))
         mantissa, carry = rounded(m, front, "product")
-        whole, power = Signal(MANTISSA), Signal(signed(11))
-        is_negative, is_nothing, is_huge = Signal(), Signal(), Signal()
+        whole = Signal(MANTISSA)
+        power = Signal(signed(11))
+        is_negative = Signal()
+        is_nothing = Signal()
+        is_huge = Signal()
         m.d.sync += [
             whole.eq(mantissa),
             power.eq(exponent + above + carry),
@@ -74,10 +86,13 @@ class FloatScale(Part):
         # Stage 3: round to an integer. `below` is the first bit after the binary point; `rest`: a later bit is set.
         point = Signal(2 * MANTISSA + 8)
         m.d.comb += point.eq((whole << (MANTISSA + 1)) >> Mux(power < 23, (23 - power)[:6], 0))
-        below, rest = point[MANTISSA], point[:MANTISSA] != 0
-        nearest, integer = point[MANTISSA + 1 :], Signal(32)
+        below = point[MANTISSA]
+        rest = point[:MANTISSA] != 0
+        nearest = point[MANTISSA + 1 :]
+        integer = Signal(32)
         m.d.comb += integer.eq(Mux(power >= 23, whole << (power - 23)[:3], nearest + (below & (rest | nearest[0]))))
-        none, over = is_nothing | (power < -1), is_huge | (power > 30)
+        none = is_nothing | (power < -1)
+        over = is_huge | (power > 30)
         m.d.comb += self.result.eq(
             Mux(none, 0, Mux(over, Mux(is_negative, LEAST, MOST), Mux(is_negative, -integer, integer)))
         )
@@ -87,7 +102,8 @@ def normalised(m: Module, word: Value) -> tuple[Value, Value]:
     """Return a 32-bit word shifted left until its highest bit is set, and by how many bits it was shifted."""
     count: list[Value] = []
     for step in (16, 8, 4, 2, 1):
-        clear, shifted = Signal(name=f"clear{step}"), Signal(32, name=f"shifted{step}")
+        clear = Signal(name=f"clear{step}")
+        shifted = Signal(32, name=f"shifted{step}")
         m.d.comb += [clear.eq(word[32 - step :] == 0), shifted.eq(Mux(clear, word << step, word))]
         count.insert(0, clear)
         word = shifted
@@ -97,7 +113,9 @@ def normalised(m: Module, word: Value) -> tuple[Value, Value]:
 def rounded(m: Module, word: Value, name: str, bits: int = MANTISSA) -> tuple[Value, Value]:
     """Round a word whose highest bit is set to `bits` bits, half to even; returns the mantissa and the carry bit."""
     cut = len(word) - bits
-    kept, half, rest = word[cut:], word[cut - 1], word[: cut - 1] != 0
+    kept = word[cut:]
+    half = word[cut - 1]
+    rest = word[: cut - 1] != 0
     total = Signal(bits + 1, name=f"{name}_rounded")
     m.d.comb += total.eq(kept + (half & (rest | kept[0])))
     carry = total[bits]
@@ -127,8 +145,11 @@ class Rescaler(Part):
     """
 
     def __init__(self, rows: int, columns: int, is_float: bool) -> None:
-        self.rows, self.columns, self.is_float = rows, columns, is_float
-        word, row = rows * columns * BITS, columns * BITS
+        self.rows = rows
+        self.columns = columns
+        self.is_float = is_float
+        word = rows * columns * BITS
+        row = columns * BITS
         super().__init__(
             op=In(Rescale),
             first=In(word),
@@ -151,7 +172,8 @@ class Rescaler(Part):
         results = []
         for row in range(self.rows):
             for column in range(self.columns):
-                at, shared = _lane(row * self.columns + column), _lane(column)
+                at = _lane(row * self.columns + column)
+                shared = _lane(column)
                 m.submodules[f"lane{row}_{column}"] = lane = Lane(self.is_float)
                 m.d.comb += drive(
                     lane,
@@ -190,7 +212,9 @@ class Lane(Part):
     def define(self, m: Module) -> None:
         is_req = [op == Rescale.REQ for op in self.op]
         # Stage 0: the sum.
-        total, value, factor = Signal(signed(BITS)), Signal(signed(BITS)), Signal(signed(BITS))
+        total = Signal(signed(BITS))
+        value = Signal(signed(BITS))
+        factor = Signal(signed(BITS))
         m.d.comb += total.eq(self.first + self.second)
         shift = Mux(is_req[0], 0 if self.is_float else self.left, 0)
         m.d.sync += [
@@ -198,14 +222,19 @@ class Lane(Part):
             factor.eq(Mux(is_req[0], self.multiplier, self.second)),
         ]
         # Stages 1, 2: the high half of the product.
-        lower, upper, kept, amount = Signal(signed(49)), Signal(signed(48)), Signal(signed(BITS)), Signal(6)
+        lower = Signal(signed(49))
+        upper = Signal(signed(48))
+        kept = Signal(signed(BITS))
+        amount = Signal(6)
         m.d.sync += [
             lower.eq(value * factor[:16].as_unsigned()),
             upper.eq(value * factor[16:].as_signed()),
             kept.eq(value),
             amount.eq(Cat(Mux(factor < 0, -factor, factor)[:5], factor < 0)),
         ]
-        product, high, later = Signal(signed(65)), Signal(signed(BITS)), Signal(6)
+        product = Signal(signed(65))
+        high = Signal(signed(BITS))
+        later = Signal(6)
         m.d.comb += product.eq((upper << 16) + lower + (1 << 30))
         doubled = product[31:].as_signed()
         m.d.sync += [
@@ -213,7 +242,8 @@ class Lane(Part):
             later.eq(amount),
         ]
         # Stage 3: the rounding shift.
-        by, shifted = Signal(5), Signal(signed(BITS))
+        by = Signal(5)
+        shifted = Signal(signed(BITS))
         m.d.comb += by.eq(Mux(is_req[3], self.right, Mux(self.op[3] == Rescale.RSHR, later[:5], 0)))
         half = ((1 << by) >> 1)[:BITS]
         rounded = (high + half - ((high < 0) & (by != 0))) >> by

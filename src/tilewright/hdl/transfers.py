@@ -44,9 +44,13 @@ class Placer(Part):
         super().__init__(window=In(WINDOW), which=In(WHICH_BITS), placement=Out(PLACEMENT), padded=Out(1))
 
     def define(self, m: Module) -> None:
-        w, p = self.window, self.placement
-        width, first, last = Signal(17), Signal(22), Signal(22)
-        between, from_rows = Signal(5), Signal()
+        w = self.window
+        p = self.placement
+        width = Signal(17)
+        first = Signal(22)
+        last = Signal(22)
+        between = Signal(5)
+        from_rows = Signal()
         m.d.comb += [
             width.eq(w.left + w.columns + w.right),
             between.eq(w.left + w.right),
@@ -94,13 +98,21 @@ class TileReceiver(Part):
         )
 
     def define(self, m: Module) -> None:
-        p, new, busy = Signal(PLACEMENT), self.placements.payload, Signal()
-        index, offset, row_offset = Signal(INDEX_BITS), Signal(INDEX_BITS), Signal(INDEX_BITS)
-        left, part = Signal(INDEX_BITS), Signal(INDEX_BITS)
+        p = Signal(PLACEMENT)
+        new = self.placements.payload
+        busy = Signal()
+        index = Signal(INDEX_BITS)
+        offset = Signal(INDEX_BITS)
+        row_offset = Signal(INDEX_BITS)
+        left = Signal(INDEX_BITS)
+        part = Signal(INDEX_BITS)
         sizes = ([getattr(tiles, name) for tiles in self.memories] for name in ("lanes", "parts"))
         lanes, parts = (chosen(p.which, each) for each in sizes)
-        beat, ends_tile, ends_row = Signal(), Signal(), Signal()
-        taken, following = Signal(INDEX_BITS), Signal(INDEX_BITS)
+        beat = Signal()
+        ends_tile = Signal()
+        ends_row = Signal()
+        taken = Signal(INDEX_BITS)
+        following = Signal(INDEX_BITS)
         m.d.comb += [
             beat.eq(busy & self.valid & (p.rows != 0)),
             taken.eq(Mux(lanes - offset < left, lanes - offset, left)),
@@ -175,7 +187,8 @@ class TileSender(Part):
     """
 
     def __init__(self, tiles: Tiles, longest: int) -> None:
-        self.tiles, self.longest = tiles, longest
+        self.tiles = tiles
+        self.longest = longest
         super().__init__(
             packed=In(PACKED),
             start=In(1),
@@ -186,13 +199,20 @@ class TileSender(Part):
 
     def define(self, m: Module) -> None:
         t = self.tiles
-        log, log_tile = ceil_log2(t.beat_bits // 8), ceil_log2(t.tile_bits // 8)
+        log = ceil_log2(t.beat_bits // 8)
+        log_tile = ceil_log2(t.tile_bits // 8)
         within = log + ceil_log2(self.longest)  # bits of an address within the longest burst
-        p, part = Signal(PACKED), Signal(range(max(2, t.parts)))
-        row, left = Signal(within), Signal(INDEX_BITS)
+        p = Signal(PACKED)
+        part = Signal(range(max(2, t.parts)))
+        row = Signal(within)
+        left = Signal(INDEX_BITS)
         place = Signal(within - log)  # position of the beat within the longest burst
-        offset, taken = Signal(range(t.lanes + 1)), Signal(INDEX_BITS)
-        ends_tile, ends_row, following, go = Signal(), Signal(), Signal(within), Signal()
+        offset = Signal(range(t.lanes + 1))
+        taken = Signal(INDEX_BITS)
+        ends_tile = Signal()
+        ends_row = Signal()
+        following = Signal(within)
+        go = Signal()
         m.d.comb += [
             go.eq(~self.beats.valid | self.beats.ready),
             taken.eq(Mux(t.lanes - offset < left, t.lanes - offset, left)),
@@ -207,7 +227,10 @@ class TileSender(Part):
             first = address[log_tile:log] if t.lanes > 1 else 0
             return [row.eq(address), place.eq(address[log:within]), offset.eq(first)]
 
-        read, last, part_read, mask = Signal(), Signal(), Signal.like(part), Signal(t.lanes)
+        read = Signal()
+        last = Signal()
+        part_read = Signal.like(part)
+        mask = Signal(t.lanes)
         beat = self.beats.payload
         with m.If(go):
             m.d.sync += drive(

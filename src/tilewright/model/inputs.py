@@ -20,7 +20,8 @@ from tilewright.graph.tensor import Tensor
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 #: Suffixes of the files that are read in a folder.
 SUFFIXES = (".npy", ".npz", ".bin", *IMAGES)
-SAMPLES, LABELS = "inputs", "labels"
+SAMPLES = "inputs"
+LABELS = "labels"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,8 @@ def random(graph: Graph, seed: int = 0, count: int = 1) -> Samples:
     values = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
-        kind, shape = np.dtype(tensor.dtype), (count, *tensor.shape)
+        kind = np.dtype(tensor.dtype)
+        shape = (count, *tensor.shape)
         if kind.kind == "f":
             values[name] = generator.random(shape).astype(kind)
         else:
@@ -220,7 +222,8 @@ def _prepared(path: Path, tensor: Tensor, image: Array, pixels: Pixels) -> Array
     """Return an image (H, W, C) as `pixels` says, as reals, or as codes of the input. Raises InputError."""
     for what, numbers in (("mean", pixels.mean), ("std", pixels.std)):
         if len(numbers) not in (1, image.shape[-1]):
-            reason, remedy = f"has {len(numbers)} numbers", f"give one, or {image.shape[-1]}: one per channel"
+            reason = f"has {len(numbers)} numbers"
+            remedy = f"give one, or {image.shape[-1]}: one per channel"
             raise InputError(option(f"--{what}", what), reason, remedy)
     values: Array = image.astype(np.float32)[..., :: -1 if pixels.bgr else 1]
     values = (values - np.asarray(pixels.mean, np.float32)) / np.asarray(pixels.std, np.float32)

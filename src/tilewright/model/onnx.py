@@ -112,7 +112,8 @@ def codes_first(graph: Graph) -> Graph:
     for place, node in enumerate(graph.nodes):
         if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
             continue
-        needed, asked = {place}, list(node.inputs)
+        needed = {place}
+        asked = list(node.inputs)
         while asked:
             before = writer.get(asked.pop())
             if before is not None and before not in needed and before not in ordered:

@@ -82,7 +82,8 @@ def takes(known: Known, made: Fused) -> bool:
     if made.op_type in MOVES:
         return all(coded.quant == made.inputs[0].quant for coded in made.outputs) and _moves_codes(known, made)
     if made.op_type in LINEAR:
-        weights, quant = known.dtype(made.inputs[1].tensor), made.inputs[1].quant
+        weights = known.dtype(made.inputs[1].tensor)
+        quant = made.inputs[1].quant
         columns = known.types[made.outputs[0].tensor].shape[-1:]
         if made.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
             return False
@@ -195,7 +196,8 @@ class Builder:
 
     def clamp(self, name: str, output: str, activation: Activation) -> None:
         """Emit a separate clamp after the last emitted node, so that `output` holds the clamped values."""
-        out, node = self.tensors.pop(output), self.nodes.pop()
+        out = self.tensors.pop(output)
+        node = self.nodes.pop()
         inner = replace(out, name=self.fresh(f"{output}:unclamped"))
         self.emit(node.name, node.op, node.inputs, inner)
         self.emit(self.fresh(f"{name}:{activation}"), ops.Clamp(activation), (inner.name,), out)

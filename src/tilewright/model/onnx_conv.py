@@ -34,7 +34,8 @@ def window_of(
     If `ceil_mode` rounds the output's size up, more padding after the image makes room for the last position.
     Raises ModelError if an attribute has a wrong length or is out of range.
     """
-    stride, dilation = _pair(where, attributes, "strides"), _pair(where, attributes, "dilations")
+    stride = _pair(where, attributes, "strides")
+    dilation = _pair(where, attributes, "dilations")
     if len(kernel) != 2 or not all(1 <= extent <= LARGEST for extent in kernel):
         raise ModelError(where, f"has a kernel of shape {list(kernel)}; two extents of 1 to {LARGEST} are required")
     pads = [int(pad) for pad in attributes.get("pads", (0, 0, 0, 0))]
@@ -65,7 +66,8 @@ def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int
 def convolve(builder: Builder, fused: Fused) -> bool:
     """Emit a Conv on codes; return False if the graph cannot express it. Raises ModelError for a wrong kernel_shape."""
     x, w = fused.inputs
-    weights, shape = builder.known.constants.get(w.tensor), builder.shape(x.tensor)
+    weights = builder.known.constants.get(w.tensor)
+    shape = builder.shape(x.tensor)
     if weights is None or w.quant is None or weights.ndim not in (3, 4, 5) or len(shape) != weights.ndim:
         return False
     groups = fused.attributes.get("group", 1)

@@ -92,7 +92,8 @@ def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) 
     The values `until`, if any, are the outputs in place of the file's. What they do not depend on is not read.
     Raises ModelError if it is damaged, UnsupportedError if it is not supported, InputError if a shape does not fit.
     """
-    onnx, size = package("onnx"), path.stat().st_size
+    onnx = package("onnx")
+    size = path.stat().st_size
     if not 8 <= size < MAX_BYTES:
         raise ModelError(path, f"has {size} bytes; an ONNX file has 8 to {MAX_BYTES} bytes")
     model = onnx.ModelProto()
@@ -117,14 +118,16 @@ def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) 
     inputs = _inputs((value for value in graph.input if value.name not in constants), shapes)
     held = _graph(graph, path)
     notes = {entry.key: entry.value for entry in model.metadata_props}
-    mode, pixels = rounding_mode(notes.get(ROUNDING, "ort")).name, notes.get(PIXELS)
+    mode = rounding_mode(notes.get(ROUNDING, "ort")).name
+    pixels = notes.get(PIXELS)
     return RawModel(
         held.nodes, held.constants, held.outputs, opset, inputs, mode, None if pixels is None else _pixels(pixels)
     )
 
 
 def _pixels(text: str) -> Pixels:
-    where, form = f"metadata '{PIXELS}'", 'it holds {"mean": [...], "std": [...], "bgr": false}'
+    where = f"metadata '{PIXELS}'"
+    form = 'it holds {"mean": [...], "std": [...], "bgr": false}'
     try:
         with naming(where, ModelError, form):
             pixels: Pixels = decode(Pixels, parsed(text), "")
@@ -232,7 +235,8 @@ def _constants(tensors: Iterable[Any], path: Path) -> dict[str, Array]:
 def _tensor(tensor: Any, path: Path, where: str) -> Array:
     """Return the values of a TensorProto. Raises ModelError if the data does not have the declared size and type."""
     where = printable(where[:40]) if not where.isprintable() else where
-    dtype, shape = np.dtype(dtype_of(tensor.data_type, where)), tuple(tensor.dims)
+    dtype = np.dtype(dtype_of(tensor.data_type, where))
+    shape = tuple(tensor.dims)
     if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
         limit = f"the limit is {MAX_RANK} axes and {MAX_ELEMENTS} elements"
         raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {limit}")
@@ -259,7 +263,8 @@ def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
     """Return the `size` bytes of a tensor that is stored in another file of the model's folder."""
     fields, target = external_file(tensor, path, where)
     try:
-        offset, length = int(fields.get("offset", "0")), int(fields.get("length", str(size)))
+        offset = int(fields.get("offset", "0"))
+        length = int(fields.get("length", str(size)))
         if offset < 0 or length != size or offset + length > target.stat().st_size:
             held = f"{length} bytes at offset {offset} of {target.name} ({target.stat().st_size} bytes)"
             raise ModelError(where, f"needs {size} bytes of data but refers to {held}")

@@ -47,7 +47,8 @@ CUT = ("Conv", "Gemm", "Add")
 #: How far the bound of a Clip may lie within the range of codes, in real numbers.
 SLACK = float(np.finfo(np.float32).eps)
 #: Tolerances for the scale of a convolution's bias, in numpy.isclose's form (measured).
-BIAS_SCALE_ABSOLUTE, BIAS_SCALE_RELATIVE = 1e-6, 1e-2
+BIAS_SCALE_ABSOLUTE = 1e-6
+BIAS_SCALE_RELATIVE = 1e-2
 Step = Fused | RawNode
 
 
@@ -59,12 +60,15 @@ def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
     patterns = _Patterns(known, real)
     steps: list[Step] = [(None if node.name in real else patterns.fused(node)) or node for node in known.nodes]
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
-    needed, kept = set(known.outputs), list[Step]()
+    needed = set(known.outputs)
+    kept = list[Step]()
     for step in reversed(steps):
         if isinstance(step, Fused):
-            reads, wanted = step.reads, needed.intersection(step.writes)
+            reads = step.reads
+            wanted = needed.intersection(step.writes)
         else:
-            reads, wanted = step.inputs, needed.intersection(step.outputs) - written
+            reads = step.inputs
+            wanted = needed.intersection(step.outputs) - written
         if wanted:
             needed.update(reads)
             kept.append(step)
@@ -75,7 +79,8 @@ class _Patterns:
     """Matches the patterns of quantised operators, using the writer and the readers of each value."""
 
     def __init__(self, known: Known, real: frozenset[str]) -> None:
-        self.known, self.real = known, real
+        self.known = known
+        self.real = real
 
     def fused(self, node: RawNode) -> Fused | None:
         if node.op_type in QOPERATORS:
@@ -85,7 +90,8 @@ class _Patterns:
         adds = node.op_type == "Add" and not node.domain and self.known.rounding == "pow2"
         if adds and (made := self._joined(node)):
             return made
-        outputs, activation = [self._quantised(name) for name in node.outputs], self._clamp(node.outputs[0])
+        outputs = [self._quantised(name) for name in node.outputs]
+        activation = self._clamp(node.outputs[0])
         if node.op_type in CUT and activation == "none" and (cut := self._cut(outputs[0])):
             return self._operator(node, [cut], "relu")
         if node.op_type == "Softmax" and outputs[0] and self._wraps(node, outputs[0]):
@@ -97,7 +103,8 @@ class _Patterns:
 
         It does so for a scale below 1/256, and if there is only one probability. Without its kernel, the code is 255.
         """
-        kind, scale = self.known.types[codes.tensor], codes.quant.scale[0] if codes.quant else 1.0
+        kind = self.known.types[codes.tensor]
+        scale = codes.quant.scale[0] if codes.quant else 1.0
         alone = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
         return kind.dtype == "uint8" and (scale < 1 / 256 or alone)
 
@@ -126,7 +133,8 @@ class _Patterns:
     def _joined(self, add: RawNode) -> Fused | None:
         """Return a Conv or Gemm and the Add that alone reads its result as one operator with a residual; else None."""
         for product, other in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
-            node, residual = self.known.writer.get(product), self.dequantised(other)
+            node = self.known.writer.get(product)
+            residual = self.dequantised(other)
             out = self._quantised(add.outputs[0])
             shapes = {self.known.types[name].shape for name in (product, other, add.outputs[0])}
             if node is None or node.name in self.real or residual is None or out is None or len(shapes) > 1:
@@ -159,7 +167,8 @@ class _Patterns:
             outputs = [Coded(node.outputs[0], None)]  # they also have an integer kernel with real results
         if len(inputs) < count or None in inputs or None in outputs:
             return None
-        coded, results = tuple(filter(None, inputs)), tuple(filter(None, outputs))
+        coded = tuple(filter(None, inputs))
+        results = tuple(filter(None, outputs))
         rest = node.inputs[count:]
         made = Fused(node.name, node.op_type, node.attributes, coded, "", rest, results, activation)
         if not takes(self.known, made):
@@ -198,7 +207,8 @@ class _Patterns:
 
     def _clamp(self, name: str) -> Activation:
         """Return the activation (a Relu or Clip from 0 to 6 that reads `name`) that `pow2` fuses into its writer."""
-        writer, node = self.known.writer.get(name), self.known.only_reader(name)
+        writer = self.known.writer.get(name)
+        node = self.known.only_reader(name)
         if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
             return "none"
         if node.op_type == "Clip" and self._bounds(node) == (0.0, 6.0):
@@ -210,7 +220,8 @@ class _Patterns:
         if codes.quant is None or not one_scale(self.known, codes):
             return False
         info = np.iinfo(self.known.dtype(codes.tensor))
-        scale, zero = codes.quant.scale[0], codes.quant.zero_point[0]
+        scale = codes.quant.scale[0]
+        zero = codes.quant.zero_point[0]
         if node.op_type == "Relu":
             return zero == info.min
         low, high = self._bounds(node)
@@ -235,7 +246,8 @@ class _Patterns:
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if made.op_type == "Conv":
-            wanted, quant = _product_scale(made.inputs), self.known.quantisation(node)
+            wanted = _product_scale(made.inputs)
+            quant = self.known.quantisation(node)
             scale = np.array(quant.scale if quant else [np.inf])
             if not (np.abs(scale - wanted) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * wanted).all():
                 return ""

@@ -23,7 +23,8 @@ def translate(builder: Builder, fused: Fused) -> None:
     onnxruntime's kernels on codes round ties to even and have no activation. So in the mode `pow2`, an operator that
     computes and has no integer operator in the graph is added to `builder.refused`: it then computes real numbers.
     """
-    before, native = len(builder.nodes), _NATIVE.get(fused.op_type)
+    before = len(builder.nodes)
+    native = _NATIVE.get(fused.op_type)
     if native and native(builder, fused):
         applied = [getattr(node.op, "activation", "none") for node in builder.nodes[before:]]
         if fused.activation not in (*applied, "none"):
@@ -37,7 +38,8 @@ def translate(builder: Builder, fused: Fused) -> None:
 def _product(builder: Builder, fused: Fused) -> bool:
     """Emit a Gemm or MatMul by a constant matrix, or a MatMul of computed matrices; return False for other forms."""
     x, w = fused.inputs
-    weights, attributes = builder.known.constants.get(w.tensor), fused.attributes
+    weights = builder.known.constants.get(w.tensor)
+    attributes = fused.attributes
     if weights is None and _by_matrices(builder, fused):
         builder.emit(fused.name, ops.MatMul(), [builder.coded(x), builder.coded(w)], builder.result(fused.outputs[0]))
         return True
@@ -99,18 +101,21 @@ def _concat(builder: Builder, fused: Fused) -> bool:
 
 def _unary(builder: Builder, fused: Fused, op: ops.Op, images: bool = False) -> bool:
     """Emit `op` on the first input of `fused`, in channels-last layout if `images`; return True."""
-    emit, out = builder.emit_nhwc if images else builder.emit, builder.result(fused.outputs[0])
+    emit = builder.emit_nhwc if images else builder.emit
+    out = builder.result(fused.outputs[0])
     emit(fused.name, op, (builder.coded(fused.inputs[0]),), out)
     return True
 
 
 def _window(builder: Builder, fused: Fused) -> ops.Window:
-    (x, out), attributes = (builder.shape(end.tensor) for end in (fused.inputs[0], fused.outputs[0])), fused.attributes
+    x, out = (builder.shape(end.tensor) for end in (fused.inputs[0], fused.outputs[0]))
+    attributes = fused.attributes
     return window_of(fused.where, attributes, attributes.get("kernel_shape", ()), x[2:], out[2:])
 
 
 def _average(builder: Builder, fused: Fused) -> bool:
-    shape, attributes = builder.shape(fused.inputs[0].tensor), fused.attributes
+    shape = builder.shape(fused.inputs[0].tensor)
+    attributes = fused.attributes
     if len(shape) != 4 or attributes.get("channels_last", 0) or attributes.get("ceil_mode", 0):
         return False
     height, width = shape[2:]
@@ -127,7 +132,8 @@ def _average(builder: Builder, fused: Fused) -> bool:
 
 def _softmax(builder: Builder, fused: Fused) -> bool:
     """Emit TFLite Micro's softmax in the mode `tflm`; return False for other modes, or if its scale is another one."""
-    out, rank = fused.outputs[0].quant, builder.known.rank(fused.inputs[0].tensor)
+    out = fused.outputs[0].quant
+    rank = builder.known.rank(fused.inputs[0].tensor)
     last = _softmax_axis(builder, fused) in (-1, rank - 1)
     fits = builder.known.rounding == "tflm" and last and out == Quant((1 / 256,), (-128,))
     return fits and _unary(builder, fused, ops.Softmax(1.0))
@@ -139,7 +145,8 @@ def _softmax_axis(builder: Builder, fused: Fused) -> int:
 
 def _mean(builder: Builder, fused: Fused) -> bool:
     """Emit a ReduceMean, which is on codes only in the mode `pow2` (onnxruntime has no such kernel); return True."""
-    shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
+    shape = builder.shape(fused.inputs[0].tensor)
+    out = builder.result(fused.outputs[0])
     given = builder.known.constants.get(fused.plain[0]) if fused.plain else None
     axes = fused.attributes.get("axes", ()) if given is None else given.tolist()
     kept = bool(fused.attributes.get("keepdims", 1))
@@ -170,7 +177,8 @@ def _transpose(builder: Builder, fused: Fused) -> bool:
 
 def _pad(builder: Builder, fused: Fused) -> bool:
     """Emit a Pad with a constant, by the code of that constant; return False for other forms of Pad."""
-    quant, padding = fused.inputs[0].quant, padding_of(builder.known, fused)
+    quant = fused.inputs[0].quant
+    padding = padding_of(builder.known, fused)
     if fused.attributes.get("mode", "constant") != "constant" or quant is None or padding is None:
         return False
     pairs, value = padding
@@ -182,7 +190,8 @@ def _pad(builder: Builder, fused: Fused) -> bool:
 
 def _resize(builder: Builder, fused: Fused) -> bool:
     """Emit a Resize that only repeats pixels; return False for others. onnxruntime's result on pixel indices tells."""
-    shape, out = builder.shape(fused.inputs[0].tensor), builder.result(fused.outputs[0])
+    shape = builder.shape(fused.inputs[0].tensor)
+    out = builder.result(fused.outputs[0])
     if len(shape) != 4 or out.shape[:2] != shape[:2] or 0 in shape or not builder.known.are_constant(fused.plain):
         return False
     factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
@@ -191,7 +200,8 @@ def _resize(builder: Builder, fused: Fused) -> bool:
     constants = {1 + i: builder.known.constants[name] for i, name in enumerate(fused.plain) if name}
     types = [ort.type_of(constants[1 + i]) if name else None for i, name in enumerate(fused.plain)]
     places = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
-    inputs, attributes = (ort.type_of(places), *types), as_json(fused.attributes)
+    inputs = (ort.type_of(places), *types)
+    attributes = as_json(fused.attributes)
     call = ort.Call(fused.name, "Resize", "", builder.known.opset, attributes, inputs, 1)
     result = ort.ValueType("float32", out.shape)
     (taken,) = ort.run(call, (result,), [places, *(None for _ in types)], constants)
@@ -233,7 +243,8 @@ _STANDARD = ("QLinearConv", "QLinearMatMul")
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     """Emit onnxruntime's own operator on codes. If it computes, it also gets scales and zero points as inputs."""
     outputs = [builder.result(coded) for coded in fused.outputs]
-    opset, attributes = builder.known.opset, dict(fused.attributes)
+    opset = builder.known.opset
+    attributes = dict(fused.attributes)
     if fused.op_type not in _QLINEAR:
         inputs = [builder.coded(fused.inputs[0]), *(builder.value(name) for name in fused.plain)]
         op = ops.OnnxOp(fused.op_type, "", opset, as_json(attributes))
@@ -252,6 +263,8 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     elif fused.op_type == "Gemm":  # this and MatMulIntegerToFloat give real results, without a scale
         inputs += bias
     else:
-        op_type, domain, attributes = "MatMulIntegerToFloat", MICROSOFT, {}
+        op_type = "MatMulIntegerToFloat"
+        domain = MICROSOFT
+        attributes = {}
         inputs = [*inputs[::3], *inputs[1::3], *inputs[2::3]]
     builder.emit(fused.name, ops.OnnxOp(op_type, domain, opset, as_json(attributes)), inputs, *outputs)

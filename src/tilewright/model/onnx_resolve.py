@@ -29,7 +29,8 @@ from tilewright.model.shapes import Shapes
 #: Limit of constant folding: elements of all folded constants of a model together.
 MAX_FOLDED = 1 << 26
 #: The attributes of If that hold its branches.
-THEN, ELSE = "then_branch", "else_branch"
+THEN = "then_branch"
+ELSE = "else_branch"
 _IR_VERSION = 8
 _INFERENCE = "export the model for inference"
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
@@ -167,7 +168,8 @@ def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[s
     Raises ModelError if the condition or the branches are malformed or if no branch fits, and UnsupportedError for a
     computed condition before opset 9.
     """
-    condition, types = node.input(0), before.types
+    condition = node.input(0)
+    types = before.types
     node.fail_if(condition not in types or {*node.graphs} != {THEN, ELSE}, "If has no condition or not two branches")
     odd = any(len(graph.outputs) != len(node.outputs) for graph in node.graphs.values())
     node.fail_if(odd, "If has a branch with another number of results")
@@ -186,13 +188,15 @@ def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[s
     errors = {key: error for key, side in sides.items() if (error := before.error_of(side))}
     if len(errors) == len(sides):
         raise errors[THEN]
-    test, shape = f"{node.name}:condition", f"{node.name}:shape"
+    test = f"{node.name}:condition"
+    shape = f"{node.name}:shape"
     reshape = RawNode(f"{node.name}:reshape", "Reshape", "", (condition, shape), (test,))
     constants: dict[str, Array] = {shape: np.zeros(0, np.int64)}
     for key in sides.keys() - errors.keys():
         constants |= sides[key].constants
     if not errors:
-        yes, no = sides[THEN], sides[ELSE]
+        yes = sides[THEN]
+        no = sides[ELSE]
         selects = [
             RawNode(f"{node.name}:{out}", "Where", "", (test, yes.outputs[at], no.outputs[at]), (out,), alike=True)
             for at, out in results
@@ -262,8 +266,10 @@ def without_branches(path: Path, shapes: Shapes | None = None, until: Collection
     `read` and `resolve`.
     """
     raw = read(path, shapes, until)
-    known, onnx = resolve(raw), package("onnx")
-    helper, to_tensor = onnx.helper, onnx.numpy_helper.from_array
+    known = resolve(raw)
+    onnx = package("onnx")
+    helper = onnx.helper
+    to_tensor = onnx.numpy_helper.from_array
 
     def written(node: RawNode) -> Any:
         # An empty list has no type, and is the default of all lists.

@@ -220,7 +220,8 @@ def _down(known: Known) -> Known:
         made.append(node)
         if node.op_type == DEQUANTIZE and _one_scale(known, node) and node.inputs[0] not in known.constants:
             coded[node.outputs[0]] = node
-        source, value = coded.get(node.inputs[0]) if node.inputs else None, node.outputs[0]
+        source = coded.get(node.inputs[0]) if node.inputs else None
+        value = node.outputs[0]
         if source is None or not _moves(known, node) or value in known.outputs:
             continue
         readers = known.readers.get(value, [])

@@ -26,7 +26,8 @@ from tilewright.model.onnx_values import Known
 #: The quantisation of codes that are the integers themselves.
 _PLAIN = Quant((1.0,), (0,))
 #: Largest magnitude of multipliers and divisors, and of addends.
-MAX_MULTIPLIER, MAX_ADDEND = 1 << 31, 1 << 53
+MAX_MULTIPLIER = 1 << 31
+MAX_ADDEND = 1 << 53
 #: Range and type of sums and of their addends.
 INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
@@ -92,7 +93,8 @@ def _result(builder: Builder, node: RawNode, dtype: str) -> Tensor:
 def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
     """Emit one operator for a convolution or Gemm `node` and the RequantShift `requant` that reads its result."""
     shift, dtype, factors = _requant(builder, requant)
-    x, out = builder.value(node.inputs[0]), _result(builder, requant, dtype)
+    x = builder.value(node.inputs[0])
+    out = _result(builder, requant, dtype)
     weights = _integers(builder, node, node.inputs[1], -128, 127, "int8")
     outputs = out.shape[1] if len(out.shape) > 1 else 0
     op: ops.Linear

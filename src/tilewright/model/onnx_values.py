@@ -19,7 +19,8 @@ from tilewright.model.onnx_file import RawNode, as_json
 CODES = ("int8", "uint8")
 #: The first opset in which onnxruntime's MaxPool takes codes.
 MAXPOOL_OPSET = 12
-QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+QUANTIZE = "QuantizeLinear"
+DEQUANTIZE = "DequantizeLinear"
 #: Operators that may clamp the results of another operator before they are rounded.
 ACTIVATIONS = ("Relu", "Clip")
 #: Operators whose sums an addition may join in the rounding mode `pow2`, and the number of axes of their results.
@@ -105,7 +106,8 @@ class Known:
         """Return scale and zero point of a QuantizeLinear or DequantizeLinear; None if computed or given per block."""
         if node.attributes.get("block_size") or len(node.inputs) < 2:
             return None
-        axis, rank = int(node.attributes.get("axis", 1)), self.rank(node.inputs[0])
+        axis = int(node.attributes.get("axis", 1))
+        rank = self.rank(node.inputs[0])
         return self.quant(node.inputs[1], node.input(2), axis, rank)
 
     def quant(self, scale: str, zero: str, axis: int, rank: int) -> Quant | None:

@@ -28,7 +28,8 @@ from tilewright.model.verification import Comparison, Verification, compared
 #: Distance from a tie, in codes, within which float32 sums of the file and an integer kernel may round differently.
 NEAR = 1 / 64
 #: Tolerances of a real output, relative to its largest magnitude; HALF applies if any tensor is float16.
-REAL, HALF = 1e-4, 1e-2
+REAL = 1e-4
+HALF = 1e-2
 #: Relative tolerance of averages: `pow2` approximates 1 / n by a factor of seven bits (docs/quantize.md).
 AVERAGE = 1 / 128
 #: Codes by which onnxruntime's softmax on codes may differ from a quantised real softmax.
@@ -48,7 +49,8 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
     except ModelError as error:
         return Verification("onnxruntime", reason=f"{error.reason}; {error.remedy}")
     shapes = {name: graph.tensors[name].shape for name in graph.inputs}
-    framework, model = f"onnxruntime {runtime.__version__}", ort.package("onnx").load(str(path))
+    framework = f"onnxruntime {runtime.__version__}"
+    model = ort.package("onnx").load(str(path))
     until = () if {info.name for info in model.graph.output} == set(graph.outputs) else graph.outputs
     imported = importer.imported(path, shapes, until)
     if until:
@@ -89,7 +91,8 @@ class Cut:
     """
 
     def __init__(self, model: Any, graph: Graph) -> None:
-        self.graph, self.model = graph, model
+        self.graph = graph
+        self.model = model
         half = any(tensor.dtype == "float16" for tensor in graph.tensors.values())
         self.real = HALF if half else REAL
         self.sites = {name: site for site in graph.sites() for name in site.node.outputs}
@@ -123,7 +126,8 @@ class Cut:
 
         Return the names of the shared tensors that are quantised from the unrounded results of these identities.
         """
-        passed, unshared = set[str](), self.computed - self.graph.tensors.keys()
+        passed = set[str]()
+        unshared = self.computed - self.graph.tensors.keys()
         for node in self.model.graph.node:
             before = self._source(node.input[0]) if node.op_type == DEQUANTIZE else None
             if node.op_type in IDENTITIES and node.input[0] in passed:
@@ -136,7 +140,8 @@ class Cut:
 
     def _cut(self) -> None:
         """Make readers of shared tensors read new model inputs, and make the values to compare with model outputs."""
-        body, self.asked = self.model.graph, dict[str, None]()
+        body = self.model.graph
+        self.asked = dict[str, None]()
         for node in body.node:
             if node.op_type == DEQUANTIZE and node.input[0] in self.merged:
                 _pass(node, node.input[0] + _GIVEN)
@@ -193,11 +198,13 @@ class Cut:
                     found.add_equal(name, values[name], known[name])
 
     def _compare_codes(self, name: str, ours: Array, theirs: list[Array], found: Comparison) -> None:
-        tensor, site = self.shared[name], self._computes(name)
+        tensor = self.shared[name]
+        site = self._computes(name)
         if self.writer[name].op_type != QUANTIZE:
             found.add_equal(name, ours, theirs[0])
             return
-        scale, zero = tensor.scale, float(tensor.zero_point)
+        scale = tensor.scale
+        zero = float(tensor.zero_point)
         if name not in self.merged:
             scale, zero = (float(array.reshape(-1)[0]) for array in (theirs[1], [*theirs, np.zeros(1)][2]))
         info = np.iinfo(tensor.dtype)

@@ -61,7 +61,8 @@ def fixed(inputs: Iterable[Declared], given: Shapes | None = None) -> dict[str, 
     Raises InputError if a given shape names no input or does not fit its declaration, and UnsupportedError if an extent
     stays open.
     """
-    known, given = {each.name: each for each in inputs}, given or {}
+    known = {each.name: each for each in inputs}
+    given = given or {}
     symbols: dict[str, int] = {}
     for name, shape in given.items():
         where = option("--shape", "shapes")

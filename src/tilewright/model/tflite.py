@@ -208,7 +208,9 @@ def _plain_slice(call: Call) -> ops.Op:
 
 
 def _split(call: Call) -> ops.Op:
-    axis, extents, count = call.numbers(0)[0], call.tensor(1).shape, len(call.outputs)
+    axis = call.numbers(0)[0]
+    extents = call.tensor(1).shape
+    count = len(call.outputs)
     rank = len(extents)
     wrong = not -rank <= axis < rank or extents[axis] % count
     call.fail_if(wrong, f"cannot split axis {axis} of {list(extents)} into {count} parts")
@@ -216,7 +218,8 @@ def _split(call: Call) -> ops.Op:
 
 
 def _split_sizes(call: Call) -> ops.Op:
-    axis, sizes = call.axis(call.numbers(2)[0]), call.numbers(1)
+    axis = call.axis(call.numbers(2)[0])
+    sizes = call.numbers(1)
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = call.tensor(0).shape[axis] - sum(sizes) - 1
     return ops.Split(axis, tuple(sizes))
@@ -228,10 +231,12 @@ def _unpack(call: Call) -> ops.Op:
 
 def _resize(call: Call) -> ops.Op:
     """Return nearest-neighbour resizing; positions are computed in float32 (resize_nearest_neighbor.h)."""
-    extents, sizes = call.tensor(0).shape[1:3], call.numbers(1)
+    extents = call.tensor(0).shape[1:3]
+    sizes = call.numbers(1)
     wrong = len(call.tensor(0).shape) != 4 or len(sizes) != 2 or not all(0 < size <= 1 << 15 for size in sizes)
     call.fail_if(wrong, f"resizes {list(call.tensor(0).shape)} to {sizes}")
-    corners, centres = call.option("AlignCorners", False), call.option("HalfPixelCenters", False)
+    corners = call.option("AlignCorners", False)
+    centres = call.option("HalfPixelCenters", False)
     places = []
     for extent, size in zip(extents, sizes, strict=True):
         aligned = corners and size > 1

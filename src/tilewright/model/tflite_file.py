@@ -230,7 +230,8 @@ def _tensor(path: Path, tensor: Any, index: int, buffers: Sequence[Any], names: 
         raise UnsupportedError(path, f"tensor '{name}' has {tensor.ShapeLength()} axes; up to {MAX_RANK} are supported")
     if not 0 <= tensor.Buffer() < len(buffers):
         raise ModelError(path, f"is damaged: tensor '{name}' refers to buffer {tensor.Buffer()} of {len(buffers)}")
-    shape, data = _numbers(tensor.ShapeAsNumpy()), buffers[tensor.Buffer()]
+    shape = _numbers(tensor.ShapeAsNumpy())
+    data = buffers[tensor.Buffer()]
     constant = isinstance(data, np.ndarray) and data.size and dtype in _HELD
     quant = _quant(tensor.Quantization())
     if quant is not None and len(shape) == 1:  # TFLite ignores the axis of a vector, and files have any number there
@@ -287,7 +288,8 @@ class Variables:
     """
 
     def __init__(self, file: Sequence[Subgraph], tensors: dict[str, Tensor]) -> None:
-        self.file, self.tensors = file, tensors
+        self.file = file
+        self.tensors = tensors
         self.names = set(tensors)
         self.handles: dict[str, Key] = {}
         self.initial: dict[Key, Tensor] = {}
@@ -351,7 +353,8 @@ class Variables:
         return self.handles[name]
 
     def _read(self, call: Call) -> None:
-        key, tensor = self._variable(call), call.output
+        key = self._variable(call)
+        tensor = call.output
         if key not in self.current:
             self.current[key] = self.sources[key] = tensor.name
             return

@@ -15,7 +15,8 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.model.tflite_file import read
 from tilewright.model.verification import Comparison, Verification, compared
 
-PACKAGE, MICRO = "ai-edge-litert", "tflite-micro"
+PACKAGE = "ai-edge-litert"
+MICRO = "tflite-micro"
 #: Bytes that TFLite Micro may use for tensors.
 ARENA = 1 << 26
 #: Tolerance of real tensors, relative to their largest magnitude: a real softmax may differ in the last bit.
@@ -92,7 +93,8 @@ def in_tflite_micro(path: Path, samples: Mapping[str, Array], reset: bool = Fals
         model = runtime.Interpreter.from_bytes(path.read_bytes(), arena_size=ARENA)
     except (ImportError, RuntimeError, ValueError):
         return None
-    network, rows = read(path)[0], list[list[Array]]()
+    network = read(path)[0]
+    rows = list[list[Array]]()
     for index in range(reference.count_of(samples)):
         if reset:
             model.reset()

@@ -55,7 +55,8 @@ def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -
 
     If `start` raises a TilewrightError, its text is the answer to every request, with the status `refused`.
     """
-    server, refusal = Server(), None
+    server = Server()
+    refusal = None
     with suppress(ConnectionError), socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
         os.set_inheritable(connection, False)
         Thread(target=_end_with, args=(host, _process_of(host)), daemon=True).start()

@@ -35,7 +35,8 @@ MAX_MEMBERS = 1 << 14
 MAX_TEXT_BYTES = 1 << 28
 MAX_DIRECTORY_BYTES = 128 * MAX_MEMBERS
 #: A file may unpack to FREE_BYTES, or to MAX_RATIO times its own size if that is more.
-FREE_BYTES, MAX_RATIO = 1 << 26, 100
+FREE_BYTES = 1 << 26
+MAX_RATIO = 100
 
 
 _MEMBER = re.compile(r"[a-z]+(/[0-9]{1,9}){1,3}\.npy")
@@ -134,7 +135,9 @@ def _pack(file: IO[bytes], members: Mapping[str, bytes | Array], method: int) ->
     with zipfile.ZipFile(file, "w", allowZip64=False) as archive:
         for name, content in members.items():
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            info.compress_type, info.create_system, info.external_attr = method, 3, 0o644 << 16
+            info.compress_type = method
+            info.create_system = 3
+            info.external_attr = 0o644 << 16
             archive.writestr(info, content if isinstance(content, bytes) else _npy(content))
     return file.seek(0, os.SEEK_END)
 

@@ -36,7 +36,8 @@ class Cache:
     """A cache of compiled programs in one folder, which several processes may use at the same time."""
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
-        self.folder, self.limit = folder, limit
+        self.folder = folder
+        self.limit = limit
 
     def program(self, graph: Graph, made_from: Sequence[str], package: Path, make: Callable[[], Program]) -> Program:
         """Return the kept program of a graph; if there is none, compile it by `make` and keep it.

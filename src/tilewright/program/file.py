@@ -21,7 +21,8 @@ from tilewright.program.serial import program_from_data, program_to_data
 FORMAT = archive.Format("tilewright program", "program.json", "program file", "compile or assemble it again")
 
 MAX_TEXT_BYTES = 1 << 28
-_TARGET, _CONFIG = "# target ", "# config "
+_TARGET = "# target "
+_CONFIG = "# config "
 
 
 def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
@@ -67,7 +68,8 @@ def machine_of(text: str, where: str) -> tuple[str | None, Mapping[str, Any] | N
 
     Raises ProgramError if the configuration is not a JSON object.
     """
-    target, config = None, None
+    target = None
+    config = None
     for number, line in enumerate(text.split("\n"), 1):
         if not line.startswith("#"):
             break

@@ -74,7 +74,9 @@ def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None)
     `names` renames fields. Common C compilers for little-endian machines place bit fields from the low bit of each
     word on, as the layout does.
     """
-    lines, bit, word = ["typedef struct {"], 0, layout.word_bits
+    lines = ["typedef struct {"]
+    bit = 0
+    word = layout.word_bits
     for field in layout.fields:
         lines += _gap(bit, layout.offsets[field.name], word)
         bit = layout.offsets[field.name] + field.width

@@ -209,7 +209,8 @@ class Layout:
         bad = (values < low) | (values > high)
         if bad.any():
             field, row = np.argwhere(bad)[0]
-            f, number = self.fields[field], row if rows is None else rows[row]
+            f = self.fields[field]
+            number = row if rows is None else rows[row]
             reason = f"{f.name} is {values[field, row]}, outside {f.low}..{f.high} ({f.width} bits)"
             raise ProgramError(f"{self.name} {number}", reason)
         return values.astype(np.int64)

@@ -22,7 +22,8 @@ from tilewright.program.program import Launch
 
 KINDS = ("const", "input", "output", "scratch", "inout")
 #: Kinds whose bytes the launch carries; kinds that the launch returns; kinds that the host fills before the launch.
-CARRIED, RETURNED = ("const", "inout"), ("output", "inout")
+CARRIED = ("const", "inout")
+RETURNED = ("output", "inout")
 FILLED = (*CARRIED, "input")
 MAX_ADDRESS = 1 << 32
 #: Largest total of the segments of a launch, in bytes (1 GiB).
@@ -36,7 +37,8 @@ class Contents:
     """Reads numbers and arrays of a launch. Each method raises ProgramError if a part is missing or does not fit."""
 
     def __init__(self, launch: Launch) -> None:
-        self._launch, self.where = launch, f"launch '{launch.name}'"
+        self._launch = launch
+        self.where = f"launch '{launch.name}'"
 
     def refuse(self, reason: str) -> NoReturn:
         """Refuse the launch. Raises ProgramError with the launch's name and the reason."""
@@ -155,9 +157,11 @@ class LaunchImage:
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
         """Return DRAM before the launch. `inputs` are uint8 (samples, size) by segment; bytes not given are zero."""
-        known, segments = {**inputs, **self.data}, []
+        known = {**inputs, **self.data}
+        segments = []
         for segment in self.segments:
-            shared, count = segment.name in known, 1 if segment.kind in CARRIED else samples
+            shared = segment.name in known
+            count = 1 if segment.kind in CARRIED else samples
             content = known[segment.name] if shared else np.zeros((samples, segment.size), np.uint8)
             data = np.ascontiguousarray(content).reshape(count, segment.size)
             segments.append(Segment(segment.name, segment.address, data, segment.kind in FILLED, shared))
@@ -186,7 +190,8 @@ class Segment:
     def own(self, samples: int) -> None:
         """Copy the data for each of the samples, if others use it as well."""
         if self.shared:
-            self.data, self.shared = np.repeat(self.data, samples // len(self.data), axis=0), False
+            self.data = np.repeat(self.data, samples // len(self.data), axis=0)
+            self.shared = False
 
 
 class Dram:
@@ -276,5 +281,6 @@ class _Bytes:
 
 def _view(segment: Segment, address: int, extent: tuple[int, int], stride: int) -> Array:
     data = segment.data
-    shape, strides = (data.shape[0], *extent), (data.strides[0], stride, 1)
+    shape = (data.shape[0], *extent)
+    strides = (data.strides[0], stride, 1)
     return np.ndarray(shape, np.uint8, data, address - segment.address, strides)

@@ -19,9 +19,11 @@ from tilewright.files import sources
 from tilewright.program.cache import PACKAGE
 
 #: Bytes of a file (1 GiB) above which nothing is added, and how many files of other versions are kept.
-LIMIT, VERSIONS = 1 << 30, 2
+LIMIT = 1 << 30
+VERSIONS = 2
 #: Seconds to wait for other processes that write, and seconds after which new results are written for them.
-PATIENCE, SOON = 10.0, 0.25
+PATIENCE = 10.0
+SOON = 0.25
 #: Bytes of a value above which it is compressed.
 LONG = 256
 _OURS = re.compile(r"[0-9a-f]{16}\.sqlite")

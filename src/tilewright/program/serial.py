@@ -56,7 +56,8 @@ def program_to_data(program: Program) -> tuple[Data, Arrays]:
 
 def program_from_data(data: Any, arrays: Mapping[str, Array]) -> Program:
     """Reverse `program_to_data`, and validate the graph. Raises ProgramError if the data is not a valid program."""
-    rest, values = dict(arrays), record(_PROGRAM, data, "program")
+    rest = dict(arrays)
+    values = record(_PROGRAM, data, "program")
     graph = None if values["graph"] is None else _graph(values["graph"], rest)
     known = {node.name for node in graph.nodes} if graph else set()
     steps = tuple(_step(step, known, rest, f"steps[{index}]") for index, step in enumerate(values["steps"]))

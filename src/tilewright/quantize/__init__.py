@@ -73,7 +73,8 @@ def quantize(
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:
         file.write(quantised.SerializeToString())
-    left, shifts = report.left(original, quantised, made), report.shifts_of(made) if made else {}
+    left = report.left(original, quantised, made)
+    shifts = report.shifts_of(made) if made else {}
     verification = _verified(Path(output), measuring.values) if verify else None
     sources = calibrating.source, measuring.source
     return report.Report(str(model), str(output), options, *sources, fidelity, shifts, left, verification)

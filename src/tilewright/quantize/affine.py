@@ -105,7 +105,9 @@ def _quantized(task: Task, fixed: Fixed | None = None) -> ModelProto:
 
     `fixed` gives the scale and zero point of some tensors.
     """
-    model, options, symmetric = task.model, task.options, task.options.scheme == "symmetric"
+    model = task.model
+    options = task.options
+    symmetric = task.options.scheme == "symmetric"
     plain = Plain(model)
     extra: dict[str, Any] = {}
     if fixed:
@@ -162,7 +164,8 @@ def _shared(model: ModelProto, chosen: Fixed) -> Fixed:
     net = Network(model)
     readers = Counter(name for node in net.nodes for name in node.input)
     groups = Groups(chosen)
-    joined, cut = set[str](), set[str]()
+    joined = set[str]()
+    cut = set[str]()
     for node in net.nodes:
         before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS and node.input else None
         if before is not None and before.op_type in SCALED and readers[node.input[0]] == 1:

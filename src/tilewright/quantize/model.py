@@ -31,7 +31,8 @@ from tilewright.quantize.names import Names, Plain, name_nodes, tensors_of
 from tilewright.quantize.tflite_nodes import converted
 
 #: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
-OPSET, IR_VERSION = 13, 8
+OPSET = 13
+IR_VERSION = 8
 QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -52,7 +53,8 @@ def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
             raise ModelError(path, "is not an ONNX model", "give a float .onnx file")
         if any(node.op_type == "If" for node in model.graph.node):
             with in_file(path):
-                model, shapes = without_branches(path, shapes, until), None
+                model = without_branches(path, shapes, until)
+                shapes = None
         refuse(model, str(path))  # before the checker, whose error does not name a custom operator
         onnx.checker.check_model(model)
     except DecodeError:
@@ -157,7 +159,8 @@ def _preprocess(model: ModelProto) -> ModelProto:
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, IR_VERSION)
     with scratch() as folder:
-        source, prepared = folder / "model.onnx", folder / "prepared.onnx"
+        source = folder / "model.onnx"
+        prepared = folder / "prepared.onnx"
         inferred = shape_inference.infer_shapes(model)
         check_tensors(inferred, "")  # before the preprocessing computes constants
         plain = Plain(inferred)
@@ -178,7 +181,8 @@ def _preprocess(model: ModelProto) -> ModelProto:
 
 def _flatten_biases(model: ModelProto) -> None:
     """Reshape Gemm's constant biases from (1, N) to (N,), as onnxruntime's quantiser fails on two axes."""
-    net, fresh = Network(model), Names(tensors_of(model))
+    net = Network(model)
+    fresh = Names(tensors_of(model))
     for node in net.nodes:
         bias = operand(node, 2)
         shape = net.shape(bias) if net.is_constant(bias) else ()
@@ -199,7 +203,8 @@ def _name_averages(model: ModelProto) -> None:
 
 def signature(model: ModelProto) -> Graph:
     """Return a Graph that has only the model's inputs, so that samples can be read for it."""
-    net, tensors = Network(model), {}
+    net = Network(model)
+    tensors = {}
     for info in model.graph.input:
         kind = str(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))
         assert kind in DTYPES
@@ -223,7 +228,8 @@ class Network:
 
     def __init__(self, model: ModelProto, unbounded: frozenset[str] = frozenset()) -> None:
         """`unbounded` names the tensors that hold NaN or infinity, which have no scale."""
-        self.model, self.unbounded = model, unbounded
+        self.model = model
+        self.unbounded = unbounded
         self.nodes: list[NodeProto] = list(model.graph.node)
         self.inputs = [info.name for info in model.graph.input]
         self.outputs = [info.name for info in model.graph.output]

@@ -27,7 +27,8 @@ def tensors_of(model: ModelProto) -> Iterator[str]:
 
 def name_nodes(nodes: Iterable[NodeProto]) -> None:
     """Give a name to each node without one, and a new name to each node whose name an earlier node has."""
-    nodes, before = list(nodes), {""}
+    nodes = list(nodes)
+    before = {""}
     taken = {node.name for node in nodes}
     for index, node in enumerate(nodes):
         if node.name in before:

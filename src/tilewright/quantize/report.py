@@ -82,14 +82,17 @@ def compare(
 
     `evaluated` is the form of `quantised` that computes its exact arithmetic in onnxruntime.
     """
-    net, counterpart = Network(original), counterparts(quantised)
+    net = Network(original)
+    counterpart = counterparts(quantised)
     tensors = [name for node in net.nodes for name in node.output if name in counterpart or name in net.outputs]
     tensors = [name for name in tensors if net.is_float(name) or name in net.outputs]
-    exact, found = Tracer(original, tensors), Tracer(evaluated, [counterpart.get(name, (name,))[0] for name in tensors])
+    exact = Tracer(original, tensors)
+    found = Tracer(evaluated, [counterpart.get(name, (name,))[0] for name in tensors])
     powers = {name: np.zeros(2) for name in tensors}
     classes: list[tuple[int, int]] = []
     for feed in feeds(samples, progress, "comparing"):
-        truth, got = exact.run(feed), found.run(feed)
+        truth = exact.run(feed)
+        got = found.run(feed)
         for name in tensors:
             powers[name] += _squares(truth[name], got[name if name in net.outputs else counterpart[name][0]])
         first = net.outputs[0]
@@ -171,7 +174,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return one JSON object. An SNR that is not finite is null; `exact` says whether the tensors are equal."""
-        found, options = self.fidelity, self.options
+        found = self.fidelity
+        options = self.options
         settings = {"method": options.method, "activations": options.activations}
         settings = {"residuals": options.residuals} if options.scheme == "pow2" else settings
         top1 = found.top1
@@ -206,7 +210,8 @@ def shifts_of(made: Made) -> dict[str, int]:
 
 def left(original: ModelProto, quantised: ModelProto, made: Made | None) -> tuple[Left, ...]:
     """Return the nodes that run in float32: those of the plan of pow2 (None: those whose results are not quantised)."""
-    net, coded = Network(original), counterparts(quantised)
+    net = Network(original)
+    coded = counterparts(quantised)
     reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"} if made else {}
     for node in net.nodes if made is None else ():
         reader = net.only_consumer(node.output[0])
@@ -223,7 +228,8 @@ def show(report: Report) -> None:
     columns = [name for name in COLUMNS if name != "shift" or report.shifts]
     made = Grid(columns, NUMERIC, ("shift", "scale", "op"))
     for row in report.fidelity.layers:
-        scale, shifted = _scale(row.scale, report.options.scheme), str(report.shifts.get(row.tensor, ""))
+        scale = _scale(row.scale, report.options.scheme)
+        shifted = str(report.shifts.get(row.tensor, ""))
         cells = zip(COLUMNS, (row.name, row.op, scale, shifted, _db(row.snr_db)), strict=True)
         made.add_row(*(cell for name, cell in cells if name in columns))
     to.print(made)

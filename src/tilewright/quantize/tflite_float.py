@@ -23,7 +23,8 @@ from tilewright.graph.tensor import Tensor
 from tilewright.model.tflite import folded
 from tilewright.model.tflite_file import Call, read
 
-OPSET, IR_VERSION = 14, 8  # the first opset with HardSwish
+OPSET = 14
+IR_VERSION = 8  # the first opset with HardSwish
 
 
 class Conversion:
@@ -34,8 +35,10 @@ class Conversion:
 
     def __init__(self, path: Path) -> None:
         network = read(path)[0]
-        self.name, self.calls = path.stem, network.calls
-        self.inputs, self.outputs = network.inputs, network.outputs
+        self.name = path.stem
+        self.calls = network.calls
+        self.inputs = network.inputs
+        self.outputs = network.outputs
         self.tensors = {tensor.name: tensor for tensor in network.tensors}
         self.names = set(self.tensors)
         self.nodes: list[NodeProto] = []

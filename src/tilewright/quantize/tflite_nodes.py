@@ -114,7 +114,8 @@ def emit(op: Op, net: Conversion, call: Call) -> None:
 
 @emit.register
 def _(op: ops.Conv2D | ops.DepthwiseConv2D, net: Conversion, call: Call) -> None:
-    channels, deep = call.tensor(0).shape[3], isinstance(op, ops.DepthwiseConv2D)
+    channels = call.tensor(0).shape[3]
+    deep = isinstance(op, ops.DepthwiseConv2D)
     group = channels if deep else channels // call.tensor(1).shape[3]
     settings = {**_window(op.window), "dilations": op.window.dilation, "group": group}
     constants = _weights(net, call, (3, 0, 1, 2) if deep else TO_NCHW)
@@ -136,7 +137,9 @@ def _(op: ops.TransposeConv2D, net: Conversion, call: Call) -> None:
 
 @emit.register
 def _(op: ops.FullyConnected, net: Conversion, call: Call) -> None:
-    x, depth, name = call.tensor(0), call.tensor(1).shape[-1], call.output.name
+    x = call.tensor(0)
+    depth = call.tensor(1).shape[-1]
+    name = call.output.name
     value = net.value(x)
     if len(x.shape) != 2 or x.shape[1] != depth:
         value = net.reshaped(value, (-1, depth), f"{name}:rows")
@@ -155,7 +158,8 @@ def _(op: ops.AveragePool2D | ops.MaxPool2D, net: Conversion, call: Call) -> Non
 
 @emit.register
 def _(op: ops.Mean | ops.Product, net: Conversion, call: Call) -> None:
-    x, name = call.tensor(0), call.output.name
+    x = call.tensor(0)
+    name = call.output.name
     if isinstance(op, ops.Product) or len(x.shape) != 4 or op.axes != (1, 2):
         kind = "ReduceProd" if isinstance(op, ops.Product) else "ReduceMean"
         net.node(call, kind, axes=op.axes, keepdims=int(op.keep_dims))
@@ -171,7 +175,8 @@ def _(op: ops.Tile, net: Conversion, call: Call) -> None:
 
 @emit.register
 def _(op: ops.Softmax, net: Conversion, call: Call) -> None:
-    value, name = net.value(call.tensor(0)), call.output.name
+    value = net.value(call.tensor(0))
+    name = call.output.name
     if op.beta != 1.0:
         value = net.one("Mul", [value, net.constant("beta", np.array(op.beta, np.float32))], name)
     net.finish(call, net.one("Softmax", [value], name, axis=-1))
@@ -262,7 +267,8 @@ def _(op: ops.ResizeNearest, net: Conversion, call: Call) -> None:
 
 
 def _resize_bilinear(net: Conversion, call: Call) -> None:
-    x, sizes = call.tensor(0), call.numbers(1)
+    x = call.tensor(0)
+    sizes = call.numbers(1)
     mode = "align_corners" if call.option("AlignCorners", False) else "asymmetric"
     mode = "half_pixel" if call.option("HalfPixelCenters", False) else mode
     call.fail_if(len(x.shape) != 4 or len(sizes) != 2, f"resizes {list(x.shape)} to {sizes}")
@@ -275,7 +281,9 @@ def _resize_bilinear(net: Conversion, call: Call) -> None:
 def _lstm(net: Conversion, call: Call) -> None:
     """Add an LSTM step by step, so that its products are quantised. Each sample starts from zeros."""
     check_lstm(call)
-    major, name, size = call.option("TimeMajor", False), call.output.name, call.tensor(18).shape[1]
+    major = call.option("TimeMajor", False)
+    name = call.output.name
+    size = call.tensor(18).shape[1]
     first, second, depth = call.tensor(0).shape
     steps, batch = (first, second) if major else (second, first)
     call.refuse_if(steps > MAX_STEPS, f"is an LSTM of {steps} steps; up to {MAX_STEPS} are supported")
@@ -287,8 +295,11 @@ def _lstm(net: Conversion, call: Call) -> None:
     gates = net.one("Gemm", [x, net.constant(f"{name}:w", w)], name, transB=1)
     each = net.constant("sizes", np.array([batch] * steps, np.int64))
     parts = net.add("Split", [gates, each], name, steps, axis=0) if steps > 1 else [gates]
-    recurrent, quarters = net.constant(f"{name}:r", r), net.constant("sizes", np.array([size] * 4, np.int64))
-    hidden, cell, states = "", "", list[str]()
+    recurrent = net.constant(f"{name}:r", r)
+    quarters = net.constant("sizes", np.array([size] * 4, np.int64))
+    hidden = ""
+    cell = ""
+    states = list[str]()
     axis = net.constant("axis", np.array([0 if major else 1], np.int64))
     for part in parts:
         added = net.one("Gemm", [hidden, recurrent, bias], name, transB=1) if hidden else bias

@@ -11,7 +11,8 @@ from tilewright.errors import InputError, plain
 from tilewright.report.summary import share
 
 #: Causes that a line names before it sums up the rest, and layers that the short form names.
-NAMED, SHOWN = 4, 1
+NAMED = 4
+SHOWN = 1
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,8 @@ def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
     found = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
     if first["target"] != second["target"]:
         return found
-    mine, theirs = first.get("config", {}), second.get("config", {})
+    mine = first.get("config", {})
+    theirs = second.get("config", {})
     known = dict.fromkeys([*mine, *theirs])
     return found | {key: (mine.get(key), theirs.get(key)) for key in known if mine.get(key) != theirs.get(key)}
 

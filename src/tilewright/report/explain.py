@@ -43,7 +43,8 @@ def rows(graph: Graph) -> list[Volumes]:
     """Return one row per node, and a total row with the network's inputs, its outputs and all weights."""
     found = [_row(site) for site in graph.sites()]
     ends = [sum(_bytes(graph.tensors[name]) for name in names) for names in (graph.inputs, graph.outputs)]
-    macs, weights = sum(row.macs for row in found), sum(row.weight_bytes for row in found)
+    macs = sum(row.macs for row in found)
+    weights = sum(row.weight_bytes for row in found)
     return [*found, Volumes("total", "", macs, ends[0], weights, ends[1])]
 
 
@@ -168,7 +169,9 @@ def _quant(quant: Quant) -> str:
     """Return a quantisation as text: one scale exactly, or the range of several scales and a hash of the whole."""
     if not quant.per_channel:
         return f"scale {_number(quant.scale[0])} zero {quant.zero_point[0]}"
-    low, high, zeros = min(quant.scale), max(quant.scale), sorted(set(quant.zero_point))
+    low = min(quant.scale)
+    high = max(quant.scale)
+    zeros = sorted(set(quant.zero_point))
     zero = str(zeros[0]) if len(zeros) == 1 else f"{zeros[0]}..{zeros[-1]}"
     every = hashlib.sha256(json.dumps([quant.scale, quant.zero_point]).encode()).hexdigest()[:8]
     return f"{len(quant.scale)} scales {low:.3g}..{high:.3g} zero {zero} axis {quant.axis} #{every}"

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
 #: `WhatIf.program`: the run's own program on the changed machine, or the network compiled for that machine.
-SAME, RECOMPILED = "same", "recompiled"
+SAME = "same"
+RECOMPILED = "recompiled"
 
 
 class LayerWhatIf(NamedTuple):
@@ -115,7 +116,8 @@ class Deviation(NamedTuple):
 
     def with_more(self, other: Deviation) -> Deviation:
         """Return the deviation over all samples: those of this deviation and those of `other`."""
-        error, signal = self.error + other.error, self.signal + other.signal
+        error = self.error + other.error
+        signal = self.signal + other.signal
         return Deviation(max(self.largest, other.largest), error, signal, self.overflowed + other.overflowed)
 
     @property

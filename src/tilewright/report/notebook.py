@@ -12,9 +12,12 @@ from tilewright.report.metrics import Result
 from tilewright.report.summary import CAUSE, NUMERIC, Summary
 
 #: Columns of the HTML table; causes that a picture shows before it sums up the rest.
-COLUMNS, NAMED = ("layer", "where", "cycles", "MACs", "util", CAUSE), 8
+COLUMNS = ("layer", "where", "cycles", "MACs", "util", CAUSE)
+NAMED = 8
 #: Inches: the width of a picture, its height without bars, and the height of a bar.
-WIDTH, MARGIN, BAR = 9.0, 1.2, 0.28
+WIDTH = 9.0
+MARGIN = 1.2
+BAR = 0.28
 
 
 def summary(result: Result) -> Summary:

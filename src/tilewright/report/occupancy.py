@@ -82,11 +82,14 @@ def _pieces(table: StepTable, sizes: Array) -> tuple[Pieces, Array, int]:
     footprints = table.footprints
     mine = footprints.live.copy()
     mine[mine] = sizes[footprints.rows[mine, SPACE]] > 0
-    rows, end, owner = footprints.rows[mine], footprints.end[mine], footprints.owner()[mine]
+    rows = footprints.rows[mine]
+    end = footprints.end[mine]
+    owner = footprints.owner()[mine]
     uses = np.bincount(table.footprint, minlength=len(footprints))[owner]
     shifts, split, accesses = _cut(rows, end, uses, sizes)
     many = -(-sizes >> shifts)
-    space, low = rows[:, SPACE], rows[:, BASE]
+    space = rows[:, SPACE]
+    low = rows[:, BASE]
     dense = split | (rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH])
     pieces = Pieces(
         start=np.searchsorted(owner, np.arange(len(footprints) + 1)),
@@ -148,7 +151,11 @@ class Sweep(NamedTuple):
 @compiled
 def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
     """Add the changes of the number of live elements to `change` [scratchpads, times], by index of time."""
-    read, begun, until, pad, size = sweep.read, sweep.begun, sweep.until, sweep.pad, sweep.size
+    read = sweep.read
+    begun = sweep.begun
+    until = sweep.until
+    pad = sweep.pad
+    size = sweep.size
     for place in range(len(sweep.order)):
         step = sweep.order[place]
         count = 0

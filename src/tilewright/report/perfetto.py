@@ -15,7 +15,8 @@ from tilewright.report.series import Series
 from tilewright.report.timeline import Args, Event, Timeline, timeline
 
 #: Perfetto's id of the only packet sequence, and of the machine's track, whose child tracks are all others.
-SEQUENCE, MACHINE = 1, 1
+SEQUENCE = 1
+MACHINE = 1
 #: Significant digits of a counter's value that are written.
 DIGITS = 6
 
@@ -111,11 +112,13 @@ def _write_packets(shown: Timeline, file: IO[bytes]) -> None:
     for rank, name in enumerate((shown.title, *shown.tracks, *(counter.name for counter in shown.counters))):
         descriptor = packet()
         track = descriptor.track_descriptor
-        track.uuid, track.name = MACHINE + rank, name
+        track.uuid = MACHINE + rank
+        track.name = name
         if rank > len(shown.tracks):
             track.counter.unit_name = shown.counters[rank - len(shown.tracks) - 1].unit
         if rank:
-            track.parent_uuid, track.sibling_order_rank = MACHINE, rank
+            track.parent_uuid = MACHINE
+            track.sibling_order_rank = rank
         else:
             track.child_ordering = TrackDescriptor.EXPLICIT
             track.description = "; ".join(f"{key}: {value}" for key, value in shown.about.items())

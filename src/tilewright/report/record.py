@@ -134,7 +134,8 @@ class Record(NamedTuple):
 def of(summary: Summary, origin: Origin = ANYWHERE) -> Record:
     """Return the record of a finished run."""
     arrays: dict[str, Array] = {}
-    program, launches = summary.result.program, []
+    program = summary.result.program
+    launches = []
     for index, (first, count, trace) in enumerate(_launches(summary)):
         launch, own = _launch(trace)
         name = summary.result.layers[first].name
@@ -168,7 +169,8 @@ def load(path: str | Path) -> Record:
         run = checked(_RUN, data, "run")
         for index, node in enumerate(run["graph"]):
             checked(_NODE, node, f"graph[{index}]")
-        layers, used = _layers(run["summary"]), set[str]()
+        layers = _layers(run["summary"])
+        used = set[str]()
         for index, launch in enumerate(run["launches"]):
             values = checked(_LAUNCH, launch, f"launches[{index}]")
             if not (values["layer"] >= 0 and 1 <= values["layers"] <= layers - values["layer"]):
@@ -191,7 +193,8 @@ def _launches(summary: Summary) -> Iterator[tuple[int, int, Trace]]:
 
 
 def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
-    table, (works, work) = trace.table, trace.kinds()
+    table = trace.table
+    works, work = trace.kinds()
     causes = (*works, *NAMES)
     reads, writes = trace.bytes_read > 0, trace.bytes_written > 0  # a step that does both does other work as well
     moves = np.where(reads == writes, work, len(works) + writes)

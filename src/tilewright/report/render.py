@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tilewright.report.table import Fit, Grid
 
 #: Characters a line of piped output, and of the narrowest terminal that tables are made for.
-PIPED, NARROWEST = 160, 40
+PIPED = 160
+NARROWEST = 40
 #: Columns that the table of layers can do without, the first to go first, and the width that its causes should have.
 DROPPED = ("where", "serial", "DRAM write", "DRAM read", "op", "MACs", "util", "#")
 CAUSE_WIDTH = 30

@@ -72,12 +72,15 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
     if not count:
         return edges, np.zeros(1)
     mine = np.flatnonzero(moved)
-    start, end, moved = trace.start[mine], trace.end[mine], moved[mine]
+    start = trace.start[mine]
+    end = trace.end[mine]
+    moved = moved[mine]
     long = end > start
     into = np.minimum(start // width, count - 1)
     own = np.bincount(into[~long], moved[~long], count).astype(np.float64)  # bytes of each window
     rate = moved[long] / (end - start)[long]
-    active, running = np.zeros(count), np.zeros(count, np.int64)  # of steps that run as a window begins: rate, number
+    active = np.zeros(count)
+    running = np.zeros(count, np.int64)  # of steps that run as a window begins: rate, number
     touched = np.bincount(into, minlength=count)
     for time, inside, sign in ((start[long], start[long], 1), (end[long], end[long] - 1, -1)):
         window = inside // width
@@ -91,11 +94,14 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
 
 def queue_depths(trace: Trace) -> list[Series]:
     """Return the number of tokens in each token queue that has any. A step pops at its start and pushes at its end."""
-    table, found = trace.table, []
+    table = trace.table
+    found = []
     for index, queue in enumerate(table.queues):
-        pushed, popped = trace.end[table.pushes >> index & 1 > 0], trace.start[table.pops >> index & 1 > 0]
+        pushed = trace.end[table.pushes >> index & 1 > 0]
+        popped = trace.start[table.pops >> index & 1 > 0]
         if len(pushed):
-            time, change = np.concatenate([pushed, popped]), np.repeat([1, -1], [len(pushed), len(popped)])
+            time = np.concatenate([pushed, popped])
+            change = np.repeat([1, -1], [len(pushed), len(popped)])
             found.append(_sums(trace, f"{queue.name} tokens", "tokens", time, change, queue.depth))
     return found
 

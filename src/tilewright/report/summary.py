@@ -19,7 +19,8 @@ CAUSE = "most cycles go to / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", CAUSE)
 NUMERIC = {"#", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write"}
 #: Predictions or findings that a report lists before it counts the rest; what-ifs that it lists.
-LISTED, BEST = 20, 5
+LISTED = 20
+BEST = 5
 #: Classes of each sample that a report ranks.
 TOP = 5
 #: The best classes of each sample, best first, with their scores.
@@ -126,7 +127,8 @@ def ranked(graph: Graph | None, outputs: Mapping[str, Array]) -> Ranking | None:
     if graph is None or scores is None or scores.shape[1] <= TOP:  # every label would be among the best
         return None
     order = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :TOP]
-    tensor, best = graph.tensors[graph.outputs[0]], np.take_along_axis(scores, order, 1).astype(np.float64)
+    tensor = graph.tensors[graph.outputs[0]]
+    best = np.take_along_axis(scores, order, 1).astype(np.float64)
     if tensor.quant is not None:
         best = (best - tensor.zero_point) * tensor.scale
     return tuple(tuple(zip(*sample, strict=True)) for sample in zip(order.tolist(), best.tolist(), strict=True))
@@ -277,7 +279,9 @@ def energy(summary: Summary) -> str:
     found = summary.energy
     if found is None:
         return f"not estimated: {summary.result.target} counts no events"
-    total, told, shown = found.total, 0.0, list[str]()
+    total = found.total
+    told = 0.0
+    shown = list[str]()
     for cause, cost in found.by.items():
         shown.append(f"{cause.replace('_', ' ')} {percent(cost.picojoules / total.picojoules)}")
         told += cost.picojoules
@@ -394,7 +398,8 @@ def _listed(items: list[str]) -> str:
 
 def top_causes(causes: Mapping[str, int]) -> str:
     """Return the first causes of cycles with their shares, until they explain half of the cycles."""
-    total, told = sum(causes.values()), 0
+    total = sum(causes.values())
+    told = 0
     shown: list[str] = []
     for cause, cycles in causes.items():
         shown.append(f"{cause} {100 * cycles / total:.0f}%")
@@ -431,8 +436,10 @@ def joules(picojoules: float) -> str:
 
 
 def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
-    value, unit = float(number), 0
+    value = float(number)
+    unit = 0
     while value >= 999.5 and unit < len(units) - 1:
-        value, unit = value / base, unit + 1
+        value = value / base
+        unit = unit + 1
     digits = 0 if not unit or value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{digits}f}{units[unit]}"

@@ -120,7 +120,8 @@ class Grid:
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return `text` in lines of up to `width` characters. A word is broken only if it is longer, best after a `_`."""
-    lines, line = list[str](), ""
+    lines = list[str]()
+    line = ""
     for word in text.split():
         if line and cell_len(line) + 1 + cell_len(word) <= width:
             line += f" {word}"

@@ -20,11 +20,14 @@ from tilewright.report.summary import cycles_of_launches, machine_macs, title
 from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.steps import Trace
 
-LAYERS, HOST = 0, 1
+LAYERS = 0
+HOST = 1
 #: Tracks; the slices of tracks "by size" stand in order of size, not of time.
-PATH, CAUSES = "critical path", "causes by size"
+PATH = "critical path"
+CAUSES = "causes by size"
 #: The ends of the names of a unit's waits, and of breakdowns.
-WAITS, BY_SIZE = " waits", " by size"
+WAITS = " waits"
+BY_SIZE = " by size"
 #: Most points of a counter in one launch; a longer one shows the peak in each of so many windows.
 POINTS = 4096
 
@@ -80,7 +83,8 @@ def timeline(result: Result) -> Timeline:
             made.events.append(Event(HOST, layer.name, now, None, args))
             continue
         if layer.trace:
-            busy, timed = now + layer.trace.cycles, layer.trace.path is not None
+            busy = now + layer.trace.cycles
+            timed = layer.trace.path is not None
             made.launch(layer.trace, now)
         made.layer(layer, now, by_size=not timed)
         now += layer.cycles
@@ -154,7 +158,8 @@ class _Drawing:
         """
         from tilewright.sim.order import match_tokens
 
-        table, causes = trace.table, trace.cause_names()
+        table = trace.table
+        causes = trace.cause_names()
         giver, _ = match_tokens(table)
         gives: dict[int, list[int]] = {}
         takes: dict[int, list[int]] = {}
@@ -184,7 +189,8 @@ class _Drawing:
                 args["bytes read"] = read
             if written:
                 args["bytes written"] = written
-            given, taken = tuple(gives.get(index, ())), tuple(takes.get(index, ()))
+            given = tuple(gives.get(index, ()))
+            taken = tuple(takes.get(index, ()))
             for key, arrows in (("pushes", given), ("pops", taken)):
                 if arrows:
                     args[key] = ", ".join(self._arrows[arrow] for arrow in arrows)
@@ -193,9 +199,11 @@ class _Drawing:
     def _path(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
         """Yield a slice for each stretch of the critical path, named by its cause."""
         assert trace.path
-        track, table = self._track(PATH), trace.table
+        track = self._track(PATH)
+        table = trace.table
         causes, code = trace.causes_on(trace.path)
-        step, end = trace.path.step, trace.path.end
+        step = trace.path.step
+        end = trace.path.end
         start = np.append(0, end[:-1])
         last = np.append((code[1:] != code[:-1]) | (step[1:] != step[:-1]), True)  # of neighbours that are alike
         first = np.append(True, last[:-1])

@@ -15,7 +15,8 @@ from tilewright.array import Array, ascending
 from tilewright.sim.jit import compiled
 
 #: Causes of a wait before a step: its command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
-CAUSE_COMMAND, CAUSE_TOKEN = 1, 2
+CAUSE_COMMAND = 1
+CAUSE_TOKEN = 2
 #: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port
 #: while it serves others, the delivery of a command, the wait for a place in a token queue.
 WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
@@ -84,7 +85,8 @@ class Path(NamedTuple):
         ends never decrease, and the last one is the launch's.
         """
         edges = ascending(np.concatenate([self.end, ends]))
-        stretch, span = np.searchsorted(self.end, edges), np.searchsorted(ends, edges)
+        stretch = np.searchsorted(self.end, edges)
+        span = np.searchsorted(ends, edges)
         cells = span * count + codes[stretch]
         found = np.bincount(cells, np.diff(edges, prepend=0), len(ends) * count)
         return found.astype(np.int64).reshape(len(ends), count)
@@ -108,32 +110,52 @@ def _walk(timed: Timed, position: Array, limits: Limits, last: int, made: Array)
 
     The rows of `made` [3, room] are the step, kind and cycles of each stretch. `last` is the step that ends last.
     """
-    count, s, t = 0, last, timed.end[last]
+    count = 0
+    s = last
+    t = timed.end[last]
     while True:
-        before, begin = -1, timed.start[s]
+        before = -1
+        begin = timed.start[s]
         if timed.released[s] > timed.worked[s]:  # the unit waited for room for a token, or for an earlier step's end
             for q in range(timed.room.shape[1]):
                 r = timed.room[s, q]
                 if r >= 0 and timed.start[r] + limits.room == timed.released[s]:
-                    before, begin = r, timed.start[r]
+                    before = r
+                    begin = timed.start[r]
             if before < 0:
                 early = timed.order[position[s] - limits.outstanding]
-                made[0, count], made[1, count], made[2, count] = s, LATENCY, t - timed.end[early]
-                count, s, t = count + 1, early, timed.end[early]
+                made[0, count] = s
+                made[1, count] = LATENCY
+                made[2, count] = t - timed.end[early]
+                count = count + 1
+                s = early
+                t = timed.end[early]
                 continue
-            made[0, count], made[1, count], made[2, count] = s, QUEUE, t - begin
-            count, s, t = count + 1, before, begin
+            made[0, count] = s
+            made[1, count] = QUEUE
+            made[2, count] = t - begin
+            count = count + 1
+            s = before
+            t = begin
         else:
             left = t - begin
             if timed.beats[s] > 0:
                 own = min(left, timed.beats[s])
                 others = min(left - own, timed.contention[s])
-                made[0, count], made[1, count], made[2, count] = s, TRANSFER, own
-                made[0, count + 1], made[1, count + 1], made[2, count + 1] = s, CONTENTION, others
-                made[0, count + 2], made[1, count + 2], made[2, count + 2] = s, LATENCY, left - own - others
+                made[0, count] = s
+                made[1, count] = TRANSFER
+                made[2, count] = own
+                made[0, count + 1] = s
+                made[1, count + 1] = CONTENTION
+                made[2, count + 1] = others
+                made[0, count + 2] = s
+                made[1, count + 2] = LATENCY
+                made[2, count + 2] = left - own - others
                 count += 3
             else:
-                made[0, count], made[1, count], made[2, count] = s, WORK, left
+                made[0, count] = s
+                made[1, count] = WORK
+                made[2, count] = left
                 count += 1
             t = begin
         # Now t is the start of step s.
@@ -144,11 +166,18 @@ def _walk(timed: Timed, position: Array, limits: Limits, last: int, made: Array)
                 k = timed.order[freed] if freed >= timed.first[timed.unit[i]] else -1
                 earlier = timed.delivered[i - 1] if i > 0 else 0
                 if k >= 0 and timed.start[k] + 1 == timed.delivered[i] and timed.start[k] >= earlier:
-                    made[0, count], made[1, count], made[2, count] = i, FETCH, t - timed.start[k]
-                    count, s, t = count + 1, k, timed.start[k]
+                    made[0, count] = i
+                    made[1, count] = FETCH
+                    made[2, count] = t - timed.start[k]
+                    count = count + 1
+                    s = k
+                    t = timed.start[k]
                     break
-                made[0, count], made[1, count], made[2, count] = i, FETCH, t - earlier
-                count, t = count + 1, earlier
+                made[0, count] = i
+                made[1, count] = FETCH
+                made[2, count] = t - earlier
+                count = count + 1
+                t = earlier
                 i -= 1
             if i < 0:
                 return count

@@ -103,7 +103,8 @@ def least(simulated: Simulated) -> Array:
     They are its lead, its work and, if it moves data before it releases the unit, the latency of the first beat and
     one cycle for each beat.
     """
-    costs, channel = simulated.costs, simulated.channel
+    costs = simulated.costs
+    channel = simulated.channel
     moves = (costs.rows > 0) & (costs.row_bytes > 0) & (channel.burst > 0) & (costs.ahead == 0)
     data = np.where(moves, first_beat(simulated) + costs.rows * -(-costs.row_bytes // channel.beat_bytes), 0)
     return np.maximum(costs.lead + data + costs.busy, 0) * (1 - costs.ahead)

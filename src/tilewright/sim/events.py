@@ -146,7 +146,8 @@ def rows_of(address: Array, rows: Array, row_bytes: Array, stride: Array) -> Arr
     Transfer i moves `rows[i]` rows of `row_bytes[i]` bytes, `stride[i]` bytes apart, from byte `address[i]` on.
     """
     whole = stride == row_bytes
-    count, size = np.where(whole, np.minimum(rows, 1), rows), np.where(whole, rows * row_bytes, row_bytes)
+    count = np.where(whole, np.minimum(rows, 1), rows)
+    size = np.where(whole, rows * row_bytes, row_bytes)
     before = np.cumsum(count) - count
     nth = np.arange(int(count.sum())) - np.repeat(before, count)
     return np.stack([np.repeat(address, count) + nth * np.repeat(stride, count), np.repeat(size, count)], axis=1)
@@ -154,7 +155,8 @@ def rows_of(address: Array, rows: Array, row_bytes: Array, stride: Array) -> Arr
 
 def _summed(works: Iterable[Work]) -> tuple[Work, ...]:
     """Return one Work for each operation, in the order in which they first occur."""
-    total, parts = Counter[str](), dict[str, tuple[Part, ...]]()
+    total = Counter[str]()
+    parts = dict[str, tuple[Part, ...]]()
     for work in works:
         total[work.name] += work.count
         parts[work.name] = work.parts

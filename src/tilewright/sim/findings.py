@@ -11,9 +11,14 @@ from itertools import pairwise
 from typing import Any
 
 #: Kinds of findings, in the order of a report.
-DEADLOCK, LEAK, RACE = "deadlock", "token_leak", "race"
-OUT_OF_RANGE, UNINITIALISED, STREAM = "out_of_range", "uninitialised", "stream"
-PORTABILITY, WRITE_DISTANCE = "portability", "write_distance"
+DEADLOCK = "deadlock"
+LEAK = "token_leak"
+RACE = "race"
+OUT_OF_RANGE = "out_of_range"
+UNINITIALISED = "uninitialised"
+STREAM = "stream"
+PORTABILITY = "portability"
+WRITE_DISTANCE = "write_distance"
 #: Kinds of findings from causes to consequences: steps after a deadlock do not run, a token too many or too few lets
 #: units overtake each other, an access out of range or an uninitialised read may be a wrong address or such a race.
 CAUSES = (STREAM, DEADLOCK, LEAK, OUT_OF_RANGE, RACE, UNINITIALISED)

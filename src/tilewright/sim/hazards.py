@@ -42,7 +42,9 @@ ELEMENT_US = 6
 #: Ranges of one pair of steps that a message lists.
 SHOWN = 3
 #: States of an element without a writer: not written, filled by the host before the launch, not to be checked.
-UNWRITTEN, PRESET, NOT_ASKED = -1, -2, -4
+UNWRITTEN = -1
+PRESET = -2
+NOT_ASKED = -4
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:
@@ -85,9 +87,11 @@ def _blind(
 
     A scan reports only the first step that reads an element. Here are all that run before the element is written.
     """
-    place, blind = np.zeros(len(table), np.int64), dict[int, str]()
+    place = np.zeros(len(table), np.int64)
+    blind = dict[int, str]()
     place[order.sequence] = np.arange(len(order.sequence))
-    footprints, owner = table.footprints, table.footprints.owner()
+    footprints = table.footprints
+    owner = table.footprints.owner()
     for (first, _, space), ranges in found.items():
         if first != UNWRITTEN or not table.spaces[space].decides:
             continue
@@ -115,7 +119,8 @@ def out_of_range(table: StepTable) -> list[Finding]:
         rows = rows[live(rows) & ((end_of(rows) > size[rows[:, SPACE]]) | (rows[:, BASE] < 0))]
         rows = rows[: MAX_EVENTS - len(findings)]  # one instruction may leave its memory in 100,000 places
         for row, high in zip(rows, end_of(rows).tolist(), strict=True):
-            space, low = table.spaces[row[SPACE]], int(row[BASE])
+            space = table.spaces[row[SPACE]]
+            low = int(row[BASE])
             verb = "writes" if row[MODE] & WRITE else "reads"
             what = f"#{step} {table.describe(step)} {verb} {space.name}[{low}:{high}]"
             message = f"{what}; {space.name} has {space.size} elements"
@@ -188,7 +193,9 @@ def _scan(steps: Accesses, shadows: Shadows, events: Array) -> int:
 
     The two steps of a conflict are in visiting order.
     """
-    rows, low, offset = steps.rows, shadows.low, shadows.offset
+    rows = steps.rows
+    low = shadows.low
+    offset = shadows.offset
     count = 0
     for position in range(steps.sequence.shape[0]):
         step = steps.sequence[position]
@@ -209,8 +216,14 @@ def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) ->
 
     That is -1 if it reads what nothing has written, and -3 if there is no conflict.
     """
-    unit, rank, clock, written, read = steps.unit, steps.rank, steps.clock, shadows.written, shadows.read
-    me, writer, other = unit[step], written[at], -3
+    unit = steps.unit
+    rank = steps.rank
+    clock = steps.clock
+    written = shadows.written
+    read = shadows.read
+    me = unit[step]
+    writer = written[at]
+    other = -3
     if writer >= 0:
         if unit[writer] != me and clock[step, unit[writer]] <= rank[writer]:
             other = writer
@@ -253,7 +266,9 @@ def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int
     `pair` is (first step, or UNWRITTEN for an uninitialised read; second step; index of the memory).
     """
     first, second, index = pair
-    space, low, high = table.spaces[index].name, ranges[0][0], max(b for _, b in ranges)
+    space = table.spaces[index].name
+    low = ranges[0][0]
+    high = max(b for _, b in ranges)
     later = f"#{second} {table.describe(second)}"
     where = ", ".join(f"{space}[{a}:{b}]" for a, b in ranges[:SHOWN])
     where += f" and {len(ranges) - SHOWN} more ranges" if len(ranges) > SHOWN else ""

@@ -68,7 +68,8 @@ class Loop:
 
     def __call__(self, *arguments: Any) -> int:
         """Call the loop and return its result; 0 if the loop returns None."""
-        result, raised = ctypes.c_int64(), ctypes.c_void_p()
+        result = ctypes.c_int64()
+        raised = ctypes.c_void_p()
         if self._call(ctypes.byref(result), ctypes.byref(raised), *_scalars(arguments)):
             raise RuntimeError(f"{self._name} raised an exception in compiled code")
         return result.value
@@ -267,7 +268,8 @@ def _lower(emit: Emit, context: Any, builder: Any, signature: Any, arguments: Se
     import numba
 
     types: Any = numba.types
-    bits, operands = [], []
+    bits = []
+    operands = []
     for kind, argument in zip(signature.args, arguments, strict=True):
         if isinstance(kind, types.Array):
             bits.append(kind.dtype.bitwidth)

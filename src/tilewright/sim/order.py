@@ -57,7 +57,8 @@ def order(table: StepTable) -> Order:
 
 def match_tokens(table: StepTable) -> tuple[Array, Array]:
     """Return the step that pushes each popped token, int64 [n, queues], and the pushes never popped, bit masks [n]."""
-    giver, left = np.full((len(table), len(table.queues)), -1, np.int64), table.pushes.copy()
+    giver = np.full((len(table), len(table.queues)), -1, np.int64)
+    left = table.pushes.copy()
     _match.of(len(table) * STEP_US)(table.pops, table.pushes, giver, left)
     return giver, left
 
@@ -91,7 +92,8 @@ def runs_in_stream_order(table: StepTable, order: Order) -> bool:
     """
     if not order.complete:
         return False
-    step, room = np.arange(len(table))[:, None], table.makes_room
+    step = np.arange(len(table))[:, None]
+    room = table.makes_room
     return bool((order.giver < step).all() and (room < step).all() and (room != NEVER).all())
 
 
@@ -124,7 +126,8 @@ class _Ran(NamedTuple):
 
 
 def _ran(table: StepTable, giver: Array, rank: Array, priority: Array) -> _Ran:
-    (start, steps), count = table.by_unit, len(table)
+    start, steps = table.by_unit
+    count = len(table)
     made = _Ran(np.empty(count, np.int64), np.zeros((count, len(table.units)), np.int64), start[:-1].copy())
     done = np.zeros(count, np.bool_)
     ran = _run.of(count * STEP_US)(_Program(start, steps, table.unit, giver, rank), priority, done, made)
@@ -138,9 +141,16 @@ def _run(program: _Program, priority: Array, done: Array, made: _Ran) -> int:
     Write the results to `made`, and return the number of steps that ran. `done` bool [n] is False at first, clocks are
     zero, and positions are those of each unit's first step.
     """
-    start, steps, unit, giver, rank = program.start, program.steps, program.unit, program.giver, program.rank
-    units, count = start.shape[0] - 1, unit.shape[0]
-    sequence, clock, position = made.sequence, made.clock, made.position
+    start = program.start
+    steps = program.steps
+    unit = program.unit
+    giver = program.giver
+    rank = program.rank
+    units = start.shape[0] - 1
+    count = unit.shape[0]
+    sequence = made.sequence
+    clock = made.clock
+    position = made.position
     emitted = 0
     while True:
         best = count
@@ -206,11 +216,13 @@ def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, positi
     blocked = [u for u in range(len(table.units)) if position[u] < start[u + 1]]
     if not blocked:
         return []
-    waits, first_queue = [], ""
+    waits = []
+    first_queue = ""
     for u in blocked:
         step = int(steps[position[u]])
         for q in table.queues_in(int(table.pops[step])):
-            queue, source = table.queues[q], int(giver[step, q])
+            queue = table.queues[q]
+            source = int(giver[step, q])
             if source == NEVER:
                 why = f"no instruction of {table.units[queue.producer]} pushes it"
                 first_queue = first_queue or queue.name
@@ -227,7 +239,8 @@ def _leftovers(table: StepTable, unused: Array) -> list[Finding]:
     """Return one finding for each queue with tokens that are never popped; `unused` is from `match_tokens`."""
     findings = []
     for index in table.queues_in(int(np.bitwise_or.reduce(unused))):
-        queue, left = table.queues[index], np.flatnonzero(unused >> index & 1)
+        queue = table.queues[index]
+        left = np.flatnonzero(unused >> index & 1)
         pushes, pops = (np.count_nonzero(column >> index & 1) for column in (table.pushes, table.pops))
         message = (
             f"{len(left)} token(s) stay in {queue.name}: {table.units[queue.producer]} pushes {pushes}, "

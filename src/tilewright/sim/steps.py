@@ -17,7 +17,8 @@ READ, WRITE = 1, 2
 #: Flag added to a mode: the row is a bound, and some of its elements may not be touched.
 PARTLY = 4
 #: In the place of a step index: no step to wait for; a step that never comes.
-NO_STEP, NEVER = -1, -2
+NO_STEP = -1
+NEVER = -2
 #: Columns of a footprint row.
 SPACE, MODE, BASE, LENGTH, COUNT, STRIDE = range(6)
 
@@ -126,7 +127,11 @@ def runs(space: int, mode: int, elements: Array) -> Array:
 def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
     """Return one footprint row for each i: the `length[i]` consecutive elements from `first[i]` on."""
     rows = np.zeros((len(first), 6), np.int64)
-    rows[:, SPACE], rows[:, MODE], rows[:, BASE], rows[:, LENGTH], rows[:, COUNT] = space, mode, first, length, 1
+    rows[:, SPACE] = space
+    rows[:, MODE] = mode
+    rows[:, BASE] = first
+    rows[:, LENGTH] = length
+    rows[:, COUNT] = 1
     return rows
 
 

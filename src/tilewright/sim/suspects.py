@@ -47,7 +47,8 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
 
     The result has the form of `suspects`. Rows of footprints that do not touch the ranges may be missing.
     """
-    rows, live = table.footprints.rows, table.footprints.live
+    rows = table.footprints.rows
+    live = table.footprints.live
     offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories are concatenated
     at = offset[rows[:, SPACE]]
     low, high = rows[:, BASE] + at, table.footprints.end + at
@@ -105,7 +106,8 @@ def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
     part, row = numbers(np.zeros(len(rows), np.int64), count)
     parts = rows[row]
     parts[:, BASE] += part * parts[:, STRIDE]
-    parts[:, COUNT], parts[:, STRIDE] = 1, 0
+    parts[:, COUNT] = 1
+    parts[:, STRIDE] = 0
     return Footprints(parts, np.concatenate([[0], np.cumsum(count)])[footprints.start])
 
 
@@ -144,7 +146,8 @@ class Visits(NamedTuple):
 def _marked(visits: Visits, units: int) -> Array:
     """Return whether a conflict is possible in each cell: bool [cells]."""
     cells = len(visits.preset)
-    writer, readers = np.full(cells, NOBODY, np.int32), np.full((cells, units), NOBODY, np.int32)
+    writer = np.full(cells, NOBODY, np.int32)
+    readers = np.full((cells, units), NOBODY, np.int32)
     found = np.zeros(cells, np.bool_)
     _mark(visits, writer, np.zeros(cells, np.bool_), readers, found)
     return found
@@ -177,7 +180,8 @@ def _mark(visits: Visits, writer: Array, written: Array, readers: Array, found: 
 @part
 def _races(visits: Visits, writer: Array, readers: Array, step: int, cell: int, writes: bool) -> bool:
     """Return whether an access may race with the last write of its cell, or, if it writes, with the last reads."""
-    before, unit = writer[cell], visits.unit[step]
+    before = writer[cell]
+    unit = visits.unit[step]
     if before >= 0:
         other = visits.unit[before]
         if other != unit and visits.clock[step, other] <= visits.rank[before]:
@@ -194,7 +198,9 @@ def _sorted(visits: Visits, units: int) -> Array:
     """Return what `_marked` returns. Sorting a few accesses takes less time than loading the loop."""
     mine = visits.footprint[visits.sequence]
     row, visit = numbers(visits.start[mine], np.diff(visits.start)[mine])
-    begin, end, cells = visits.begin[row], visits.end[row], len(visits.preset)
+    begin = visits.begin[row]
+    end = visits.end[row]
+    cells = len(visits.preset)
     many = np.cumsum(np.bincount(begin, minlength=cells) - np.bincount(end, minlength=cells))  # per cell
     found = np.zeros(cells, np.bool_)
     for low_cell, high_cell in pairwise(_blocks(many)):
@@ -202,7 +208,8 @@ def _sorted(visits: Visits, units: int) -> Array:
         start = np.maximum(begin[part], low_cell)
         cell, access = numbers(start, np.minimum(end[part], high_cell) - start)
         by_cell = np.argsort((cell - low_cell).astype(np.min_scalar_type(high_cell - low_cell)), kind="stable")
-        cell, access = cell[by_cell], part[access[by_cell]]
+        cell = cell[by_cell]
+        access = part[access[by_cell]]
         bad = _possible(visits, units, cell, row[access], visits.sequence[visit[access]])
         found[cell[bad]] = True
     return found
@@ -220,7 +227,9 @@ def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) 
 
     The accesses are sorted by cell and then in visiting order. See `_mark`.
     """
-    unit, writes, reads = visits.unit[step], visits.writes[row], visits.reads[row]
+    unit = visits.unit[step]
+    writes = visits.writes[row]
+    reads = visits.reads[row]
     last = _LastBefore(cell)
     possible: Array = reads & ~visits.preset[cell] & (last(visits.surely[row]) < 0)
     earlier = last(writes)

@@ -64,7 +64,8 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
             f"(depths: {fetch.depth} commands; tokens {', '.join(str(queue.depth) for queue in table.queues)})",
             "interleave the units' instructions or make the queues deeper",
         )
-    moved, out = costs.rows * costs.row_bytes, run.out
+    moved = costs.rows * costs.row_bytes
+    out = run.out
     return Trace(
         table=table,
         start=out.begin,
@@ -81,7 +82,10 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
 
 
 def _timed(run: Run) -> tuple[Timed, Limits]:
-    costs, channel, stream, out = run.costs, run.channel, run.stream, run.out
+    costs = run.costs
+    channel = run.channel
+    stream = run.stream
+    out = run.out
     beats = costs.rows * -(-costs.row_bytes // max(1, channel.beat_bytes)) * (channel.burst > 0)
     known = {name: getattr(out, name) for name in Timed._fields if name in Outcome._fields}
     known |= {name: getattr(stream, name) for name in Timed._fields if name in Stream._fields}
@@ -91,7 +95,8 @@ def _timed(run: Run) -> tuple[Timed, Limits]:
 
 def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
     """Return the data of the event loop (a Run) before the first event."""
-    count, clients = len(table), len(table.units) + 1
+    count = len(table)
+    clients = len(table.units) + 1
     unknown = np.full((5, count), NOT_YET, np.int64)
     numbers = np.zeros((len(State._fields) - len(FLAGS), clients), np.int64)
     numbers[0, :-1] = table.by_unit[0][:-1]  # State.position
@@ -179,8 +184,10 @@ def simulate(run: Run, serial: bool) -> int:
 
     With `serial`, each step starts when the previous one in the stream has ended.
     """
-    stream, state = run.stream, run.state
-    units, count = stream.first.shape[0] - 1, stream.unit.shape[0]
+    stream = run.stream
+    state = run.state
+    units = stream.first.shape[0] - 1
+    count = stream.unit.shape[0]
     state.priority[units] = -1  # fetch goes first
     state.moving[units] = count > 0 and run.fetch.depth > 0
     if run.fetch.depth == 0:
@@ -213,8 +220,11 @@ def simulate(run: Run, serial: bool) -> int:
 @part
 def next_step(run: Run, serial: bool) -> tuple[int, int]:
     """Return the time of the next start or end of a step, and the step's unit (NOT_YET, -1: there is none)."""
-    stream, out, state = run.stream, run.out, run.state
-    best, best_unit = NOT_YET, -1
+    stream = run.stream
+    out = run.out
+    state = run.state
+    best = NOT_YET
+    best_unit = -1
     for u in range(stream.first.shape[0] - 1):
         t = NOT_YET
         if state.ending[u]:
@@ -229,16 +239,20 @@ def next_step(run: Run, serial: bool) -> tuple[int, int]:
                 if g >= 0:
                     t = max(t, out.end[g])
         if t < best:
-            best, best_unit = t, u
+            best = t
+            best_unit = u
     return best, best_unit
 
 
 @part
 def when_ends(run: Run, u: int) -> int:
     """Return when unit `u` can release its step: its work is done, and its tokens and the next step have room."""
-    stream, out, state = run.stream, run.out, run.state
+    stream = run.stream
+    out = run.out
+    state = run.state
     t = state.work_end[u]
-    s, before = stream.order[state.position[u]], state.position[u] - run.units.outstanding
+    s = stream.order[state.position[u]]
+    before = state.position[u] - run.units.outstanding
     if run.units.outstanding > 0 and before >= stream.first[u]:
         t = max(t, out.end[stream.order[before]])
     for q in range(stream.room.shape[1]):
@@ -262,8 +276,11 @@ def next_delivery(run: Run) -> int:
 @part
 def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
     """Return the time of the next grant of a burst, and its client (-1 if another event, at `before`, comes first)."""
-    state, port, in_flight = run.state, run.port, run.channel.in_flight
-    best, client = before, -1
+    state = run.state
+    port = run.port
+    in_flight = run.channel.in_flight
+    best = before
+    client = -1
     for u in range(state.moving.shape[0]):
         if state.moving[u]:
             t = state.request[u]
@@ -272,7 +289,8 @@ def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
                 if port[GRANTED] >= in_flight:
                     t = max(t, run.bursts[port[GRANTED] % in_flight])
             if t < best or (t == best and client >= 0 and state.priority[u] < state.priority[client]):
-                best, client = t, u
+                best = t
+                client = u
     return best, client
 
 
@@ -285,7 +303,8 @@ def first_beat(run: Run, writes: bool) -> int:
 @part
 def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
     """Give a burst of `size` beats the data bus; return the cycle of its first beat."""
-    port, bus = run.port, WRITE_BUS if writes else READ_BUS
+    port = run.port
+    bus = WRITE_BUS if writes else READ_BUS
     at = max(port[bus], now + first_beat(run, writes))
     port[bus] = at + size
     if run.channel.in_flight > 0 and not writes:
@@ -298,10 +317,15 @@ def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
 @part
 def grant_fetch(run: Run, now: int) -> None:
     """Grant the DRAM port to fetch, for one batch of instructions."""
-    fetch, fetched, beat, count = run.fetch, run.fetched, run.channel.beat_bytes, run.stream.unit.shape[0]
+    fetch = run.fetch
+    fetched = run.fetched
+    beat = run.channel.beat_bytes
+    count = run.stream.unit.shape[0]
     beats_each = -(-fetch.insn_bytes // beat)
     batch = fetch.batch if fetch.batch > 0 else max(1, run.channel.burst // beats_each)
-    first, many, packed = fetched[FETCHED], min(batch, count - fetched[FETCHED]), fetch.buffer > 0
+    first = fetched[FETCHED]
+    many = min(batch, count - fetched[FETCHED])
+    packed = fetch.buffer > 0
     at = take_bus(run, False, -(-many * fetch.insn_bytes // beat) if packed else many * beats_each, now)
     for k in range(1, many + 1):
         run.out.arrival[first + k - 1] = at + (-(-k * fetch.insn_bytes // beat) if packed else k * beats_each)
@@ -314,12 +338,15 @@ def grant_fetch(run: Run, now: int) -> None:
 @part
 def deliver(run: Run, now: int) -> None:
     """Deliver an instruction to its unit's queue. Fetch requests more if none is left or the buffer has room."""
-    state, fetched, count = run.state, run.fetched, run.stream.unit.shape[0]
+    state = run.state
+    fetched = run.fetched
+    count = run.stream.unit.shape[0]
     sent = fetched[SENT]
     run.out.delivered[sent] = fetched[DELIVERS] = now + 1
     state.backlog[run.stream.unit[sent]] += 1
     fetched[SENT] = sent + 1
-    client, waiting = state.moving.shape[0] - 1, fetched[FETCHED] - fetched[SENT]
+    client = state.moving.shape[0] - 1
+    waiting = fetched[FETCHED] - fetched[SENT]
     asks = waiting == 0 or waiting + run.fetch.batch <= run.fetch.buffer
     if asks and not state.moving[client] and fetched[FETCHED] < count:
         state.moving[client] = True
@@ -329,7 +356,8 @@ def deliver(run: Run, now: int) -> None:
 @part
 def grant_step(run: Run, u: int, now: int) -> bool:
     """Grant the DRAM port to unit `u` for a burst of a row (see Costs). Return whether it is the row's last burst."""
-    state, s = run.state, run.stream.order[run.state.position[u]]
+    state = run.state
+    s = run.stream.order[run.state.position[u]]
     size = min(state.to_edge[u], state.beats_left[u])
     at = take_bus(run, state.writing[u], size, now)
     uncontended = max(state.request[u] + first_beat(run, state.writing[u]), state.data_end[u])
@@ -354,7 +382,11 @@ def grant_step(run: Run, u: int, now: int) -> bool:
 @part
 def start(run: Run, u: int, now: int) -> None:
     """Start the next step of unit `u` at time `now`; its command leaves the unit's queue."""
-    stream, out, state, costs, sent = run.stream, run.out, run.state, run.costs, run.fetched[SENT]
+    stream = run.stream
+    out = run.out
+    state = run.state
+    costs = run.costs
+    sent = run.fetched[SENT]
     s = stream.order[state.position[u]]
     if sent < stream.unit.shape[0] and stream.unit[sent] == u and state.backlog[u] == run.fetch.depth:
         run.fetched[DELIVERS] = max(run.fetched[DELIVERS], now)  # fetch waited for this place in the queue
@@ -383,7 +415,9 @@ def start(run: Run, u: int, now: int) -> None:
 @part
 def next_row(run: Run, u: int, now: int) -> None:
     """Begin the next row of the transfer of unit `u`'s step or, after the last row, the step's work."""
-    state, costs, beat = run.state, run.costs, run.channel.beat_bytes
+    state = run.state
+    costs = run.costs
+    beat = run.channel.beat_bytes
     s = run.stream.order[state.position[u]]
     if state.rows_left[u] > 0:
         state.beats_left[u] = -(-(state.row_address[u] % beat + costs.row_bytes[s]) // beat)
@@ -399,7 +433,9 @@ def next_row(run: Run, u: int, now: int) -> None:
 @part
 def end(run: Run, u: int, now: int) -> None:
     """Release unit `u` from its step. The step ends now or, if it has a tail, later."""
-    out, state, costs = run.out, run.state, run.costs
+    out = run.out
+    state = run.state
+    costs = run.costs
     s = run.stream.order[state.position[u]]
     out.end[s] = out.released[s] = now
     out.worked[s] = state.work_end[u]

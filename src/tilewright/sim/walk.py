@@ -274,7 +274,8 @@ class Walk(ABC):
         elements = []
         for space, origin in dict.fromkeys((part.space, part.origin) for part in self.segments):
             ranges = [part for part in self.segments if (part.space, part.origin) == (space, origin)]
-            low, end = min(part.address for part in ranges), max(part.end for part in ranges)
+            low = min(part.address for part in ranges)
+            end = max(part.end for part in ranges)
             mine = addresses[(addresses >= low) & (addresses < end)]
             if mine.size:
                 elements.append((space, np.unique((mine - origin) // self.granule)))
@@ -324,7 +325,8 @@ def numbers(state: State, byte: Array, dtype: str) -> Array:
     known = byte[byte >= 0]
     if not known.size:
         return np.zeros(byte.shape[:-1], dtype)
-    low, end = int(known.min()), int(known.max()) + 1
+    low = int(known.min())
+    end = int(known.max()) + 1
     data = state.dram(low, end - low)
     found = np.where(byte >= 0, data[np.maximum(byte - low, 0)], np.uint8(0))
     return np.ascontiguousarray(found).view(dtype)[..., 0]

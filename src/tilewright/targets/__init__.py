@@ -59,9 +59,11 @@ def get(name: str) -> Target:
         both = f"{packages[0]} and {packages[1]}"
         raise InputError(option("--target"), f"'{name}' is ambiguous: {both}", "rename one of them")
     elif packages:
-        place, target = str(packages[0]), getattr(_imported(packages[0]), "TARGET", None)
+        place = str(packages[0])
+        target = getattr(_imported(packages[0]), "TARGET", None)
     elif point := _installed().get(name):
-        place, target = point.value, _loaded(point)
+        place = point.value
+        target = _loaded(point)
     else:
         elsewhere = f"name the folder of a package {PREFIX}NAME: {option('--targets DIR', FOLDERS)}"
         raise InputError(option("--target"), f"there is no target '{name}'", f"{one_of(name, names())}, or {elsewhere}")
@@ -108,7 +110,8 @@ def _packages(name: str) -> Iterator[Path]:
 
 def _imported(package: Path) -> ModuleType:
     """Import a package by its path, so that none of the same name on Python's path takes its place."""
-    name, file = package.name, package / "__init__.py"
+    name = package.name
+    file = package / "__init__.py"
     loaded = sys.modules.get(name)
     if loaded is not None and loaded.__file__ and Path(loaded.__file__).resolve() == file.resolve():
         return loaded

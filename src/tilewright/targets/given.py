@@ -191,7 +191,8 @@ def timing_model(models: Iterable[TimingModel], name: str, owner: str = "the tar
     name, *changes = text.split(",") if "," in (text := name) else [name]
     if name not in known:
         raise InputError(option("--timing"), f"{owner} has no timing model '{name}'", one_of(name, known))
-    model, numbers = known[name], dict[str, Number]()
+    model = known[name]
+    numbers = dict[str, Number]()
     for change in changes:
         key, _, value = change.partition("=")
         if key not in model.numbers:

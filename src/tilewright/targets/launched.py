@@ -54,7 +54,10 @@ class Launched(ABC, Generic[C]):
     """
 
     def __init__(self, program: Program, launch: Launch, config: C, timing: str) -> None:
-        self.program, self.launch, self.config, self.timing = program, launch, config, timing
+        self.program = program
+        self.launch = launch
+        self.config = config
+        self.timing = timing
 
     @property
     def sites(self) -> list[Site]:
@@ -100,7 +103,8 @@ class Launched(ABC, Generic[C]):
             if not options.values:
                 return self.report(options)
             inputs = self.pack(values)
-            samples, parts = max((len(data) for data in inputs.values()), default=1), []
+            samples = max((len(data) for data in inputs.values()), default=1)
+            parts = []
             for start in range(0, samples, self.together):
                 block = {name: data[start : start + self.together] for name, data in inputs.items()}
                 parts.append(self.compute(block, min(self.together, samples - start), options))
@@ -172,7 +176,8 @@ class ImageWalk(Walk):
 
     def __init__(self, launched: OnImage[Any], dram: Dram, table: StepTable, relation: Order, first: int) -> None:
         super().__init__(launched.launch.name, (), table, relation)
-        self.launched, self.before = launched, dram
+        self.launched = launched
+        self.before = dram
         self.segments: tuple[Range, ...] = own_spaces(map(astuple, launched.image.segments), first)
 
     @cached_property

@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 #: Data widths, parity bits included, and log2 of the bits without parity: RAMB18E1 and RAMB36E1.
-HALF, FULL = ((1, 2, 4, 9, 18, 36), 14), ((1, 2, 4, 9, 18, 36, 72), 15)
+HALF = ((1, 2, 4, 9, 18, 36), 14)
+FULL = ((1, 2, 4, 9, 18, 36, 72), 15)
 #: Yosys's costs of one RAMB18E1, one RAMB36E1, and one group of LUTs that holds 6 bits x 32 or 3 bits x 64.
-HALF_COST, FULL_COST, LUT_COST = 129, 257, 8
+HALF_COST = 129
+FULL_COST = 257
+LUT_COST = 8
 LUT_RAMS = ((6, 32), (3, 64))
 #: LUTs in such a group (RAM32M, RAM64M).
 LUTS = 4

@@ -210,7 +210,8 @@ class StreamTarget(LaunchedTarget[C]):
 
     def header(self, config: C) -> str:
         """Return a C header for gateware and drivers: sizes, opcodes and instruction bit fields."""
-        isa, title = self.stream.isa, self.title.partition(":")[0]
+        isa = self.stream.isa
+        title = self.title.partition(":")[0]
         groups = [
             Group("sizes", macros(self.name, config.to_dict())),
             Group("opcodes", macros(f"{self.name}_opcode", {code.name: int(code) for code in isa.codes})),

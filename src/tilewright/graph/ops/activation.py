@@ -45,7 +45,8 @@ class LeakyRelu(Unary):
         return super().shape_of(site)
 
     def compute(self, at: Evaluation) -> Array:
-        x, out = at.input(0), at.output
+        x = at.input(0)
+        out = at.output
         centred = at.centred()
         factors = [at.rounding.ratio(out.scale, x.scale), at.rounding.ratio(out.scale, x.scale, self.alpha)]
         narrow = out.dtype != "int16" and all(2.0**-8 <= abs(factor) <= 2.0**7 for factor in factors)
@@ -94,7 +95,8 @@ class Sigmoidal(Unary):
     """Base class of logistic and tanh, with the rules of 8-bit codes and of int16 (a table of 256 values)."""
 
     def shape_of(self, site: Site) -> Shape:
-        x, out = site.input(0), site.output
+        x = site.input(0)
+        out = site.output
         scale, zero = self.results[x.dtype]
         wrong = abs(out.scale / scale - 1) > 1e-3 or out.zero_point != zero or (x.dtype == "int16" and x.zero_point)
         reason = f"has an output scale or zero point other than {scale:g} and {zero}"
@@ -184,7 +186,8 @@ def _table() -> Array:
 
 def _interpolated(x: Array, bits: int, top: int) -> Array:
     """Return the table at |x| / 2**bits, times 2**bits, interpolated linearly; `top` beyond its end."""
-    size, (place, part) = np.abs(x), (np.abs(x) >> bits, np.abs(x) & ((1 << bits) - 1))
+    size = np.abs(x)
+    place, part = (np.abs(x) >> bits, np.abs(x) & ((1 << bits) - 1))
     low, high = _table()[np.minimum(place, 254)], _table()[np.minimum(place, 254) + 1]
     return np.where(size >> bits >= 255, top, (low << bits) + part * (high - low))
 

@@ -67,7 +67,8 @@ class Sum(Broadcast):
 
     def _fixed_point(self, site: Site, a: Array, b: Array) -> Array:
         scales = [np.float64(site.input(index).scale) for index in (0, 1)]
-        twice_max, extra = 2 * max(scales), 15 if site.output.dtype == "int16" else 20
+        twice_max = 2 * max(scales)
+        extra = 15 if site.output.dtype == "int16" else 20
         total = np.zeros(1, np.int64)
         for operand, scale in zip((a, b), scales, strict=True):
             total = total + multiply_by_real(operand << extra, scale / twice_max)
@@ -99,7 +100,9 @@ class Sum(Broadcast):
 
     def _fused(self, at: Evaluation) -> Array:
         """Return the codes of the sum by onnxruntime's QLinearAdd: two fused multiply-adds, one constant addend."""
-        a, b, out = at.input(0), at.input(1), at.output
+        a = at.input(0)
+        b = at.input(1)
+        out = at.output
         ra, rb = (np.float32(tensor.scale) / np.float32(out.scale) for tensor in (a, b))
         zero = fused_multiply_add(ra, np.float32(a.zero_point), rb * np.float32(b.zero_point))
         inner = fused_multiply_add(at.aligned(1), rb, np.float32(out.zero_point) - zero)
@@ -132,7 +135,8 @@ class Mul(Broadcast):
     def compute(self, at: Evaluation) -> Array:
         product = at.centred(0) * at.centred(1)
         real = at.rounding.ratio(at.output.scale, at.input(0).scale, at.input(1).scale)
-        rule, zero = at.rounding.elementwise, at.output.zero_point
+        rule = at.rounding.elementwise
+        zero = at.output.zero_point
         half_even = rule == "ort" or (at.rounding.delegated and at.output.dtype != "int16")
         if rule == "pow2":
             scaled = shift_up(product, power_of_two(real, at.where))
@@ -168,7 +172,8 @@ class Clamp(Unary):
     activation: Activation = "relu"
 
     def compute(self, at: Evaluation) -> Array:
-        x, out = at.input(0), at.output
+        x = at.input(0)
+        out = at.output
         if at.rounding.name == "tflm" and self.activation == "relu6":
             return clamped(at.value(), x, self.activation)
         return at.coded(multiply_by_real(at.centred(), at.rounding.ratio(out.scale, x.scale)), self.activation)
@@ -215,7 +220,8 @@ def _rescaled(at: Evaluation) -> Array:
     XNNPACK's rule is that of `rescaled_xnnpack` for ratios from 1/256 to 128, if both ends are int8 or both uint8.
     onnxruntime converts the codes to real numbers and back.
     """
-    source, out = at.input(0), at.output
+    source = at.input(0)
+    out = at.output
     if at.rounding.elementwise == "ort":
         real = at.centred().astype(np.float32) * np.float32(source.scale)
         return _from_real(real, np.float32(out.scale), at.rounding).astype(np.int64)

@@ -70,7 +70,8 @@ class SumOfProducts(Single):
         return (site.input(0), site.input(1), site.output, *([residual] if residual else []))
 
     def refusal(self, site: Site, takes: Takes) -> str:
-        w, bias = site.input(1), site.optional(2)
+        w = site.input(1)
+        bias = site.optional(2)
         if self.residual(site) and not takes.residual:
             return NO_RESIDUAL
         if w.data is None or w.dtype not in takes.weights:
@@ -112,7 +113,8 @@ class SumOfProducts(Single):
             acc = acc + (centred << np.int32(self.lift(site)))
         if self.shift is not None:
             return self.shift.apply(acc, site.constant(3), site.constant(4), site.output.dtype)
-        x, bias = site.input(0), site.optional(2)
+        x = site.input(0)
+        bias = site.optional(2)
         requant = Requant.of_product(x, site.input(1), site.output, self.activation, rounding.delegated and not wide(x))
         if wide(x):
             narrow = bias is not None and bias.dtype == "int32"
@@ -135,7 +137,8 @@ class SumOfProducts(Single):
 
     def _check_added(self, site: Site, channels: int, shape: Shape) -> None:
         """Check the tensors that are added to sums of `shape`: bias and residual, or multiplier and addend."""
-        residual, bias = self.residual(site), site.optional(2)
+        residual = self.residual(site)
+        bias = site.optional(2)
         if residual is not None:
             reason = f"its residual has the shape {list(residual.shape)}; its result has {list(shape)}"
             site.fail_if(residual.shape != shape, reason)
@@ -166,7 +169,8 @@ class Convolution(Linear):
 
     def _shape(self, site: Site, fits: bool, out_channels: int) -> Shape:
         """Return the output shape. Raises ModelError if `fits` is false or the weights do not fit the window."""
-        (batch, height, width, channels), weights = four(site, 0), four(site, 1)
+        batch, height, width, channels = four(site, 0)
+        weights = four(site, 1)
         wrong = not fits or weights[1:3] != self.window.kernel
         site.fail_if(wrong, f"weights of shape {list(weights)} do not fit {channels} input channels")
         shape = (batch, *self.window.output_size(site.node.name, height, width), out_channels)
@@ -187,13 +191,15 @@ class Conv2D(Convolution):
         return super().refusal(site, takes)
 
     def shape_of(self, site: Site) -> Shape:
-        channels, (outputs, _, _, depth) = four(site, 0)[3], four(site, 1)
+        channels = four(site, 0)[3]
+        outputs, _, _, depth = four(site, 1)
         return self._shape(site, not (channels % depth or outputs % (channels // depth)), outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         patches = self.window.windows(merge_samples(centre(x, site.input(0))))  # (B, OH, OW, KH, KW, C)
         batch, oh, ow, kh, kw, channels = patches.shape
-        depth, groups = w.shape[3], channels // w.shape[3]
+        depth = w.shape[3]
+        groups = channels // w.shape[3]
         out_group = w.shape[0] // groups
         acc = np.empty((batch, oh, ow, w.shape[0]), np.int64 if wide(site.input(0)) else np.int32)
         for group in range(groups):
@@ -250,12 +256,14 @@ class TransposeConv2D(SumOfProducts):
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         centred = merge_samples(centre(x, site.input(0)))
-        (kh, kw), (down, right) = self.window.kernel, self.window.stride
+        kh, kw = self.window.kernel
+        down, right = self.window.stride
         batch, height, width, channels = centred.shape
         taps = centre(w, site.input(1)).transpose(3, 1, 2, 0).reshape(channels, -1)
         products = product(site.input(0), site.input(1), centred.reshape(-1, channels), taps)
         products = products.reshape(batch, height, width, kh, kw, w.shape[0])
-        (top, _, left, _), (rows, columns) = self.window.padding, self.size
+        top, _, left, _ = self.window.padding
+        rows, columns = self.size
         extent = (max((height - 1) * down + kh, top + rows), max((width - 1) * right + kw, left + columns))
         total = np.zeros((batch, *extent, w.shape[0]), products.dtype)
         for row, column in np.ndindex(kh, kw):
@@ -275,7 +283,8 @@ class FullyConnected(Linear):
     keep_dims: bool = False
 
     def shape_of(self, site: Site) -> Shape:
-        x, w = site.input(0), site.input(1)
+        x = site.input(0)
+        w = site.input(1)
         wrong = len(w.shape) != 2 or not x.shape or x.size % w.shape[1]
         wrong = wrong or (self.keep_dims and x.shape[-1] != w.shape[1])
         site.fail_if(wrong, f"weights of shape {list(w.shape)} do not fit the input {list(x.shape)}")

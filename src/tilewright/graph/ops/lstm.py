@@ -68,7 +68,9 @@ class Lstm(Op):
 
     def shapes(self, site: Site) -> tuple[Shape, ...]:
         """Return the output shapes. Raises ModelError if inputs do not fit, UnsupportedError for other scales."""
-        x, hidden, cell = site.input(0).shape, site.input(13).shape, site.input(14)
+        x = site.input(0).shape
+        hidden = site.input(13).shape
+        cell = site.input(14)
         fits = len(x) == 3 and len(hidden) == 2 and cell.shape == hidden and hidden[0] == x[1 if self.time_major else 0]
         site.fail_if(not fits, f"has an input of shape {list(x)} and states of shape {list(hidden)}")
         size = hidden[1]
@@ -87,12 +89,15 @@ class Lstm(Op):
         return int(np.rint(np.log2(cell.scale)))
 
     def macs(self, site: Site) -> int:
-        (a, b, inputs), size = site.input(0).shape, site.input(13).shape[1]
+        a, b, inputs = site.input(0).shape
+        size = site.input(13).shape[1]
         return GATES * a * b * size * (inputs + size)
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         unit = _Arithmetic(self, site, rounding.name == "tflm")
-        x, hidden, cell = values[0], values[13], values[14]
+        x = values[0]
+        hidden = values[13]
+        cell = values[14]
         assert x is not None and hidden is not None and cell is not None  # validation has checked it
         samples = max(len(x), len(hidden), len(cell))
         time = 1 if self.time_major else 2  # the axis, after that of samples
@@ -111,20 +116,24 @@ class _Arithmetic:
     """The integer arithmetic of a step in TFLite Micro (`micro`) or LiteRT."""
 
     def __init__(self, op: Lstm, site: Site, micro: bool) -> None:
-        self.micro, self.x, self.hidden = micro, site.input(0), site.input(13)
+        self.micro = micro
+        self.x = site.input(0)
+        self.hidden = site.input(13)
         cell = site.input(14)
         self.power = op.power(cell)
         self.clip = int(np.clip(np.fix(op.cell_clip / cell.scale), -32768, 32767))
         self.gates = [self._gate(site, index) for index in range(GATES)]
         if micro:
-            self.zero, factor = self.hidden.zero_point, AFTER * AFTER / self.hidden.scale
+            self.zero = self.hidden.zero_point
+            factor = AFTER * AFTER / self.hidden.scale
         else:
             self.zero = op.hidden_zero
             factor = float(np.float32(AFTER) / np.float32(op.hidden_scale) * np.float32(AFTER))
         self.result = quantize_multiplier(factor)
 
     def _gate(self, site: Site, index: int) -> _Gate:
-        w, r = site.input(1 + index), site.input(1 + GATES + index)
+        w = site.input(1 + index)
+        r = site.input(1 + GATES + index)
         return _Gate(
             centre(site.constant(1 + index), w).T,
             centre(site.constant(1 + GATES + index), r).T,
@@ -139,7 +148,8 @@ class _Arithmetic:
 
     def of_inputs(self, x: Array) -> list[Array]:
         """Return each gate's products with the inputs x (T, S, B, K), rescaled: (T, S, B, N)."""
-        centred, parts = centre(x, self.x), []
+        centred = centre(x, self.x)
+        parts = []
         for gate in self.gates:
             total = exact_matmul(centred.reshape(-1, x.shape[-1]), gate.w, 255, 128) + gate.bias
             scaled = multiply_by_quantized_multiplier(total, *gate.factor)
@@ -148,7 +158,8 @@ class _Arithmetic:
 
     def step(self, inputs: Sequence[Array], state: Array, cells: Array) -> tuple[Array, Array]:
         """Return the cell state (int64) and hidden state (int8) after a step, from those before it."""
-        centred, gates = centre(state, self.hidden), []
+        centred = centre(state, self.hidden)
+        gates = []
         for index, gate in enumerate(self.gates):
             total = exact_matmul(centred, gate.recurrent, 255, 128).astype(np.int64)
             total = multiply_by_quantized_multiplier(total, *gate.recurrent_factor)

@@ -117,7 +117,9 @@ class RealAveragePool2D(Windowed):
     count_padding: bool = False
 
     def compute(self, at: Evaluation) -> Array:
-        x, source, out = merge_samples(at.value()), at.input(0), at.output
+        x = merge_samples(at.value())
+        source = at.input(0)
+        out = at.output
         if at.rounding.elementwise == "pow2":  # no padding, or padding that counts: windows are of one size
             total = self.window.windows(x.astype(np.int64)).sum(axis=(3, 4))
             return clamped(shifted_mean(at, total, prod(self.window.kernel)), out)
@@ -161,7 +163,9 @@ class Product(Reduction):
     kind = "product"
 
     def compute(self, at: Evaluation) -> Array:
-        x, source, out = at.value(), at.input(0), at.output
+        x = at.value()
+        source = at.input(0)
+        out = at.output
         if at.rounding.elementwise == "xnnpack" and source.size == out.size:
             return x  # LiteRT's optimised kernel copies the codes
         inner = [axis + 1 for axis in self.axes]
@@ -181,7 +185,8 @@ class Mean(Reduction):
     kind = "mean"
 
     def compute(self, at: Evaluation) -> Array:
-        source, out = at.input(0), at.output
+        source = at.input(0)
+        out = at.output
         count = self.count(at)
         total = at.value().sum(axis=tuple(axis + 1 for axis in self.axes), dtype=np.int64)
         centred = total - count * source.zero_point
@@ -223,7 +228,8 @@ class Softmax(Unary):
     beta: float = 1.0
 
     def shape_of(self, site: Site) -> Shape:
-        x, out = site.input(0), site.output
+        x = site.input(0)
+        out = site.output
         wrong = not 0 < self.beta < MAX_FACTOR
         site.refuse_if(wrong, f"multiplies by beta = {self.beta:g}; positive numbers are supported")
         if x.dtype == "int16":
@@ -301,7 +307,8 @@ def table(function: Callable[[Array], Array], scale: float, zero_point: int, out
     ends = [kind(out_scale) * kind(code) for code in (LOW, HIGH)]
     inverse = kind(HIGH - LOW + 1) / (ends[1] - ends[0])
     at = np.arange(STEPS, dtype=kind)
-    here, middle = low + at * step, low + at * step + step / kind(2)
+    here = low + at * step
+    middle = low + at * step + step / kind(2)
     value, between, following = (function(x) * inverse for x in (here, middle, low + (at + kind(1)) * step))
     sample = round_half_away(value)
     interpolated = round_half_away((following + sample) / kind(2))

@@ -177,7 +177,8 @@ class Pack(Moved):
     axis: int = 0
 
     def shape_of(self, site: Site) -> Shape:
-        tensors, out = [site.input(index) for index in range(len(site.inputs))], site.output
+        tensors = [site.input(index) for index in range(len(site.inputs))]
+        out = site.output
         shape = tensors[0].shape
         wrong = any(t.shape != shape or t.dtype != out.dtype for t in tensors) or not 0 <= self.axis <= len(shape)
         site.fail_if(wrong, f"cannot stack {[list(t.shape) for t in tensors]} along axis {self.axis}")

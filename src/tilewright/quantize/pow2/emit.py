@@ -25,7 +25,9 @@ class Writer:
     """Writes the QDQ graph of a plan; it collects the nodes and constants written so far."""
 
     def __init__(self, scales: Scales) -> None:
-        self.scales, self.plan, self.net = scales, scales.plan, scales.plan.net
+        self.net = scales.plan.net
+        self.plan = scales.plan
+        self.scales = scales
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, Array] = {}
         self.tensor = Names(tensors_of(self.net.model))
@@ -76,7 +78,8 @@ class Writer:
         """If the plan keeps `name` in int8, write QuantizeLinear and DequantizeLinear of its real values, `source`."""
         if name not in self.plan.group:
             return
-        scale, zero = self.scale(self.scales.of(name)), self.zero("int8")
+        scale = self.scale(self.scales.of(name))
+        zero = self.zero("int8")
         middle = self.tensor(f"{name}_QuantizeLinear_Output", name)
         self.add("QuantizeLinear", [source, scale, zero], middle)
         self.add("DequantizeLinear", [middle, scale, zero], self.real(name))
@@ -154,8 +157,11 @@ def exact(model: ModelProto) -> ModelProto:
         elif count := _count(net, node):
             unit = float(net.constant(net.producer[node.input[0]].input[1]))
             factor, exponent = mean_factor(count)
-            name, to_codes, to_real = node.output[0], count / unit, factor * unit / 2**exponent
-            back, times = fresh(f"times_{to_codes:.9g}"), fresh(f"times_{to_real:.9g}")
+            name = node.output[0]
+            to_codes = count / unit
+            to_real = factor * unit / 2**exponent
+            back = fresh(f"times_{to_codes:.9g}")
+            times = fresh(f"times_{to_real:.9g}")
             constants |= {back: to_codes, times: to_real}
             average, about, total = (fresh(f"{name}_{part}", name) for part in ("mean", "about", "sum"))
             averages = NodeProto()

@@ -73,7 +73,8 @@ def _not_kept(net: Network, node: NodeProto) -> str:
 
 def _not_a_product(net: Network, node: NodeProto) -> str:
     """Return why a weighted node is not a plain sum of products; empty if it is one."""
-    kind, bias = node.op_type, operand(node, 2)
+    kind = node.op_type
+    bias = operand(node, 2)
     if kind == "MatMul":
         return "MatMul with a constant left operand" if net.is_constant(node.input[0]) else ""
     if not net.is_constant(node.input[1]):
@@ -171,7 +172,8 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
     With `residuals`, an addition is fused into one of its operands, a product, and takes the place of both.
     """
     joined = {add.output[0]: product for add in net.nodes if residuals and (product := _joined(net, add)) is not None}
-    steps, fused = [], {product.output[0] for product in joined.values()}
+    steps = []
+    fused = {product.output[0] for product in joined.values()}
     for end in net.nodes:
         if end.output[0] in fused:
             continue

@@ -136,7 +136,8 @@ class Scales:
 
         That is its bias, its residual, and the half that rounds it. `exponent` is that of its weights.
         """
-        net, half = self.plan.net, 1 << (MAX_SHIFT - 1)
+        net = self.plan.net
+        half = 1 << (MAX_SHIFT - 1)
         if not step.weights:
             return 128.0 * 128.0 * net.shape(step.inputs[0])[-1] + half
         magnitudes = np.abs(codes(net.constant(step.weights), exponent))

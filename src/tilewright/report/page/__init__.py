@@ -91,7 +91,8 @@ def packed(arrays: Mapping[str, Array]) -> tuple[list[dict[str, Any]], str]:
     rows: list[tuple[int, dict[str, Any], bytes]] = []
     for key in sorted(arrays):
         for index, row in enumerate(arrays[key]):
-            plain, steps = _fitted(row), _fitted(np.diff(row, prepend=0))
+            plain = _fitted(row)
+            steps = _fitted(np.diff(row, prepend=0))
             (width, kind, content), delta = min((plain, False), (steps, True), key=lambda item: item[0][0])
             rows.append((width, {"key": key, "row": index, "type": kind, "length": len(row), "delta": delta}, content))
     rows.sort(key=lambda row: -row[0])

@@ -12,8 +12,16 @@ from tilewright.report.summary import LISTED, count, duration, joules, percent, 
 Json = Mapping[str, Any]
 
 #: The colours of Okabe and Ito, which colour-blind readers can tell apart (https://jfly.uni-koeln.de/color/), and grey.
-BLUE, SKY, GREEN, ORANGE, RED, PINK, GREY = "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#8a8f98"
-VIOLET, BROWN, LILAC = "#7b61c9", "#8c5a2b", "#b3a4e0"
+BLUE = "#0072b2"
+SKY = "#56b4e9"
+GREEN = "#009e73"
+ORANGE = "#e69f00"
+RED = "#d55e00"
+PINK = "#cc79a7"
+GREY = "#8a8f98"
+VIOLET = "#7b61c9"
+BROWN = "#8c5a2b"
+LILAC = "#b3a4e0"
 #: Work is blue, data that move are green and yellow, waits are red and pink. Of energies, work is blue, DRAM red.
 KNOWN = {
     **dict.fromkeys(("GEMM", "tiu", "engine", "CPU arithmetic", "compute"), BLUE),
@@ -47,7 +55,8 @@ FIGURES = (
 
 def palette(record: Record) -> dict[str, str]:
     """Return the colour of each cause in a run, as #rrggbb."""
-    summary, launches = record.run["summary"], record.run["launches"]
+    summary = record.run["summary"]
+    launches = record.run["launches"]
     names = [*summary["causes"], *(name for launch in launches for name in launch["causes"])]
     names += [colour for launch in launches for _, colour, *_ in launch["chart"]["kinds"] if colour]
     names += (summary.get("energy") or {}).get("by", ())
@@ -83,8 +92,11 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
 
 def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
     """Return the header's cards: topic, value, remark, and whether it is bad news."""
-    cycles, layers, target = summary["cycles"], summary["layers"], summary["target"]
-    macs, mine = summary["macs"], summary["macs_on_target"]
+    cycles = summary["cycles"]
+    layers = summary["layers"]
+    target = summary["target"]
+    macs = summary["macs"]
+    mine = summary["macs_on_target"]
     on_target = sum(layer["where"] != "host" for layer in layers)
     cards = [
         ("MACs on the machine", share(mine, macs), f"{count(mine)} of {count(macs)}", 2 * mine < macs)
@@ -103,9 +115,11 @@ def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
     if equal is not None:
         cards.append(("reference", "equal" if equal else "MISMATCH", "to exact integers", not equal))
     if "correct" in summary:
-        right, samples = summary["correct"], summary["samples"]
+        right = summary["correct"]
+        samples = summary["samples"]
         cards.append(("accuracy", percent(right / samples), f"{right} of {samples} samples", False))
-    hazards, checked = summary["hazards"], summary["checked"]
+    hazards = summary["hazards"]
+    checked = summary["checked"]
     known = str(hazards) if checked or hazards else "-"
     return [*cards, ("hazards", known, "" if checked else "not checked", hazards > 0)]
 
@@ -206,7 +220,8 @@ def _table(summary: Json, colours: Mapping[str, str]) -> str:
 
 
 def _row(index: int, layer: Json, colours: Mapping[str, str]) -> str:
-    host, cycles = layer["where"] == "host", layer["cycles"]
+    host = layer["where"] == "host"
+    cycles = layer["cycles"]
     bound = layer.get("bound", 0)
     why = (
         escape(layer["reason"]) if host else bar(layer["causes"], colours) + f"<small>{escape(layer['binds'])}</small>"

@@ -32,7 +32,8 @@ BATCH = 4
 class Bm1684x(LaunchedTarget[Config]):
     """The BM1684X as a target of Tilewright. `Target` in targets/base.py documents the methods of all targets."""
 
-    name, kind = "bm1684x", Config
+    name = "bm1684x"
+    kind = Config
     title = "BM1684X: 64-lane TPU with GDMA, BDC and HAU command queues and 16 MiB of local memory"
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
@@ -88,7 +89,8 @@ class Bm1684x(LaunchedTarget[Config]):
 
     def approximates(self, program: Program) -> bool:
         """Return whether any launch computes float32 tensors, whose values may differ from onnxruntime's."""
-        graph, nodes = program.graph, (node for launch in program.launches for node in launch.nodes)
+        graph = program.graph
+        nodes = (node for launch in program.launches for node in launch.nodes)
         outputs = (name for node in nodes for name in (graph.node(node).outputs if graph else ()))
         return graph is not None and any(graph.tensors[name].dtype == "float32" for name in outputs)
 

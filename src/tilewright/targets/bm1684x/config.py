@@ -9,7 +9,10 @@ from tilewright.errors import ConfigError
 from tilewright.targets.given import MachineConfig, number, word
 
 #: Bus addresses at which each memory begins. Sources: the vendor's debugger and functional model.
-LOCAL_BASE, STATIC_BASE, L2_BASE, DDR_BASE = 0x0800_0000, 0x0900_0000, 0x1000_0000, 0x1_0000_0000
+LOCAL_BASE = 0x0800_0000
+STATIC_BASE = 0x0900_0000
+L2_BASE = 0x1000_0000
+DDR_BASE = 0x1_0000_0000
 #: One past the highest address: commands have 40-bit address fields.
 ADDRESS_END = 1 << 40
 #: Element types for the real numbers of a network. With `host` onnxruntime computes them, in float32.

@@ -63,7 +63,8 @@ def events(program: Elaborated, config: Config, trace: Trace | None, samples: in
 
 def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Work, ...], set[str]]:
     """Return multiply-accumulates by type, other operations, and the names of commands of unknown arithmetic."""
-    sums, others = Counter[tuple[str, tuple[Part, ...]]](), Counter[tuple[str, tuple[Part, ...]]]()
+    sums = Counter[tuple[str, tuple[Part, ...]]]()
+    others = Counter[tuple[str, tuple[Part, ...]]]()
     unknown = set[str]()
     for command in commands:
         operation = command.operation

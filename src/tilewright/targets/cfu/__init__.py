@@ -42,13 +42,15 @@ FREE = {
     "CFU instructions that do not wait for loads and stores": ("drain",),
 }
 #: Keys of the caches, with the largest size of each that is tried, in bytes, and how many times as large it becomes.
-CACHES, TIMES = {"icache_bytes": 1 << 16, "dcache_bytes": 1 << 16, "l2_bytes": 1 << 24}, 4
+CACHES = {"icache_bytes": 1 << 16, "dcache_bytes": 1 << 16, "l2_bytes": 1 << 24}
+TIMES = 4
 
 
 class CfuSystem(given.Machine[Config]):
     """The target CFU; tilewright/targets/base.py describes its methods."""
 
-    name, kind = "cfu", Config
+    name = "cfu"
+    kind = Config
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
@@ -139,7 +141,8 @@ class CfuSystem(given.Machine[Config]):
 
     def _driven(self) -> dict[str, Any]:
         """Return the argument `drive` of the next run if there is a debugger, which controls one run only."""
-        drive, self._drive = self._drive, None
+        drive = self._drive
+        self._drive = None
         return {"drive": drive} if drive else {}
 
     @contextmanager
@@ -193,7 +196,8 @@ class CfuSystem(given.Machine[Config]):
         if not kernels:
             return None
         meta = program.launches[0].meta
-        path, compiler = str(meta.get("variant", "")), str(meta.get("compiler", ""))
+        path = str(meta.get("variant", ""))
+        compiler = str(meta.get("compiler", ""))
         return Firmware(path, compiler, self.config_of(program).firmware, kernels)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:

@@ -22,10 +22,15 @@ _MULTIPLIERS = {"scaling": 4 * PRODUCT, "im2col": 6, "add": 2, "add4": 4 * 2, "d
 
 #: LUTs of a CFU without its array; per lane; per element (a part of the multiplexer that reads a row of sums); and of
 #: a product in logic. The last is Yosys's count; the others are fitted.
-LUTS, LANE_LUTS, ELEMENT_LUTS, LOGIC_LUTS = 566, 94, 8, 181
+LUTS = 566
+LANE_LUTS = 94
+ELEMENT_LUTS = 8
+LOGIC_LUTS = 181
 #: Flip-flops of a CFU without its array (fitted), and of a sum beside its multiplier block. A value of A has 9 bits on
 #: its way through the array, a value of B 8. Those at the array's edges are in the multiplier blocks.
-FLIP_FLOPS, SUM_FLIP_FLOPS, VALUES = 210, 32, 9 + 8
+FLIP_FLOPS = 210
+SUM_FLIP_FLOPS = 32
+VALUES = 9 + 8
 #: LUTs and flip-flops of each extension, fitted to presets; other sets of extensions are estimated less closely. `dot`
 #: and `resident` alone have only an image memory.
 _LUTS = {"scaling": 1_900, "im2col": 5_900, "add": 1_700, "pool": 666, "dma": 228}
@@ -81,7 +86,8 @@ def bill(config: Config) -> dict[str, float]:
     array that must be made of logic cells, because the board has too few multipliers. `cfu_bram36`, `cfu_dsp`,
     `cfu_lut`, `cfu_ff`: what the CFU takes of the system. LUTs and flip-flops are estimates.
     """
-    names, buffers = config.extension_names, rams(config)
+    names = config.extension_names
+    buffers = rams(config)
     halves = sum(ram.halves for ram in buffers)
     cfu_bram = halves / 2 if halves % 2 else halves // 2
     if {"add", "im2col"} & set(names):
@@ -91,7 +97,8 @@ def bill(config: Config) -> dict[str, float]:
     caches = (config.icache_bytes, config.dcache_bytes, config.l2_bytes)
     beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))
     beside += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
-    lanes, products = config.array, config.array**2
+    lanes = config.array
+    products = config.array**2
     in_logic = max(0, products - (BUDGET["dsp"] - beside))
     moved = VALUES * (lanes * (lanes - 1) * 3 // 2 - lanes)  # skew, and on through the array
     found = {

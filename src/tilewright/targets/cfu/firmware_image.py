@@ -110,7 +110,8 @@ class FirmwareImage:
         """Return the image of a launch. Raises ProgramError if its parts are damaged or do not fit together."""
         contents = Contents(launch)
         words = contents.array("insns", np.uint32, (None,))
-        data, blob = contents.array("data", np.uint8, (None,)), contents.array("blob", np.uint8, (None,))
+        data = contents.array("data", np.uint8, (None,))
+        blob = contents.array("blob", np.uint8, (None,))
         try:
             header, records = layout.unpack(blob)
             layout.check(header, records)
@@ -119,7 +120,8 @@ class FirmwareImage:
         except (ValueError, OverflowError) as error:
             contents.refuse(f"its model is damaged: {error}")
         code = range(RAM_BASE, RAM_BASE + 4 * len(words))
-        entry, model = contents.number("entry"), contents.number("model")
+        entry = contents.number("entry")
+        model = contents.number("model")
         if entry not in code or entry % 4 or code.stop + len(data) > model or model % 4:
             contents.refuse(f"entry {entry:#x} must be in the code, and model {model:#x} after code and data")
         symbols = tuple(FunctionSymbol(*row) for row in contents.value(ROWS, "symbols"))

@@ -33,7 +33,8 @@ RTL = TimingModel(
 class GemminiTarget(LaunchedTarget[Config]):
     """The target Gemmini (methods: targets/base.py). There is no pass `order`: the hardware decides it."""
 
-    name, kind = "gemmini", Config
+    name = "gemmini"
+    kind = Config
     title = "Gemmini: systolic array, scratchpad and accumulator, DMA, hardware loops, a reservation station"
     presets = tuple(PRESETS)
     timing_models = (RTL,)

@@ -13,7 +13,8 @@ from tilewright.errors import ConfigError
 from tilewright.targets.given import MachineConfig, number, word
 
 #: Bytes of an element of the scratchpad, and of the accumulator [C].
-INPUT_BYTES, ACC_BYTES = 1, 4
+INPUT_BYTES = 1
+ACC_BYTES = 4
 #: The queues of the reservation station, each with its controller.
 UNITS = ("load", "execute", "store")
 #: The value of a switch that takes the behaviour which the key `semantics` names.

@@ -52,7 +52,8 @@ class GemminiWalk(ImageWalk):
             self.passes = Passes(passes.cmds, passes.config)
         table = self._table(dram)
         super().__init__(launched, dram, table, order(table), DRAM)
-        config, dim = passes.config, passes.config.dim
+        config = passes.config
+        dim = passes.config.dim
         self.memories = by_name(
             Scratchpad("spad", config.all_spad_rows, (dim,), "int8", "a row of the array's width", SPAD),
             Scratchpad("acc", config.acc_rows, (dim,), "int32", "a row of the array's width", ACC),
@@ -65,7 +66,8 @@ class GemminiWalk(ImageWalk):
         return {each.step: each.reason for each in stops}
 
     def _table(self, dram: Dram) -> StepTable:
-        passes, config = self.passes, self.passes.config
+        passes = self.passes
+        config = self.passes.config
         text = lines(passes.prims)
         spaces = (
             Space("spad", config.all_spad_rows, scratchpad="spad"),
@@ -75,12 +77,15 @@ class GemminiWalk(ImageWalk):
         )
         none = np.zeros(len(text), np.int64)
         rows = Footprints.of(self._footprints(dram))
-        unit, steps = QUEUES[passes.work.code], np.arange(len(text))
+        unit = QUEUES[passes.work.code]
+        steps = np.arange(len(text))
         return StepTable(UNITS, (), spaces, unit, none, none, steps, rows, lambda step: text[step])
 
     def _footprints(self, dram: Dram) -> list[Array]:
         """Return the footprint of each step: rows (space, mode, base, length, count, stride)."""
-        passes, config, computes = self.passes, self.passes.config, self.passes.work.computes
+        passes = self.passes
+        config = self.passes.config
+        computes = self.passes.work.computes
         rows = touch.touched(passes.work, config, preloads=False)
         acc = rows.first >= config.all_spad_rows
         one = np.ones_like(rows.step)

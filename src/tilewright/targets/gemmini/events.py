@@ -16,7 +16,8 @@ from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.traffic import moved_bytes, rows_in_dram
 
 #: Bits of an operand of the array, and of a number in the accumulator.
-NARROW, WIDE = 8, 32
+NARROW = 8
+WIDE = 32
 #: The bits of the float scale 1.
 ONE = 0x3F80_0000
 
@@ -24,7 +25,8 @@ ONE = 0x3F80_0000
 def events(passes: Passes, trace: Trace | None) -> Events:
     """Return the events of a launch. DRAM transfers are in the order in which their commands start (without a trace:
     in the order of the steps)."""
-    config, work = passes.config, passes.work
+    config = passes.config
+    work = passes.work
     read, written = (int(moved_bytes(moves, out).sum()) for moves, out in ((work.loads, False), (work.stores, True)))
     parts = Part("multiply", NARROW), Part("add", config.pe_bits)
     return Events(
@@ -48,7 +50,8 @@ def _operations(passes: Passes) -> tuple[Work, ...]:
     work = passes.work
     adding = work.computes.c
     added = _elements(adding)[(adding.acc & adding.accumulate) == 1].sum()
-    loads, stores = work.loads, work.stores
+    loads = work.loads
+    stores = work.stores
     added += _elements(loads.local)[(loads.local.acc & loads.local.accumulate) == 1].sum()
     wide = loads.local.acc & (1 - loads.own["shrunk"])
     scaled = _elements(loads.local)[(wide == 0) & (loads.own["scale"] != ONE)].sum()
@@ -70,7 +73,8 @@ def _elements(place: Local) -> Array:
 
 def _accesses(passes: Passes) -> list[Access]:
     """Return the accesses to a bank of each memory."""
-    config, work = passes.config, passes.work
+    config = passes.config
+    work = passes.work
     reads, writes = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
     def count(to: Array, place: Local, chosen: Array | bool = True) -> None:

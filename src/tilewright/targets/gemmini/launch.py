@@ -36,7 +36,8 @@ class GemminiLaunch(OnImage[Config]):
     def stored(self) -> tuple[Stored, ...]:
         if not self.sites:
             return ()
-        last, size = self.sites[-1], {segment.name: segment.size for segment in self.image.segments}
+        last = self.sites[-1]
+        size = {segment.name: segment.size for segment in self.image.segments}
         inputs = [segment for segment in self.image.segments if segment.kind == "input"]
         sums = size["y"] != last.output.size
         place = Placement.of(last.output.shape, "<i4" if sums else "int8")
@@ -62,7 +63,8 @@ class GemminiLaunch(OnImage[Config]):
         self.passes.values(dram, samples)
 
     def report(self, options: RunOptions) -> LaunchResult:
-        passes, found = self.passes, self.passes.refuse(options)
+        passes = self.passes
+        found = self.passes.refuse(options)
         trace = passes.trace if options.timing is not None else None
         counted = partial(events, passes, trace)
         if trace is None:

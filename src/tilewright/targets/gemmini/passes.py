@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 #: Cycles for which a request holds a slot of the DMA, beside latency and beats [R: gemmini_timing rules 6 and 8].
 SLOT = 6
 #: The stages of the scale unit, and the rows of the accumulator that they hold [R: gemmini_timing rule 9].
-SCALE_CYCLES, SCALE_ROWS = 8, 5
+SCALE_CYCLES = 8
+SCALE_ROWS = 5
 #: Why a controller stands idle: its next command has not arrived, or waits for one of another controller.
 IDLE = ("command", *UNITS)
 
@@ -141,8 +142,10 @@ class Passes:
         write one on its way back. A request holds a slot of the DMA for the memory's latency, its beats and six cycles.
         Eight stages of the scale unit hold five rows, so these leave it in eight cycles.
         """
-        work, config = self.work, self.config
-        rows, leaving = int(work.computes.a.rows.sum()), work.stores.local
+        work = self.work
+        config = self.config
+        rows = int(work.computes.a.rows.sum())
+        leaving = work.stores.local
         scaled = int((leaving.rows * -(-leaving.cols // config.dim) * leaving.acc).sum())
         (reads, read), (writes, written) = (traffic(moves, config, out) for moves, out in self._moves)
         held = [(config.memory_latency + SLOT) * count for count in (reads, writes)]
@@ -177,7 +180,8 @@ class Passes:
 
 def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
     """Return how long each controller stood idle before a command, and why (an index into IDLE), int64 [m] each."""
-    wait, cause = np.zeros(len(unit), np.int64), np.zeros(len(unit), np.int64)
+    wait = np.zeros(len(unit), np.int64)
+    cause = np.zeros(len(unit), np.int64)
     released = [_follows(start, end[unit == other]) for other in range(len(UNITS))]
     for own in range(len(UNITS)):
         mine = np.flatnonzero(unit == own)

@@ -27,8 +27,10 @@ def transfers(moves: Moves, out: bool) -> tuple[Array, Array]:
 
     A command without DRAM access (zeros, no rows) has an empty range.
     """
-    place, own = moves.local, moves.own
-    steps, rows = place.rows - 1, place.rows
+    place = moves.local
+    own = moves.own
+    steps = place.rows - 1
+    rows = place.rows
     if out:
         pooled = own["pool_stride"] > 0
         steps = np.where(pooled, (own["porows"] - 1) * own["out_dim"] + own["pocols"] - 1, steps)
@@ -46,7 +48,8 @@ def moved_rows(moves: Moves, out: bool) -> tuple[Array, Array]:
 
     A pooled mvout writes a group for each row of its pixels. An mvin with stride 0 reads its row once.
     """
-    own, rows = moves.own, moves.local.rows
+    own = moves.own
+    rows = moves.local.rows
     one = np.ones_like(rows)
     if not out:
         return one, np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
@@ -92,7 +95,8 @@ def traffic(moves: Moves, config: Config, out: bool) -> tuple[int, int]:
     groups = rows_in_dram(moves, out)
     group = np.repeat(np.arange(len(groups.rows)), groups.rows)
     nth = np.arange(len(group)) - np.repeat(np.cumsum(groups.rows) - groups.rows, groups.rows)
-    address, left = groups.address[group] + nth * groups.apart[group], groups.width[group]
+    address = groups.address[group] + nth * groups.apart[group]
+    left = groups.width[group]
     sizes = 1 << np.arange(config.bus_bytes.bit_length() - 1, config.dma_bytes.bit_length())
     requests = beats = 0
     while len(left):
@@ -101,6 +105,8 @@ def traffic(moves: Moves, config: Config, out: bool) -> tuple[int, int]:
         requests += len(left)
         beats += int(sizes[best].sum()) // config.bus_bytes
         taken = useful[best, np.arange(len(left))]
-        address, left = address + taken, left - taken
-        address, left = address[left > 0], left[left > 0]
+        address = address + taken
+        left = left - taken
+        address = address[left > 0]
+        left = left[left > 0]
     return requests, beats

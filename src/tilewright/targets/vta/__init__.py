@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class VtaTarget(LaunchedTarget[Config]):
     """The target `vta`. The protocol Target in targets/base.py documents its methods."""
 
-    name, kind = "vta", Config
+    name = "vta"
+    kind = Config
     title = "Versatile Tensor Accelerator: load / compute / store with token queues, GEMM core and tensor ALU"
     presets = tuple(PRESETS)
     timing_models = MODELS.sources

@@ -172,9 +172,13 @@ class Config:
     @classmethod
     def from_json(cls, source: str | Path | Mapping[str, Any]) -> Config:
         """Return the configuration in a JSON file or parsed JSON. Raises ConfigError if it is unreadable or illegal."""
-        where, data, folder = "VTA config", source, None
+        where = "VTA config"
+        data = source
+        folder = None
         if not isinstance(source, Mapping):  # only a file of the user's may name code that is not known yet
-            where, data, folder = str(source), read(source, ConfigError, given.FORM), Path(source).parent
+            where = str(source)
+            data = read(source, ConfigError, given.FORM)
+            folder = Path(source).parent
         assert isinstance(data, Mapping)
         data = given.on_preset(PRESETS, data, where)
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
@@ -225,7 +229,8 @@ class Config:
 
     def difference(self, other: Config) -> str:
         """Return which key makes programs of another machine differ, and its values; "" if they are the same."""
-        mine, theirs = self.plain.to_dict(), other.plain.to_dict()
+        mine = self.plain.to_dict()
+        theirs = other.plain.to_dict()
         for key in {**mine, **theirs}:
             if mine.get(key) != theirs.get(key):
                 return f"{key} is {mine.get(key)} in the program, {theirs.get(key)} in the file"

@@ -70,7 +70,9 @@ def _outputs(vector: Mapping[str, Array], golden: Array, config: Config) -> str:
 
 def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:
     """Return the DRAM of a golden vector, one page-aligned segment for each region, and each region's base address."""
-    segments, bases, address = [], {}, PAGE
+    segments = []
+    bases = {}
+    address = PAGE
     for name in REGIONS:
         data = vector["out_before" if name == "out" else name]
         bases[name] = address

@@ -30,7 +30,8 @@ def events(program: Elaborated, trace: Trace | None) -> Events:
     moved = program.moves
     sequence = np.arange(len(program.stream)) if trace is None else np.argsort(trace.start, kind="stable")
     steps = sequence[moved.transfers[sequence]]
-    size, count = np.where(moved.transfers, moved.rows * moved.row_bytes, 0), len(program.stream)
+    size = np.where(moved.transfers, moved.rows * moved.row_bytes, 0)
+    count = len(program.stream)
     written = int(size[program.moves.stores].sum())
     transfers = rows_of(*(column[steps] for column in (moved.address, moved.rows, moved.row_bytes, moved.stride)))
     executed = _Executed(program)
@@ -49,7 +50,8 @@ def events(program: Elaborated, trace: Trace | None) -> Events:
 
 def _unknown(program: Elaborated) -> dict[str, str]:
     """Return, for each own operation that is executed and whose arithmetic is not known, the reason."""
-    own, used = program.config.own_alu, program.kernels.own
+    own = program.config.own_alu
+    used = program.kernels.own
     unknown = {own[index].name: own[index].is_code and not own[index].kinds for index in ascending(used[used >= 0])}
     return {
         f"ALU operation {name}": "its meaning is code, without `energy`" for name, is_so in unknown.items() if is_so
@@ -63,7 +65,9 @@ class _Executed:
     """
 
     def __init__(self, program: Elaborated) -> None:
-        self.program, self.config, kernels = program, program.config, program.kernels
+        self.program = program
+        self.config = program.config
+        kernels = program.kernels
         runs = np.bincount(program.kernel[program.kernel >= 0], minlength=len(kernels))
         self.each = kernels.micro_ops * runs
         self.gemm, self.reset = self._of(kernels.accumulates), self._of(kernels.resets)
@@ -81,15 +85,20 @@ class _Executed:
 
     def macs(self) -> tuple[Work, ...]:
         config = self.config
-        a, b, c = config.inp.width, config.wgt.width, config.acc.width
-        parts, each = (Part("multiply", sqrt(a * b)), Part("add", c)), config.macs_per_cycle
+        a = config.inp.width
+        b = config.wgt.width
+        c = config.acc.width
+        parts = (Part("multiply", sqrt(a * b)), Part("add", c))
+        each = config.macs_per_cycle
         found = (Work(f"{a}x{b}+{c}", self.gemm * each, parts),)
         resets = self.products - self.gemm
         return (*found, Work(f"{a}x{b}+{c} in resets", resets * each, parts)) if resets else found
 
     def operations(self) -> tuple[Work, ...]:
-        config, kernels = self.config, self.program.kernels
-        bits, values = 32 if config.rules.wide_alu else config.acc.width, config.batch * config.block
+        config = self.config
+        kernels = self.program.kernels
+        bits = 32 if config.rules.wide_alu else config.acc.width
+        values = config.batch * config.block
         found = []
         known = [(int(op), kinds_of(op, config.rules, config.alu == "float")) for op in config.alu_ops]
         known += [(OWN + index, operation.kinds) for index, operation in enumerate(config.own_alu)]
@@ -101,7 +110,8 @@ class _Executed:
         return tuple(found)
 
     def accesses(self) -> list[Access]:
-        config, line = self.config, self.config.pipeline
+        config = self.config
+        line = self.config.pipeline
         stored = self._moved(Memory.OUT)
         from_out = config.rules.out_memory
         acc = self.products + 2 * self.of_form[ALU] + self.of_form[ALU_IMMEDIATE] + self.of_form[REQUANTISE]
@@ -123,7 +133,8 @@ class _Executed:
             found.append(_access(config.alu_uop, self.alu, self._moved(Memory.ALU_UOP)))
         if config.has_parameters:
             found.append(_access(config.par, self.of_form[REQUANTISE] + self.factors, self._moved(Memory.PAR)))
-        count, capacity = len(self.program.stream), config.queue_depth * INSN_BYTES
+        count = len(self.program.stream)
+        capacity = config.queue_depth * INSN_BYTES
         return [*found, Access("command queues", capacity, 8 * INSN_BYTES, count, count)]
 
     def _moved(self, memory: Memory) -> int:

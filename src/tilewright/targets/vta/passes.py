@@ -62,7 +62,9 @@ class VtaLaunch(OnImage[Config]):
             return unpack(self.launch, self.program.graph, values, left, self.program.rounding)
 
     def execute(self, dram: Dram, samples: int, options: RunOptions) -> None:
-        image, key, kept = self.image, (self.config, options), _KEPT.setdefault(self.launch, {})
+        image = self.image
+        key = (self.config, options)
+        kept = _KEPT.setdefault(self.launch, {})
         if known := kept.get(key):
             known.run(dram, samples, options)
         else:
@@ -81,7 +83,8 @@ class VtaLaunch(OnImage[Config]):
     def _described(self, known: Prepared) -> LaunchResult:
         """Return the result of the launch, without values. It is made once."""
         if not known.results:
-            layer, nodes = self.image.layer, len(self.launch.nodes)
+            layer = self.image.layer
+            nodes = len(self.launch.nodes)
             limits = known.limits(layer, nodes)
             bound = summed(limits).bound if limits else 0
             counted = partial(events, known.elaborated, known.trace)
@@ -90,7 +93,8 @@ class VtaLaunch(OnImage[Config]):
         return known.results[0]
 
     def findings(self) -> tuple[Finding, ...]:
-        image, options = self.image, RunOptions(timing=self.timing, values=False)
+        image = self.image
+        options = RunOptions(timing=self.timing, values=False)
         known = prepare(image.insns, self.config, image.dram({}, 1), image.bases, options)
         if any(finding.kind == OUT_OF_RANGE for finding in known.findings):
             return known.findings
@@ -273,7 +277,9 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
     home = np.searchsorted(start, low, side="right") - 1
     found = []
     for index in np.flatnonzero(high > end[home])[:LISTED].tolist():
-        step, a, b = int(steps[index]), int(low[index]), int(high[index])
+        step = int(steps[index])
+        a = int(low[index])
+        b = int(high[index])
         known = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in dram.segments)
         what = f"#{step} {program.table.describe(step)} touches DRAM bytes {a:#x}..{b:#x}"
         message = f"{what}, not inside one segment ({known})"
@@ -283,7 +289,8 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
 
 def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
     """Return a finding if FINISH does not wait for a STORE, whose output the host may then read too early."""
-    opcode, line = program.stream.opcode, program.config.pipeline
+    opcode = program.stream.opcode
+    line = program.config.pipeline
     finish = np.flatnonzero(opcode == Opcode.FINISH)[:1]
     stores = np.flatnonzero((opcode == Opcode.STORE) & program.moves.transfers)
     if not finish.size or not stores.size or not relation.complete:
@@ -291,7 +298,9 @@ def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
     late = stores[relation.clock[finish[0], line.store] <= relation.rank[stores]]
     if not late.size:
         return []
-    step, end, queue = int(late[0]), int(finish[0]), f"{line.units[-1]}->{line.units[-2]}"
+    step = int(late[0])
+    end = int(finish[0])
+    queue = f"{line.units[-1]}->{line.units[-2]}"
     message = (
         f"#{end} finish does not wait for #{step} {program.table.describe(step)} and {late.size - 1} more; "
         f"a {queue} token pushed by #{int(late[-1])} and popped by #{end} or earlier is missing"

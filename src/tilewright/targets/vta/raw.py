@@ -40,7 +40,9 @@ from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.steps.moves import Moves, moves
 
-CODE, ADDRESSES, EXPECTED = "instructions", "memory_addresses", "expected_out"
+CODE = "instructions"
+ADDRESSES = "memory_addresses"
+EXPECTED = "expected_out"
 #: Bytes of a page of DRAM: each file begins on one.
 PAGE = 1 << 12
 
@@ -89,7 +91,8 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
         raise ProgramError(path, f"has {insns.size} bytes, not a multiple of {INSN_BYTES} above 0", "compile it again")
     insns = insns.reshape(-1, INSN_BYTES)
     listed = folder / f"{ADDRESSES}{end}.csv"
-    where, used = _addresses(listed, config), _used(insns, config)
+    where = _addresses(listed, config)
+    used = _used(insns, config)
     segments: list[DramSegment] = []
     data: dict[str, Array] = {}
     expected: dict[str, Array] = {}
@@ -102,7 +105,8 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
             continue
         if word not in where:
             raise ProgramError(listed, f"has no line for {word}", f"add the line {word},ADDRESS")
-        name, page = word.lower(), -(-content.size // PAGE) * PAGE
+        name = word.lower()
+        page = -(-content.size // PAGE) * PAGE
         if word == "OUT":
             segments.append(DramSegment(name, address, max(content.size, last - address), "output"))
             if content.size:
@@ -123,7 +127,8 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
 
 def _used(insns: Raw, config: Config) -> dict[int, tuple[int, int]]:
     """Return the first byte of DRAM that instructions transfer and the one after the last, by memory."""
-    moved, found = moves(decode(insns, config), config, dict.fromkeys(REGIONS, 0)), {}
+    moved = moves(decode(insns, config), config, dict.fromkeys(REGIONS, 0))
+    found = {}
     for kind in KINDS.values():
         mine = moved.transfers & (moved.memory == kind.memory)
         if mine.any():
@@ -240,7 +245,9 @@ def _paged(address: int) -> int:
 
 def _readdressed(image: LaunchImage, config: Config, moved: Moves, home: Array, addresses: Mapping[str, int]) -> Raw:
     """Return the instructions for segments at other addresses."""
-    insns, layout, rows = image.insns.copy(), config.formats.mem, np.flatnonzero(home >= 0)
+    insns = image.insns.copy()
+    layout = config.formats.mem
+    rows = np.flatnonzero(home >= 0)
     fields = layout.decode(insns[rows])
     shift = np.array([addresses.get(segment.name, 0) - segment.address for segment in image.segments])
     fields["dram_base"] += shift[home[rows]] // (moved.row_bytes // np.maximum(moved.columns, 1))[rows]

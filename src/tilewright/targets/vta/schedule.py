@@ -17,7 +17,8 @@ from tilewright.errors import SHOWN, InputError, shown
 from tilewright.fields import FieldError, Range, defaults, naming, record, types
 
 #: The version of the form, and the only target whose schedules this is.
-VERSION, TARGET = 1, "vta"
+VERSION = 1
+TARGET = "vta"
 LARGEST = (1 << 31) - 1
 Size: TypeAlias = Annotated[int, Range(1, LARGEST)]
 Times: TypeAlias = Annotated[int, Range(0, LARGEST)]
@@ -146,10 +147,12 @@ def read(source: object) -> Schedule:
             return _schedule(source.to_json(), source.source)
         except (AttributeError, TypeError) as error:
             raise InputError("schedule", f"has a value of a wrong type: {error}") from None
-    where, data = "schedule", source
+    where = "schedule"
+    data = source
     if isinstance(source, str | Path):
         remedy = "`tilewright explain --save-schedule FILE` writes one"
-        where, data = str(source), fields.read(source, InputError, remedy)
+        where = str(source)
+        data = fields.read(source, InputError, remedy)
     if not isinstance(data, Mapping):
         raise InputError("schedule", f"is {shown(source)}", "give a file, its JSON values, or a Schedule")
     inner = data.get("schedule")

@@ -42,7 +42,8 @@ CHANGES: tuple[tuple[str, dict[str, int | str], bool], ...] = (
 class Zynq(LaunchedTarget[Config]):
     """The target Zynq (methods: targets/base.py). It has no pass `order`, because the order of work is fixed."""
 
-    name, kind = "zynq", Config
+    name = "zynq"
+    kind = Config
     title = "VGG16 engine on a Zynq-7020: 9 x 16 multipliers, conv / pool / FC state machines, paged block RAM"
     presets = tuple(PRESETS)
     timing_models = tuple(service.MODELS.values())

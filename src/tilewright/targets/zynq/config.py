@@ -14,18 +14,24 @@ from tilewright.errors import ConfigError
 from tilewright.targets.given import MachineConfig, number, word
 
 #: The compute unit: 9 taps x 16 channels [D].
-TAPS, GROUP = 9, 16
+TAPS = 9
+GROUP = 16
 LANES = TAPS * GROUP
 STORES = ("data", "weight", "bias", "result")
 #: Channels whose requantisation factors the engine holds, and the BRAM36 that they take: doubles in 512 x 72 bits [I].
-FACTORS, FACTOR_BRAM = 1 << 12, 8
+FACTORS = 1 << 12
+FACTOR_BRAM = 8
 #: DSP48 of the requantisation's multiplier, and of addresses: counted by Yosys in the gateware (docs/gateware-zynq.md).
-REQUANTISATION, ADDRESSES = 8, {"rows": 3, "hwc": 1, "chw": 1}
+REQUANTISATION = 8
+ADDRESSES = {"rows": 3, "hwc": 1, "chw": 1}
 #: With `window`: words of a line of the data store and of the weight store. Each frame of either store begins at a line
 #: of its own. A line of weights is an iteration's: 32 BRAM36 of 36 bits. The data store does not use parity bits.
-LINE, DEEPEST = {"data": 256, "weight": LANES}, 32  # and the groups of 16 channels that the window buffer holds
+LINE = {"data": 256, "weight": LANES}
+DEEPEST = 32  # and the groups of 16 channels that the window buffer holds
 #: One BRAM36: capacity in words of 8 bits and of 32 bits (parity bits are not used), bytes per port and cycle.
-BRAM_WORDS, BRAM_BIASES, BRAM_PORT_BYTES = 4096, 1024, 4
+BRAM_WORDS = 4096
+BRAM_BIASES = 1024
+BRAM_PORT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,8 @@ class Config(MachineConfig):
         """Return how many cycles the loader takes to fill the lanes for one iteration (with `fc`: of an FC layer)."""
         if self.window:
             return 1
-        data, weights = LANES, LANES
+        data = LANES
+        weights = LANES
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
         return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))

@@ -80,7 +80,8 @@ def _pages(layer: Layer, trace: Trace) -> Array:
     texts = map(trace.table.describe, range(len(trace.table)))  # such as "load weight block 3"
     names = [next((word for word in text.split() if word in STORES), "") for text in texts]
     moved = trace.bytes_read + trace.bytes_written
-    places, bursts = dict.fromkeys(STORES, 0), list[tuple[int, int]]()
+    places = dict.fromkeys(STORES, 0)
+    bursts = list[tuple[int, int]]()
     for name, size in zip(names, moved.tolist(), strict=True):
         if size and name in places:
             base = (STORES.index(name) << 40) + places[name]

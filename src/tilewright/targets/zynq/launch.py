@@ -33,7 +33,9 @@ class ZynqLaunch(Launched[Config]):
     def stored(self) -> tuple[Stored, ...]:
         if not self.sites:
             return ()
-        x, y, node = self.sites[0].input(0), self.sites[0].output, self.sites[0].node.name
+        x = self.sites[0].input(0)
+        y = self.sites[0].output
+        node = self.sites[0].node.name
         result = Stored("result", y, Placement.of(y.shape, y.dtype), node)
         return Stored("data", x, Placement.of(x.shape, x.dtype)), result
 
@@ -57,7 +59,8 @@ class ZynqLaunch(Launched[Config]):
 
     def report(self, options: RunOptions) -> LaunchResult:
         found = self.findings() if options.check else ()
-        trace, figures = None, Figures(executed_macs=self.layer.macs)
+        trace = None
+        figures = Figures(executed_macs=self.layer.macs)
         if options.timing is not None:
             trace, figures = service.timed(self.layer, options.timing)
         return LaunchResult({}, found, trace, (figures,), figures.bound, partial(events, self.layer, trace))

@@ -68,7 +68,8 @@ def weight_blocks(layer: Layer) -> int:
 
 def data(layer: Layer) -> Placement:
     """Return where the input codes of a sample, (rows, cols, ic) or (r), lie: (blocks, words)."""
-    config, words = layer.config, layer.config.block_words("data")
+    config = layer.config
+    words = layer.config.block_words("data")
     codes = Placement.of(layer.input_shape, "uint8")
     zero = layer["zx"] & 255
     if layer.kind == Kind.FC and config.window:
@@ -88,7 +89,8 @@ def data(layer: Layer) -> Placement:
 
 def weight(layer: Layer) -> Placement:
     """Return where the weights, (oc, 9, ic) or (l, r), lie: (blocks, words)."""
-    config, words = layer.config, layer.config.block_words("weight")
+    config = layer.config
+    words = layer.config.block_words("weight")
     if layer.kind == Kind.FC:
         codes = Placement.of((layer["l"], layer["r"]), "uint8")
         if not config.window:
@@ -137,7 +139,8 @@ def biases(layer: Layer, weights: Array, bias: Array) -> Array:
     With x and w as the unit's int8 numbers, a sum of (x - zx) * (w - zw) is that of x * w, less zw times the sum of x,
     which the unit subtracts, less zx times the sum of w, plus zx * zw for each lane.
     """
-    zx, zw = centred(layer, "x"), centred(layer, "w")
+    zx = centred(layer, "x")
+    zw = centred(layer, "w")
     lanes = layer.stored_kernel
     codes = np.ascontiguousarray(weights).view(np.uint8).reshape(layer.channels, -1)
     spare = lanes - codes.shape[1]  # lanes without a weight hold the code 0
@@ -173,7 +176,8 @@ def writing_order(layer: Layer) -> Array:
 
 def position_groups(layer: Layer) -> Iterator[tuple[int, int]]:
     """Yield first position and end of each position group. A group does not exceed the rows that a block serves."""
-    rows, outputs = row_blocks(layer), layer.config.outputs
+    rows = row_blocks(layer)
+    outputs = layer.config.outputs
     for top in range(0, layer["rows"], rows.step):
         end = min(top + rows.step, layer["rows"]) * layer["cols"]
         for first in range(top * layer["cols"], end, outputs):

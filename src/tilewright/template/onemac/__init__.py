@@ -18,7 +18,9 @@ from .launch import OneMacLaunch
 class OneMac(StreamTarget[Config]):
     """The target OneMac. Its methods are documented in tilewright/targets/base.py."""
 
-    name, kind, stream = "onemac", Config, OneMacLaunch
+    name = "onemac"
+    kind = Config
+    stream = OneMacLaunch
     title = "OneMac: a DMA unit and one multiply-accumulate per cycle, synchronised by token queues"
     presets = tuple(PRESETS)
     timing_models = timing.MODELS.sources

@@ -52,13 +52,16 @@ def plan(site: Site, config: Config) -> Plan | str:
         return OnnxOp.real(site) or f"{op.label} is not supported: onemac computes only matrix products"
     if isinstance(op, Conv2D):
         for name in ("kernel", "stride", "padding"):
-            value, only = getattr(op.window, name), getattr(Window(), name)
+            value = getattr(op.window, name)
+            only = getattr(Window(), name)
             if value != only:
                 return f"{name}={value} is not supported: only a convolution with {name}={only} is a matrix product"
     if reason := op.refusal(site, TAKES):
         return reason
-    x, w = site.input(0), site.input(1)
-    outputs, depth = w.shape[0], w.shape[-1]
+    x = site.input(0)
+    w = site.input(1)
+    outputs = w.shape[0]
+    depth = w.shape[-1]
     slot = config.buffer_bytes // 2
     group = min(outputs, config.accumulators // 2, slot - 1)
     pieces = -(-depth // (slot // (1 + group)))
@@ -102,10 +105,13 @@ def weight_image(p: Plan, weights: Array) -> Raw:
 
 def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
     """Return a layer's encoded instructions. `x`, `w`, `acc`: DRAM addresses of inputs, weights and accumulators."""
-    stream, slot, jobs = TokenStream(UNIT), config.buffer_bytes // 2, list(schedule(p))
+    stream = TokenStream(UNIT)
+    slot = config.buffer_bytes // 2
+    jobs = list(schedule(p))
 
     def load(index: int) -> None:
-        job, base = jobs[index], index % 2 * slot
+        job = jobs[index]
+        base = index % 2 * slot
         place = ("buf", index % 2)
         stream.add(Opcode.LOAD, place, buf=base, dram=x + job.row * p.depth + job.k, length=job.length)
         stream.add(Opcode.LOAD, place, buf=base + p.chunk, dram=w + job.wgt, length=job.length * job.outs)
@@ -115,7 +121,8 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
     for index, job in enumerate(jobs):
         if index + 1 < len(jobs):
             load(index + 1)  # ahead of the STORE, which blocks the DMA unit until this DOT ends
-        half, base = groups % 2, index % 2 * slot
+        half = groups % 2
+        base = index % 2 * slot
         operands = {"buf": base, "wgt": base + p.chunk, "length": job.length, "zero": zero}
         sums = {"acc": half * (config.accumulators // 2), "count": job.outs}
         stream.add(Opcode.DOT, ("buf", index % 2), ("acc", half), **operands, **sums, clear=int(job.k == 0))
@@ -131,7 +138,8 @@ def lower(site: Site, config: Config) -> Launch | str:
     if isinstance(p, str):
         return p
     weights = weight_image(p, site.constant(1).reshape(p.outputs, p.depth))
-    x, acc = p.rows * p.depth, 4 * p.rows * p.outputs
+    x = p.rows * p.depth
+    acc = 4 * p.rows * p.outputs
     segments = in_a_row(("x", "input", x), ("w", "const", len(weights)), ("acc", "output", acc))
     insns = emit(p, config, site.input(0).zero_point, *(segment.address for segment in segments))
     return LaunchImage(insns, segments, {"w": weights}).launch(site.node.name, (site.node.name,), plan=str(p))

@@ -25,8 +25,10 @@ BUF, ACC = range(2)
 class OneMacLaunch(Stream[Config]):
     """One launch of OneMac. Its methods are documented in tilewright/targets/stream.py."""
 
-    isa, unit_of = ISA, UNIT
-    units, works = ("dma", "mac"), "mac"
+    isa = ISA
+    unit_of = UNIT
+    units = ("dma", "mac")
+    works = "mac"
 
     @property
     def memories(self) -> Sequence[Scratchpad]:
@@ -39,7 +41,9 @@ class OneMacLaunch(Stream[Config]):
     def stored(self) -> Sequence[Stored]:
         if not self.sites:
             return ()
-        x, y, node = self.sites[0].input(0), self.sites[0].output, self.sites[0].node.name
+        x = self.sites[0].input(0)
+        y = self.sites[0].output
+        node = self.sites[0].node.name
         sums = Stored("acc", y, Placement.of(y.shape, "<i4"), node, sums=True)
         return Stored("x", x, Placement.of(x.shape)), sums
 
@@ -53,7 +57,8 @@ class OneMacLaunch(Stream[Config]):
 
     def touches(self, row: Mapping[str, int], dram: tuple[int, int]) -> Sequence[tuple[int, int, int, int]]:
         space, first = dram
-        length, count = row["length"], row["count"]
+        length = row["length"]
+        count = row["count"]
         if row["opcode"] == Opcode.LOAD:
             return (BUF, WRITE, row["buf"], length), (space, READ, first, length)
         if row["opcode"] == Opcode.STORE:

@@ -20,7 +20,8 @@ class Machine:
     """The data memories of a machine that runs S samples at once: buf and acc are arrays (S, size)."""
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
-        self.dram, self.samples = dram, samples
+        self.dram = dram
+        self.samples = samples
         self.buf = np.zeros((samples, config.buffer_bytes), np.int8)
         self.acc = np.zeros((samples, config.accumulators), "<i4")
 
@@ -37,7 +38,8 @@ class Machine:
         self.dram.writable(self.samples, row["dram"], 1, 4 * row["count"], 0, where)[:, 0] = acc.view(np.uint8)
 
     def _dot(self, row: Mapping[str, int], where: str) -> None:
-        length, count = row["length"], row["count"]
+        length = row["length"]
+        count = row["count"]
         inputs = self.buf[:, row["buf"] : row["buf"] + length].astype(np.float32) - np.float32(row["zero"])
         weights = self.buf[:, row["wgt"] : row["wgt"] + length * count].reshape(self.samples, count, length)
         acc = self.acc[:, row["acc"] : row["acc"] + count]

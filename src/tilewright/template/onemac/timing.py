@@ -40,7 +40,9 @@ MODELS = given.Models.of([GUESS], dispatch=0, mac=1, burst=1)
 
 def simulated(columns: Mapping[str, Column], config: Config, timing: Timing) -> Simulated:
     """Return the inputs of the time pass: the cost of each instruction, the DRAM port, and how they are fetched."""
-    opcode, length, count = columns["opcode"], columns["length"], columns["count"]
+    opcode = columns["opcode"]
+    length = columns["length"]
+    count = columns["count"]
     row_bytes = by_code(opcode, {Opcode.LOAD: length, Opcode.DOT: 0, Opcode.STORE: 4 * count})
     responds = config.dram_latency  # assumed: the token of a STORE is sent after the write response
     busy = by_code(opcode, {Opcode.LOAD: 0, Opcode.DOT: length * count * timing.mac, Opcode.STORE: responds})

@@ -73,7 +73,9 @@ def _stepped(api: Issuer, y: Operand, given: Given) -> None:
 
 
 def _rows(api: Issuer, given: Given) -> None:
-    place, lanes, count = given["dst"], given["lanes"], _count(given)
+    place = given["dst"]
+    lanes = given["lanes"]
+    count = _count(given)
 
     def row(first: int, length: int) -> Tensor:
         return api.local(place + first * I32.bytes, Shape(1, lanes, 1, length), None, I32)
@@ -86,7 +88,8 @@ def _rows(api: Issuer, given: Given) -> None:
 
 def _generate(api: Issuer, given: Given) -> None:
     """Issue the commands that write 0, 1, .. to a row of one lane."""
-    count, dtype = _count(given), given["dtype"]
+    count = _count(given)
+    dtype = given["dtype"]
     if dtype not in (U16, U32):
         raise MachineError(given["name"], f"the type is {dtype}", f"give {U16} or {U32}")
 
@@ -109,7 +112,8 @@ def _by_channel(api: Issuer, place: int, count: int) -> None:
 
 
 def _channels(api: Issuer, given: Given) -> None:
-    count, lanes = _count(given), api.config.lanes
+    count = _count(given)
+    lanes = api.config.lanes
     form = layout.aligned if given.get("is_aligned") else layout.compact
 
     def part(first: int, channels: int) -> Tensor:
@@ -125,7 +129,8 @@ def _channels(api: Issuer, given: Given) -> None:
 def _everywhere(api: Issuer, given: Given) -> None:
     """Issue the commands that write a sequence to rows of lanes: each lane goes on where the one before it ends."""
     _rows(api, given)
-    lanes, count = given["lanes"], given["num"]
+    lanes = given["lanes"]
+    count = given["num"]
     _by_channel(api, given["buffer"], lanes)
     firsts = api.local(given["buffer"], Shape(1, lanes, 1, 1), None, I32, layout.compact)
     if given["step"] * count != 1:

@@ -48,7 +48,8 @@ def _conv(operation: str) -> Run:
     depthwise = OPERATIONS[operation].flow is Flow.WINDOW
 
     def run(api: Issuer, given: Given) -> None:
-        said, sizes = attributes(given), given["shape"].shape
+        said = attributes(given)
+        sizes = given["shape"].shape
         window: Window = said["window"]
         dtype = given.get("input_dtype", given.get("dtype"))
         weight = given.get("weight_dtype", dtype)
@@ -102,7 +103,8 @@ def _into(signed: bool, convolution: Run) -> Run:
 def _regions(operation: str) -> Run:
     def run(api: Issuer, given: Given) -> None:
         n, c, _, _ = shape = given["shape"].shape
-        columns, kernel = given["output_w"], (given["kernel"].h, given["kernel"].w)
+        columns = given["output_w"]
+        kernel = (given["kernel"].h, given["kernel"].w)
         dtype = given.get("input_dtype", given.get("dtype"))
         y = api.local(given["output"], Shape(n, c, 1, columns), None, given.get("output_dtype", dtype))
         operands: Operands = {
@@ -122,7 +124,8 @@ def _regions(operation: str) -> Run:
 FLOAT, SYMMETRIC, ASYMMETRIC = (
     _conv(name) for name in ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
 )
-FLOAT_DEPTHWISE, DEPTHWISE = _conv("fp_depthwise2d"), _conv("int8_depthwise2d")
+FLOAT_DEPTHWISE = _conv("fp_depthwise2d")
+DEPTHWISE = _conv("int8_depthwise2d")
 POOLED: dict[str, Source] = {"y": Place("output", shape=windowed), "x": "input"}
 LARGEST = issue("max_pool2d", **POOLED, pad="pad")
 FLOAT_MEAN = issue("fp_avg_pool2d", **POOLED, scale="scale")
@@ -160,10 +163,13 @@ def _by_rows(turns: Mapping[str, Any], integer: bool, number: str, zeros: bool) 
 
     `number` is the factor that is a number C, if one is. With `zeros`, the zero points are a tensor.
     """
-    swapped, turned = turns.get("both_transposed"), turns.get("right_transposed")
+    swapped = turns.get("both_transposed")
+    turned = turns.get("right_transposed")
 
     def run(api: Issuer, given: Given) -> None:
-        rows, depth, size = given["left_rows"], given["left_columns"], given["right_size"]
+        rows = given["left_rows"]
+        depth = given["left_columns"]
+        size = given["right_size"]
         sizes = {"L": (rows, depth), "R": (size, depth) if turned else (depth, size), "y": (rows, size)}
         if swapped:
             sizes = {"L": (rows, depth), "R": (size, rows), "y": (size, depth)}
@@ -200,7 +206,8 @@ def _factors(api: Issuer, given: Given, columns: int, transposed: bool) -> tuple
     left_rows and left_columns are the sizes of the left factor as stored, before any transposition. The factor is the
     number C if the call has one. `columns` is the columns of the right factor.
     """
-    rows, depth = given["left_rows"], given["left_columns"]
+    rows = given["left_rows"]
+    depth = given["left_columns"]
     inner, height = (rows, depth) if transposed else (depth, rows)
     left, right = given.get("left_dtype", F32), given.get("right_dtype", F32)
     operands: Operands = {"R": api.matrix(given["right"], inner, columns, given["right_width"], right)}
@@ -217,7 +224,8 @@ def _spread(integer: bool, transposed: bool) -> Run:
         if integer and given["result_add"]:
             reason = "result_add is not supported: no golden vector shows how it shifts the old result"
             raise MachineError(given["name"], reason, "clear result_add, and add with a separate command")
-        columns, width = given["right_columns"], given["right_width"]
+        columns = given["right_columns"]
+        width = given["right_width"]
         height, operands, named = _factors(api, given, columns, transposed)
         y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))
         if given["has_bias"]:
@@ -236,7 +244,9 @@ def _whole(by_column: bool, transposed: bool) -> Run:
     """
 
     def run(api: Issuer, given: Given) -> None:
-        width, left, right = given["right_width"], given["left_dtype"], given["right_dtype"]
+        width = given["right_width"]
+        left = given["left_dtype"]
+        right = given["right_dtype"]
         columns = -(-given["right_columns"] // width) * width  # the machine computes whole channels
         height, operands, named = _factors(api, given, columns, transposed)
         if left.bits == right.bits == I8.bits:  # it is not shifted

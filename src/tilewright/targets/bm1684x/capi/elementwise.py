@@ -36,7 +36,9 @@ ARITHMETIC = ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "and", "or", "xor")
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
 #: Relations that the machine computes as the negation of another one.
 NEGATED = {"greater_equal": "less", "less_equal": "greater", "not_equal": "equal"}
-RESULT, ACCUMULATED, TURNED = Place("dst"), Place("dst", I16), Place("src", shape=turned_cw)
+RESULT = Place("dst")
+ACCUMULATED = Place("dst", I16)
+TURNED = Place("src", shape=turned_cw)
 
 
 #: The unsigned type of a width, in bytes.
@@ -55,7 +57,8 @@ def related(name: str, y: Place, **operands: Source) -> Run:
 
     def negated(api: Issuer, given: Given) -> None:
         command = first(api, given)
-        y, true = command.results["y"].storage, command.operands["c"]
+        y = command.results["y"].storage
+        true = command.operands["c"]
         assert isinstance(true, Constant)
         bits = BITS_OF[y.dtype.bytes]
         both = replace(y, dtype=bits)
@@ -127,7 +130,8 @@ def _selected(name: str, compared: str, chosen: str, **results: Source) -> Run:
     return issue(name, **results, **operands)
 
 
-BIAS, SCALE = per_channel("bias_addr"), per_channel("scale_addr")
+BIAS = per_channel("bias_addr")
+SCALE = per_channel("scale_addr")
 #: Functions by name, without the prefix tpu_bdc_.
 ELEMENTWISE: Functions = {
     **{name: on(name, **PAIR) for name in ARITHMETIC},
@@ -199,7 +203,8 @@ ELEMENTWISE: Functions = {
 
 def _columns(given: Given) -> int:
     """Return the length of the second vector in whole channels: the machine computes them all."""
-    length, width = given["src1_len"], given["src1_len_per_channel"]
+    length = given["src1_len"]
+    width = given["src1_len_per_channel"]
     return -(-length // width) * width
 
 

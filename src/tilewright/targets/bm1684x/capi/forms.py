@@ -54,7 +54,8 @@ class Issuer:
     """Makes operands from the addresses in C calls, and issues commands to the machine."""
 
     def __init__(self, tpu: Tpu) -> None:
-        self.tpu, self.config = tpu, tpu.config
+        self.tpu = tpu
+        self.config = tpu.config
         self.initialised = False
         self.function = ""  # the C function that runs
 
@@ -170,7 +171,8 @@ class Place:
 
     def operand(self, api: Issuer, given: Given) -> Operand | Constant:
         """Return the operand of a call. Raises MachineError for a vector where the function takes none."""
-        dtype, value = self._type(given), given[self.parameter]
+        dtype = self._type(given)
+        value = given[self.parameter]
         if isinstance(value, variable_t):
             return self._variable(api, given, value, dtype)
         if self.row:
@@ -178,7 +180,8 @@ class Place:
             return api.row(value, given["shape"].c, _size(self.row, given), dtype)
         kind = TYPES[given["name"]][self.parameter]
         if kind is CType.STATIC:
-            kind, value = CType.SYSTEM, STATIC_BASE + value
+            kind = CType.SYSTEM
+            value = STATIC_BASE + value
         elif kind is CType.EITHER and self.near is not None:
             kind = CType.LOCAL if given[self.near] else CType.SYSTEM
         if kind not in (CType.LOCAL, CType.SYSTEM):
@@ -354,7 +357,8 @@ def attributes(given: Given) -> dict[str, Any]:
 
 def window(given: Given) -> Window:
     kernel, pads, dilation = (given[name] for name in ("kernel", "padding", "dilation"))
-    stride, between = given.get("stride", dim2(1, 1)), given.get("insert", dim2(0, 0))
+    stride = given.get("stride", dim2(1, 1))
+    between = given.get("insert", dim2(0, 0))
     around = (pads.top, pads.bottom, pads.left, pads.right)
     sizes = ((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w), (between.h, between.w))
     return Window(*sizes)

@@ -61,7 +61,8 @@ def _moves(kind: str, way: str, exceptions: bool = False, four_banks: bool = Fal
     """Return the C function of a gather or scatter. A gather may have exceptions, or four copies of its source."""
 
     def run(api: Issuer, given: Given) -> None:
-        n, h = given["shape"].n, given["shape"].h
+        n = given["shape"].n
+        h = given["shape"].h
         if four_banks and not n == h == 1:
             raise MachineError(given["name"], f"the shape has n = {n} and h = {h}", "give n = 1 and h = 1")
         if h != 1 and kind in ("w", "pe"):
@@ -99,7 +100,8 @@ def _check_banks(given: Given, name: str, place: Tensor) -> None:
 
 
 def _mask_select(api: Issuer, given: Given) -> None:
-    shape, dtype = given["shape"].shape, given["dtype"]
+    shape = given["shape"].shape
+    dtype = given["dtype"]
     x = _source(api, given, shape._replace(n=1), layout.aligned, in_each_lane)
     mask = api.local(given["mask"], shape, None, given["mask_dtype"])
     count = api.local(given["count_addr"], Shape(shape.n, shape.c, 1, 1), None, U16, layout.compact)
@@ -114,7 +116,8 @@ def _table_lookup(api: Issuer, given: Given) -> None:
         raise MachineError(given["name"], reason, f"give the place in each lane, below {api.config.lane_bytes:#x}")
     lane = given["src"] // api.config.lane_bytes
     n, c, h, w = given["shape"].shape
-    flat, dtype = Shape(n, c, 1, h * w), given["dst_dtype"]
+    flat = Shape(n, c, 1, h * w)
+    dtype = given["dst_dtype"]
     x = api.local(
         given["table"] + lane * api.config.lane_bytes, Shape(1, c, 1, given["length"]), None, dtype, in_each_lane
     )
@@ -143,7 +146,9 @@ def _flat(api: Issuer, given: Given, name: str, count: int, dtype: DType) -> Fla
 
 def _sort_general(api: Issuer, given: Given) -> None:
     """Issue a sort whose flags say the type, and whether there are indices, which are positions or come from memory."""
-    flags, length, k = given["flags"], given["length"], given["k"]
+    flags = given["flags"]
+    length = given["length"]
+    k = given["k"]
     if not 0 <= flags < len(SORTED_TYPES):
         raise MachineError(given["name"], f"dtype_flags is {flags}", "give 0 (f32), 1 (i32) or 2 (u32)")
     if not 0 < k <= length:
@@ -159,10 +164,14 @@ def _sort_general(api: Issuer, given: Given) -> None:
 
 
 def _line_gather(api: Issuer, given: Given) -> None:
-    start, end, lines = given["start"], given["end"], given["line_num"]
+    start = given["start"]
+    end = given["end"]
+    lines = given["line_num"]
     if not 0 <= start <= end < lines:
         raise MachineError(given["name"], f"it gathers the lines {start}..{end} of {lines}", f"give 0..{lines - 1}")
-    size, count, dtype = given["line_len"], given["index_len"], given["dtype"]
+    size = given["line_len"]
+    count = given["index_len"]
+    dtype = given["dtype"]
     y = _flat(api, given, "output", size * count, dtype)
     operands: Operands = {
         "x": _flat(api, given, "param", size * (end - start + 1), dtype),
@@ -181,7 +190,8 @@ def _row(parameter: str, length: str, dtype: DType | None = None) -> Place:
 
 
 SORTED: dict[str, Source] = {"y": _row("output", "k"), "x": _row("src", "length")}
-INDICES, KEPT = _row("index", "k", I32), _row("output", "keep", I32)
+INDICES = _row("index", "k", I32)
+KEPT = _row("output", "keep", I32)
 #: Functions by name, without the prefix tpu_hau_.
 SORTING: Functions = {
     "sort": issue("hau_sort", **SORTED),

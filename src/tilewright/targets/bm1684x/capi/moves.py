@@ -25,7 +25,8 @@ from tilewright.targets.bm1684x.layouts.tensor import Grid, Tensor
 from tilewright.targets.bm1684x.values.dtypes import U32
 
 WAYS = ("S2L", "L2S", "L2L", "S2S")
-BETWEEN, FROM = WAYS[:2], ("L2S", "S2S")
+BETWEEN = WAYS[:2]
+FROM = ("L2S", "S2S")
 Shaping = Callable[[Shape, Given], Shape]
 
 
@@ -64,7 +65,8 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
     """
 
     def run(api: Issuer, given: Given) -> None:
-        dtype, width = given["dtype"], given["width"]
+        dtype = given["dtype"]
+        width = given["width"]
         rows, columns = (1, given["length"]) if vector else (given["rows"], given["columns"])
         turned = (columns, rows) if transposed else (rows, columns)
         sizes: dict[str, tuple[int, int]] = {"src": (rows, columns), "dst": turned}
@@ -84,14 +86,16 @@ def _to_lanes(api: Issuer, given: Given) -> None:
 
     The destination is an address on the bus, whose place in local memory counts (measured).
     """
-    count, dtype = given["count"], given["dtype"]
+    count = given["count"]
+    dtype = given["dtype"]
     x = api.system(given["src"], Shape(1, 1, 1, count), None, dtype)
     shape = Shape(1, given["lanes"], 1, count)
     y = api.local(given["dst"] % api.config.local_bytes, shape, None, dtype, layout.compact)
     api.issue("dma_linear_bcast", {"x": x}, {"y": y})
 
 
-LINEAR, FILL = row_of("count"), issue("dma_broadcast", y=Place("dst", layout=layout.dma_default), x="C")
+LINEAR = row_of("count")
+FILL = issue("dma_broadcast", y=Place("dst", layout=layout.dma_default), x="C")
 MASK = Place("mask", "mask_dtype", near="mask_is_local")
 #: Functions by name, without the prefix tpu_gdma_. Selections write to system memory without gaps;
 #: tpu_gdma_get_filter_num returns the number of selected elements.

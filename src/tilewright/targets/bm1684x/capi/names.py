@@ -14,10 +14,20 @@ from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 
-DT_INT8, DT_UINT8, DT_INT16, DT_UINT16, DT_INT32, DT_UINT32 = I8, U8, I16, U16, I32, U32
-DT_FP16, DT_BFP16, DT_FP32 = F16, BF16, F32
-RM_HALF_TO_EVEN, RM_HALF_AWAY_FROM_ZERO = Rounding.HALF_TO_EVEN, Rounding.HALF_AWAY_FROM_ZERO
-RM_TOWARDS_ZERO, RM_DOWN, RM_UP = Rounding.TOWARDS_ZERO, Rounding.DOWN, Rounding.UP
+DT_INT8 = I8
+DT_UINT8 = U8
+DT_INT16 = I16
+DT_UINT16 = U16
+DT_INT32 = I32
+DT_UINT32 = U32
+DT_FP16 = F16
+DT_BFP16 = BF16
+DT_FP32 = F32
+RM_HALF_TO_EVEN = Rounding.HALF_TO_EVEN
+RM_HALF_AWAY_FROM_ZERO = Rounding.HALF_AWAY_FROM_ZERO
+RM_TOWARDS_ZERO = Rounding.TOWARDS_ZERO
+RM_DOWN = Rounding.DOWN
+RM_UP = Rounding.UP
 RM_HALF_UP, RM_HALF_DOWN = Rounding.HALF_UP, Rounding.HALF_DOWN
 
 
@@ -118,7 +128,8 @@ class CType(StrEnum):
     def __new__(cls, text: str, recorded: str, python: type | None = None) -> CType:
         made = str.__new__(cls, text)
         made._value_ = text
-        made.recorded, made.python = recorded, python
+        made.recorded = recorded
+        made.python = python
         return made
 
     LOCAL = "local_addr_t", "I"

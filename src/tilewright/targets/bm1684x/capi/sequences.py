@@ -80,7 +80,8 @@ def _source(token: str, dtype: DType) -> Source:
 
 def _command(line: str, dtype: DType) -> Issue:
     name, *words = line.split()
-    operation, middle = OPERATIONS[name], words.index("=")
+    operation = OPERATIONS[name]
+    middle = words.index("=")
     given = [word for word in words[middle + 1 :] if "=" not in word]
     pairs = (word.split("=") for word in words[middle + 1 :] if "=" in word)
     named = [*zip(operation.inputs, given, strict=True), *zip(operation.outputs, words[:middle], strict=True)]

@@ -114,7 +114,8 @@ class DeviceApi(Issuer):
         self.tpu_gdma_mask_select_S2S(*arguments)
         return self.tpu.selected
 
-    tpu_npu_num, tpu_bank_num = _of_config("lanes"), _of_config("banks")
+    tpu_npu_num = _of_config("lanes")
+    tpu_bank_num = _of_config("banks")
     tpu_local_mem_size_per_npu = _of_config("lane_bytes")
     tpu_l2_sram_size = _of_config("l2_bytes")
 

@@ -38,7 +38,10 @@ UNIT = 64
 #: Alignment of segments in DDR, in bytes.
 PAGE = 4096
 #: Kinds of transfers. Transfers of one kind keep their order.
-CONSTANTS, INPUTS, JOINS, OUTPUTS = "constants", "inputs", "joins", "outputs"
+CONSTANTS = "constants"
+INPUTS = "inputs"
+JOINS = "joins"
+OUTPUTS = "outputs"
 
 
 @dataclass(eq=False)
@@ -72,7 +75,8 @@ class Stream:
 
     def compute(self, command: Command, layer: int) -> None:
         issued = Issued(command, layer, TIU)
-        number, found = len(self._compute), set()
+        number = len(self._compute)
+        found = set()
         for mode, _, operand in command.in_memory:
             found |= self._transfers(mode, operand)
             low, high = self._units(operand)
@@ -171,9 +175,11 @@ class Assembly:
         config: Config,
         apart: Callable[[Key, Key], bool] = lambda before, after: False,
     ) -> None:
-        self.config, self.stream = config, Stream(config)
+        self.config = config
+        self.stream = Stream(config)
         self.done: set[str] = set()  # blocks of constants that are not needed any more
-        self._layers, self._values_end = layers, values_end
+        self._layers = layers
+        self._values_end = values_end
         self._ring = Ring(values_end, config.lane_bytes)
         self._resident: dict[Key, int] = {}
         blocks = {(at, number): block for at, cut in enumerate(cuts) for number, block in enumerate(cut.blocks)}
@@ -216,8 +222,10 @@ class Assembly:
         if stored.phases is None:
             self.stream.move(copy(near, self._rows(address, stored, near, first)), index, INPUTS)
             return
-        phases, (_, _, rows, columns) = stored.phases, near.shape
-        shape, plane = Shape(1, phases.channels, rows, columns), phases.rows * phases.columns
+        phases = stored.phases
+        _, _, rows, columns = near.shape
+        shape = Shape(1, phases.channels, rows, columns)
+        plane = phases.rows * phases.columns
         for place, offset in enumerate(phases.offsets):
             begin = address + (offset + first * columns) * stored.dtype.bytes
             far = Tensor(begin, shape, Stride(0, plane, columns, 1), stored.dtype, self.config)

@@ -55,7 +55,8 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
     )
     if not all(links) or inner & set(leaving) or any(layer.axis for layer in layers):
         raise Full("its layers do not form a chain")
-    laid, rows = _laid(layers, config), layers[-1].result.h
+    laid = _laid(layers, config)
+    rows = layers[-1].result.h
     failure = Full("its result has a single row, which does not fit")
     while rows > 1:
         rows = -(-rows * 2 // 3) if rows > 2 else 1
@@ -94,7 +95,9 @@ class _Resident:
             if name not in outputs
         }
         kept = {name: outputs[name] for name in outputs if name in leaving}
-        self._layers, self._plan, self._config = layers, made, config
+        self._layers = layers
+        self._plan = made
+        self._config = config
         group = [] if config.batch == 1 else [own for own in made.groups for _ in range(*own)]
 
         def apart(before: Key, after: Key) -> bool:
@@ -126,7 +129,8 @@ class _Resident:
             self._enter(index, number)
             self._join(index, number)
             self._gather(index, number)
-        layer, homes = self._layers[index], self._plan.homes
+        layer = self._layers[index]
+        homes = self._plan.homes
         sources = [self._plan.gathered[index]] if layer.gather else [homes[name] for name in layer.inputs]
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile, number in product(tiles, numbers):
@@ -139,18 +143,22 @@ class _Resident:
             self._leave(index, number)
 
     def _gather(self, index: int, number: int) -> None:
-        layer, homes = self._layers[index], self._plan.homes
+        layer = self._layers[index]
+        homes = self._plan.homes
         if layer.gather:
-            source, into = homes[layer.inputs[0]].of(number), self._plan.gathered[index].of(number)
+            source = homes[layer.inputs[0]].of(number)
+            into = self._plan.gathered[index].of(number)
             for command in layer.gather.commands(source, into, self._config):
                 self._assembly.stream.compute(command, index)
 
     def _join(self, index: int, number: int) -> None:
         """Add the transfers of a layer that joins its inputs. Inputs that lie in their place already need none."""
-        layer, homes = self._layers[index], self._plan.homes
+        layer = self._layers[index]
+        homes = self._plan.homes
         whole = layer.result.near(homes[layer.output].of(number), self._config)
         for name, stored, ranges in layer.joined:
-            place, part = whole[ranges], stored.near(homes[name].of(number), self._config)
+            place = whole[ranges]
+            part = stored.near(homes[name].of(number), self._config)
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
                 self._assembly.stream.move(copy(place, part), index, JOINS)
 
@@ -179,7 +187,8 @@ class _Resident:
 
         A tensor of one pixel is transferred through a line buffer (Plan.turned), in which its channels are adjacent.
         """
-        near, turned = stored.near(self._plan.homes[name].of(number), self._config), self._plan.turned.get(name)
+        near = stored.near(self._plan.homes[name].of(number), self._config)
+        turned = self._plan.turned.get(name)
         if turned is None:
             return near, None
         return near, Tensor.local(0, turned, (1, 1, 1, stored.c), stored.dtype, self._config)
@@ -215,15 +224,19 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
     """Return the part of each layer of a chain that computes rows r0..r1 (without r1) of the last layer's result."""
     found: list[Slab] = []
     for layer in reversed(layers):
-        (i0, i1), window = (r0, r1), layer.window
+        i0, i1 = (r0, r1)
+        window = layer.window
         if window is not None:
             h = layer.shapes[0].h
             low, high = window.rows(r0, r1)
-            i0, i1 = min(max(0, low), h - 1), max(min(h, high), 1)
+            i0 = min(max(0, low), h - 1)
+            i1 = max(min(h, high), 1)
             window = window.cut(r0, r1, h)
-        shapes, result = tuple(replace(shape, h=i1 - i0) for shape in layer.shapes), replace(layer.result, h=r1 - r0)
+        shapes = tuple(replace(shape, h=i1 - i0) for shape in layer.shapes)
+        result = replace(layer.result, h=r1 - r0)
         found.append(Slab(r0, i0, replace(layer, window=window, shapes=shapes, result=result)))
-        r0, r1 = i0, i1
+        r0 = i0
+        r1 = i1
     return found[::-1]
 
 
@@ -232,7 +245,9 @@ class Streamed:
 
     def __init__(self, layers: Sequence[Layer], rows: int, config: Config) -> None:
         h = layers[-1].result.h
-        self._layers, self._rows, self._config = layers, rows, config
+        self._layers = layers
+        self._rows = rows
+        self._config = config
         self._every = [slabs(layers, r0, min(r0 + rows, h)) for r0 in range(0, h, rows)]
         # Parts differ in their rows, but have the same blocks of constants.
         self._slots = [min(Cut(own.layer, config).size[0] for own in each) for each in zip(*self._every, strict=True)]
@@ -250,7 +265,8 @@ class Streamed:
         return Cut(own.layer, self._config, self._slots[index])
 
     def _buffers(self) -> list[Lived]:
-        last, sizes = len(self._layers) - 1, dict[tuple[str, int, int], int]()
+        last = len(self._layers) - 1
+        sizes = dict[tuple[str, int, int], int]()
 
         def note(name: str, first: int, end: int, size: int) -> None:
             sizes[name, first, end] = max(sizes.get((name, first, end), 0), size)
@@ -278,7 +294,8 @@ class Streamed:
 
     def _part(self, each: Sequence[Slab], number: int, turn: int) -> None:
         """Add the commands that run a part of sample `number` through all layers. `turn` (0, 1) selects the buffers."""
-        made, config = self._assembly, self._config
+        made = self._assembly
+        config = self._config
         inputs = []
         for index, (name, shape) in enumerate(zip(self._layers[0].inputs, each[0].layer.shapes, strict=True)):
             inputs.append(self._offsets[f"x{index}/{turn}"])

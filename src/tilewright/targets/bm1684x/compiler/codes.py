@@ -32,7 +32,8 @@ from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 MODES = (Rounding.HALF_TO_EVEN, Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO)
 NEAR = (0, 1, -1, 2, -2)
 #: Bits of the largest factor of a single operation, and of two operations.
-SHORT, LONG = 16, 22
+SHORT = 16
+LONG = 22
 #: Search range for float32 factors: units in the last place around the nearest float.
 SEARCH = 6
 #: Left shift of the operands in TFLite's addition, in bits.
@@ -41,11 +42,13 @@ EXTRA_BITS = 20
 
 def join(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
     """Return the layer that a concatenation of codes becomes. Raises Refused if it is not supported."""
-    op, shape = site.node.op, site.output.shape
+    op = site.node.op
+    shape = site.output.shape
     assert isinstance(op, Concat)
     if op.activation != "none":
         raise ir.Refused(f"activation={op.activation} of a concatenation is not supported")
-    axis, rank = op.axis % len(shape), len(shape)
+    axis = op.axis % len(shape)
+    rank = len(shape)
     if axis == rank - 1:
         return joined(site, shapes, Stored.of(site.output), 1)
     if rank == 4 and shape[0] == 1 and axis:
@@ -104,7 +107,8 @@ class _Wanted(NamedTuple):
 
 def _product(write: ir.Writer, wanted: _Wanted) -> bool:
     """Add a multiplication of unsigned codes, if one gives the right codes. Return whether it does."""
-    x, result = wanted.x, wanted.result
+    x = wanted.x
+    result = wanted.result
     if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (own := wanted.factor(SHORT)) is None:
         return False
     numbers: dict[str, Any] = {"b": Constant.of(own.factor, U16), "shift": Constant.of(-own.shift, I8)}
@@ -187,7 +191,8 @@ def neighbours(value: np.float32) -> list[np.float32]:
 
 def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
     """Return the layer that an addition of two tensors of one shape becomes. Raises Refused if it is not supported."""
-    op, result = site.node.op, Stored.of(site.output)
+    op = site.node.op
+    result = Stored.of(site.output)
     assert isinstance(op, Add)
     ir.same_shapes(site)
     write = ir.Writer(result.c)

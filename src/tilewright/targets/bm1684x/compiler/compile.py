@@ -146,7 +146,8 @@ def _launches(
         reason = str(full)
     ways: list[list[Launch | HostStep]] = []
     for count in range(1, len(layers) + 1):
-        first, rest = layers[:count], layers[count:]
+        first = layers[:count]
+        rest = layers[count:]
         if len(ways) < WAYS and (not rest or fits(rest, outside(rest), config)):
             try:
                 ways.append([build_in_parts(first, outside(first), config), *_launches(graph, rest, reads, config)])

@@ -50,7 +50,8 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
         kernel = WeightValues(gather.kernel(layer.kernel.values), layer.kernel.dtype)
         count = f"{len(gather.taps)} of {prod(gather.window.kernel)}"
         note = f"{count} taps are folded into channels, from {gather.replicas} replicas of its input"
-        shapes, window = (gather.stored,), gather.left
+        shapes = (gather.stored,)
+        window = gather.left
         found.append(replace(layer, shapes=shapes, window=window, kernel=kernel, gather=gather, note=note))
     spaced = {name: (count, _spacing(maker[name].result.c, config)) for name, count in replicas.items()}
     return [_replicated(layer, spaced) for layer in found]
@@ -63,7 +64,9 @@ def _spacing(channels: int, config: Config) -> int:
 
 def _best(layer: Layer, config: Config) -> Gather | None:
     """Return how to gather the input of a layer in the fewest cycles, or None if the layer is faster as it is."""
-    kernel, window, x = layer.kernel, layer.window, layer.shapes[0]
+    kernel = layer.kernel
+    window = layer.window
+    x = layer.shapes[0]
     if kernel is None or kernel.depthwise or kernel.dtype is not I8 or window is None or x.phases or x.c > config.lanes:
         return None
     if window.inserted != (0, 0):
@@ -81,7 +84,8 @@ def _best(layer: Layer, config: Config) -> Gather | None:
 
 def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
     assert layer.kernel is not None
-    stored, oc = gather.stored, layer.kernel.values.shape[0]
+    stored = gather.stored
+    oc = layer.kernel.values.shape[0]
     stride = gather.window.stride[1] if gather.columns else 1
     copies = len(gather.taps) * (-(-stored.h * stored.w // config.eu_bytes) * stride + 2)
     return copies + _products(layer, (oc, stored.c, *gather.left.kernel), config)
@@ -129,7 +133,8 @@ def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
         once = np.pad(values, room)
         return np.concatenate([once] * count, axis)
 
-    kernel, bias = layer.kernel, layer.bias
+    kernel = layer.kernel
+    bias = layer.bias
     if kernel is not None:
         kernel = replace(kernel, values=repeated(kernel.values, int(kernel.depthwise)))
     whole = kernel is not None and not kernel.depthwise
@@ -149,7 +154,9 @@ def fold(layer: Layer, config: Config) -> Layer:
 
     The variants fold the rows of taps, the columns of taps, both or neither into channels.
     """
-    kernel, window, (x, *others) = layer.kernel, layer.window, layer.shapes
+    kernel = layer.kernel
+    window = layer.window
+    x, *others = layer.shapes
     if kernel is None or kernel.depthwise or window is None or others:
         return layer
     if window.dilation != (1, 1) or x.c > config.lanes:
@@ -165,7 +172,9 @@ def _cost(layer: Layer, config: Config) -> float:
     The two overlap between the samples of a batch. Within a sample they overlap only in parts, if there are tiles.
     """
     assert layer.kernel is not None
-    (oc, ic, kh, kw), x, result = layer.kernel.values.shape, layer.shapes[0], layer.result
+    oc, ic, kh, kw = layer.kernel.values.shape
+    x = layer.shapes[0]
+    result = layer.result
     size = layer.kernel.dtype.bytes
     pixels = -(-result.h * result.w // PIXELS[size])
     products = -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(size))
@@ -177,8 +186,11 @@ def _cost(layer: Layer, config: Config) -> float:
 
 
 def _folded(layer: Layer, kernel: WeightValues, window: Window, x: Stored, down: bool, across: bool) -> Layer:
-    (sh, sw), (kh, kw), result = window.stride, window.kernel, layer.result
-    taps, steps = -(-kh // sh), -(-kw // sw)  # kernel rows and columns per phase
+    sh, sw = window.stride
+    kh, kw = window.kernel
+    result = layer.result
+    taps = -(-kh // sh)
+    steps = -(-kw // sw)  # kernel rows and columns per phase
     rows, columns = result.h + taps - 1, result.w + steps - 1
     values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
     oc, c = values.shape[:2]

@@ -48,7 +48,8 @@ class Gather:
     @property
     def left(self) -> Window:
         """The window of the convolution that reads the gathered tensor."""
-        own, (top, bottom, left, right) = self.window, self.window.pads
+        own = self.window
+        top, bottom, left, right = self.window.pads
         pads = (*((0, 0) if self.rows else (top, bottom)), *((0, 0) if self.columns else (left, right)))
         kernel, stride, dilation = (
             (1 if self.rows else pair[0], 1 if self.columns else pair[1])
@@ -65,7 +66,8 @@ class Gather:
     def kernel(self, values: Array) -> Array:
         """Return the kernel (oc, ic, kh, kw) for the gathered tensor. Channels that are only spacing get zeros."""
         oc, ic, _, _ = values.shape
-        (kh, kw), (lh, lw) = self.window.kernel, self.left.kernel
+        kh, kw = self.window.kernel
+        lh, lw = self.left.kernel
         split = values.reshape(oc, ic, kh // lh, lh, kw // lw, lw)
         spaced = np.pad(split, ((0, 0), (0, self.spacing - ic), *((0, 0),) * 4))
         return np.ascontiguousarray(spaced.transpose(0, 2, 4, 1, 3, 5).reshape(oc, -1, lh, lw))
@@ -82,7 +84,8 @@ class Gather:
             (r0, r1, first_row), (c0, c1, first_column) = (
                 self._inside(axis, tap[axis], folded) for axis, folded in ((0, self.rows), (1, self.columns))
             )
-            down, across = (self.window.stride[0] if self.rows else 1, self.window.stride[1] if self.columns else 1)
+            down = self.window.stride[0] if self.rows else 1
+            across = self.window.stride[1] if self.columns else 1
             if r0 < r1 and c0 < c1:
                 there = x[:, replica : replica + self.spacing, first_row:, first_column:]
                 stride = there.stride._replace(h=there.stride.h * down, w=across)
@@ -104,7 +107,8 @@ class Gather:
         size, extent = ((self.source.h, self.stored.h), (self.source.w, self.stored.w))[axis]
         if not folded:
             return 0, extent, 0
-        step, begin = self.window.stride[axis], tap * self.window.dilation[axis] - self.window.pads[2 * axis]
+        step = self.window.stride[axis]
+        begin = tap * self.window.dilation[axis] - self.window.pads[2 * axis]
         first = max(0, -(begin // step))  # the first with begin + first * step >= 0
         end = min(extent, -(-(size - begin) // step))
         return first, max(first, end), begin + first * step
@@ -251,7 +255,8 @@ class Writer:
 
         The layer reads the first len(shapes) inputs of the node; `shapes` says how they are stored.
         """
-        inputs, operations = site.node.inputs[: len(shapes)], tuple(self.operations)
+        inputs = site.node.inputs[: len(shapes)]
+        operations = tuple(self.operations)
         return Layer(site.node.name, inputs, site.output.name, shapes, result, operations, tuple(self.words), **more)
 
     def hold(self, value: Ref) -> Ref:

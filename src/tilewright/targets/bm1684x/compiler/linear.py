@@ -58,7 +58,8 @@ def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int) ->
     The rescaling rounds twice: after the multiplication, and after the shift, where ties go away from zero. Raises
     Refused if a shift is positive, because the result may not fit into int32.
     """
-    q, shift = np.atleast_1d(q), np.atleast_1d(shift)
+    q = np.atleast_1d(q)
+    shift = np.atleast_1d(shift)
     if (shift > 0).any():
         raise ir.Refused("requantisation by a factor of 1 or more is not supported: it may overflow int32")
     high = write.high_product(x, q)
@@ -103,7 +104,8 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
     Raises Refused if the node is not supported.
     """
-    op, w = site.node.op, site.input(1)
+    op = site.node.op
+    w = site.input(1)
     assert isinstance(op, Linear)
     if reason := op.refusal(site, TAKES):
         raise ir.Refused(reason)
@@ -137,7 +139,8 @@ def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None)
 
     `pad` is the value of the padding, `size` that of the buffer for the sums (see Temp).
     """
-    weights, bias = ir.Weights(), ir.Bias(I32)
+    weights = ir.Weights()
+    bias = ir.Bias(I32)
     return write.add("int8_depthwise2d", I32, size=size, x=ir.Input(0), w=weights, bias=bias, right=0, pad=pad)
 
 
@@ -209,15 +212,19 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
 
     Raises Refused if the axes or scales are not supported.
     """
-    op, source, out = site.node.op, site.input(0), site.output
+    op = site.node.op
+    source = site.input(0)
+    out = site.output
     assert isinstance(op, Mean)
     if len(source.shape) != 4 or {axis % 4 for axis in op.axes} != {1, 2}:
         raise ir.Refused(
             f"axes={list(op.axes)} of {list(source.shape)} is not supported; a mean over rows and columns is"
         )
-    count, result = x.h * x.w, Stored.of(out)
+    count = x.h * x.w
+    result = Stored.of(out)
     xnnpack = mode.elementwise == "xnnpack"  # it adds both zero points, as one float32, before rounding
-    write, zero = ir.Writer(x.c), x.add if xnnpack else x.zero
+    write = ir.Writer(x.c)
+    zero = x.add if xnnpack else x.zero
     total, window, columns = _window_sums(write, x, Window((x.h, x.w)), zero)
     if xnnpack:
         scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))

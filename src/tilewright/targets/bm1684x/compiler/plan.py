@@ -56,7 +56,8 @@ class Ring:
             raise Full(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
         if self._next + size > self._end:
             self._next = self._begin
-        offset, over = self._next, set(done)
+        offset = self._next
+        over = set(done)
         there = [held for held in self._held if held[0] < offset + size and offset < held[1]]
         for _, _, others in there:
             if needed := [other for other in others if other not in over]:
@@ -107,7 +108,8 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
         return _placed(cuts, alone, outside, frozenset(alone))
-    limit, failure = config.lane_bytes, Full("no plan was tried")
+    limit = config.lane_bytes
+    failure = Full("no plan was tried")
     while limit:
         groups = _groups(sizes, limit)
         try:
@@ -125,11 +127,14 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
 
 def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
     """Return groups of consecutive layers. If a group has several, their constants (`sizes`) fit into `limit` bytes."""
-    groups, begin, held = [], 0, 0
+    groups = []
+    begin = 0
+    held = 0
     for index, size in enumerate(sizes):
         if index > begin and held + size > limit:
             groups.append((begin, index))
-            begin, held = index, 0
+            begin = index
+            held = 0
         held += size
     return [*groups, (begin, len(sizes))]
 
@@ -183,7 +188,8 @@ def _rooms(
     wholes: Mapping[str, tuple[str, int]],
     by_parts: frozenset[Group],
 ) -> dict[str, _Room]:
-    batch, computed = cuts[0].config.batch, {cut.layer.output for cut in cuts}
+    batch = cuts[0].config.batch
+    computed = {cut.layer.output for cut in cuts}
     group_of = [group for group in groups for _ in range(*group)]
     found = {}
     for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
@@ -206,7 +212,8 @@ def _spans(cuts: Sequence[Cut]) -> tuple[dict[str, Stored], dict[str, tuple[int,
         for name, shape in zip(cut.layer.inputs, cut.layer.shapes, strict=True):
             stored.setdefault(name, shape)
             spans[name] = (spans.get(name, (index, index))[0], index)
-        stored[cut.layer.output], spans[cut.layer.output] = cut.layer.result, (index, index)
+        stored[cut.layer.output] = cut.layer.result
+        spans[cut.layer.output] = (index, index)
     return stored, spans
 
 
@@ -222,7 +229,8 @@ def _wholes(cuts: Sequence[Cut], names: Iterable[str]) -> dict[str, tuple[str, i
                 views.setdefault(name, (cut.layer.output, channels.start // cut.config.lanes))
     found = {}
     for name in names:
-        whole, slots = name, 0
+        whole = name
+        slots = 0
         while whole in views:
             whole, before = views[whole]
             slots += before
@@ -267,7 +275,8 @@ def bundled(
         choices: list[tuple[int, int]] = []
         lanes = size = 0
         for begin in range(end - 1, -1, -1):
-            lanes, size = max(lanes, used(keys[begin])), size + blocks[keys[begin]].shape[1]
+            lanes = max(lanes, used(keys[begin]))
+            size = size + blocks[keys[begin]].shape[1]
             alone = begin == end - 1
             if not alone and (not begin or size > MOST_BYTES or apart(keys[begin], keys[begin + 1])):
                 break
@@ -276,10 +285,12 @@ def bundled(
             )
             choices.append((best[begin][0] + spent, begin))
         best.append(min(choices, key=lambda choice: (choice[0], -choice[1])))
-    found, end = list[Bundle](), len(keys)
+    found = list[Bundle]()
+    end = len(keys)
     while end:
         begin = best[end][1]
-        own, parts = keys[begin:end], [blocks[key] for key in keys[begin:end]]
+        own = keys[begin:end]
+        parts = [blocks[key] for key in keys[begin:end]]
         *begins, _ = accumulate((block.shape[1] for block in parts), initial=0)
         data = np.concatenate(parts, axis=1)
         found.append(Bundle(max(map(used, own)), data, dict(zip(own, begins, strict=True))))

@@ -57,7 +57,8 @@ def real(site: Site, config: Config) -> ir.Layer:
 
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Return the layer that a Conv with group=1 or a depthwise Conv becomes. Raises Refused if it is not supported."""
-    w, groups = _constant(site, 1), attributes.get("group", 1)
+    w = _constant(site, 1)
+    groups = attributes.get("group", 1)
     if w.ndim != 4:
         raise ir.Refused(f"a Conv over {w.ndim - 2} spatial axes is not supported; a Conv over rows and columns is")
     if groups != 1 and not groups == w.shape[0] == site.input(0).shape[1]:
@@ -76,7 +77,8 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
     for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         if attributes.get(name, only) != only:
             raise ir.Refused(f"{name}={attributes[name]} is not supported; {name}={only} is")
-    w, x = _constant(site, 1), site.input(0)
+    w = _constant(site, 1)
+    x = site.input(0)
     if w.ndim != 2 or len(site.output.shape) != 2:
         reason = f"a product of the shapes {list(x.shape)} and {list(w.shape)} is not supported"
         raise ir.Refused(f"{reason}; one row times a constant matrix is")

@@ -64,7 +64,8 @@ class Cut:
     @cached_property
     def size(self) -> tuple[int, int]:
         """The number of slots and the number of rows of a tile. The last tiles may have fewer."""
-        result, slots = self.layer.result, self.layer.result.slots(self.config)
+        result = self.layer.result
+        slots = self.layer.result.slots(self.config)
         plane = plane_bytes(result.h * result.w, I32, self.config)
         if plane <= TEMP_BYTES or not self.layer.row_tiles:
             most = max(1, min(TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot), self.most or slots))
@@ -74,7 +75,8 @@ class Cut:
 
     def tiles(self) -> Iterator[Tile]:
         """Yield all tiles. The tiles of one group of slots follow each other."""
-        (slots, rows), result = self.size, self.layer.result
+        slots, rows = self.size
+        result = self.layer.result
         count = result.slots(self.config)
         for number, s0 in enumerate(range(0, count, slots)):
             for r0 in range(0, result.h, rows):
@@ -85,7 +87,9 @@ class Cut:
 
         Cuts rise from 0 to the number of rows. The rows between two cuts begin at an aligned address.
         """
-        rows, result, window = self.size[1], self.layer.result, self.layer.window
+        rows = self.size[1]
+        result = self.layer.result
+        window = self.layer.window
         step = self.config.eu_bytes // gcd(stored.w * stored.dtype.bytes, self.config.eu_bytes)
         ends = (min(r0 + rows, result.h) for r0 in range(0, result.h, rows))
         read = [window.rows(0, end)[1] if window else end for end in ends]
@@ -113,11 +117,14 @@ class Cut:
         """The constants of each group of slots, as uint8 (lanes, n). n is a multiple of `eu_bytes`."""
         if self.layer.kernel is None and not self.layer.words:
             return []
-        slots, count = self.size[0], self.layer.result.slots(self.config)
+        slots = self.size[0]
+        count = self.layer.result.slots(self.config)
         return [self._block(s0, min(s0 + slots, count)) for s0 in range(0, count, slots)]
 
     def _block(self, s0: int, s1: int) -> Array:
-        lanes, slots, eu = self.config.lanes, s1 - s0, self.config.eu_bytes
+        lanes = self.config.lanes
+        slots = s1 - s0
+        eu = self.config.eu_bytes
         parts: list[tuple[int, Array]] = []
         for offset, rows in zip(self.offsets(slots), self._rows, strict=True):
             if rows is not None:
@@ -135,12 +142,15 @@ class Cut:
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
         """The layer's parameters, bias and kernel: each an array with one row per channel, or None if there is none."""
-        layer, words, rows = self.layer, None, None
+        layer = self.layer
+        words = None
+        rows = None
         if layer.words:
             words = np.zeros((len(layer.words[0]), WORD_BYTES // 4), np.uint32)
             words[:, : len(layer.words)] = np.stack([word.view(np.uint32) for word in layer.words], axis=1)
         if layer.kernel is not None:
-            values, dtype = layer.kernel.values, layer.kernel.dtype
+            values = layer.kernel.values
+            dtype = layer.kernel.dtype
             rows = values[0] if layer.kernel.depthwise else packed(values, dtype, self.config)[0]
         return words, layer.bias, rows
 
@@ -198,7 +208,9 @@ class Tile:
             yield Command(OPERATIONS[operate.operation], operands, {"y": result}, {**attributes, **operate.attributes})
 
     def _operand(self, ref: Ref, places: Places, spread: bool = False) -> Operand | Constant:
-        config, shape, channels = self._config, self._shape, self._shape[1]
+        config = self._config
+        shape = self._shape
+        channels = self._shape[1]
         if isinstance(ref, Constant):
             return ref
         if isinstance(ref, Temp):
@@ -206,7 +218,8 @@ class Tile:
         if isinstance(ref, Output):
             return self._part(self._layer.result, places.result)
         if isinstance(ref, Input):
-            stored, offset = self._layer.shapes[ref.index], places.inputs[ref.index]
+            stored = self._layer.shapes[ref.index]
+            offset = places.inputs[ref.index]
             if ref.whole:
                 return self._rows(stored, offset)
             if self._layer.window is None:
@@ -241,7 +254,8 @@ class Tile:
         window = self._layer.window
         assert window is not None
         low, high = window.rows(self.r0, self.r1)
-        first, end = max(0, low), min(stored.h, high)
+        first = max(0, low)
+        end = min(stored.h, high)
         plane = stored.plane(self._config) // stored.dtype.bytes if stored.slots(self._config) > 1 else 0
         width = self._layer.result.w + window.kernel[1] - 1 if stored.phases else stored.w
         shape, stride = (1, stored.c, end - first, width), (0, plane, stored.w, 1)

@@ -111,8 +111,12 @@ eight = {"x": "xdt", "w": "wdt", "y": "odt", "acc": "odt"}
 product = {"": "dtype", "y": "odt", "bias": "f32", "acc": "f32"}
 wide_product = {"L": "ldt", "R": "rdt", "y": "i32"}
 chosen = {"": "src", "c": "dst", "d": "dst", "y": "dst"}
-b_C, pad, sorted_names = {"b": "C_bits"}, {"pad": "pad_bits"}, {"y": "value", "numbers": "index"}
-indexed, by_rows, looked_up = {"index": "idt"}, {"index": "u32"}, {"x": "dst", "index": "src", "y": "dst"}
+b_C = {"b": "C_bits"}
+pad = {"pad": "pad_bits"}
+sorted_names = {"y": "value", "numbers": "index"}
+indexed = {"index": "idt"}
+by_rows = {"index": "u32"}
+looked_up = {"x": "dst", "index": "src", "y": "dst"}
 multiplied = {name: name for name in ("multiplier", "shift", "offset")}
 
 #: Gathers and scatters by kind: the function's name, the types, and how gathers and scatters arrange their operands.

@@ -69,7 +69,8 @@ def addresses(case: Mapping[str, Any]) -> Array:
 
     The layout that they call `aligned` is called `dma` here: the default layout of a DMA copy.
     """
-    kind, shape = case["kind"], case["shape"]
+    kind = case["kind"]
+    shape = case["shape"]
     if kind == "bcast":
         return _broadcast(case)
     kind, order = TURNED.get(kind, ({"aligned": "dma"}.get(kind, kind), range(len(shape))))
@@ -105,7 +106,8 @@ Group = tuple[int, int]
 
 def replay_network(path: Path) -> Iterator[ConformCase]:
     """Yield the results for one network and precision: command fields, outputs (if coefficients are stored), cycles."""
-    vector, about = arrays(path), described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
+    vector = arrays(path)
+    about = described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
     name = f"{about['net']} {about['quant']}"
     queues = _groups(vector)
     yield _case(f"{name} fields", lambda: fields(queues, about["commands"]))

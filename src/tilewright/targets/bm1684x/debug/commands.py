@@ -55,7 +55,8 @@ class CommandWalk(Walk):
 
     def __init__(self, name: str, layers: Sequence[str], program: Elaborated, config: Config) -> None:
         super().__init__(name, layers, program.table, program.order)
-        self.steps, self.config = program.steps, config
+        self.steps = program.steps
+        self.config = config
         shape = (config.banks, config.bank_bytes)
         space = next(at for at, each in enumerate(self.table.spaces) if each.name.startswith(LOCAL))
         self.memories = by_name(
@@ -242,10 +243,12 @@ def _windows(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]], 
     pixels = y if by_channel else np.bitwise_or.reduce(y, axis=1)[:, None]
     height, width = window.padded(h, w)
     area = np.zeros((*pixels.shape[:2], height, width), np.uint64)
-    (oh, ow), (down, across) = y.shape[2:], window.stride
+    oh, ow = y.shape[2:]
+    down, across = window.stride
     for row in range(window.kernel[0]):
         for column in range(window.kernel[1]):
-            top, left = row * window.dilation[0], column * window.dilation[1]
+            top = row * window.dilation[0]
+            left = column * window.dilation[1]
             area[:, :, top : top + oh * down : down, left : left + ow * across : across] |= pixels
     top, bottom, left, right = window.pads
     inner = area[:, :, top : height - bottom, left : width - right]

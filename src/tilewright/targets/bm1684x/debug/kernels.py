@@ -82,7 +82,9 @@ class KernelWalk(CommandWalk):
         refused: Mapping[int, str],
     ) -> None:
         super().__init__(name, (), launched.program, before.config)
-        self._launched, self._before, self._named = launched, before, named
+        self._launched = launched
+        self._before = before
+        self._named = named
         self.refused = refused
         self._regions = launched.program.regions
         self.segments = tuple(self._segments())
@@ -131,7 +133,8 @@ class KernelWalk(CommandWalk):
 
     def place(self, tensor: str) -> Placed:
         operand = self._named[tensor]
-        byte, dtype = bytes_of(operand.addresses, operand.dtype.bytes), operand.dtype.storage.str
+        byte = bytes_of(operand.addresses, operand.dtype.bytes)
+        dtype = operand.dtype.storage.str
         return Placed(tensor, "", byte, True, dtype, layout=f"{operand.dtype}, {layout_of(operand)}")
 
 
@@ -144,7 +147,8 @@ def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
     memories.forget()
     before = copy(memories)
     before.regions = [replace(region, data=region.data.copy()) for region in memories.regions]
-    tpu, error = Tpu(memories), None
+    tpu = Tpu(memories)
+    error = None
     try:
         with one_thread():
             kernel.body(tpu, *arguments)

@@ -88,10 +88,15 @@ class NetworkWalk(CommandWalk):
     """One launch of a compiled network, with the values of its inputs (see sim.walk.Walk)."""
 
     def __init__(self, launched: Bm1684xLaunch, values: Mapping[str, Array]) -> None:
-        known, launch, config = launched.known, launched.launch, launched.config
+        known = launched.known
+        launch = launched.launch
+        config = launched.config
         super().__init__(launch.name, launch.nodes, known.program, config)
-        self._known, self.image, self._graph = known, known.image, launched.program.graph
-        self._launched, self._values = launched, values
+        self._known = known
+        self.image = known.image
+        self._graph = launched.program.graph
+        self._launched = launched
+        self._values = values
         if self._graph:
             self.layer = known.layers
         self.segments = tuple(_segments(known.image))
@@ -138,7 +143,8 @@ class NetworkWalk(CommandWalk):
     def shown(self, space: int, element: int) -> str:
         if space == 0:
             return super().shown(space, element)
-        low, width = int(self._edges[space - 1]), int(self._edges[space] - self._edges[space - 1])
+        low = int(self._edges[space - 1])
+        width = int(self._edges[space] - self._edges[space - 1])
         bank, byte = divmod(element // width, self.config.bank_bytes)
         return f"local[{low + element % width}, {bank}, {byte}]"
 
@@ -166,15 +172,20 @@ class NetworkWalk(CommandWalk):
 
     def place(self, tensor: str) -> Placed:
         own, of, index, row, computed = self._places[tensor]
-        stored, shape, part = own.stored, of.shape, None
+        stored = own.stored
+        shape = of.shape
+        part = None
         c, h, w = stored.sizes
-        last, layout = None, f"{stored.dtype}, by phase" if stored.phases else f"{stored.dtype}, chw"
+        last = None
+        layout = f"{stored.dtype}, by phase" if stored.phases else f"{stored.dtype}, chw"
         if own.address < DDR_BASE:
             if computed:
-                part, shape = (slice(None), slice(row, row + h)), (shape[0], h, *shape[2:])
+                part = (slice(None), slice(row, row + h))
+                shape = (shape[0], h, *shape[2:])
             c = c if stored.dtype.is_float else Stored.of(of).c  # further channels repeat these (compiler/layer.py)
             held = stored.near(own.address - LOCAL_BASE, self.config)[:, :c]
-            address, last = held.addresses.reshape(c, h, w), self._complete(index, computed)
+            address = held.addresses.reshape(c, h, w)
+            last = self._complete(index, computed)
             if not stored.dtype.is_float:
                 address = address.transpose(1, 2, 0)
             layout = f"{stored.dtype}, chw, {layout_of(held)}, from {where(held)} on"
@@ -182,11 +193,13 @@ class NetworkWalk(CommandWalk):
             address = own.address + stored.places.clip(0) * stored.dtype.bytes
         node = self.layers[index] if index >= 0 else ""
         byte = bytes_of(address.reshape(shape), stored.dtype.bytes)
-        is_code, dtype = not stored.dtype.is_float, stored.dtype.storage.str
+        is_code = not stored.dtype.is_float
+        dtype = stored.dtype.storage.str
         return Placed(tensor, node, byte, is_code, dtype, last, layout, of.name, part)
 
     def value(self, state: State, tensor: str) -> Array:
-        placed, stored = self.placed(tensor), self._places[tensor].stored
+        placed = self.placed(tensor)
+        stored = self._places[tensor].stored
         held = numbers(state, placed.byte, placed.dtype)
         if stored.dtype.is_float:
             return as_stored(held, stored.dtype)

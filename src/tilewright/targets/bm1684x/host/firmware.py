@@ -35,8 +35,10 @@ from tilewright.targets.bm1684x.runtime.kernel import Function, kernel
 
 #: Largest argument in bytes. The limit catches mistakes; it is not the vendor's.
 MAX_ARGUMENT = 1 << 20
-FORMAT, VERSION = "tilewright bm1684x firmware", 1
-MAX_BYTES, MAX_MODULES = 1 << 24, 256
+FORMAT = "tilewright bm1684x firmware"
+VERSION = 1
+MAX_BYTES = 1 << 24
+MAX_MODULES = 256
 
 
 def function(argument: Any = None) -> Callable[[Callable[..., None]], Function]:

@@ -53,7 +53,8 @@ class Handle:
     """A device that the host has requested. Use the handle in a `with` block, or call `free_device`."""
 
     def __init__(self, platform: Platform = PCIE, config: Config | None = None, knobs: Knobs | None = None) -> None:
-        self.platform, self.config = platform, config or Config()
+        self.platform = platform
+        self.config = config or Config()
         self.memories = Memories(self.config, knobs or Knobs())
         #: All copies so far, in order.
         self.copies: list[Copied] = []
@@ -84,10 +85,12 @@ class Handle:
         if getattr(_IN_KERNEL, "active", False):
             raise _FROM_KERNEL
         with self._lock:
-            queue, self._queue = self._queue, None
+            queue = self._queue
+            self._queue = None
         if queue:
             queue.shutdown(wait=True)
-        failed, self._failed = self._failed, None
+        failed = self._failed
+        self._failed = None
         if failed:
             raise failed
 
@@ -230,10 +233,12 @@ class Handle:
         """
         with self._lock:
             self._ready()
-            pending, self._pending = self._pending, []
+            pending = self._pending
+            self._pending = []
         wait(pending)
         with self._lock:
-            failed, self._failed = self._failed, None
+            failed = self._failed
+            self._failed = None
         if failed:
             raise failed
         return [future.result() for future in pending]

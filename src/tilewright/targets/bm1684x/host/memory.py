@@ -76,7 +76,8 @@ class Heap:
     """A first-fit allocator for the DDR of one handle. It is not thread-safe by itself."""
 
     def __init__(self, memories: Memories, size: int) -> None:
-        self._memories, self._end = memories, DDR_BASE + size
+        self._memories = memories
+        self._end = DDR_BASE + size
         self._regions: dict[DeviceMemory, Region] = {}
 
     def allocate(self, size: int) -> DeviceMemory:

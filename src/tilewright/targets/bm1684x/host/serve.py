@@ -94,7 +94,8 @@ class Server(serve.Server):
 
     def d2d(self, payload: bytes) -> bytes:
         target, source, size = struct.unpack("<3Q", payload)
-        (into, to), (memory, offset) = self._at(target), self._at(source)
+        into, to = self._at(target)
+        memory, offset = self._at(source)
         self.handle.d2d(into, memory, size, to, offset)
         return b""
 
@@ -125,7 +126,8 @@ class Server(serve.Server):
 
     def function(self, payload: bytes) -> bytes:
         """Return the number of a function. Raises HostError PARAM if its module does not have it."""
-        names, name = self._module(struct.unpack_from("<I", payload)[0]), payload[4:].decode(errors="replace")
+        names = self._module(struct.unpack_from("<I", payload)[0])
+        name = payload[4:].decode(errors="replace")
         if name not in names:
             remedy = one_of(name, names)
             raise HostError(Status.PARAM, "tpu_kernel_get_function", f"there is no function '{name}'", remedy)

@@ -163,11 +163,13 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
 
 def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
     size = operand.dtype.bytes
-    low, end = int(addresses.min()), int(addresses.max()) + size
+    low = int(addresses.min())
+    end = int(addresses.max()) + size
     for number, region in enumerate(regions):
         if clipped and region.base <= addresses[0] < region.end:
             addresses = addresses[(addresses >= region.base) & (addresses + size <= region.end)]
-            low, end = region.base, region.end
+            low = region.base
+            end = region.end
         if region.base <= low and end <= region.end:
             elements = (addresses - region.base) // size
             first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)  # runs in logical order need no search

@@ -86,7 +86,8 @@ class Elaborated:
         commands whose touched elements depend on values. Raises MachineError if a command is refused or accesses bytes
         outside of the memories; the commands before it have run.
         """
-        steps, ran = list(self.steps), []
+        steps = list(self.steps)
+        ran = []
         try:
             with one_thread():
                 for row in (self.order.sequence if sequence is None else sequence).tolist():

@@ -13,7 +13,9 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.values.dtypes import DType, Rounding
 from tilewright.targets.bm1684x.values.elementwise import STEPS
 
-TIU, DMA, HAU = "tiu", "dma", "hau"
+TIU = "tiu"
+DMA = "dma"
+HAU = "hau"
 
 
 #: The attributes of commands, and the default of each.

@@ -24,7 +24,8 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, from_fields
 Fields = dict[str, int]
 Layout = Callable[[Shape, DType, int, Config], Stride]
 T = TypeVar("T")
-FLOAT, INTEGER = "float", "integer"
+FLOAT = "float"
+INTEGER = "integer"
 FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is_float)
 
 
@@ -104,12 +105,14 @@ class Sizes:
 
 
 #: Sizes of an operand with the result's shape, and of one with a single value per channel.
-RESULT, CHANNEL = Sizes("res0_n res0_c res0_h res0_w"), Sizes("1 res0_c 1 1")
+RESULT = Sizes("res0_n res0_c res0_h res0_w")
+CHANNEL = Sizes("1 res0_c 1 1")
 #: Largest stride of an operand's samples and channels, in elements: their fields have 16 bits in all formats.
 LONGEST = (1 << 16) - 1
 #: Layouts by their code 0, 1, 2 in `*_str` fields. The code STRIDED means that the command holds the strides.
 LAYOUTS: tuple[Layout, ...] = (layout.aligned, layout.compact, lambda shape, dtype, start, config: Stride(0, 1, 0, 0))
-ALIGNED, STRIDED = 0, 3
+ALIGNED = 0
+STRIDED = 3
 
 
 def located(
@@ -156,7 +159,8 @@ class Local:
     has_strides: bool = True
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        dtype, address = self.type.read(encoded), encoded[f"{self.name}_addr"]
+        dtype = self.type.read(encoded)
+        address = encoded[f"{self.name}_addr"]
         if encoded.get(f"{self.name}_const"):
             return {self.own: Constant(address & ((1 << dtype.bits) - 1), dtype)}
         tensor = located(address, self.sizes.read(encoded), dtype, config, self.layout or self.strides(encoded))

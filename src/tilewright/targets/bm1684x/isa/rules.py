@@ -18,7 +18,8 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 
 #: Bytes: the largest step from one element of a row to the next in a transfer; the alignment of the cube's operands.
-WIDEST_STEP, CUBE = 128, 64
+WIDEST_STEP = 128
+CUBE = 64
 
 
 def alike(*names: str, floats: bool = False) -> Rule:
@@ -103,17 +104,20 @@ def not_between_short_floats(found: Signature) -> str:
 
 
 def shifted_alike(found: Signature) -> str:
-    a, y = found.types["a"], found.types["y"]
+    a = found.types["a"]
+    y = found.types["y"]
     return "" if a.signed == y.signed else f"{a} is shifted to {y}; both must be signed, or both unsigned"
 
 
 #: The types of a requantisation's source and result, and of a dequantisation's source.
-wide_source, narrow_result = of("x", I32, U32, I16, U16), of("y", I8, U8, I16, U16)
+wide_source = of("x", I32, U32, I16, U16)
+narrow_result = of("y", I8, U8, I16, U16)
 narrow_source = of("x", I8, U8, I16, U16)
 
 
 def wide_enough_choices(found: Signature) -> str:
-    widest, chosen = max(found.types[name].bits for name in ("a", "b")), found.types["y"].bits
+    widest = max(found.types[name].bits for name in ("a", "b"))
+    chosen = found.types["y"].bits
     if widest > chosen:
         return f"it compares {widest}-bit operands but selects {chosen}-bit operands; select {widest} bits or more"
     if widest < chosen and found.types["a"].is_float:
@@ -127,7 +131,8 @@ def equally_wide_choices(found: Signature) -> str:
 
 
 def narrow_enough_result(found: Signature) -> str:
-    compared, result = found.types["a"].bits, found.types["y"].bits
+    compared = found.types["a"].bits
+    result = found.types["y"].bits
     if result > compared:
         return f"it compares {compared}-bit operands, but its result has {result} bits; give {compared} bits or fewer"
     return ""
@@ -239,7 +244,8 @@ def short_steps(places: Mapping[str, Any]) -> str:
 
 def cube_aligned(places: Mapping[str, Any]) -> str:
     """Return the reason to refuse a convolution, or "". Grouped w and aligned x must begin at multiples of CUBE."""
-    x, w = places.get("x"), places.get("w")
+    x = places.get("x")
+    w = places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
     if isinstance(w, ConvWeights) and w.group > 1 and w.address % CUBE:

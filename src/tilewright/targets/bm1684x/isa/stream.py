@@ -22,18 +22,24 @@ from tilewright.targets.bm1684x.isa.operation import DMA, TIU
 #: The compute engine's formats by task type. Types 2 and 6 have two formats each; the function tells them apart.
 TIU_TYPES = {0: "CONV", 1: "PorD", 2: "MM", 3: "AR", 4: "RQ&DQ", 5: "TRANS&BC", 6: "SG", 7: "LAR", 9: "SFU"}
 TIU_TYPES |= {10: "LIN", 13: "CMP", 14: "VC", 15: "SYSID"}
-MM2_FUNCTIONS, SGL_FUNCTIONS = (4, 5, 6), (17, 18, 19)
+MM2_FUNCTIONS = (4, 5, 6)
+SGL_FUNCTIONS = (17, 18, 19)
 DMA_TYPES = {0: "DMA_tensor", 1: "DMA_matrix", 2: "DMA_masked_select", 3: "DMA_general", 4: "DMA_cw_transpose"}
 DMA_TYPES |= {5: "DMA_nonzero", 6: "DMA_sys", 7: "DMA_gather", 8: "DMA_scatter"}
 _NUMBERS = {name: number for types in (TIU_TYPES, DMA_TYPES) for number, name in types.items()} | {"MM2": 2, "SGL": 6}
 RESERVED = "-"
 ALL_LANES = 0xFFFF_FFFF
 #: Bit positions of a compute command's type and function, and the size in bytes of the shortest command.
-TIU_TYPE, TIU_FUNCTION, TIU_BYTES = 41, 45, 16
+TIU_TYPE = 41
+TIU_FUNCTION = 45
+TIU_BYTES = 16
 #: Bit positions of a DMA command's `short` flag and type.
-DMA_SHORT_BIT, DMA_TYPE = 3, 32
+DMA_SHORT_BIT = 3
+DMA_TYPE = 32
 #: The function or format of the command that ends a queue, and by engine the fields of that command.
-TIU_END, SYS, DMA_SYS = 31, "SYSID", "DMA_sys"
+TIU_END = 31
+SYS = "SYSID"
+DMA_SYS = "DMA_sys"
 ENDS = {TIU: (SYS, {"tsk_typ": 15, "tsk_eu_typ": TIU_END}), DMA: (DMA_SYS, {"cmd_short": 1, "cmd_type": 6})}
 
 
@@ -132,7 +138,8 @@ def decode(engine: str, raw: Array) -> list[Encoded]:
     Raises ProgramError if the queue is cut short, has no end command, or has a command of an unknown format.
     """
     found: list[tuple[Format, int]] = []
-    position, ended = 0, False
+    position = 0
+    ended = False
     while position < len(raw) and not ended:
         where = f"{engine} command {len(found)}"
         form, ended = _format_of(engine, raw[position : position + TIU_BYTES], where)
@@ -164,7 +171,8 @@ def encode(commands: Iterable[Encoded]) -> Array:
         for command in own:
             if unknown := sorted(command.fields.keys() - form.layout.by_name.keys()):
                 raise ProgramError(str(command), f"the format {form.name} has no field {unknown[0]}")
-        rows, numbers = [command.fields for command in own], np.array([command.number for command in own])
+        rows = [command.fields for command in own]
+        numbers = np.array([command.number for command in own])
         raw = form.layout.encode_rows(rows, numbers)
         parts.update(zip(places, raw, strict=True))
     return np.concatenate([parts[place] for place in range(len(given))]) if given else np.empty(0, np.uint8)
@@ -203,15 +211,18 @@ def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
         raise ProgramError(where, f"only {len(raw)} bytes are left; a command has at least {TIU_BYTES}")
     head = int.from_bytes(raw[:TIU_BYTES].tobytes(), "little")
     if engine == TIU:
-        kind, function = head >> TIU_TYPE & 15, head >> TIU_FUNCTION & 31
-        name, short = TIU_TYPES.get(kind, ""), bool(head & 1)
+        kind = head >> TIU_TYPE & 15
+        function = head >> TIU_FUNCTION & 31
+        name = TIU_TYPES.get(kind, "")
+        short = bool(head & 1)
         if name == "MM" and function in MM2_FUNCTIONS:
             name = "MM2"
         elif name == "SG" and function in SGL_FUNCTIONS:
             name = "SGL"
     elif engine == DMA:
         kind = head >> DMA_TYPE & 15
-        name, short = DMA_TYPES.get(kind, ""), bool(head >> DMA_SHORT_BIT & 1)
+        name = DMA_TYPES.get(kind, "")
+        short = bool(head >> DMA_SHORT_BIT & 1)
     else:
         raise ProgramError(where, f"no command format of the engine {engine} is known", f"give {TIU} or {DMA}")
     form = FORMATS.get((name, short))

@@ -25,7 +25,8 @@ from tilewright.targets.bm1684x.values.memory import of_addresses
 
 #: The shadow of a byte records whether it is defined: DEFINED, NEVER (written), or a positive number. That is 1 + the
 #: step whose uninitialised read the byte comes from.
-DEFINED, NEVER = 0, -1
+DEFINED = 0
+NEVER = -1
 #: The most ranges that one finding lists.
 MOST = 256
 
@@ -122,7 +123,8 @@ def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Ar
 
     The origin of an element that depends on several uninitialised reads is the step with the highest number.
     """
-    flow, shape = command.operation.flow, result.shape
+    flow = command.operation.flow
+    shape = result.shape
     if flow is Flow.MOVE and "x" in origins:  # the meaning of a move, applied to origins
         values = Values(origins, command.types, {"y": tuple(shape)}, command.attributes)
         return command.operation.results(values)["y"]

@@ -97,7 +97,8 @@ class QueueImage:
         """Return the parsed contents of a launch. Raises ProgramError if it is damaged: it may be from a file."""
         contents = Contents(launch)
         insns, constants = (contents.array(name, np.uint8, (None,)) for name in ("insns", "constants"))
-        split, layers = contents.number("tiu_bytes", 0, len(insns)), contents.array("layers", np.int32, (None,))
+        split = contents.number("tiu_bytes", 0, len(insns))
+        layers = contents.array("layers", np.int32, (None,))
         batch = contents.number("batch", config.batch, config.batch)
         values_end = contents.number("values_end", 0, config.lane_bytes)
         if values_end % 64:
@@ -107,7 +108,8 @@ class QueueImage:
         spans = [(DDR_BASE, DDR_BASE + len(constants)), *spans]
         if any(one[1] > other[0] for one, other in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
             contents.refuse("its tensors overlap in DDR or lie outside of DDR")
-        queues, count = {TIU: insns[:split], DMA: insns[split:]}, len(launch.nodes)
+        queues = {TIU: insns[:split], DMA: insns[split:]}
+        count = len(launch.nodes)
         held = tuple(_held(contents, config)) if "held" in launch.meta else ()
         return cls(queues, constants, inputs, outputs, batch, values_end, layers, count, held)
 
@@ -119,7 +121,8 @@ def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:
 
 def _held(contents: Contents, config: Config) -> Iterator[HeldTensor]:
     """Yield the results in local memory: two counts (see build._held), then the tensor. Refuses those elsewhere."""
-    where, end = f"{contents.where}: held", LOCAL_BASE + config.lane_bytes
+    where = f"{contents.where}: held"
+    end = LOCAL_BASE + config.lane_bytes
     for item in contents.value(list, "held"):
         values = decode(list, item, where)
         row, computed = decode(tuple[_Count, _Count], values[:2], where)
@@ -182,7 +185,9 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
 
 def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:
     """Yield the contiguous byte runs of one operand, as footprint rows (sim.steps.Footprints)."""
-    size, (n, c, _, _), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
+    size = tensor.dtype.bytes
+    n, c, _, _ = tensor.shape
+    stride = tensor.stride
     lines, length = tensor.runs
     samples = range(n if stride.n else 1)
     for first in [(sample * stride.n + line * stride.h) * size for sample in samples for line in range(lines)]:

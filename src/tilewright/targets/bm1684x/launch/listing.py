@@ -41,7 +41,8 @@ from tilewright.targets.bm1684x.launch.run import Prepared, prepared
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
 
 SIZES = ("short", "long")
-COUNT, INTEGER = number(), number(low=-(1 << 63))
+COUNT = number()
+INTEGER = number(low=-(1 << 63))
 TENSOR = Directive(
     {
         "name": QUOTED,
@@ -58,7 +59,8 @@ def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
     engine = choice((TIU, DMA)).read(words[0])
     if len(words) < 3:
         words[-1].refuse("the name of a format, followed by short or long")
-    name, short = words[1].text, choice(SIZES).read(words[2]) == "short"
+    name = words[1].text
+    short = choice(SIZES).read(words[2]) == "short"
     if (name, short) not in FORMATS:
         words[1].refuse(f"the name of a {words[2].text} format")
     return engine, name, short, _form(FORMATS[name, short]).read(words[3:])
@@ -90,7 +92,8 @@ def launch_text(config: Config) -> LaunchText:
 
 def _text(launch: Launch, config: Config) -> Text:
     image = QueueImage.of(launch, config)
-    sections, count = [], len(TENSOR.values)
+    sections = []
+    count = len(TENSOR.values)
     for name in ("input", "output"):
         for row in launch.meta[f"{name}s"]:
             sections.append(Section(f".{name}", dict(zip(TENSOR.values, row, strict=False)) | {"more": row[count:]}))
@@ -150,7 +153,8 @@ def explain(program: Program, config: Config, timing: str) -> Stages:
 
 def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str, int]) -> Stage:
     known = prepared(launch, config, timing)
-    image, trace = known.image, known.trace
+    image = known.image
+    trace = known.trace
     constants = config.lane_bytes - image.values_end
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
     cycles = f"{trace.cycles} cycles per launch, {known.serial.cycles} without overlap"

@@ -62,7 +62,9 @@ class Machine:
         """Return a copy. Both share DDR and the constants in local memory until one of them writes there."""
         self._shared = True
         made = copy(self)
-        made.dram, made._own, made._kernels = self.dram.copy(), self._own.copy(), dict(self._kernels)
+        made.dram = self.dram.copy()
+        made._own = self._own.copy()
+        made._kernels = dict(self._kernels)
         return made
 
     @property
@@ -119,12 +121,15 @@ class Machine:
         if result.is_local and not self._differs(result):
             self._kernels.clear()
             if self._shared:
-                self._constant, self._shared = self._constant.copy(), False
+                self._constant = self._constant.copy()
+                self._shared = False
         elif not result.is_local:
             home = self._home(result)
             home.own(len(home.data))
         view = self._view(result)
-        launches, n, (_, c, h, w) = view.shape[0], result.shape.n, result.shape
+        launches = view.shape[0]
+        n = result.shape.n
+        _, c, h, w = result.shape
         given = np.broadcast_to(values, (launches * n, c, h, w)).reshape(launches, n, c, h, w)
         given = given.astype(result.dtype.storage, copy=False)
         if not result.is_local:
@@ -152,11 +157,14 @@ class Machine:
 
         A tensor in DDR has one lane, and each of its channels is a slot.
         """
-        size, (n, c, h, w), stride = tensor.dtype.bytes, tensor.shape, tensor.stride
+        size = tensor.dtype.bytes
+        n, c, h, w = tensor.shape
+        stride = tensor.stride
         steps = [step * size for step in stride]
         if tensor.is_local:
             data, base = (self._own, 0) if self._differs(tensor) else (self._constant, self._split)
-            start, count = tensor.lane_offset - base, tensor.slots
+            start = tensor.lane_offset - base
+            count = tensor.slots
             first = data[:, :, start:]
             extent = (len(data), n, count, data.shape[1], h, w)
             strides = (data.strides[0], steps[0], steps[1], data.strides[1], steps[2], steps[3])
@@ -199,7 +207,8 @@ class Prepared:
         for step in found.steps:
             if reason := oddity(step.command, self.config):
                 raise ProgramError(step.name, reason, "compile the network again")
-        image, end = self.image, len(self.image.constants)
+        image = self.image
+        end = len(self.image.constants)
         filled = [(0, end)]
         for segment in (*image.inputs, *image.outputs):
             low = segment.address - DDR_BASE
@@ -271,7 +280,9 @@ class Prepared:
 
         Raises ProgramError if the launch does not assign its commands to layers.
         """
-        trace, batch, count = self.trace, self.image.batch, self.image.count
+        trace = self.trace
+        batch = self.image.batch
+        count = self.image.count
         mine = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
         spent = np.diff(trace.end[mine], prepend=0)
         cycles = np.bincount(self.layers[mine], spent, count)
@@ -302,7 +313,9 @@ class Prepared:
 
     def _causes(self, mine: Array) -> list[dict[str, int]]:
         """Return the causes of each layer's cycles per sample; `mine` are the steps of the compute engine."""
-        trace, batch, count = self.trace, self.image.batch, self.image.count
+        trace = self.trace
+        batch = self.image.batch
+        count = self.image.count
         assert trace.path is not None
         unit = trace.table.unit[trace.path.step]
         spans = trace.path.charged(unit, len(UNITS), np.append(trace.end[mine], trace.cycles))
@@ -352,7 +365,8 @@ class Bm1684xLaunch(Launched[Config]):
         return max(1, TOGETHER_BYTES // max(1, self.known.image.values_end * self.config.lanes))
 
     def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        image, graph = self.known.image, self.program.graph
+        image = self.known.image
+        graph = self.program.graph
         if graph is None:
             return {own.name: np.zeros((1, own.stored.nbytes * image.batch), np.uint8) for own in image.inputs}
         packed = {}
@@ -389,13 +403,16 @@ class Bm1684xLaunch(Launched[Config]):
         return tensors
 
     def report(self, options: RunOptions) -> LaunchResult:
-        known, graph, trace = self.known, self.program.graph, None
+        known = self.known
+        graph = self.program.graph
+        trace = None
         known.passes.refuse(options)
         total = sum(known.macs()) if graph else int(known.executed.sum())
         bound = 0
         figures: tuple[Figures, ...] = (Figures(executed_macs=total, macs_per_cycle=known.peak),)
         if options.timing is not None:
-            trace, bound = known.trace, known.bound if graph else max(known.trace.busy().values())
+            trace = known.trace
+            bound = known.bound if graph else max(known.trace.busy().values())
             whole = trace.figures(TIU, total, bound, known.serial.cycles)
             figures = known.figures() if graph else (replace(whole, macs_per_cycle=known.peak),)
         counted = partial(events, known.program, self.config, trace, known.image.batch if graph else 1)

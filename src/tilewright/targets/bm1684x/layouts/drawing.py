@@ -19,13 +19,21 @@ from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE,
 from tilewright.targets.bm1684x.values.dtypes import DType
 
 #: In text: most lines of runs, most elements of an operand that is also shown by element, and elements per line.
-MOST_LINES, MOST_SHOWN, SHOWN = 200, 256, 8
+MOST_LINES = 200
+MOST_SHOWN = 256
+SHOWN = 8
 #: Short names of axes.
 SHORT = {"row": "r", "column": "c"}
 #: In a picture: most elements, and most lanes of a machine whose empty lanes are shown.
-MOST_CELLS, FEW_LANES = 4096, 8
+MOST_CELLS = 4096
+FEW_LANES = 8
 #: Pixels: least width of a byte, width of a letter, height of a line, margin for lane names, band gap, title height.
-BYTE, LETTER, LINE, MARGIN, BETWEEN, TITLE = 9, 4.6, 9, 64, 18, 34
+BYTE = 9
+LETTER = 4.6
+LINE = 9
+MARGIN = 64
+BETWEEN = 18
+TITLE = 34
 COLOURS = ("#cfe3f7", "#fbe3c0", "#d5eed0", "#f3d1dc", "#e2d8f2", "#f4efb9")
 
 
@@ -62,13 +70,16 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
         goes_on = position + 1 < len(places) and together[position]
         if goes_on and (position == start or step[position] == step[start]):
             continue
-        lane, offset = int(lanes[start]), int(offsets[start])
+        lane = int(lanes[start])
+        offset = int(offsets[start])
         if lane == previous and offset > end:
             yield Run(lane, end, offset - end, 0)
         first, last = (np.unravel_index(index[at], addresses.shape) for at in (start, position))
         count = position - start + 1
         yield Run(lane, offset, count * size, count, tuple(map(int, first)), tuple(map(int, last)))
-        previous, end, start = lane, offset + count * size, position + 1
+        previous = lane
+        end = offset + count * size
+        start = position + 1
 
 
 def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
@@ -156,7 +167,8 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
     found = indexed(addresses, config)
-    size, line = dtype.bytes, config.eu_bytes
+    size = dtype.bytes
+    line = config.eu_bytes
     longest = max(len(part) for index in found.values() for part in parts(axes, index))
     cell = max(BYTE * size, LETTER * longest + 3)  # every part of a name fits
     lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, index in found.items()}
@@ -169,7 +181,8 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     band_height = len(lanes) * (height + 2) + BETWEEN
     tops = {band: TITLE + number * band_height + BETWEEN for number, band in enumerate(bands)}
     span = cell * line // size
-    width, whole = max(MARGIN + span + 10, 8 + 7 * len(title)), TITLE + len(bands) * band_height + 8
+    width = max(MARGIN + span + 10, 8 + 7 * len(title))
+    whole = TITLE + len(bands) * band_height + 8
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{whole:g}" font-family="sans-serif">',
         f'<rect width="{width:g}" height="{whole:g}" fill="white"/>',

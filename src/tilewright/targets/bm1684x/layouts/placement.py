@@ -79,8 +79,11 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
 
     Raises InputError if the sizes or options do not suit the layout, or if the operand does not fit.
     """
-    shape, element = _checked(wanted), dtype_of(wanted.dtype)
-    kind, start, offset = wanted.kind, wanted.start, wanted.offset
+    shape = _checked(wanted)
+    element = dtype_of(wanted.dtype)
+    kind = wanted.kind
+    start = wanted.start
+    offset = wanted.offset
     if kind in KERNEL_BYTES:
         return _weights(wanted, shape, element, config)
     if kind == "global":
@@ -96,7 +99,10 @@ def place(wanted: LayoutRequest, config: Config) -> Placement:
 
 def _checked(wanted: LayoutRequest) -> tuple[int, ...]:
     """Return the sizes in the order of KINDS. Raises InputError if they or the options do not suit the layout."""
-    kind, shape, stride, width = wanted.kind, wanted.shape, wanted.stride, wanted.width
+    kind = wanted.kind
+    shape = wanted.shape
+    stride = wanted.stride
+    width = wanted.width
     if kind not in KINDS:
         raise InputError("layout", f"there is no layout '{kind}'", one_of(kind, KINDS))
     sizes = KINDS[kind][0].split(",")
@@ -116,14 +122,16 @@ def _checked(wanted: LayoutRequest) -> tuple[int, ...]:
     if kind == "global" and wanted.start:
         reason = f"global memory has no lanes, but lane {wanted.start} is given"
         raise InputError("layout", reason, f"leave {option('--start-lane', '`start`')} out")
-    axes, order = KINDS[kind][0].lower().split(","), wanted.order
+    axes = KINDS[kind][0].lower().split(",")
+    order = wanted.order
     if order and sorted(order) != sorted(axes):
         raise InputError("layout", f"the order of axes is {','.join(order)}", f"give {','.join(axes)} in any order")
     return tuple(shape[order.index(axis)] for axis in axes) if order else tuple(shape)
 
 
 def _weights(wanted: LayoutRequest, shape: tuple[int, ...], element: DType, config: Config) -> Placement:
-    kind, (oc, ic, kh, kw) = wanted.kind, shape
+    kind = wanted.kind
+    oc, ic, kh, kw = shape
     if element.bytes != KERNEL_BYTES[kind]:
         raise InputError("layout", f"{kind} is for {8 * KERNEL_BYTES[kind]}-bit weights, not {element}")
     if reason := layout.off_grid(kind, wanted.start * config.lane_bytes + wanted.offset, config):
@@ -140,8 +148,10 @@ def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) 
     """Return a warning if the default strides of DMA and compute engine differ for this tensor, else ""."""
     if kind not in ("aligned", "dma") or not layout.dma_default_differs(shape, start, config):
         return ""
-    who, rule = "the compute engine's default", layout.aligned
+    who = "the compute engine's default"
+    rule = layout.aligned
     if kind == "aligned":
-        who, rule = "a DMA copy without local strides", layout.dma_default
+        who = "a DMA copy without local strides"
+        rule = layout.dma_default
     other = rule(shape, operand.dtype, start, config).n
     return f"{who} has the n stride {other}, not {operand.stride.n}: elements with n > 0 lie elsewhere; give strides"

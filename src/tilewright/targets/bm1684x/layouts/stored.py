@@ -54,7 +54,8 @@ class Phases:
 
     def places(self, c: Array, h: Array, w: Array) -> Array:
         """Return where the elements (c, h, w) of the image are stored, from 0 on; -1 for those that are not stored."""
-        (row, y), (column, x) = np.divmod(h + self.top, self.sh), np.divmod(w + self.left, self.sw)
+        row, y = np.divmod(h + self.top, self.sh)
+        column, x = np.divmod(w + self.left, self.sw)
         channel = (y * self.sw + x) * self.c + c
         return np.where(
             (row < self.rows) & (column < self.columns), (channel * self.rows + row) * self.columns + column, -1

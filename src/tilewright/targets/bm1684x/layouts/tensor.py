@@ -179,7 +179,9 @@ class Tensor(Drawn):
         return self._address_of(n[:, None, None, None], c[:, None, None], h[:, None], w)
 
     def _address_of(self, n: Array | int, c: Array | int, h: Array | int, w: Array | int) -> Array:
-        base, lane, slot = self.address, np.zeros(1, np.int64), np.asarray(c)
+        base = self.address
+        lane = np.zeros(1, np.int64)
+        slot = np.asarray(c)
         if self.is_local:
             slot, lane = np.divmod(self.start_lane + slot, self.config.lanes)
             base = LOCAL_BASE + self.lane_offset
@@ -194,11 +196,13 @@ class Tensor(Drawn):
     @property
     def spans(self) -> Iterator[tuple[int, int, int]]:
         """For each slot of a tensor in local memory: the first channel, its lane, and one past the last lane."""
-        channel, lane = 0, self.start_lane
+        channel = 0
+        lane = self.start_lane
         while channel < self.shape.c:
             end = min(self.config.lanes, lane + self.shape.c - channel)
             yield channel, lane, end
-            channel, lane = channel + end - lane, 0
+            channel = channel + end - lane
+            lane = 0
 
     @property
     def runs(self) -> tuple[int, int]:
@@ -239,7 +243,8 @@ class Tensor(Drawn):
 
         Raises InputError if another axis would repeat, such as a single channel in local memory: only one lane has it.
         """
-        sizes, strides = list(self.shape), list(self.stride)
+        sizes = list(self.shape)
+        strides = list(self.stride)
         for axis, (size, new) in enumerate(zip(self.shape, (n, c, h, w), strict=True)):
             lanes = self.is_local and axis == 1
             fills = self.config.lanes if lanes and self.start_lane == 0 else 1 - lanes
@@ -248,7 +253,8 @@ class Tensor(Drawn):
                 remedy = "give every lane a copy (npu_bcast, dma_broadcast)" if lanes else "repeat an axis of size 1"
                 raise InputError("tensor", reason, remedy)
             if new != size:
-                sizes[axis], strides[axis] = new, 0
+                sizes[axis] = new
+                strides[axis] = 0
         return replace(self, shape=Shape(*sizes), stride=Stride(*strides))
 
     def split(self, width: int) -> Tensor:
@@ -261,7 +267,8 @@ class Tensor(Drawn):
         return replace(self, shape=Shape(n, c, w // width, width), stride=stride)
 
     def transposed_hw(self) -> Tensor:
-        (n, c, h, w), (ns, cs, hs, ws) = self.shape, self.stride
+        n, c, h, w = self.shape
+        ns, cs, hs, ws = self.stride
         return replace(self, shape=Shape(n, c, w, h), stride=Stride(ns, cs, ws, hs))
 
     def typed(self, dtype: DType) -> Tensor:

@@ -30,7 +30,8 @@ from tilewright.targets.bm1684x.runtime.kernel import Function, Kernel, Tpu
 #: Kinds of frames: the name of a function, recorded calls, a question, the end, and two kinds of failures.
 NAMES, RECORDS, QUERY, DONE, FAILED, DIED = (bytes([letter]) for letter in b"NRQEFX")
 #: The process may take this many seconds to start, and to answer a signal.
-START, ANSWER = 60.0, 2.0
+START = 60.0
+ANSWER = 2.0
 
 
 class Limits(NamedTuple):
@@ -66,7 +67,8 @@ class Process:
 
         `functions` are the names that it registers. Raises ProgramError if it is no firmware of this model.
         """
-        self.library, self.limits = library, limits
+        self.library = library
+        self.limits = limits
         self.sources: dict[int, str] = {}  # names of source files, which the process sends once
         theirs, self._to = os.pipe()
         self._from, own = os.pipe()
@@ -131,7 +133,8 @@ class Process:
         """Yield frames up to DONE, which is included. Raises MachineError for a failure."""
         while True:
             head = self._read(5, seconds)
-            kind, size = head[:1], int.from_bytes(head[1:], "little")
+            kind = head[:1]
+            size = int.from_bytes(head[1:], "little")
             payload = self._read(size, seconds)
             if kind in (FAILED, DIED):
                 self._process.wait()
@@ -144,7 +147,8 @@ class Process:
     def _read(self, size: int, seconds: float) -> bytes:
         """Return the next `size` bytes. Time counts only while the process sends nothing."""
         found = bytearray()
-        asked, poll = False, select.poll()
+        asked = False
+        poll = select.poll()
         poll.register(self._from, select.POLLIN)
         end = time.monotonic() + seconds
         while len(found) < size:
@@ -154,7 +158,8 @@ class Process:
                 raise MachineError("", _ENDLESS, _LONGER)
             if not ready:  # the signal makes it say where it is
                 self._process.send_signal(signal.SIGALRM)
-                asked, end = True, time.monotonic() + ANSWER
+                asked = True
+                end = time.monotonic() + ANSWER
                 continue
             part = os.read(self._from, min(1 << 20, size - len(found)))
             if not part:
@@ -194,7 +199,8 @@ class Library:
 
         Raises ProgramError if it is no firmware, or was made for another version of the model.
         """
-        self.path, self.limits = Path(path), limits or Limits.from_environment()
+        self.path = Path(path)
+        self.limits = limits or Limits.from_environment()
         self._process = Process(self.path, self.limits)
         if not self._process.functions:
             remedy = "register one with TPUKERNEL_FUNC_REGISTER"

@@ -25,7 +25,12 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
 from tilewright.targets.bm1684x.values.memory import Region
 
 #: Records that are not calls of the tables (native/c/recorder.c).
-SOURCE, INITIALIZE, POLL, BEGIN, END, HERE = 0xFFFF, 0xFFFE, 0xFFFD, 0xFFFC, 0xFFFB, 0xFFFA
+SOURCE = 0xFFFF
+INITIALIZE = 0xFFFE
+POLL = 0xFFFD
+BEGIN = 0xFFFC
+END = 0xFFFB
+HERE = 0xFFFA
 FILTER_NUM, CAST, ADDRESS, WAIT = range(4)
 HEAD = struct.Struct("<HHi")
 CODES = {dtype.code: dtype for dtype in DTYPES.values()}
@@ -62,7 +67,8 @@ class Reader:
     """Decodes the arguments of one function."""
 
     def __init__(self, name: str, format: str, kinds: Sequence[CType]) -> None:
-        self.name, self.function = name, FUNCTIONS[name]
+        self.name = name
+        self.function = FUNCTIONS[name]
         self._struct = struct.Struct(format)
         self.size = self._struct.size
         self._kinds = [
@@ -94,7 +100,9 @@ class Replay:
     """Issues the recorded calls of one launch. `sources` are the names of source files by number, of all launches."""
 
     def __init__(self, tpu: Tpu, sources: dict[int, str]) -> None:
-        self.tpu, self.api, self._sources = tpu, DeviceApi(tpu), sources
+        self.tpu = tpu
+        self.api = DeviceApi(tpu)
+        self._sources = sources
         self._own: dict[int, Callable[[], None]] = {
             INITIALIZE: self.api.tpu_initialize,
             POLL: self.api.tpu_poll,
@@ -105,7 +113,8 @@ class Replay:
 
     def run(self, data: bytes) -> None:
         """Issue recorded calls. Raises MachineError, with the line in C, if the machine refuses one."""
-        known, at = readers(), 0
+        known = readers()
+        at = 0
         while at < len(data):
             number, source, line = HEAD.unpack_from(data, at)
             at += HEAD.size
@@ -157,7 +166,8 @@ def cast(bits: int, target: DType, source: DType, mode: Rounding) -> int:
     """
     value = Constant(bits & ((1 << source.bits) - 1), source).value
     operation = OPERATIONS["cast"]
-    types, attributes = {"x": source, "y": target}, {"mode": mode}
+    types = {"x": source, "y": target}
+    attributes = {"mode": mode}
     if reason := operation.refusal(types, attributes):
         raise MachineError("tpu_cast", reason)
     found = operation.results(Values({"x": np.atleast_1d(value)}, types, {"y": (1,)}, attributes))["y"]

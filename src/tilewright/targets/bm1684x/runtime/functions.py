@@ -14,7 +14,9 @@ from tilewright.targets.bm1684x.values.elementwise import LARGEST, LN_2, LOG2_E,
 from tilewright.targets.bm1684x.values.memory import OFFSETS
 
 #: The largest exponent of two that is used, and the offset and bit position of the exponent in a float32.
-LIMIT, OFFSET, POSITION = 127, 127, 23
+LIMIT = 127
+OFFSET = 127
+POSITION = 23
 
 
 def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
@@ -35,12 +37,14 @@ def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, co
     tpu.bdc.fp_round(work0, work1, mode="down")
     tpu.bdc.fp_mul(work1, work0, ln_2)
     tpu.bdc.fp_sub(work1, y, work1)
-    whole, clamped = y.typed(I16), work0.typed(I16)
+    whole = y.typed(I16)
+    clamped = work0.typed(I16)
     tpu.bdc.cast(whole, work0, mode="half_away_from_zero")
     tpu.bdc.min(clamped, whole, LIMIT)
     tpu.bdc.max(whole, clamped, -LIMIT)
     tpu.bdc.int_add(work0.typed(I32), whole, OFFSET, POSITION, mode=Rounding.HALF_AWAY_FROM_ZERO, saturate=True)
-    channels, lanes = x.shape.c, tpu.config.lanes
+    channels = x.shape.c
+    lanes = tpu.config.lanes
     table = coefficients[:, :channels] if channels <= lanes else coefficients.over(1, channels, 1, TERMS[F32])
     tpu.bdc.fp_taylor(y, work1, table)
     tpu.bdc.fp_mul(y, y, work0)

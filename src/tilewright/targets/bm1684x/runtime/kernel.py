@@ -181,7 +181,8 @@ class Tpu:
         )
         self.place = ""  # the line in C, such as kernel.c:12, from which commands are issued; "": a line in Python
         self.selected = 0  # number of elements that the last selection found
-        self._memories, self._knobs = memories, memories.knobs
+        self._memories = memories
+        self._knobs = memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
         self._issued = dict.fromkeys(ENGINES, 0)
         self._held: list[Step] = []
@@ -284,7 +285,8 @@ class Tpu:
 
     def poll(self) -> None:
         """Wait for all commands: run those that `issue` has delayed. Raises MachineError if a command is refused."""
-        held, self._held = self._held, []
+        held = self._held
+        self._held = []
         if self._random is not None:  # a random merge; each engine stays in order
             queues = {engine: iter([step for step in held if step.engine == engine]) for engine in ENGINES}
             held = [next(queues[engine]) for engine in self._random.permutation([step.engine for step in held])]

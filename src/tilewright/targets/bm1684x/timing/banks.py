@@ -62,7 +62,9 @@ def reach(tensor: Tensor, config: Config) -> Array:
 
     The rows and columns of a channel count as one stretch of bytes.
     """
-    (n, _, h, w), stride, size = tensor.shape, tensor.stride, tensor.dtype.bytes
+    n, _, h, w = tensor.shape
+    stride = tensor.stride
+    size = tensor.dtype.bytes
     slot = np.arange(tensor.slots)
     sample = np.arange(n if stride.n else 1)
     low = tensor.lane_offset + (sample[:, None] * stride.n + slot * stride.c) * size
@@ -78,7 +80,8 @@ def reach(tensor: Tensor, config: Config) -> Array:
 
 
 def _used(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
-    units, columns = trace.table.units, (trace.table.unit, trace.start, trace.end)
+    units = trace.table.units
+    columns = (trace.table.unit, trace.start, trace.end)
     for step, (own, unit, start, end) in enumerate(zip(uses, *(column.tolist() for column in columns), strict=True)):
         if units[unit] == TIU and (lanes := int(own[1].any(1).sum())):
             yield 0, LANES, lanes, start, end, step

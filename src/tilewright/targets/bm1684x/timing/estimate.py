@@ -88,21 +88,25 @@ def trace(
 def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
-    no_port, no_fetch = Channel(beat_bytes=1, latency=0, burst=0), Fetch(insn_bytes=1, depth=0)
+    no_port = Channel(beat_bytes=1, latency=0, burst=0)
+    no_fetch = Fetch(insn_bytes=1, depth=0)
     return timeline(program.table, program.order, Simulated(costs, no_port, no_fetch), serial)
 
 
 def _conv(command: Command, config: Config) -> int:
     """Return a convolution's cycles: `n * (oc / lanes) * (pixels / PIXELS) * taps * (ic / group)`. `/` rounds up."""
     n, oc, oh, ow = command.results["y"].shape
-    size, ic = command.operands["x"].dtype.bytes, command.operands["x"].shape[1]
+    size = command.operands["x"].dtype.bytes
+    ic = command.operands["x"].shape[1]
     kh, kw = command.attributes["window"].kernel
     return n * _up(oc, config.lanes) * _up(oh * ow, PIXELS[size]) * kh * kw * _up(ic, config.cube_group(size))
 
 
 def _moved(command: Command, config: Config, timing: Timing) -> int:
     """Return the cycles of a gather, scatter or selection: an element per lane and cycle, or 64 bytes in two cycles."""
-    name, y, x = command.operation.name, command.results["y"], command.operands["x"]
+    name = command.operation.name
+    y = command.results["y"]
+    x = command.operands["x"]
     h, w = (x if name.endswith("scatter") else y).shape[2:]
     row = timing.moved_row * _up(w * y.dtype.bytes, config.eu_bytes) if name.startswith("h_") else w
     whole = y.shape[0] * _up(y.shape[1], config.lanes) * h * row
@@ -115,7 +119,8 @@ def _matmul(command: Command, config: Config) -> int:
     If the matrices are stored by rows (`Rows`), the product is timed like a convolution. If the columns are spread over
     the lanes (`Matrix`), each term of a sum (a product, the bias or `acc`) takes one pass over a row of the result.
     """
-    left, y = command.operands["L"], command.results["y"]
+    left = command.operands["L"]
+    y = command.results["y"]
     depth = attribute(command.attributes, "depth")
     if not depth:
         depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
@@ -130,7 +135,8 @@ def _matmul(command: Command, config: Config) -> int:
 
 def _passes(command: Command, config: Config, timing: Timing) -> int:
     """Return the passes over a command's result. An overwritten operand doubles their number, two strided ones also."""
-    name, y = command.operation.name, command.results["y"]
+    name = command.operation.name
+    y = command.results["y"]
     if command.operation.flow is Flow.WINDOW:
         window = command.attributes["window"]
         return prod(window.kernel) * (timing.strided_pool if window.stride[1] > 1 else 1)
@@ -189,7 +195,8 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
         slot = _up(h * w, config.eu_bytes) * config.eu_bytes * tensor.dtype.bytes
         return tensor.lane_offset, tensor.lane_offset + n * _up(tensor.start_lane + c, config.lanes) * slot
 
-    (low, end), (other_low, other_end) = extent(y), extent(operand)
+    low, end = extent(y)
+    other_low, other_end = extent(operand)
     return low < other_end and other_low < end
 
 
@@ -223,7 +230,8 @@ def macs(command: Command) -> int:
     name = command.operation.factor
     if not name or isinstance(command.operands[name], Constant):
         return 0  # a product with a number is no work of the multipliers
-    factor, y = command.operands[name], prod(command.results["y"].shape)
+    factor = command.operands[name]
+    y = prod(command.results["y"].shape)
     if command.operation.flow is Flow.PRODUCT:
         return y * (factor.shape[0] if command.attributes.get("left_transposed") else factor.shape[1])
     return y * prod(factor.shape[1:] if command.operation.flow is Flow.CONVOLUTION else factor.shape[2:])
@@ -249,8 +257,10 @@ BY_BYTES = {
 
 def transfer(command: Command, timing: Timing) -> int:
     x, y = command.operands["x"], command.results["y"]
-    name, size = command.operation.name, y.dtype.bytes
-    from_lanes, to_lanes = not isinstance(x, Constant) and x.storage.is_local, y.storage.is_local
+    name = command.operation.name
+    size = y.dtype.bytes
+    from_lanes = not isinstance(x, Constant) and x.storage.is_local
+    to_lanes = y.storage.is_local
     if name in BY_BYTES:
         moved = prod(command[BY_BYTES[name]].shape) * size
         return int(moved * (2 if from_lanes and to_lanes else 1) / timing.turn_rate)
@@ -301,7 +311,8 @@ def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
         if attribute(command.attributes, "without_strides"):
             plane = -(-shape.h * shape.w * far.dtype.bytes // timing.plane) * timing.plane
             stride = Stride(0, plane // far.dtype.bytes, shape.w, 1)
-    size, pages = far.dtype.bytes, max(1, int(timing.full))
+    size = far.dtype.bytes
+    pages = max(1, int(timing.full))
     long = max(1, -(-shape.h * stride.h * size // timing.unit))
     visited: list[int] = []
     for n, c in product(range(shape.n), range(shape.c)):

@@ -18,7 +18,8 @@ from tilewright.targets.bm1684x.values.window import Window
 #: Number of products that f16 and bf16 sum at a time.
 GROUP = 32
 #: Of float64: bits of the mantissa, and the number that stands for the exponent 0.
-MANTISSA, EXPONENT_BIAS = 52, 1023
+MANTISSA = 52
+EXPONENT_BIAS = 1023
 #: A sum of fewer products of 8-bit integers than this fits into int32.
 INT32_TERMS = 1 << 15
 
@@ -88,7 +89,10 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
     """
     count, groups, length = rows.shape
     outputs = columns.shape[2]
-    plain, cut, largest, scale = scratch[0], scratch[1], scratch[2], scratch[3]
+    plain = scratch[0]
+    cut = scratch[1]
+    largest = scratch[2]
+    scale = scratch[3]
     for p in range(count):
         for g in range(groups):
             scratch[:3] = 0.0
@@ -144,7 +148,8 @@ def integer_conv(
 
     `between` is the value of elements that the window inserts. `zero` may have the shape (oc, 1, 1, 1).
     """
-    n, oc = len(x), len(w)
+    n = len(x)
+    oc = len(w)
     oh, ow = window.out(*x.shape[2:])
     columns = window.taps(x, pad, between).transpose(0, 4, 5, 1, 2, 3).reshape(n, oh * ow, -1)
     weights = (w.astype(np.int32) - zero).reshape(oc, -1).T
@@ -163,7 +168,8 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
     Each operation rounds to `dtype`. The terms `first` and then the products are added alternately to two accumulators.
     """
     with np.errstate(all="ignore"):
-        values, weights = widen(taps, dtype), np.broadcast_to(widen(w, dtype), taps.shape[1:4])
+        values = widen(taps, dtype)
+        weights = np.broadcast_to(widen(w, dtype), taps.shape[1:4])
         shape = (*taps.shape[:2], *taps.shape[4:])
         sums = [np.zeros(shape, np.float32), np.zeros(shape, np.float32)]
         for index, term in enumerate(first):

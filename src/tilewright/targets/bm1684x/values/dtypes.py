@@ -57,10 +57,15 @@ def _type(name: str, precision: int, signed: bool, storage: str) -> DType:
     return DType(name, precision, signed, np.dtype(storage))
 
 
-I8, U8 = _type("i8", 0, True, "i1"), _type("u8", 0, False, "u1")
-I16, U16 = _type("i16", 3, True, "<i2"), _type("u16", 3, False, "<u2")
-I32, U32 = _type("i32", 4, True, "<i4"), _type("u32", 4, False, "<u4")
-F16, BF16, F32 = _type("f16", 1, True, "<f2"), _type("bf16", 5, True, "<u2"), _type("f32", 2, True, "<f4")
+I8 = _type("i8", 0, True, "i1")
+U8 = _type("u8", 0, False, "u1")
+I16 = _type("i16", 3, True, "<i2")
+U16 = _type("u16", 3, False, "<u2")
+I32 = _type("i32", 4, True, "<i4")
+U32 = _type("u32", 4, False, "<u4")
+F16 = _type("f16", 1, True, "<f2")
+BF16 = _type("bf16", 5, True, "<u2")
+F32 = _type("f32", 2, True, "<f4")
 
 DTYPES = {dtype.name: dtype for dtype in (I8, U8, I16, U16, I32, U32, F16, BF16, F32)}
 _FIELDS = {(dtype.precision, dtype.signed): dtype for dtype in DTYPES.values()}

@@ -33,7 +33,9 @@ BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor":
 ESTIMATE = np.uint32(0x5F37_59DF)
 #: Newton steps, if a call does not give their number.
 STEPS = 3
-HALF, ONE_AND_HALF, ONE = np.float32(0.5), np.float32(1.5), np.float32(1)
+HALF = np.float32(0.5)
+ONE_AND_HALF = np.float32(1.5)
+ONE = np.float32(1)
 #: The exponential's constants, by their bits: log2(e), ln(2), and the largest argument, to which it clamps.
 LOG2_E = np.uint32(0x3FB8_AA3B).view(np.float32)
 LN_2 = np.uint32(0x3F31_7218).view(np.float32)
@@ -60,7 +62,8 @@ def multiply_add(a: Array, b: Array, acc: Array, dtype: DType) -> Array:
 def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
     """Return the polynomial of x with `coefficients` (k, ...), constant term first. Each product and sum is rounded."""
     with np.errstate(all="ignore"):
-        value, terms = widen(x, dtype), widen(coefficients, dtype)
+        value = widen(x, dtype)
+        terms = widen(coefficients, dtype)
         result = np.broadcast_to(terms[-1], value.shape)
         for term in terms[-2::-1]:
             result = rounded(rounded(result * value, dtype) + term, dtype)
@@ -95,7 +98,8 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
     same = a.view(f"u{dtype.bytes}") == b.view(f"u{dtype.bytes}")
     if dtype.is_float:
         a, b = widen(a, dtype), widen(b, dtype)
-    greater, alike = a > b, (a == b) | same
+    greater = a > b
+    alike = (a == b) | same
     return {
         "greater": greater,
         "less": ~(greater | alike),

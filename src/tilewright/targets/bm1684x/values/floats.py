@@ -18,9 +18,12 @@ LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F3
 #: The smallest normal f32 and bf16 value.
 TINY = np.float32(2.0**-126)
 #: The bits of TINY, and those from which on bf16 results round up to TINY: they are rounded before they are flushed.
-TINY_BITS, NEARLY_TINY_BITS, SIGN_BIT = np.uint32(0x0080_0000), np.uint32(0x007F_C000), np.uint32(0x8000_0000)
+TINY_BITS = np.uint32(0x0080_0000)
+NEARLY_TINY_BITS = np.uint32(0x007F_C000)
+SIGN_BIT = np.uint32(0x8000_0000)
 #: The first power of two that float16 cannot hold, and a number outside the range of every integer type.
-FLOAT16_END, BEYOND = 65536.0, 2.0**62
+FLOAT16_END = 65536.0
+BEYOND = 2.0**62
 
 
 def round_real(x: Array, mode: Rounding) -> Array:

@@ -288,7 +288,8 @@ class Memories:
         """
         if self.knobs.ignores_bounds:
             inside = self.inside(addresses, values.dtype.itemsize)
-            addresses, values = addresses[inside], values[inside]
+            addresses = addresses[inside]
+            values = values[inside]
         data, indices = self._find(addresses, values.dtype)
         data[indices] = values
 

@@ -67,7 +67,8 @@ class Window:
         if down or across:
             middle[...] = between
         middle[:, :, :: down + 1, :: across + 1] = x
-        (kh, kw), (oh, ow) = self.kernel, self.out(h, w)
+        kh, kw = self.kernel
+        oh, ow = self.out(h, w)
         if min(oh, ow) < 1:
             raise ValueError(f"a window of {kh} x {kw} does not fit into the padded map of {height} x {width}")
         sn, sc, sh, sw = area.strides

@@ -102,7 +102,9 @@ def compile_graph(
 
 
 def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launch:
-    config, count, tuned = build.config, len(operators), build.tuned
+    config = build.config
+    count = len(operators)
+    tuned = build.tuned
     outputs = {made.activations["output"] for made in operators.values()}
     values = lifetimes(graph, operators)
     entering = [value.name for value in values if value.name not in outputs]
@@ -164,7 +166,9 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
     Times are indices of these operators. Inputs of the launch live from time -1 on; tensors that are needed after the
     launch live until time n.
     """
-    count, first, last = len(operators), dict[str, int](), dict[str, int]()
+    count = len(operators)
+    first = dict[str, int]()
+    last = dict[str, int]()
     for index, made in enumerate(operators.values()):
         for field, name in made.activations.items():
             first.setdefault(name, index if field == "output" else -1)
@@ -183,10 +187,12 @@ def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) ->
 
 def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Stage:
     image = FirmwareImage.of(launch)
-    name, kernels = launch.meta.get("variant", ""), image.kernels
+    name = launch.meta.get("variant", "")
+    kernels = image.kernels
     about = "the user's own" if kernels else VARIANTS[name].about if name in VARIANTS else "assembled"
     title = f"{launch.name}: cfu, firmware '{name}': {about}; {launch.meta.get('compiler', 'no compiler')}"
-    code, data = 4 * len(image.words), len(image.data)
+    code = 4 * len(image.words)
+    data = len(image.data)
     lines = [f"{RAM_BASE:#x} code {code} bytes, data {data}; {image.model:#x} model {len(image.blob)} bytes"]
     lines += [f"{image.arena:#x} arena {image.header['arena_bytes']} bytes; the stack ends at the top of memory"]
     if result and result.trace:

@@ -152,7 +152,8 @@ def tiles(config: Config) -> dict[str, int]:
     """
     values = config.array * config.buffer_rows  # in one buffer; a power of two
     side = 1 << (values.bit_length() - 1) // 2
-    m, n = min(side, config.buffer_rows, LARGEST), min(max(side, config.array), LARGEST)
+    m = min(side, config.buffer_rows, LARGEST)
+    n = min(max(side, config.array), LARGEST)
     return {"TILE_M": m, "TILE_N": n, "TILE_K": min(values // max(m, n), LARGEST)}
 
 

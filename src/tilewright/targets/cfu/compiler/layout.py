@@ -17,7 +17,8 @@ from tilewright.errors import ProgramError
 from tilewright.targets.cfu.isa.dma import CHANNEL_BYTES
 from tilewright.targets.cfu.isa.state import CHANNELS
 
-MAGIC, VERSION = 0x4D575431, 1  # "1TWM"
+MAGIC = 0x4D575431
+VERSION = 1  # "1TWM"
 LANES = 16  # n of the published array
 ALIGN = 64  # alignment of constants and activations, in bytes: two lines of the L1 caches
 #: Bytes left free after each activation. The size of an activation is often a multiple of the cache size. Without a gap
@@ -134,7 +135,8 @@ def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> No
                     raise ProgramError(where, f"has {name} outside of the model's memory", "compile the model again")
 
 
-_ACTIVATIONS, _CONSTANTS = RECORD[1:4], RECORD[4:8]
+_ACTIVATIONS = RECORD[1:4]
+_CONSTANTS = RECORD[4:8]
 _EXTENTS = RECORD[RECORD.index("in_h") : RECORD.index("pad_w") + 1]
 LINEAR = (Kind.CONV, Kind.DEPTHWISE, Kind.FULLY_CONNECTED)
 

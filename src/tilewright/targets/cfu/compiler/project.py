@@ -57,7 +57,8 @@ POOLS = (
     "LAYER(max_pool_2d) { pool(op, o->input, o->output, 1); }\n"
 )
 #: Largest size of an ELF file's program and data, and seconds after which a compiler is stopped.
-PROGRAM_BYTES, PATIENCE = 1 << 20, 120
+PROGRAM_BYTES = 1 << 20
+PATIENCE = 120
 SYMBOLS = ("model", "text_end", "stack_top")
 SHOWN = 3
 

@@ -23,7 +23,8 @@ from tilewright.targets.cfu.isa.state import CHANNELS, LAYER_BITS, Reg
 from .layout import LANES, Coupled, Kind, activation_bytes, rows_of_b
 
 #: Integer bits of the exponent in softmax, and the left shift of the operands in TFLite's addition.
-DIFF_BITS, ADD_BITS = 5, 20
+DIFF_BITS = 5
+ADD_BITS = 20
 MAX_DEPTH = 1023  # largest k of a launch: start_GEMM has 10 bits for it
 #: Layer registers of the CFU that limit the size of an operator.
 SIZES = [
@@ -60,9 +61,13 @@ def operator(site: Site, rounding: Rounding) -> Operator | str:
 
 
 def _linear(site: Site, rounding: Rounding) -> Operator | str:
-    op, x, w, out = site.node.op, site.input(0), site.input(1), site.output
+    op = site.node.op
+    x = site.input(0)
+    w = site.input(1)
+    out = site.output
     assert isinstance(op, Linear)
-    rule, bias = op.rule(rounding), site.optional(2)
+    rule = op.rule(rounding)
+    bias = site.optional(2)
     if rule != "double":
         of, remedy = (f"rounding={rounding.name}", _REMEDY) if op.shift is None else ("this network", "")
         return f"the requantisation rule '{rule}' of {of} is not supported: the kernels multiply by integers{remedy}"
@@ -88,7 +93,8 @@ def _linear(site: Site, rounding: Rounding) -> Operator | str:
 
 
 def _add(site: Site, rounding: Rounding) -> Operator | str:
-    op, out = site.node.op, site.output
+    op = site.node.op
+    out = site.output
     assert isinstance(op, ops.Add)
     a, b = site.input(0), site.input(1)
     if rounding.elementwise != "tflite":
@@ -117,7 +123,9 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
 
 
 def _pool(site: Site, rounding: Rounding) -> Operator | str:
-    op, x, out = site.node.op, site.input(0), site.output
+    op = site.node.op
+    x = site.input(0)
+    out = site.output
     assert isinstance(op, Pool)
     average = isinstance(op, ops.AveragePool2D)
     half_even = rounding.delegated and not average
@@ -132,7 +140,8 @@ def _reshape(site: Site, rounding: Rounding) -> Operator:
 
 
 def _softmax(site: Site, rounding: Rounding) -> Operator | str:
-    op, x = site.node.op, site.input(0)
+    op = site.node.op
+    x = site.input(0)
     assert isinstance(op, ops.Softmax)
     if rounding.delegated:
         return f"Softmax with rounding={rounding.name} is not supported: the kernel is TFLite's in fixed point"
@@ -204,7 +213,8 @@ def couple(
         _takes(record, extensions, buffer_rows, tuned) or (tuned and names["input"] == names["output"])
         for record, names in zip(records, activations, strict=True)
     ]
-    resident, stream = "resident" in extensions, {"dma", "stream"} <= set(extensions)
+    resident = "resident" in extensions
+    stream = {"dma", "stream"} <= set(extensions)
     needed = set(leaving)  # by the host, or by the CPU
     for mine, names in zip(here, activations, strict=True):
         if not mine:
@@ -237,17 +247,22 @@ def _weight_rows(
     convolution. The firmware does the same with the entries of the channel tables.
     """
     stream = {"dma", "stream"} <= set(extensions)
-    row, rows_before, channels_before = 0, 0, 0
+    row = 0
+    rows_before = 0
+    channels_before = 0
     for record, mine in zip(records, here, strict=True):
         flags = Coupled(0)
         if not mine or record["kind"] not in (Kind.CONV, Kind.FULLY_CONNECTED):
             yield flags, 0
             continue
         if "dma" in extensions:
-            rows, channels = rows_of_b(record), record["out_c"] if stream else 0
+            rows = rows_of_b(record)
+            channels = record["out_c"] if stream else 0
             if rows + rows_before > buffer_rows or channels + channels_before > CHANNELS:
                 flags |= Coupled.LATE
-            row, rows_before, channels_before = 0 if row else buffer_rows - rows, rows, channels
+            row = 0 if row else buffer_rows - rows
+            rows_before = rows
+            channels_before = channels
         yield flags | Coupled.TABLE if stream else flags, row
 
 

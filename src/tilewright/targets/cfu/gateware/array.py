@@ -45,7 +45,9 @@ class OperandBuffer(Part):
     """
 
     def __init__(self, config: Config, stays_enabled: bool, direct: bool = False) -> None:
-        self.config, self.stays_enabled, self.direct = config, stays_enabled, direct
+        self.config = config
+        self.stays_enabled = stays_enabled
+        self.direct = direct
         super().__init__(
             set=In(1),
             first=In(WORD),
@@ -79,7 +81,8 @@ class OperandBuffer(Part):
         """Write one word of a row, at the address that the command gives."""
         words = self.config.array // 4
         address = Signal(range(self.config.buffer_rows * words))
-        value, enabled = Signal(WORD, name="value"), Signal(name="enabled")
+        value = Signal(WORD, name="value")
+        enabled = Signal(name="enabled")
         m.d.sync += enabled.eq(self.set & ~self.busy)
         with m.If(self.set):
             m.d.sync += [address.eq(self.first), value.eq(_lanes(self.second))]
@@ -98,7 +101,8 @@ class OperandBuffer(Part):
         sets = words // len(operands)
         latched = Signal(WORD * words)
         row = Signal(ceil_log2(self.config.buffer_rows), init=-1)
-        enabled, part = Signal(name="enabled"), Signal(range(max(2, sets)), name="part")
+        enabled = Signal(name="enabled")
+        part = Signal(range(max(2, sets)), name="part")
         with m.If(self.set):
             m.d.sync += enabled.eq(0)
             for number in range(sets):
@@ -126,7 +130,9 @@ def _lanes(word: Value) -> Value:
 
 
 #: Bits of a value of A with its offset, of a value of B, and of a sum.
-LEFT_BITS, TOP_BITS, SUM_BITS = 9, 8, 32
+LEFT_BITS = 9
+TOP_BITS = 8
+SUM_BITS = 32
 
 
 class ProcessingElement(Part):
@@ -162,7 +168,8 @@ class ArrayRow(Part):
     """
 
     def __init__(self, lanes: int, in_logic: int = 0) -> None:
-        self.lanes, self.in_logic = lanes, in_logic
+        self.lanes = lanes
+        self.in_logic = in_logic
         super().__init__(
             left=In(signed(LEFT_BITS)),
             top=In(lanes * TOP_BITS),
@@ -187,7 +194,8 @@ class Skew(Part):
     """Delays lane r of `values` by r cycles. Values have `bits` bits, lane 0 in the low ones."""
 
     def __init__(self, lanes: int, bits: int) -> None:
-        self.lanes, self.bits = lanes, bits
+        self.lanes = lanes
+        self.bits = bits
         super().__init__(values=In(lanes * bits), skewed=Out(lanes * bits))
 
     def define(self, m: Module) -> None:
@@ -208,7 +216,9 @@ class SystolicArray(Part):
     """
 
     def __init__(self, lanes: int, in_logic: int = 0, late_values: bool = False) -> None:
-        self.lanes, self.in_logic, self.late_values = lanes, in_logic, late_values
+        self.lanes = lanes
+        self.in_logic = in_logic
+        self.late_values = late_values
         late = {"late": In(lanes * LEFT_BITS), "is_late": In(1)} if late_values else {}
         super().__init__(
             left=In(lanes * LEFT_BITS),
@@ -227,7 +237,8 @@ class SystolicArray(Part):
         m.d.comb += clear[0].eq(self.clear)
         m.d.sync += clear[1:].eq(clear)
         entering = Mux(self.is_late, self.late, left.skewed) if self.late_values else left.skewed
-        down, sums = top.skewed, []
+        down = top.skewed
+        sums = []
         for number in range(lanes):
             in_logic = min(max(self.in_logic - (lanes - 1 - number) * lanes, 0), lanes)
             row = part(ArrayRow(lanes, in_logic), f"ArrayRow{in_logic}InLogic" if in_logic else "ArrayRow")

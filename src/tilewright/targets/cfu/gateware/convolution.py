@@ -47,7 +47,8 @@ class WindowLane(Part):
         )
 
     def define(self, m: Module) -> None:
-        step, layer = self.step, self.layer
+        step = self.step
+        layer = self.layer
         address = Signal(ADDRESS)
         x, y = (Signal(signed(COORDINATE), name=name) for name in "xy")
         here_x, here_y = (Signal(signed(COORDINATE), name=f"here_{name}") for name in "xy")
@@ -63,7 +64,8 @@ class WindowLane(Part):
             x.eq(Mux(below, here_x - layer.kernel_w + 1, here_x + step.last_c)),
             y.eq(here_y + below),
         ]
-        inside, place = Signal(name="inside"), Signal(IN_PAIR)
+        inside = Signal(name="inside")
+        place = Signal(IN_PAIR)
         in_x, in_y = (here_x >= 0) & (here_x < layer.in_w), (here_y >= 0) & (here_y < layer.in_h)
         m.d.sync += [inside.eq(step.active & in_x & in_y), place.eq(self.address)]
         value = (self.pair.word_select(place, 8).as_signed() + layer.input_offset)[:LEFT_BITS]
@@ -82,8 +84,10 @@ class PixelWalker(Part):
         super().__init__(**commands, layer=In(LAYER), pixel=Out(PIXEL), last=Out(1))
 
     def define(self, m: Module) -> None:
-        layer, pixel = self.layer, self.pixel
-        marked, first = Signal(PIXEL), Signal(PIXEL)
+        layer = self.layer
+        pixel = self.pixel
+        marked = Signal(PIXEL)
+        first = Signal(PIXEL)
         last_column = pixel.column == layer.out_w - 1
         m.d.comb += [
             self.last.eq(last_column & (pixel.row == layer.out_h - 1)),
@@ -133,7 +137,8 @@ class Convolution(Part):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        rows, lanes = ceil_log2(config.buffer_rows), config.array
+        rows = ceil_log2(config.buffer_rows)
+        lanes = config.array
         ports: dict[str, Any] = flags(In, "start", "hold", "finished")
         ports |= flags(Out, "busy", "launch", "computed", "tile_done", "clear", "write", "gather")
         ports |= {"layer": In(LAYER), "b_row": Out(rows), "c_row": Out(rows), "row": Out(ceil_log2(lanes))}
@@ -143,12 +148,15 @@ class Convolution(Part):
         self._pixel = Signal(PIXEL)
 
     def define(self, m: Module) -> None:
-        lanes, layer = self.config.array, self.layer
+        lanes = self.config.array
+        layer = self.layer
         state = Signal(Phase)
         walker = add(m, "walker", PixelWalker(), layer=layer, launch=self.launch)
         began = Signal(name="began")  # the first cycle of a tile
         # Of the tile: its number of rows, less 1; whether it has the last pixel; its first channel.
-        height, last_tile, column = Signal(range(lanes)), Signal(name="last_tile"), Signal(16, name="column")
+        height = Signal(range(lanes))
+        last_tile = Signal(name="last_tile")
+        column = Signal(16, name="column")
         count = Signal(range(lanes))  # within the 16 cycles of SETTLE, or of rows
         m.d.comb += drive(
             self,
@@ -203,7 +211,8 @@ class Convolution(Part):
         )
         with m.If(step.active):
             step_loops(m, (c, step.last_c), (x, step.last_x), (y, last_y))
-        values, now = list[Value](), step
+        values = list[Value]()
+        now = step
         for number in range(self.config.array):
             pair = getattr(self, f"pair_{number}")
             lane = add(m, f"lane_{number}", WindowLane(), step=now, pixel=self._pixel, layer=layer, pair=pair)
@@ -216,7 +225,8 @@ class Convolution(Part):
     def _walk(self, m: Module, walker: PixelWalker, began: Signal, height: Signal, last_tile: Signal) -> None:
         """Let the walker find the windows of a tile, one per cycle from its first cycle on, and its last pixel."""
         lanes = self.config.array
-        number, walks = Signal(range(lanes), name="number"), Signal(name="walks")
+        number = Signal(range(lanes), name="number")
+        walks = Signal(name="walks")
         m.d.comb += [self._pixel.eq(walker.pixel), walker.next.eq(began | walks)]
         with m.If(began):
             m.d.sync += [walks.eq(1), number.eq(1), last_tile.eq(walker.last)]

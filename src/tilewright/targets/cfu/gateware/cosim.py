@@ -34,7 +34,9 @@ class MainMemory:
     """
 
     def __init__(self, model: Model, ram: Array, burst: bool) -> None:
-        self.model, self.ram, self.burst = model, ram, burst
+        self.model = model
+        self.ram = ram
+        self.burst = burst
         self.address = self.beats = self.first = 0
         model["dma__ready"] = 1
 
@@ -48,7 +50,8 @@ class MainMemory:
                 except MachineError:  # no request
                     return
                 if model.cycle < cycle:
-                    self.address, size = model["dma__address"], model["dma__bytes"]
+                    self.address = model["dma__address"]
+                    size = model["dma__bytes"]
                     assert self.burst or size <= LINE_BYTES
                     self.beats = size // PORT_BYTES
                     self.first = model.cycle + (ROW_CYCLES if self.burst else LINE_CYCLES - self.beats)
@@ -59,9 +62,11 @@ class MainMemory:
                 self._beat()
 
     def _beat(self) -> None:
-        model, at = self.model, self.address - RAM_BASE
+        model = self.model
+        at = self.address - RAM_BASE
         inside = 0 <= at < len(self.ram)
-        model["dma__data_valid"], model["dma__data_error"] = 1, not inside
+        model["dma__data_valid"] = 1
+        model["dma__data_error"] = not inside
         model["dma__data"] = int.from_bytes(self.ram[at : at + PORT_BYTES].tobytes(), "little") if inside else 0
         model.step()
         model["dma__data_valid"] = 0
@@ -122,7 +127,8 @@ class Gateware:
         self.advance(cycle)
         model["cmd_valid"] = 1
         model["cmd_payload_function_id"] = funct7 << 3 | funct3
-        model["cmd_payload_inputs_0"], model["cmd_payload_inputs_1"] = a & LOW, b & LOW
+        model["cmd_payload_inputs_0"] = a & LOW
+        model["cmd_payload_inputs_1"] = b & LOW
         model.run_until("cmd_ready", LIMIT)
         if model.cycle != cycle:
             reason = f"takes the command of cycle {cycle} in cycle {model.cycle}"
@@ -148,7 +154,8 @@ class Compared:
     """
 
     def __init__(self, config: Config, engine: str = "verilator") -> None:
-        self.gateware, self.model = Gateware(config, engine), ModelUnit(config)
+        self.gateware = Gateware(config, engine)
+        self.model = ModelUnit(config)
         self.differences: list[str] = []
         self.bits = self.late = 0
         self.first: int | None = None
@@ -179,7 +186,8 @@ class Compared:
 
 def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine: str) -> CosimCase:
     """Run the firmware of a launch on one sample, on the simulated CPU, with the model and then with the gateware."""
-    image, setup = FirmwareImage.of(launch), Setup(config)
+    image = FirmwareImage.of(launch)
+    setup = Setup(config)
     both = Compared(config, engine)
     model, gateware = (next(runs(launch.name, image, setup, values, 1, unit)) for unit in (None, lambda: both))
     wrong = 0
@@ -196,7 +204,8 @@ def waveform(
     launch: Launch, config: Config, values: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
     """Write a waveform (VCD) of the CFU in `cycles` of a launch on one sample; None: in all."""
-    image, setup = FirmwareImage.of(launch), Setup(config)
+    image = FirmwareImage.of(launch)
+    setup = Setup(config)
     gateware = Gateware(config, "cxxrtl")
     first, last = cycles or (0, next(runs(launch.name, image, setup, values, 1)).cycles)
     gateware.model.wave(path, max(first, 0), last)

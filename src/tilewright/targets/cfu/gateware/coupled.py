@@ -21,13 +21,15 @@ from .pool_add import Addition, MeanPool
 from .results import LANES, ChannelTables, ResultReader, ScalingLane
 
 #: Cycles from the read of C to the write of its results, and to the end of the convolution.
-STORE_LATENCY, END_LATENCY = 3, 4
+STORE_LATENCY = 3
+END_LATENCY = 4
 COMMANDS = (
     *("put", "push_image", "get_image", "push_channel", "push_shift"),
     *("start_conv", "start_add", "start_pool", "fetch", "fetch_image", "fetch_channels"),
 )
 #: Cycles from the read of two operands to the write of their sum, without and with `add4`.
-ADD_LATENCY, ADD4_LATENCY = 4, 3
+ADD_LATENCY = 4
+ADD4_LATENCY = 3
 #: The left shift of operands of an addition: the second one is also halved.
 ADD_BITS = 20
 
@@ -58,7 +60,8 @@ class CoupledUnit(Part):
         registers = add(m, "registers", LayerRegisters(), **command)
         image = ImageMemory(bill.copies(self.config))
         add(m, "image", image, **command, push=self.push_image, get=self.get_image)
-        layer, now = Signal(LAYER), registers.layer
+        layer = Signal(LAYER)
+        now = registers.layer
         free = ~(self.busy | self.array_busy)
         dma = self._fetch(m, image, command) if self.fetches else None
         filling, tabling, waiting = (dma.filling, dma.tabling, dma.waiting) if dma else (Const(0), Const(0), Const(0))
@@ -120,7 +123,8 @@ class CoupledUnit(Part):
         )
         expose(m, dma.bus, self.bus)
         m.d.comb += self.fetching.eq(dma.fetching)
-        row, byte = dma.place + (dma.beat >> 1), dma.place + (dma.beat << 3)
+        row = dma.place + (dma.beat >> 1)
+        byte = dma.place + (dma.beat << 3)
         m.d.comb += drive(self.filled, en=dma.to_b, row=row, half=dma.beat[0], data=dma.data)
         m.d.comb += drive(image, fill=dma.to_image, fill_address=byte, fill_data=dma.data)
         return dma
@@ -156,9 +160,11 @@ class CoupledUnit(Part):
             m.d.comb += drive(image, **ports(convolution, f"address_{lane}"))
             m.d.comb += drive(convolution, **ports(image, f"pair_{lane}"))
         # Lane b takes the channel of bank b of the tables. Its place among the four results is b - entry, modulo 4.
-        quad, rotation = after(m, reader.quad, 1), after(m, reader.entry[:2], 1)
+        quad = after(m, reader.quad, 1)
+        rotation = after(m, reader.entry[:2], 1)
         for number, lane in enumerate(scaling):
-            entry, place = getattr(tables, f"bank_{number}"), Signal(2, name=f"place_{number}")
+            entry = getattr(tables, f"bank_{number}")
+            place = Signal(2, name=f"place_{number}")
             m.d.comb += place.eq(number - rotation)
             total = self.sums.word_select(Cat(place, quad), SUM_BITS).as_signed() + entry.bias
             m.d.comb += drive(lane, value=total, factor=entry.multiplier, shift=entry.shift)

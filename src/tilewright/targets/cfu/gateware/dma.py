@@ -17,7 +17,8 @@ from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS, QUEUE
 from .image import ADDRESS
 
 #: Bits of a beat, and of the number of beats in a fetch.
-BEAT, COUNT = 8 * PORT_BYTES, 17
+BEAT = 8 * PORT_BYTES
+COUNT = 17
 #: The kinds of fetches, by where the bytes go.
 TO_B, TO_IMAGE, TO_TABLES = range(3)
 #: A fetch: address of its first beat in units of beats, number of beats, and its first row, byte or entry.
@@ -75,14 +76,17 @@ class Dma(Part):
 
     def define(self, m: Module) -> None:
         m.submodules.queue = queue = fifo.SyncFIFO(width=FETCH.size, depth=QUEUE)
-        entry, head = Signal(FETCH), FETCH(queue.r_data)
+        entry = Signal(FETCH)
+        head = FETCH(queue.r_data)
         row = Signal(ADDRESS, name="fetch_row")
         with m.If(self.put & (self.first == FIELDS["FETCH_ROW"])):
             m.d.sync += row.eq(self.second)
         size = Signal(37)  # bytes, of channels more than the operand
         most = Mux(self.fetch, self.config.buffer_rows * self.config.array, IMAGE_BYTES)
         most = Mux(self.fetch_channels, CHANNELS * CHANNEL_BYTES, most)
-        asks, pushes, pops = Signal(name="asks"), Signal(name="pushes"), Signal(name="pops")
+        asks = Signal(name="asks")
+        pushes = Signal(name="pushes")
+        pops = Signal(name="pops")
         m.d.comb += drive(
             entry,
             kind=Mux(self.fetch_channels, TO_TABLES, self.fetch_image),
@@ -113,10 +117,12 @@ class Dma(Part):
 
     def _receive(self, m: Module, there: Any, head: Any, pops: Signal) -> None:
         """Request the bursts of the first fetch in the queue, and pass their beats on."""
-        bus, receives = self.bus, Signal(name="receives")
+        bus = self.bus
+        receives = Signal(name="receives")
         most = self.burst // PORT_BYTES
         open_ = Signal(range(most + 1), name="open")  # beats of this burst that have not come
-        left, length = Signal(COUNT), Signal(range(most + 1), name="length")
+        left = Signal(COUNT)
+        length = Signal(range(most + 1), name="length")
         arrives = receives & bus.data_valid
         good = arrives & ~bus.data_error
         m.d.comb += drive(bus, valid=there & ~receives, address=(head.address + self.beat) << 3, bytes=length << 3)

@@ -127,7 +127,8 @@ class MatrixUnit(Part):
         commands = flags(In, "set_a", "set_b", "start", "get")
         operands = dict.fromkeys(("first", "second"), In(WORD))
         members: dict[str, Any] = {**commands, **operands, "busy": Out(1), "last": Out(1), "sum": Out(SUM_BITS)}
-        self.shared, self.convolves = bool(config.extensions), "im2col" in config.extension_names
+        self.shared = bool(config.extensions)
+        self.convolves = "im2col" in config.extension_names
         if self.shared:
             members["other_busy"] = In(1)
         self.fetches = bool(bill.fetches(config))
@@ -139,7 +140,8 @@ class MatrixUnit(Part):
 
     def define(self, m: Module) -> None:
         config = self.config
-        launch, accumulate = Signal(name="launch"), Signal(name="accumulate")
+        launch = Signal(name="launch")
+        accumulate = Signal(name="accumulate")
         offset = Signal(signed(LEFT_BITS))
         sizes = [Signal(SIZE_BITS, name=name) for name in "knm"]
         m.d.sync += launch.eq(self.start)
@@ -160,11 +162,16 @@ class MatrixUnit(Part):
         array = SystolicArray(config.array, int(bill.bill(config)["products_in_logic"]), self.convolves)
         lefts = [(a.data.word_select(lane, VALUE).as_signed() + offset)[:LEFT_BITS] for lane in range(config.array)]
         add(m, "array", array, left=Cat(Mux(sequencer.fed, left, 0) for left in lefts), top=b.data)
-        start, b_row, clear, row = self.start, sequencer.b_row, sequencer.clear, sequencer.row
+        start = self.start
+        b_row = sequencer.b_row
+        clear = sequencer.clear
+        row = sequencer.row
         if self.convolves:
             other = self.convolution
-            start, clear = start | other.begins, clear | other.clear
-            b_row, row = Mux(other.active, other.b_row, b_row), Mux(other.active, other.row, row)
+            start = start | other.begins
+            clear = clear | other.clear
+            b_row = Mux(other.active, other.b_row, b_row)
+            row = Mux(other.active, other.row, row)
             m.d.comb += drive(array, is_late=other.active, late=other.left)
         m.d.comb += drive(b, start=start, row=b_row)
         m.d.comb += drive(array, clear=clear, row=row)
@@ -174,7 +181,8 @@ class MatrixUnit(Part):
         self, m: Module, sequencer: Sequencer, array: SystolicArray, accumulate: Signal, height: Signal
     ) -> None:
         """Add buffer C. Its write goes to the row before the one that it reads, whose old sums are then there."""
-        config, lanes = self.config, self.config.array
+        config = self.config
+        lanes = self.config.array
         write, read = ram(m, "buffer_c", SUM_BITS * lanes, config.buffer_rows)
         sums = [array.sums.word_select(lane, SUM_BITS) for lane in range(lanes)]
         old = [Mux(accumulate, read.data.word_select(lane, SUM_BITS), 0) for lane in range(lanes)]
@@ -194,7 +202,8 @@ class MatrixUnit(Part):
             with m.If(other.reads):
                 m.d.comb += read.addr.eq(other.read_row)
         bits = ceil_log2(lanes)
-        lane, row = Signal(bits, name="lane"), Signal(len(read.addr), name="row")
+        lane = Signal(bits, name="lane")
+        row = Signal(len(read.addr), name="row")
         if config.readout == "random":
             with m.If(self.get):
                 m.d.sync += lane.eq(self.second)

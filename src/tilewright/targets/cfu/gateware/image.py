@@ -51,7 +51,8 @@ class LayerRegisters(Part):
                 m.d.comb += layer[name].eq(value)
                 with m.If(self.put & (self.first == FIELDS[reg.name])):
                     m.d.sync += value.eq(self.second)
-        pitch, pixels = Signal(ADDRESS, name="pitch"), Signal(20, name="pixels")
+        pitch = Signal(ADDRESS, name="pitch")
+        pixels = Signal(20, name="pixels")
         m.d.sync += [pitch.eq(layer.in_w * layer.in_c), pixels.eq(layer.out_h * layer.out_w)]
         m.d.comb += drive(
             layer,
@@ -69,7 +70,8 @@ class LayerRegisters(Part):
 WORD_BYTES = 4
 ADDRESS = ceil_log2(IMAGE_BYTES)
 #: Bits of two words that lie side by side, and of the number of a byte in them.
-PAIR, IN_PAIR = 64, 3
+PAIR = 64
+IN_PAIR = 3
 
 
 class ImageMemory(Part):
@@ -107,8 +109,10 @@ class ImageMemory(Part):
         with m.If(self.get):
             m.d.sync += pointer.eq(pointer + WORD_BYTES)
         # What is written: 8 bytes from an address on, rotated to the places of an even and an odd word.
-        word, address = Signal(ADDRESS, name="word_address"), Signal(ADDRESS, name="address")
-        enables, content = Signal(8), Signal(PAIR, name="content")
+        word = Signal(ADDRESS, name="word_address")
+        address = Signal(ADDRESS, name="address")
+        enables = Signal(8)
+        content = Signal(PAIR, name="content")
         m.d.comb += [
             self.pointer.eq(pointer),
             word.eq(Mux(self.fill, self.fill_address, pointer)),
@@ -136,11 +140,13 @@ class ImageMemory(Part):
 
     def _copy(self, m: Module, number: int, place: Value, enables: Value, content: Value) -> tuple[Value, Value]:
         """Add a copy. Return the pair of words at byte address `place`, and that of its own port."""
-        written, read = Signal(PAIR, name=f"written_{number}"), Signal(PAIR, name=f"read_{number}")
+        written = Signal(PAIR, name=f"written_{number}")
+        read = Signal(PAIR, name=f"read_{number}")
         for odd in (0, 1):
             rows = memory.Memory(shape=32, depth=IMAGE_BYTES // WORD_BYTES // 2, init=[])
             m.submodules[f"copy_{number}_{'odd' if odd else 'even'}"] = rows
-            write, both = rows.write_port(granularity=8), rows.read_port()
+            write = rows.write_port(granularity=8)
+            both = rows.read_port()
             half = slice(32 * odd, 32 * odd + 32)
             row = _row(place, odd)
             m.d.comb += drive(write, addr=row, en=enables[4 * odd : 4 * odd + 4], data=content[half])
@@ -172,7 +178,8 @@ class DotProduct(Part):
         register = Signal(32, name="DOT")
         products = []
         for lane in range(4):
-            value, product = Signal(8, name=f"value_{lane}"), Signal(signed(17), name=f"product_{lane}")
+            value = Signal(8, name=f"value_{lane}")
+            product = Signal(signed(17), name=f"product_{lane}")
             m.d.comb += value.eq(self.first.word_select(lane, 8) + 128)
             m.d.comb += product.eq(value * self.second.word_select(lane, 8).as_signed())
             products.append(product)

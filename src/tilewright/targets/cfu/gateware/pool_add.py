@@ -15,7 +15,9 @@ from .image import ADDRESS, LAYER
 from .results import PLACE, bounded
 
 #: Channels that are added up together; bits of a number of pixels, and of a sum of int8 values of so many.
-LANES, COUNT, SUM = 4, 20, 28
+LANES = 4
+COUNT = 20
+SUM = 28
 
 
 class PoolState(enum.Enum, shape=2):  # type: ignore[call-arg]
@@ -44,9 +46,12 @@ class MeanPool(Part):
         layer = self.layer
         state = Signal(PoolState)
         x, y = (Signal(10, name=name) for name in "xy")
-        channel, count = Signal(16, name="first_channel"), Signal(COUNT, name="count")
-        lane, step = Signal(range(LANES)), Signal(range(DIVIDE))
-        reads, last_x = (state == PoolState.READ) & ~self.hold, x == layer.in_w - 1
+        channel = Signal(16, name="first_channel")
+        count = Signal(COUNT, name="count")
+        lane = Signal(range(LANES))
+        step = Signal(range(DIVIDE))
+        reads = (state == PoolState.READ) & ~self.hold
+        last_x = x == layer.in_w - 1
         last_lane = (lane == LANES - 1) | (channel + lane == layer.in_c - 1)
         m.d.comb += self.busy.eq(state != PoolState.IDLE)
         with m.If(reads):
@@ -70,7 +75,8 @@ class MeanPool(Part):
             m.d.sync += [state.eq(PoolState.READ), *clear(x, y, count, channel)]
             m.d.sync += self.address.eq(self.now.input)
         # A pixel arrives in the cycle after its read.
-        arrived, is_first = after(m, reads, 1), after(m, count == 0, 1)
+        arrived = after(m, reads, 1)
+        is_first = after(m, count == 0, 1)
         sums = [Signal(signed(SUM), name=f"sum_{lane}") for lane in range(LANES)]
         with m.If(arrived):
             for number, total in enumerate(sums):
@@ -85,7 +91,9 @@ class MeanPool(Part):
 
     def _divide(self, m: Module, total: Any, count: Signal, step: Signal) -> None:
         """Divide a sum by the number of pixels, a bit per cycle from step 2 on, and clamp the quotient."""
-        rest, quotient, negative = Signal(COUNT), Signal(SUM, name="quotient"), Signal(name="negative")
+        rest = Signal(COUNT)
+        quotient = Signal(SUM, name="quotient")
+        negative = Signal(name="negative")
         # The quotient enters from below while the dividend leaves to the top.
         shifted = Signal(COUNT + 1, name="shifted")
         m.d.comb += shifted.eq(Cat(quotient[-1], rest))
@@ -116,10 +124,14 @@ class Addition(Part):
 
     def define(self, m: Module) -> None:
         layer = self.layer
-        index, left = Signal(ADDRESS, name="index"), Signal.like(self.now.size, name="left")
-        active, pause, ending = Signal(name="active"), Signal(name="pause"), Signal(5)
+        index = Signal(ADDRESS, name="index")
+        left = Signal.like(self.now.size, name="left")
+        active = Signal(name="active")
+        pause = Signal(name="pause")
+        ending = Signal(5)
         fast = layer.all_banks if self.four else 0
-        valid, last = self.place.valid, left <= 4
+        valid = self.place.valid
+        last = left <= 4
         m.d.comb += [
             valid.eq(active & ~pause & ~self.hold),
             *drive(self, address_x=layer.input + index, address_y=layer.input2 + index, busy=active | ending.any()),

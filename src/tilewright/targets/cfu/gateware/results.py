@@ -33,7 +33,8 @@ class HighProduct(Part):
         super().__init__(set=In(1), a=In(signed(32)), b=In(signed(32)), high=Out(signed(32)))
 
     def define(self, m: Module) -> None:
-        product, overflow = Signal(signed(64), name="product"), Signal(name="overflow")
+        product = Signal(signed(64), name="product")
+        overflow = Signal(name="overflow")
         with m.If(self.set):
             m.d.sync += [product.eq(self.a * self.b), overflow.eq((self.a == INT_MIN) & (self.b == INT_MIN))]
         # gemmlowp adds 2^30 or 1 - 2^30 and truncates towards zero. That is to add 2^30 and round down.
@@ -49,7 +50,8 @@ class RoundingShift(Part):
 
     def define(self, m: Module) -> None:
         amount = self.exponent[:5]
-        half, biased = Signal(31, name="half"), Signal(signed(33), name="biased")
+        half = Signal(31, name="half")
+        biased = Signal(signed(33), name="biased")
         m.d.comb += [
             half.eq((1 << amount) >> 1),
             biased.eq(self.x + half - ((self.x < 0) & (amount != 0))),
@@ -80,7 +82,9 @@ def bounded(value: Value, low: Value, high: Value) -> Value:
 
 #: Results per cycle. The tables have as many banks: entry e is in bank e mod 4.
 LANES = 4
-SUM, SHIFT, ENTRY = 32, 6, 8
+SUM = 32
+SHIFT = 6
+ENTRY = 8
 #: Low bits that are 0 in an operand of an addition.
 EARLY = 20
 #: An entry of the tables.
@@ -159,15 +163,20 @@ class ScalingLane(Part):
 
     def define(self, m: Module) -> None:
         value, factor, product = (Signal(Shape(bits, True)) for bits in (SUM, SUM, 2 * SUM))
-        right, later = Signal(SHIFT), Signal(SHIFT)  # shifts to the right, of the product and of `value`
-        scaled, moved = Signal(signed(SUM + 1), name="scaled"), Signal(signed(SUM + 2), name="moved")
+        right = Signal(SHIFT)
+        later = Signal(SHIFT)  # shifts to the right, of the product and of `value`
+        scaled = Signal(signed(SUM + 1), name="scaled")
+        moved = Signal(signed(SUM + 2), name="moved")
         first = scaled
         if self.early:
-            first, early, early_right = Signal.like(scaled, name="first"), Signal(signed(2 * SUM)), Signal(SHIFT)
+            first = Signal.like(scaled, name="first")
+            early = Signal(signed(2 * SUM))
+            early_right = Signal(SHIFT)
             shifted = (self.value << _left(self.shift))[EARLY:SUM].as_signed()
             m.d.sync += [early.eq((shifted * self.factor) << EARLY), early_right.eq(_right(self.shift))]
             m.d.comb += first.eq(_rounded(m, early, early_right))
-        total, again_left = Signal(signed(SUM)), Signal(signed(SUM))
+        total = Signal(signed(SUM))
+        again_left = Signal(signed(SUM))
         m.d.comb += [total.eq(first + self.addend), again_left.eq(total << _left(self.again_shift))]
         m.d.sync += [
             value.eq(self.value << _left(self.shift)),
@@ -182,7 +191,8 @@ class ScalingLane(Part):
 
 def _rounded(m: Module, product: Value, right: Value) -> Value:
     """Return `product` * 2^(-31 - `right`), with gemmlowp's double rounding."""
-    high, half = Signal(signed(SUM + 1)), Signal(SUM - 1)
+    high = Signal(signed(SUM + 1))
+    half = Signal(SUM - 1)
     m.d.comb += [high.eq((product >> (HALF + 1)) + product[HALF]), half.eq((1 << right[:5]) >> 1)]
     rounded = (high + half - ((high < 0) & (right != 0))) >> right[:5]
     return Mux(right[5], -(high == INT_MIN), rounded)
@@ -217,20 +227,26 @@ class ResultReader(Part):
             "taken": Out(1),
             "place": Out(PLACE),
         }
-        rows, quads = ceil_log2(config.buffer_rows), ceil_log2(config.array // LANES)
+        rows = ceil_log2(config.buffer_rows)
+        quads = ceil_log2(config.array // LANES)
         super().__init__(**ports, c_row=Out(rows), quad=Out(quads), entry=Out(ENTRY), last=Out(1))
 
     def define(self, m: Module) -> None:
-        layer, lanes = self.layer, self.config.array
+        layer = self.layer
+        lanes = self.config.array
         pixel = data.StructLayout({"column": 10, "row": 10, "address": ADDRESS})
         here, marked, following = (Signal(pixel, name=name) for name in ("here", "marked", "following"))
-        active, inside = Signal(name="active"), Signal(name="inside")
-        column, number = Signal(16, name="first_channel"), Signal(range(lanes), name="number")
+        active = Signal(name="active")
+        inside = Signal(name="inside")
+        column = Signal(16, name="first_channel")
+        number = Signal(range(lanes), name="number")
         left = Signal(16)  # channels of this row from here on
         first = column + (self.quad << 2)
         last_x = here.column == layer.out_w - 1
         last_pixel = last_x & (here.row == layer.out_h - 1)
-        last_quad, last_row, last_tile = Signal(), Signal(), Signal()
+        last_quad = Signal()
+        last_row = Signal()
+        last_tile = Signal()
         m.d.comb += drive(
             self.place,
             valid=active & (inside | self.ready),

@@ -56,15 +56,20 @@ class Cfu(Part):
 
     def define(self, m: Module) -> None:
         config = self.config
-        first, second, answer = self.cmd_payload_inputs_0, self.cmd_payload_inputs_1, self.rsp_payload_outputs_0
-        waits, taken = Signal(name="waits"), Signal(name="taken")
+        first = self.cmd_payload_inputs_0
+        second = self.cmd_payload_inputs_1
+        answer = self.rsp_payload_outputs_0
+        waits = Signal(name="waits")
+        taken = Signal(name="taken")
         m.d.comb += [self.cmd_ready.eq(~self.rsp_valid & ~waits), taken.eq(self.cmd_valid & self.cmd_ready)]
         commands = {number: Signal(name=f"is_{row.name}") for number, row in instructions(config).items()}
         funct7 = self.cmd_payload_function_id[3:]
         m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in commands.items()]
 
         # works: a command on the image memory; fetching: the DMA
-        start, works, fetching = commands[custom.START], Signal(name="works"), Signal(name="fetching")
+        start = commands[custom.START]
+        works = Signal(name="works")
+        fetching = Signal(name="fetching")
         if config.extensions:
             start = start & ~works & ~fetching
         set_a, set_b, get = (commands[number] for number in (custom.SET_A, custom.SET_B, custom.GET))
@@ -127,12 +132,14 @@ class Cfu(Part):
         return results
 
 
-TOP, RESET = "Cfu", "reset"
+TOP = "Cfu"
+RESET = "reset"
 
 
 def board_files(config: Config) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name."""
-    counts, excess = bill.bill(config), bill.excess(config)
+    counts = bill.bill(config)
+    excess = bill.excess(config)
     keys = ["array", "buffer_rows", "transfer", "readout", "start", "srdhm"] + ["extensions"] * bool(config.extensions)
     names = {
         "clock": "clk",

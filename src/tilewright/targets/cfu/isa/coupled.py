@@ -21,12 +21,14 @@ from .state import CHANNELS, IMAGE_PENDING, IMAGE_WORDS, LAYER_BITS, Misuse, Reg
 
 PIPELINE = 3  # latency of requantisation, once per launch: product, high half, shift and clamp
 DIVIDE = 34  # cycles of the division of a mean, as in the CPU's divider
-OVERLAP, ADD4 = 1 << EXTENSIONS.index("overlap"), 1 << EXTENSIONS.index("add4")
+OVERLAP = 1 << EXTENSIONS.index("overlap")
+ADD4 = 1 << EXTENSIONS.index("add4")
 BANKS = 16
 REGISTERS = Reg.TABLE + 1 - Reg.IN_H
 #: The bits of each layer register in the order of `put`: negative if it is signed, 0 if `put` does not set it.
 BITS = np.array([LAYER_BITS.get(Reg(Reg.IN_H + number), 0) for number in range(REGISTERS)], np.int64)
-SHIFT_BITS, OFFSET_BITS = 6, 9  # of a shift in the channel tables; of a value with its offset
+SHIFT_BITS = 6
+OFFSET_BITS = 9  # of a shift in the channel tables; of a value with its offset
 
 
 def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
@@ -46,7 +48,8 @@ def push_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
     """The CFU instruction push_image: write a and b as the next two words of the image memory."""
     idle = command(regs, Misuse.WRITE_BUSY, cycle)
     if filled(regs, Misuse.WRITE_BUSY, cycle) and idle:
-        image, word = image_at(regs), (regs[Reg.POINTER] & IMAGE_BYTES - 1) >> 2
+        image = image_at(regs)
+        word = (regs[Reg.POINTER] & IMAGE_BYTES - 1) >> 2
         buffers[image + word] = a
         buffers[image + (word + 1 & IMAGE_WORDS - 1)] = b
     regs[Reg.POINTER] = (regs[Reg.POINTER] & IMAGE_BYTES - 1) + 8
@@ -66,7 +69,8 @@ def push_channel(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle:
     """The CFU instruction push_channel: set the current channel's bias to a and its multiplier to b."""
     if tables_idle(regs, cycle):
         entry = tables_at(regs) + (regs[Reg.CHANNEL] & CHANNELS - 1)
-        buffers[entry], buffers[entry + CHANNELS] = a, b
+        buffers[entry] = a
+        buffers[entry + CHANNELS] = b
 
 
 def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
@@ -88,7 +92,8 @@ def _begins(regs: Array, cycle: int, empty: bool) -> bool:
 
 def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_conv: convolve within the image memory, after any running fetches."""
-    pixels, depth = regs[Reg.OUT_H] * regs[Reg.OUT_W], regs[Reg.KERNEL_H] * regs[Reg.KERNEL_W] * regs[Reg.IN_C]
+    pixels = regs[Reg.OUT_H] * regs[Reg.OUT_W]
+    depth = regs[Reg.KERNEL_H] * regs[Reg.KERNEL_W] * regs[Reg.IN_C]
     if not _begins(regs, cycle, pixels * regs[Reg.OUT_C] * depth == 0):
         return
     work(regs, cycle, max(0, regs[Reg.FETCHED] - cycle) + _convolve(regs, buffers, pixels, depth))
@@ -103,7 +108,9 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
 
     Rows of sums go to C in the order in which the array computes them, and from there to requantisation.
     """
-    out_c, lanes, rows = regs[Reg.OUT_C], regs[Reg.LANES], regs[Reg.ROWS]
+    out_c = regs[Reg.OUT_C]
+    lanes = regs[Reg.LANES]
+    rows = regs[Reg.ROWS]
     # A word of four channels serves the array for four cycles, so one port of each bank is left for results. A last
     # word of one channel serves it for one cycle only, in which windows of stride 2 need both ports.
     overlaps = regs[Reg.EXTENSIONS] & OVERLAP and (regs[Reg.STRIDE_W] == 1 or regs[Reg.IN_C] % 4 != 1)
@@ -133,7 +140,8 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
 
 def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> None:
     """Write a row of sums to index `at` of the memories: the window of output `pixel` times rows of B from `row` on."""
-    in_w, in_c = regs[Reg.IN_W], regs[Reg.IN_C]
+    in_w = regs[Reg.IN_W]
+    in_c = regs[Reg.IN_C]
     y_first = pixel // regs[Reg.OUT_W] * regs[Reg.STRIDE_H] - regs[Reg.PAD_H]
     x_first = pixel % regs[Reg.OUT_W] * regs[Reg.STRIDE_W] - regs[Reg.PAD_W]
     row += regs[Reg.ROW]
@@ -161,7 +169,8 @@ def _add_products(regs: Array, buffers: Array, first: int, row: int, at: int) ->
 
 def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: int, row: int) -> None:
     """Requantise rows of C from number `row` on: results of pixels from `first`, channels from `column`. Store them."""
-    out_c, tables = regs[Reg.OUT_C], tables_at(regs)
+    out_c = regs[Reg.OUT_C]
+    tables = tables_at(regs)
     for pixel in range(height):
         sums = sums_at(regs, row + pixel)
         for channel in range(column, min(column + regs[Reg.LANES], out_c)):
@@ -182,7 +191,8 @@ def overlapped_cycles(pixels: int, out_c: int, depth: int, lanes: int) -> int:
 
     A tile is stored, four results of a row per cycle, when it is in buffer C and all tiles before it are stored.
     """
-    computed, stored = 1, 1
+    computed = 1
+    stored = 1
     for first_row in range(0, pixels, lanes):
         rows = min(lanes, pixels - first_row)
         for first_column in range(0, out_c, lanes):
@@ -199,13 +209,15 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
     through a pipeline, so a group is read before the results of the group before it are stored.
     """
     pixels = regs[Reg.OUT_H] * regs[Reg.OUT_W]
-    size, image = pixels * regs[Reg.OUT_C], image_at(regs)
+    size = pixels * regs[Reg.OUT_C]
+    image = image_at(regs)
     if not _begins(regs, cycle, size == 0):
         return
     four = regs[Reg.EXTENSIONS] & ADD4
     fast = four and pixels >= BANKS
     depth = (4 if fast else 2) if four else 3  # groups in the pipeline
-    codes, groups = registers_at(regs, buffers), -(-size // 4)
+    codes = registers_at(regs, buffers)
+    groups = -(-size // 4)
     for group in range(groups + depth - 1):
         for index in range(4 * group, min(4 * group + 4, size)):
             x = signed(_byte(buffers, image, regs[Reg.INPUT] + index) + regs[Reg.INPUT_OFFSET], OFFSET_BITS)
@@ -221,7 +233,9 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_pool: compute the mean of each channel, with ties away from zero.
     It adds up four channels per cycle, and then divides once per channel."""
-    pixels, channels, image = regs[Reg.IN_H] * regs[Reg.IN_W], regs[Reg.IN_C], image_at(regs)
+    pixels = regs[Reg.IN_H] * regs[Reg.IN_W]
+    channels = regs[Reg.IN_C]
+    image = image_at(regs)
     if not _begins(regs, cycle, pixels * channels == 0):
         return
     totals = registers_at(regs, buffers)
@@ -242,7 +256,8 @@ def dot(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
     command(regs, Misuse.WRITE_BUSY, cycle)
     total = regs[Reg.DOT]
     for lane in range(4):
-        code, weight = (a >> 8 * lane) & 255, (b >> 8 * lane) & 255
+        code = (a >> 8 * lane) & 255
+        weight = (b >> 8 * lane) & 255
         total += ((code + 128) & 255) * (weight - 256 if weight > 127 else weight)
     regs[Reg.DOT] = regs[Reg.ANSWER] = wrapped(total)
 
@@ -261,6 +276,7 @@ def _clamped(regs: Array, value: int) -> int:
 def _store(regs: Array, buffers: Array, index: int, value: int) -> None:
     """Write `value`, clamped to the layer's range, as byte number `index` of the output in the image memory."""
     at = regs[Reg.OUTPUT] + index & IMAGE_BYTES - 1
-    place, shift = image_at(regs) + (at >> 2), 8 * (at & 3)
+    place = image_at(regs) + (at >> 2)
+    shift = 8 * (at & 3)
     byte = (_clamped(regs, value) & 255) << shift
     buffers[place] = wrapped(np.int64(buffers[place]) & ~(255 << shift) | byte)

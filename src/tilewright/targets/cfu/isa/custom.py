@@ -180,7 +180,8 @@ def execute_extended(regs: Array, buffers: Array, ram: Array, function: int, a: 
 
 def begin(regs: Array, buffers: Array, function: int, cycle: int) -> None:
     """Note the command in the registers, and let the CFU do the work of the cycles before it."""
-    regs[Reg.FUNCT7], regs[Reg.READY] = function >> 3, cycle + 1
+    regs[Reg.FUNCT7] = function >> 3
+    regs[Reg.READY] = cycle + 1
     gemm.settle(regs, buffers, cycle)
 
 

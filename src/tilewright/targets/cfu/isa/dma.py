@@ -18,8 +18,11 @@ from .state import CHANNELS, ENDS, IMAGE_WORDS, PRODUCT_PENDING, QUEUE, Misuse, 
 
 #: Like the L2, the DMA reads one line at a time from an open row (LiteDRAM). With `burst` it pays the latency once per
 #: row and then reads the port's 64 bits per cycle. This is an assumption: CPU traffic on the same DRAM is ignored.
-LINE_BYTES, LINE_CYCLES = 16, 15
-ROW_BYTES, ROW_CYCLES, PORT_BYTES = 2048, 20, 8
+LINE_BYTES = 16
+LINE_CYCLES = 15
+ROW_BYTES = 2048
+ROW_CYCLES = 20
+PORT_BYTES = 8
 BURST = 1 << EXTENSIONS.index("burst")
 #: Bytes of a channel in main memory: bias, multiplier, shift and a word of padding.
 CHANNEL_BYTES = 16
@@ -45,7 +48,9 @@ def fetch_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: 
     """The CFU instruction fetch_image: read b bytes at address a into the image memory, from POINTER on."""
     if not command(regs, Misuse.WRITE_BUSY, cycle):
         return
-    image, first, count = image_at(regs), regs[Reg.POINTER] >> 2, _words(regs, b, IMAGE_BYTES, cycle)
+    image = image_at(regs)
+    first = regs[Reg.POINTER] >> 2
+    count = _words(regs, b, IMAGE_BYTES, cycle)
     if count:
         regs[Reg.FILLED] = regs[Reg.FETCHED]
     for word in range(count):
@@ -68,7 +73,8 @@ def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycl
     for word in range(0, count, CHANNEL_BYTES // 4):
         entry = tables_at(regs) + (regs[Reg.CHANNEL] + word // (CHANNEL_BYTES // 4) & CHANNELS - 1)
         if _inside(ram, a, word):
-            buffers[entry], buffers[entry + CHANNELS] = _word(ram, a, word), _word(ram, a, word + 1)
+            buffers[entry] = _word(ram, a, word)
+            buffers[entry + CHANNELS] = _word(ram, a, word + 1)
         if _inside(ram, a, word + 2):
             buffers[entry + 2 * CHANNELS] = signed(_word(ram, a, word + 2), SHIFT_BITS)
 
@@ -117,7 +123,8 @@ def fetch_meets_rows(regs: Array, nbytes: int, cycle: int) -> bool:
     """Return whether a fetch of `nbytes` would overwrite weights that the running convolution reads."""
     if cycle > regs[Reg.CONVOLVED]:
         return False
-    size, tiles = regs[Reg.ROWS], -(-regs[Reg.OUT_C] // regs[Reg.LANES])
+    size = regs[Reg.ROWS]
+    tiles = -(-regs[Reg.OUT_C] // regs[Reg.LANES])
     used = tiles * regs[Reg.KERNEL_H] * regs[Reg.KERNEL_W] * regs[Reg.IN_C]
     distance = (regs[Reg.FETCH_ROW] - regs[Reg.ROW]) % size
     return distance < used or distance + nbytes // regs[Reg.LANES] > size

@@ -105,7 +105,8 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
     if words == 1:  # a row of 4 values: only the second operand
         regs[latch] = b
     else:
-        regs[latch], regs[latch + 1] = a, b
+        regs[latch] = a
+        regs[latch + 1] = b
     regs[Reg.A_WORDS + which] = there + 2
     if there + 2 >= words:
         regs[Reg.A_WORDS + which] = 0
@@ -129,7 +130,11 @@ def _commit(regs: Array, buffers: Array, which: int) -> None:
 
 def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_GEMM: a is `accumulate << 30 | M << 20 | N << 10 | K`, b is the offset added to A."""
-    m, n, k, lanes, rows = a >> 20 & 1023, a >> 10 & 1023, a & 1023, regs[Reg.LANES], regs[Reg.ROWS]
+    m = a >> 20 & 1023
+    n = a >> 10 & 1023
+    k = a & 1023
+    lanes = regs[Reg.LANES]
+    rows = regs[Reg.ROWS]
     if cycle <= regs[Reg.FETCHED]:
         note(regs, Misuse.START_BUSY, cycle, regs[Reg.FETCHED] - cycle)
         return  # the DMA may be writing B
@@ -153,9 +158,14 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
     _commit(regs, buffers, A)  # A's write stays enabled; its index is now -1, so it wraps to the last row
     regs[Reg.B_ENABLED] = regs[Reg.C_ROW] = 0
-    regs[Reg.M], regs[Reg.N], regs[Reg.K] = m, n, k
-    regs[Reg.OFFSET], regs[Reg.ACCUMULATE] = ((b + 256) & 511) - 256, a >> 30 & 1
-    regs[Reg.STARTED], regs[Reg.PENDING], regs[Reg.COMPUTED] = cycle + 1, PRODUCT_PENDING, 0
+    regs[Reg.M] = m
+    regs[Reg.N] = n
+    regs[Reg.K] = k
+    regs[Reg.OFFSET] = ((b + 256) & 511) - 256
+    regs[Reg.ACCUMULATE] = a >> 30 & 1
+    regs[Reg.STARTED] = cycle + 1
+    regs[Reg.PENDING] = PRODUCT_PENDING
+    regs[Reg.COMPUTED] = 0
     regs[Reg.MACS] += m * n * k
     work(regs, cycle, busy_cycles(m, n, k, lanes))
     if regs[Reg.START] == BLOCKING:
@@ -169,7 +179,8 @@ def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
     """
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end
-    m_tiles, n_tiles = -(-m // lanes), -(-n // lanes)
+    m_tiles = -(-m // lanes)
+    n_tiles = -(-n // lanes)
     return 1 + n_tiles * (m_tiles * (k + lanes) + m)
 
 
@@ -196,7 +207,10 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
 
     Return the row of C that the array reads in its last cycle, the next one to write; -1 after the last row.
     """
-    lanes, m, n, k = regs[Reg.LANES], regs[Reg.M], regs[Reg.N], regs[Reg.K]
+    lanes = regs[Reg.LANES]
+    m = regs[Reg.M]
+    n = regs[Reg.N]
+    k = regs[Reg.K]
     before = regs[Reg.COMPUTED]
     regs[Reg.COMPUTED] = cycles
     if m == 0 or n == 0:
@@ -223,8 +237,11 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
 @part
 def _sum_tile(regs: Array, buffers: Array, m_tile: int, n_tile: int, height: int) -> None:
     """Sum up the products of a tile with `height` rows in the registers of the multiplier array."""
-    lanes, k, left = regs[Reg.LANES], regs[Reg.K], registers_at(regs, buffers)
-    right, sums = left + lanes, left + 2 * lanes
+    lanes = regs[Reg.LANES]
+    k = regs[Reg.K]
+    left = registers_at(regs, buffers)
+    right = left + lanes
+    sums = left + 2 * lanes
     for j in range(lanes * lanes):
         buffers[sums + j] = 0
     for step in range(k):
@@ -240,7 +257,8 @@ def _sum_tile(regs: Array, buffers: Array, m_tile: int, n_tile: int, height: int
 @part
 def _store_sums(regs: Array, buffers: Array, i: int, row: int) -> None:
     """Write row i of the array's sums to a row of C, or add them to it."""
-    lanes, at = regs[Reg.LANES], sums_at(regs, row)
+    lanes = regs[Reg.LANES]
+    at = sums_at(regs, row)
     sums = registers_at(regs, buffers) + 2 * lanes + i * lanes
     for j in range(lanes):
         buffers[at + j] = buffers[sums + j] + (buffers[at + j] if regs[Reg.ACCUMULATE] else 0)
@@ -264,8 +282,10 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
     C reads the row that the array writes next, and the answer is a sum of that row. While a command on the image memory
     runs, the answer is 0.
     """
-    lanes, rows = regs[Reg.LANES], regs[Reg.ROWS]
-    written, zero = -1, False
+    lanes = regs[Reg.LANES]
+    rows = regs[Reg.ROWS]
+    written = -1
+    zero = False
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.READ_BUSY, cycle, 0)
         zero = regs[Reg.PENDING] == IMAGE_PENDING
@@ -273,10 +293,12 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
             begun = cycle - regs[Reg.STARTED] - (0 if regs[Reg.READOUT] == RANDOM else 1)
             written = _multiply(regs, buffers, begun)
     if regs[Reg.READOUT] == RANDOM:
-        row, lane = (b // lanes) * regs[Reg.M] + a, b % lanes
+        row = (b // lanes) * regs[Reg.M] + a
+        lane = b % lanes
         regs[Reg.READY] = cycle + 2
     else:
-        row, lane = regs[Reg.C_ROW], regs[Reg.C_LANE]
+        row = regs[Reg.C_ROW]
+        lane = regs[Reg.C_LANE]
         regs[Reg.C_LANE] = (lane + 1) % lanes
         if lane + 1 == lanes:
             regs[Reg.C_ROW] = row + 1

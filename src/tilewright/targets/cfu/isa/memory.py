@@ -21,7 +21,8 @@ def row_at(regs: Array, which: int, row: int) -> int:
 
 def sums_at(regs: Array, row: int) -> int:
     """Return the index of the first sum of a row of buffer C."""
-    rows, lanes = regs[Reg.ROWS], regs[Reg.LANES]
+    rows = regs[Reg.ROWS]
+    lanes = regs[Reg.LANES]
     return rows * (lanes // 2) + (row & rows - 1) * lanes
 
 

@@ -20,11 +20,29 @@ REGISTER, IMMEDIATE, UPPER, LOAD, STORE, BRANCH, JUMP, OTHER = range(0, 256, 32)
 #: The function of arithmetic: funct3, plus 8 if funct7 is 32, plus 16 if funct7 is 1.
 ADD, SLL, SLT, SLTU, XOR, SRL, OR, AND, SUB = range(9)
 SRA, MUL, MULH, MULHSU, MULHU, DIV, DIVU, REM, REMU = 13, *range(16, 24)
-BYTE, HALF, WORD, BYTE_UNSIGNED, HALF_UNSIGNED = 0, 1, 2, 4, 5
-EQUAL, NOT_EQUAL, LESS, NOT_LESS, LESS_UNSIGNED, NOT_LESS_UNSIGNED = 0, 1, 4, 5, 6, 7
-JAL, JALR = JUMP, JUMP + 1
-CUSTOM0, CSR, FENCE, FENCE_I, FLUSH = OTHER, OTHER, OTHER + 8, OTHER + 9, OTHER + 13
-ECALL, EBREAK, MRET, WFI, ILLEGAL = OTHER + 16, OTHER + 17, OTHER + 18, OTHER + 19, OTHER + 31
+BYTE = 0
+HALF = 1
+WORD = 2
+BYTE_UNSIGNED = 4
+HALF_UNSIGNED = 5
+EQUAL = 0
+NOT_EQUAL = 1
+LESS = 4
+NOT_LESS = 5
+LESS_UNSIGNED = 6
+NOT_LESS_UNSIGNED = 7
+JAL = JUMP
+JALR = JUMP + 1
+CUSTOM0 = OTHER
+CSR = OTHER
+FENCE = OTHER + 8
+FENCE_I = OTHER + 9
+FLUSH = OTHER + 13
+ECALL = OTHER + 16
+EBREAK = OTHER + 17
+MRET = OTHER + 18
+WFI = OTHER + 19
+ILLEGAL = OTHER + 31
 LOW = 0xFFFFFFFF
 
 
@@ -67,7 +85,8 @@ def _divide(function: int, a: int, b: int) -> int:
     """Return the quotient of a and b, rounded towards zero, or the remainder. If b is 0, these are -1 and a."""
     if function == DIVU or function == REMU:
         a, b = a & LOW, b & LOW
-    quotient, rest = -1, a
+    quotient = -1
+    rest = a
     if b != 0:
         quotient = abs(a) // abs(b)
         if (a < 0) != (b < 0):
@@ -183,7 +202,10 @@ _BY_OP = {row.op: row for row in INSTRUCTIONS} | {
 }
 
 #: Bits of a packed instruction: op 0..7, rd 8..15, rs1 16..23, rs2 24..31, imm 32..63 (signed).
-RD, RS1, RS2, IMM = 8, 16, 24, 32
+RD = 8
+RS1 = 16
+RS2 = 24
+IMM = 32
 #: The register written in place of x0. It is never read.
 NOWHERE = 32
 NAMES = (
@@ -202,8 +224,12 @@ def decode(words: Array, address: int) -> Array:
     """
     word = words.astype(np.int64)
     signed = words.astype(np.uint32).view(np.int32).astype(np.int64)
-    opcode, funct3, funct7 = word & 127, word >> 12 & 7, word >> 25
-    rd, rs1, rs2 = word >> 7 & 31, word >> 15 & 31, word >> 20 & 31
+    opcode = word & 127
+    funct3 = word >> 12 & 7
+    funct7 = word >> 25
+    rd = word >> 7 & 31
+    rs1 = word >> 15 & 31
+    rs2 = word >> 20 & 31
     pc = address + 4 * np.arange(len(word), dtype=np.int64)
     upper = (signed >> 12 << 12) + np.where(opcode == 0x17, pc, 0)
     immediates = {
@@ -241,7 +267,9 @@ def mnemonic(insn: int) -> str:
 
 def text(insn: int, pc: int) -> str:
     """Return a packed instruction at `pc` in assembler notation."""
-    to, one, imm = insn >> RD & 255, insn >> RS1 & 31, insn >> IMM
+    to = insn >> RD & 255
+    one = insn >> RS1 & 31
+    imm = insn >> IMM
     registers = {"rd": NAMES[0 if to == NOWHERE else to], "rs1": NAMES[one], "rs2": NAMES[insn >> RS2 & 31]}
     operands = _BY_OP[insn & 255].form.text.format(**registers, number=one, imm=imm, upper=imm & LOW, target=pc + imm)
     return f"{mnemonic(insn)} {operands}".rstrip()

@@ -14,7 +14,8 @@ from tilewright.targets.cfu.config import CHOICES, EXTENSIONS, IMAGE_BYTES, Conf
 class Reg(IntEnum):
     """Indices into the int64 array of the CFU's registers. The CPU's loop writes the first two before each command."""
 
-    PC, REGION = 0, 1
+    PC = 0
+    REGION = 1
     # The machine: n, rows of each buffer, indices into config.CHOICES, and bit i for config.EXTENSIONS[i].
     LANES, ROWS, TRANSFER, READOUT, START, SRDHM, EXTENSIONS = range(2, 9)
     # Buffers A and B: the last row written (-1: none since start), the number of words of the next row that are
@@ -56,7 +57,8 @@ ENDS = Reg.LATCH + 2 * MAX_WORDS
 #: Index of the notes: MAX_NOTES notes of NOTE words each.
 NOTES = ENDS + QUEUE
 #: Reg.PENDING while a matrix product runs, and while a command on the image memory runs.
-PRODUCT_PENDING, IMAGE_PENDING = 1, 2
+PRODUCT_PENDING = 1
+IMAGE_PENDING = 2
 #: The layer registers and their bits; negative: of a signed register. `put` keeps the low bits.
 LAYER_BITS = {
     **dict.fromkeys((Reg.IN_H, Reg.IN_W, Reg.OUT_H, Reg.OUT_W, Reg.KERNEL_H, Reg.KERNEL_W, Reg.PAD_H, Reg.PAD_W), 10),
@@ -83,7 +85,8 @@ def registers(config: Config) -> Array:
     """Return the CFU's registers after reset, int64, indexed by Reg."""
     regs = np.zeros(NOTES + len(Note._fields) * MAX_NOTES, np.int64)
     regs[Reg.EXTENSIONS] = sum(1 << EXTENSIONS.index(name) for name in set(config.extension_names))
-    regs[Reg.LANES], regs[Reg.ROWS] = config.array, config.buffer_rows
+    regs[Reg.LANES] = config.array
+    regs[Reg.ROWS] = config.buffer_rows
     for reg in (Reg.TRANSFER, Reg.READOUT, Reg.START, Reg.SRDHM):
         key = reg.name.lower()
         regs[reg] = CHOICES[key].index(getattr(config, key))
@@ -95,7 +98,8 @@ def registers(config: Config) -> Array:
 
 def buffers(config: Config) -> Array:
     """Return the CFU's memories as one int32 array, of zeros; memory.py says where each lies."""
-    words, lanes = config.buffer_rows * config.array, config.array
+    words = config.buffer_rows * config.array
+    lanes = config.array
     image = IMAGE_WORDS + 3 * CHANNELS if config.extensions else 0
     return np.zeros(words * 3 // 2 + image + 2 * lanes + lanes * lanes, np.int32)
 

@@ -52,7 +52,11 @@ class Process:
     """
 
     def __init__(self, m: Machine, costs: Costs, seam: Seam, devices: Devices, limit: int) -> None:
-        self.m, self.costs, self.seam, self.devices, self.limit = m, costs, seam, devices, limit
+        self.m = m
+        self.costs = costs
+        self.seam = seam
+        self.devices = devices
+        self.limit = limit
 
     @property
     def pc(self) -> int:
@@ -80,7 +84,8 @@ class Process:
     def go(self) -> Trap | None:
         """Run until the program ends. Return the trap that ended it, or None."""
         while self.devices.exit_code is None:
-            left, retired = self.bound - self.instructions, int(self.m.cpu[Cpu.RETIRED])
+            left = self.bound - self.instructions
+            retired = int(self.m.cpu[Cpu.RETIRED])
             whole = len(self.m.code)  # no part goes further than this past its number of instructions
             reason = self.part(min(retired + SLICE, self.bound - whole), self.m) if left > whole else self._last(left)
             if trap := self.handle(reason):
@@ -91,7 +96,8 @@ class Process:
         """Run to the next jump, but at most `left` instructions; return the reason why it stopped."""
         if left <= 0:
             return state.TO_LIMIT
-        code, at = self.m.code, int(self.m.cpu[Cpu.POSITION]) + left
+        code = self.m.code
+        at = int(self.m.cpu[Cpu.POSITION]) + left
         if at >= len(code):
             return self.part(0, self.m)
         before = code[at]
@@ -114,7 +120,8 @@ class Process:
 
     def handle(self, reason: int) -> Trap | None:
         """Do what the loop left to Python for `reason`. Return the trap that this causes."""
-        m, kind = self.m, ""
+        m = self.m
+        kind = ""
         if reason == state.TO_LIMIT:
             if self.instructions >= self.bound:
                 kind = f"limit of {self.bound - self.devices.began} instructions"
@@ -214,7 +221,9 @@ def run(
     Raises ProgramError if something is not in RAM.
     """
     setup = setup if isinstance(setup, Setup) else Setup(setup, cfu=cfu)
-    config, cfu, costs = setup.config, setup.cfu, MODELS[setup.timing].costs
+    config = setup.config
+    cfu = setup.cfu
+    costs = MODELS[setup.timing].costs
     ram = _loaded(image, config, writes or {})
     code = _code(image, ram)
     words = decode(ram[code.start - RAM_BASE : code.stop - RAM_BASE].view("<u4"), code.start)
@@ -284,13 +293,16 @@ def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | No
 
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
     """Return the regions between one mark and the next; `marks` are results of `system.mark`."""
-    found, region, before = [], 0, np.zeros(4 + len(Cause), np.int64)
+    found = []
+    region = 0
+    before = np.zeros(4 + len(Cause), np.int64)
     for following, counts in marks:
         cycles, instructions, read, written, *lost = (counts - before).tolist()
         by_cause = {cause.name.lower(): count for cause, count in zip(Cause, lost, strict=True) if count}
         if cycles:
             found.append(Region(region, cycles, instructions, by_cause, read, written))
-        region, before = following, counts
+        region = following
+        before = counts
     return tuple(found)
 
 

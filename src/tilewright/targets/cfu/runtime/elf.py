@@ -20,8 +20,11 @@ from elftools.elf.sections import SymbolTableSection
 from tilewright.errors import ProgramError
 from tilewright.files import regular
 
-PF_X, SHF_EXECINSTR = 1, 4
-MAX_BYTES, MAX_SEGMENTS, MAX_SYMBOLS = 1 << 28, 64, 1 << 20
+PF_X = 1
+SHF_EXECINSTR = 4
+MAX_BYTES = 1 << 28
+MAX_SEGMENTS = 64
+MAX_SYMBOLS = 1 << 20
 MAX_LINES = 1 << 22
 
 
@@ -78,9 +81,12 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
         raise ProgramError(name, f"is {kind}, not a 32-bit RISC-V executable", "link with -march=rv32im -mabi=ilp32")
     if elf.num_segments() > MAX_SEGMENTS:
         raise ProgramError(name, f"has {elf.num_segments()} segments, more than {MAX_SEGMENTS}")
-    segments, code = [], []
+    segments = []
+    code = []
     for segment in elf.iter_segments():
-        first, size, address = segment["p_offset"], segment["p_filesz"], segment["p_paddr"]
+        first = segment["p_offset"]
+        size = segment["p_filesz"]
+        address = segment["p_paddr"]
         if segment["p_type"] != "PT_LOAD" or not segment["p_memsz"]:
             continue
         if first + size > len(data) or size > segment["p_memsz"]:
@@ -106,7 +112,8 @@ def _symbols(name: str, table: SymbolTableSection, code: Sequence[range]) -> Ite
         raise ProgramError(name, f"has {table.num_symbols()} symbols, more than {MAX_SYMBOLS}")
     for symbol in table.iter_symbols():
         if symbol.name and symbol["st_shndx"] != "SHN_UNDEF":
-            place, kind = Symbol(symbol["st_value"], symbol["st_size"]), symbol["st_info"]["type"]
+            place = Symbol(symbol["st_value"], symbol["st_size"])
+            kind = symbol["st_info"]["type"]
             label = kind == "STT_NOTYPE" and not symbol.name.startswith(("$", ".L"))
             yield symbol.name, place, kind == "STT_FUNC" or (label and any(place.address in part for part in code))
 
@@ -144,7 +151,8 @@ class Source:
 
     def where(self, address: int) -> str:
         """Return text such as "0x40000010 in main (main.c:7)"."""
-        place, function = self.place(address), self.function(address)
+        place = self.place(address)
+        function = self.function(address)
         return f"{address:#x} in {function}" + (f" ({place})" if place.file else "")
 
     @cached_property

@@ -32,8 +32,12 @@ from .elf import Source
 from .seam import CfuError, Difference
 
 #: Categories in the order of the report. Every cycle belongs to exactly one.
-ARITHMETIC, CONTROL, MEMORY, FETCH = "CPU arithmetic", "CPU control", "memory", "instruction fetch"
-OTHER_CUSTOM, DEVICES = "other custom instructions", "devices and CSRs"
+ARITHMETIC = "CPU arithmetic"
+CONTROL = "CPU control"
+MEMORY = "memory"
+FETCH = "instruction fetch"
+OTHER_CUSTOM = "other custom instructions"
+DEVICES = "devices and CSRs"
 CATEGORIES = (ARITHMETIC, CONTROL, MEMORY, FETCH, *(str(role) for role in Role), OTHER_CUSTOM, DEVICES)
 #: Causes whose cycles always belong to one category. Cycles of other causes belong to the instruction's category.
 OF_CAUSE = {
@@ -86,14 +90,19 @@ def profile(run: Run, source: Source) -> Profile:
     """Return the profile of a run. The rows of each table add up to all cycles of the run."""
     m = run.machine
     used = np.flatnonzero((run.executed > 0) | m.lost.any(axis=1))
-    executed, lost, times = run.executed[used], m.lost[used].sum(axis=0), m.times[used].sum(axis=0)
+    executed = run.executed[used]
+    lost = m.lost[used].sum(axis=0)
+    times = m.times[used].sum(axis=0)
     spent = np.concatenate([m.lost[used], executed[:, None]], axis=1)
     category = _categories(m.code, used)
-    functions, lines, mix = [], [], Counter[str]()
+    functions = []
+    lines = []
+    mix = Counter[str]()
     stacks: dict[tuple[str, str, str, int], int] = {}
     for index, count, cycles in zip(used.tolist(), executed.tolist(), spent.sum(axis=1).tolist(), strict=True):
         address = m.base + 4 * index
-        function, place = source.function(address), source.place(address)
+        function = source.function(address)
+        place = source.place(address)
         functions.append(function)
         lines.append(str(place) if place.file else f"? in {function}")
         stack = function, lines[-1], place.file, place.line
@@ -288,7 +297,8 @@ def _text(result: Run, source: Source, data: Mapping[str, Any], clock_mhz: int) 
 
 
 def _trap(result: Run, source: Source) -> dict[str, Any] | None:
-    trap, m = result.trap, result.machine
+    trap = result.trap
+    m = result.machine
     if trap is None:
         return None
     index = (trap.pc - m.base) >> 2

@@ -43,8 +43,10 @@ def source_of(launch: Launch, image: FirmwareImage) -> elf.Source:
 
 #: Instructions that a kernel may take: so many for each multiply-accumulate, code or element of a window, and more.
 #: The portable kernels take about 25.
-PER_ELEMENT, AT_LEAST = 1000, 10_000_000
-WRONG, OUTSIDE = "wrong_layer", "outside_write"
+PER_ELEMENT = 1000
+AT_LEAST = 10_000_000
+WRONG = "wrong_layer"
+OUTSIDE = "outside_write"
 
 
 class LayerWatch:
@@ -54,7 +56,8 @@ class LayerWatch:
         self.image = image
         self.outputs: dict[int, Array] = {}
         self.changed: dict[int, tuple[int, int]] = {}  # by operator: the first address, and how many
-        self._index, self._before = -1, np.zeros(0, np.uint8)
+        self._index = -1
+        self._before = np.zeros(0, np.uint8)
 
     def __call__(self, region: int, ram: Array) -> int:
         """Note that the firmware leaves an operator, or begins the operator `region` - 1. Return the number of
@@ -73,7 +76,8 @@ class LayerWatch:
         return AT_LEAST + PER_ELEMENT * elements
 
     def _leave(self, index: int, memory: Array) -> None:
-        image, record = self.image, self.image.records[index]
+        image = self.image
+        record = self.image.records[index]
         first = image.arena - RAM_BASE + record["output"]
         end = first + activation_bytes(record)["output"]
         self.outputs[index] = memory[first:end].view(np.int8).copy()
@@ -88,7 +92,8 @@ class KernelCheck:
     """The check of a launch with the user's kernels, over all samples."""
 
     def __init__(self, launch: Launch, image: FirmwareImage) -> None:
-        self.launch, self.image = launch, image
+        self.launch = launch
+        self.image = image
         self.watches: list[LayerWatch] = []
         self.source = source_of(launch, image)
 
@@ -99,7 +104,8 @@ class KernelCheck:
 
     def refuse(self, run: core.Run) -> None:
         """Check that a run ended, and that it marked its layers. Raises MachineError that names the layer."""
-        watch, trap = self.watches[-1], run.trap
+        watch = self.watches[-1]
+        trap = run.trap
         index = int(run.machine.cpu[Cpu.REGION]) - 1
         if trap is not None and 0 <= index < len(self.launch.nodes):
             where = f"layer '{self.launch.nodes[index]}'"

@@ -57,7 +57,8 @@ def runs(
     Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails, or if the CFU breaks
     the rules of its ports.
     """
-    needed, end = image.end + layout.STACK_BYTES, RAM_BASE + setup.config.ram_bytes
+    needed = image.end + layout.STACK_BYTES
+    end = RAM_BASE + setup.config.ram_bytes
     if needed > end:
         reason = f"needs main memory up to {needed:#x}"
         raise ProgramError(f"launch '{name}'", reason, f"memory ends at {end:#x}; raise ram_bytes")
@@ -69,7 +70,8 @@ def runs(
             for place in image.inputs
             if (own := inputs.get(place.name)) is not None  # a value of constants is there once
         }
-        first, cfu = index == 0, unit() if unit else None
+        first = index == 0
+        cfu = unit() if unit else None
         how = replace(setup, cfu=cfu) if first else replace(setup, cfu=cfu, drive=Process.go)
         try:
             watch = kernels.watch() if kernels else None
@@ -104,7 +106,8 @@ def run(
     undefined: Difference | None = None
     setup = core.Setup(config, options.timing or next(iter(MODELS)), drive=drive)
     for one in runs(launch.name, image, setup, values, samples, unit, kernels):
-        first, undefined = first or one, undefined or one.undefined
+        first = first or one
+        undefined = undefined or one.undefined
         for name, data in one.reads.items():
             left[name].append(data)
     assert first is not None
@@ -180,9 +183,11 @@ def shares(source: elf.Source, base: int, spent: Sequence[Array]) -> Shares:
     """
     found: Shares = {"functions": [], "source lines": []}
     for own in spent:
-        functions, lines = Counter[str](), Counter[str]()
+        functions = Counter[str]()
+        lines = Counter[str]()
         for index in np.flatnonzero(own).tolist():
-            address, cycles = base + 4 * index, int(own[index])
+            address = base + 4 * index
+            cycles = int(own[index])
             functions[source.function(address)] += cycles
             lines[f"{source.function(address)}, {source.place(address)}"] += cycles
         found["functions"].append(by_size(functions))
@@ -206,7 +211,8 @@ def trace(cycles: int, found: Sequence[core.Region], names: Sequence[str], divid
     """
     counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
     taken, read, written = counts.T
-    end, none = np.cumsum(taken), np.zeros(len(found), np.int64)
+    end = np.cumsum(taken)
+    none = np.zeros(len(found), np.int64)
     table = StepTable.untracked(("cpu",), none, lambda step: names[step])
     whole = int(end[-1]) if found else cycles
     return Trace(table, end - taken, end, none, none, none, read, written, 0, whole, divide=divide)

@@ -19,7 +19,9 @@ from tilewright.hdl.model import Compiled
 
 from .seam import Cfu, CfuError, Difference, Native
 
-TOP, CLOCK, RESET = "Cfu", "clk", "reset"
+TOP = "Cfu"
+CLOCK = "clk"
+RESET = "reset"
 PORTS = [
     *(Wire("cmd_valid", 1), Wire("cmd_ready", 1), Wire("cmd_payload_function_id", 10)),
     *(Wire("cmd_payload_inputs_0", 32), Wire("cmd_payload_inputs_1", 32)),
@@ -34,7 +36,8 @@ LIMIT = 1 << 22
 MAX_BYTES = 1 << 24
 #: C++ that is compiled with the module, its functions, and the faults that these return.
 LOCKSTEP = (Path(__file__).parent / "lockstep.h").read_text(encoding="utf-8")
-_POINTER, _LONG = ctypes.c_void_p, ctypes.c_int64
+_POINTER = ctypes.c_void_p
+_LONG = ctypes.c_int64
 FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("tw_lockstep", _POINTER, [_POINTER, ctypes.c_uint64, ctypes.c_int]),
     ("tw_lockstep_close", None, [_POINTER]),
@@ -43,7 +46,10 @@ FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("tw_lockstep_clocked", ctypes.c_uint64, [_POINTER]),
     ("tw_lockstep_command", _LONG, [_POINTER, *[_LONG] * 5, _POINTER]),
 ]
-UNASKED, NOT_TAKEN, NOT_ANSWERED, DIFFERS = 1, 2, 3, 4
+UNASKED = 1
+NOT_TAKEN = 2
+NOT_ANSWERED = 3
+DIFFERS = 4
 #: What a CFU does that starts from other initial values, by the fault that it shows.
 FAULTS = {
     UNASKED: "answers before the command",
@@ -63,12 +69,14 @@ class RtlCfu:
     skips = True
 
     def __init__(self, name: str, compiled: Compiled, reset: str, states: int = 0, seed: int = 0) -> None:
-        self.name, self.model = name, compiled.model(seed)
+        self.name = name
+        self.model = compiled.model(seed)
         for port in INPUTS:
             self.model[port] = 0
         self.model[reset] = 1
         self.model.step(RESET_CYCLES)
-        self.model[reset], self.model["rsp_ready"] = 0, 1
+        self.model[reset] = 0
+        self.model["rsp_ready"] = 1
         library = self.model.library
         for function, result, arguments in FUNCTIONS:
             getattr(library, function).restype, getattr(library, function).argtypes = result, arguments

@@ -86,7 +86,8 @@ class CfuError(MachineError):
 
     def __init__(self, where: str | Path, reason: str, remedy: str = "", funct7: int = 0, funct3: int = 0) -> None:
         super().__init__(where, reason, remedy)
-        self.funct7, self.funct3 = funct7, funct3
+        self.funct7 = funct7
+        self.funct3 = funct3
 
     def located(self, words: Array, base: int, where: Callable[[int], str]) -> MachineError:
         """Return the error with the places of its command among `words` (instructions from address `base` on)."""
@@ -149,7 +150,8 @@ class ModelUnit:
     """
 
     def __init__(self, config: Config, ram_bytes: int = 16) -> None:
-        self.regs, self.buffers = registers(config), buffers(config)
+        self.regs = registers(config)
+        self.buffers = buffers(config)
         self.ram = np.zeros(ram_bytes, np.uint8)
         self._execute = model(self.regs)
 

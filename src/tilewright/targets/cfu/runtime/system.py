@@ -32,8 +32,11 @@ PLAIN = frozenset({0x300, 0x304, 0x305, 0x340, 0x341, 0x342, 0x343, 0x344, 0xBC0
 #: Read-only CSRs: mvendorid, marchid, mimpid, mhartid, misa, and LiteX's pending interrupts (0xFC0).
 CONSTANT = {0xF11: 0, 0xF12: 0, 0xF13: 0, 0xF14: 0, 0x301: 1 << 30 | 1 << 12 | 1 << 8, 0xFC0: 0}
 #: The operation of a CSR instruction: the low two bits of funct3.
-WRITE, SET, CLEAR = 1, 2, 3
-CYCLE, INSTRET = (0xB00, 0xC00, 0xC01), (0xB02, 0xC02)
+WRITE = 1
+SET = 2
+CLEAR = 3
+CYCLE = (0xB00, 0xC00, 0xC01)
+INSTRET = (0xB02, 0xC02)
 HIGH = 0x80
 
 
@@ -127,7 +130,8 @@ def instruction(m: Machine, c: Costs) -> str:
     if rd != NOWHERE:
         _write(m, rd, old)
     _step(m, c, Cause.SYSTEM, 0)
-    m.ready[rd], m.late[rd] = m.cpu[Cpu.CYCLE] + c.csr_use, Cause.RESULT_USE
+    m.ready[rd] = m.cpu[Cpu.CYCLE] + c.csr_use
+    m.late[rd] = Cause.RESULT_USE
     return ""
 
 
@@ -181,7 +185,8 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
     """Execute a load or store outside of RAM. Return "", or the name of the trap that it causes."""
     op, rd, _, two, _ = _fields(m)
     address = int(m.cpu[Cpu.ADDRESS])
-    size, loads = 1 << (op & 3), op < STORE
+    size = 1 << (op & 3)
+    loads = op < STORE
     if address & (size - 1):
         return "misaligned access"
     if loads:

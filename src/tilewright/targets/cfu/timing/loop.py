@@ -69,19 +69,33 @@ def watching_loop(m: Machine, c: Costs, port: Port) -> None:
 @part
 def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
     """Run the program until an instruction must leave the loop; m.cpu holds the reason and the position."""
-    cpu, code, regs, ready, entered, base, count = m.cpu, m.code, m.regs, m.ready, m.entered, m.base, m.code.shape[0]
+    cpu = m.cpu
+    code = m.code
+    regs = m.regs
+    ready = m.ready
+    entered = m.entered
+    base = m.base
+    count = m.code.shape[0]
     fetched = -1  # the cache line of the current instruction
-    t, i, first, retired = cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED]
-    reason, address = state.TO_SYSTEM, 0
+    t = cpu[Cpu.CYCLE]
+    i = cpu[Cpu.POSITION]
+    first = cpu[Cpu.FIRST]
+    retired = cpu[Cpu.RETIRED]
+    reason = state.TO_SYSTEM
+    address = 0
     while True:
         if i >> LINE != fetched:
             if i >= count:
-                reason, address = state.TO_TARGET, base + 4 * i
+                reason = state.TO_TARGET
+                address = base + 4 * i
                 break
             fetched = i >> LINE
             t = fetch(m, c, i, t)
         insn = code[i]
-        op, one, two, imm = insn & 255, insn >> RS1 & 255, insn >> RS2 & 255, insn >> IMM
+        op = insn & 255
+        one = insn >> RS1 & 255
+        two = insn >> RS2 & 255
+        imm = insn >> IMM
         if ready[one] > t or ready[two] > t:
             by = one if ready[one] >= ready[two] else two
             t += wait(m, i, m.late[by], ready[by] - t)
@@ -114,7 +128,8 @@ def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
         if target != NEXT:
             if target & 3 or target < 0 or target >= 4 * count:
                 i -= 1
-                reason, address = state.TO_TARGET, target + base
+                reason = state.TO_TARGET
+                address = target + base
                 break
             entered[i] -= 1
             retired += i - first
@@ -124,8 +139,12 @@ def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
                 reason = state.TO_LIMIT
                 break
 
-    cpu[Cpu.CYCLE], cpu[Cpu.POSITION], cpu[Cpu.FIRST], cpu[Cpu.RETIRED] = t, i, first, retired
-    cpu[Cpu.REASON], cpu[Cpu.ADDRESS] = reason, address
+    cpu[Cpu.CYCLE] = t
+    cpu[Cpu.POSITION] = i
+    cpu[Cpu.FIRST] = first
+    cpu[Cpu.RETIRED] = retired
+    cpu[Cpu.REASON] = reason
+    cpu[Cpu.ADDRESS] = address
 
 
 @part
@@ -142,7 +161,8 @@ def fetch(m: Machine, c: Costs, i: int, t: int) -> int:
 @part
 def compute(m: Machine, c: Costs, i: int, a: int, b: int, t: int) -> int:
     """Execute an arithmetic instruction. Return the cycle of its end, as all functions of an instruction do."""
-    function, rd = m.code[i] & 31, m.code[i] >> RD & 255
+    function = m.code[i] & 31
+    rd = m.code[i] >> RD & 255
     m.regs[rd] = rv32.arithmetic(function, a, b)
     if function >= rv32.DIV:
         last = m.cpu[Cpu.LAST]
@@ -164,7 +184,10 @@ def compute(m: Machine, c: Costs, i: int, a: int, b: int, t: int) -> int:
 @part
 def load(m: Machine, c: Costs, i: int, at: int, t: int) -> int:
     """Execute a load at offset `at` of RAM."""
-    op, rd, cpu, line = m.code[i] & 255, m.code[i] >> RD & 255, m.cpu, at // LINE_BYTES
+    op = m.code[i] & 255
+    rd = m.code[i] >> RD & 255
+    cpu = m.cpu
+    line = at // LINE_BYTES
     m.regs[rd] = rv32.load(op & 31, m.ram, at)
     place = line & m.dtags.shape[0] - 1
     if m.dtags[place] != line:
@@ -182,13 +205,15 @@ def load(m: Machine, c: Costs, i: int, at: int, t: int) -> int:
 @part
 def store(m: Machine, c: Costs, i: int, at: int, value: int, t: int) -> int:
     """Execute a store at offset `at` of RAM."""
-    op, cpu = m.code[i] & 255, m.cpu
+    op = m.code[i] & 255
+    cpu = m.cpu
     rv32.store(op & 31, m.ram, at, value)
     end = post(m.bus, cpu, c, at, t)
     if end > t:
         t += wait(m, i, Cause.STORE, end - t)
     cpu[Cpu.BEFORE], cpu[Cpu.BEFORE_AT] = cpu[Cpu.STORED], cpu[Cpu.STORED_AT]
-    cpu[Cpu.STORED], cpu[Cpu.STORED_AT] = at >> 2 << 4 | bytes_of(op, at), t
+    cpu[Cpu.STORED] = at >> 2 << 4 | bytes_of(op, at)
+    cpu[Cpu.STORED_AT] = t
     cpu[Cpu.BARRIER] = t + c.drain
     return t
 
@@ -196,7 +221,8 @@ def store(m: Machine, c: Costs, i: int, at: int, value: int, t: int) -> int:
 @part
 def jump(m: Machine, insn: int, i: int, a: int, b: int) -> int:
     """Execute a branch or jump. Return its target, as an offset in the code; NEXT for a branch that is not taken."""
-    op, imm = insn & 255, insn >> IMM
+    op = insn & 255
+    imm = insn >> IMM
     if op < rv32.JUMP:
         return 4 * i + imm if rv32.taken(op & 31, a, b) else NEXT
     m.regs[insn >> RD & 255] = m.base + 4 * i + 4
@@ -206,7 +232,8 @@ def jump(m: Machine, insn: int, i: int, a: int, b: int) -> int:
 @part
 def control(m: Machine, c: Costs, i: int, taken: bool, t: int) -> int:
     """Count the cycles of a branch or jump."""
-    op, imm = m.code[i] & 255, m.code[i] >> IMM
+    op = m.code[i] & 255
+    imm = m.code[i] >> IMM
     m.cpu[Cpu.BARRIER] = t + c.drain
     if op >= rv32.JUMP:
         return t + wait(m, i, Cause.BRANCH, c.jump_register if op == rv32.JALR else c.jump)
@@ -218,10 +245,13 @@ def control(m: Machine, c: Costs, i: int, taken: bool, t: int) -> int:
 @part
 def custom(m: Machine, port: Port, i: int, a: int, b: int, t: int) -> int:
     """Execute a CFU instruction. Return FAILED if the CFU fails."""
-    insn, cpu = m.code[i], m.cpu
-    rd, last = insn >> RD & 255, cpu[Cpu.LAST]
+    insn = m.code[i]
+    cpu = m.cpu
+    rd = insn >> RD & 255
+    last = cpu[Cpu.LAST]
     t += command_waits(m, i, t)
-    m.cfu[Reg.PC], m.cfu[Reg.REGION] = m.base + 4 * i, cpu[Cpu.REGION]
+    m.cfu[Reg.PC] = m.base + 4 * i
+    m.cfu[Reg.REGION] = cpu[Cpu.REGION]
     if not command(port, m, insn >> IMM, a, b, t):
         return state.FAILED
     done = m.cfu[Reg.READY]
@@ -261,7 +291,8 @@ def refused(m: Machine, op: int, at: int, watching: bool) -> int:
 
 def watched(ranges: Array, op: int, address: int) -> bool:
     """Return whether a load or store at `address` touches one of the watched `ranges` (see Machine)."""
-    end, kind = address + (1 << (op & 3)), state.WRITES if op >= rv32.STORE else state.READS
+    end = address + (1 << (op & 3))
+    kind = state.WRITES if op >= rv32.STORE else state.READS
     for row in range(ranges.shape[0]):
         if ranges[row, 0] < end and address < ranges[row, 1] and ranges[row, 2] & kind:
             return True
@@ -296,7 +327,8 @@ def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: 
 def command_waits(m: Machine, i: int, t: int) -> int:
     """Return the cycles until the CFU takes a command. Commands cannot be undone, so all earlier instructions must
     have completed."""
-    drained, free = max(m.cpu[Cpu.BARRIER], t), m.cpu[Cpu.CFU_FREE]
+    drained = max(m.cpu[Cpu.BARRIER], t)
+    free = m.cpu[Cpu.CFU_FREE]
     if drained > t:
         wait(m, i, Cause.DRAIN, drained - t)
     if free > drained:

@@ -27,7 +27,8 @@ FAILED = -1
 #: What is watched: bits of the third column of Machine.watched.
 READS, WRITES = 1, 2
 #: Owners of the bus.
-INSTRUCTIONS, DATA = 0, 1
+INSTRUCTIONS = 0
+DATA = 1
 
 
 class Cpu(IntEnum):

@@ -102,7 +102,8 @@ def is_clean(tiled: Tiled, config: Config, places: tuple[int, ...]) -> bool:
 
 
 #: Where the segments of a launch begin. Address 0 stands for zeros.
-BASE, ALIGN = 0x1000, 64
+BASE = 0x1000
+ALIGN = 64
 #: What the segments of a launch are, in the order in which they lie in DRAM: weights, offsets, results. Others, which
 #: lie before them, are inputs.
 KINDS = {"w": "const", "d": "const", "y": "output"}
@@ -151,7 +152,8 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
 
 def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[Timed, LaunchImage] | None:
     """Return one form of a layer in its fastest tiles, and its launch; None if no tile fits."""
-    codes, leaves = site.constant(1), form.leaves
+    codes = site.constant(1)
+    leaves = form.leaves
     others = tuple(range(3)) if isinstance(site.node.op, DepthwiseConv2D) else tuple(range(1, codes.ndim))
     offset = -site.input(0).zero_point * codes.sum(axis=others, dtype=np.int64)
     if leaves.scale is not None and site.optional(2) is not None:

@@ -25,7 +25,10 @@ Frame = tuple[int, int, int, int]
 #: No pooling.
 NO_POOL = Window()
 #: The largest numbers of the registers: sizes and channels, strides, dilations; results of a pooled tile along an axis.
-MOST, MOST_STRIDE, MOST_DILATION, MOST_POOLED = (1 << 16) - 1, (1 << 8) - 1, (1 << 10) - 1, (1 << 8) - 1
+MOST = (1 << 16) - 1
+MOST_STRIDE = (1 << 8) - 1
+MOST_DILATION = (1 << 10) - 1
+MOST_POOLED = (1 << 8) - 1
 
 
 class Span(NamedTuple):
@@ -132,7 +135,8 @@ class Convolution:
 
         Kernel columns are packed only if the input has no border: its zeros would overtake repeated pixels.
         """
-        dim, (inputs, outputs) = config.dim, self.group
+        dim = config.dim
+        inputs, outputs = self.group
         packed = inputs <= dim // 2 and self.window.dilation == (1, 1) and not any(self.window.padding)
         packings = {1, min(self.window.kernel[1], dim // inputs) if packed else 1}
         blocks = -(-outputs // dim)
@@ -160,7 +164,8 @@ class Convolution:
     def fits(self, config: Config) -> bool:
         """Return whether a tile in the middle fits the memories."""
         rows, columns, outputs, inputs = self.tile
-        kernel, channels = self.window.kernel, (-(-outputs // config.dim), -(-inputs // config.dim))
+        kernel = self.window.kernel
+        channels = (-(-outputs // config.dim), -(-inputs // config.dim))
         out = [
             min(extent, (count - 1) * stride + size)
             for extent, count, stride, size in zip(
@@ -180,7 +185,8 @@ class Convolution:
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
         """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
-        out, (depths, outputs) = Commands(config), self.group
+        out = Commands(config)
+        depths, outputs = self.group
         stride = 1 if self.downsampled else self.window.stride[0]
         out.gemmini_extended_config_ex(WEIGHT_STATIONARY, 0, 0, stride, False, False)
         self.leaves.configure(out, self.channels[1])
@@ -201,7 +207,8 @@ class Convolution:
     def _layer(self) -> dict[str, int]:
         """The registers that all tiles share."""
         pooled = self.pool != NO_POOL
-        (inputs, outputs), (depths, results) = self.channels, self.group
+        inputs, outputs = self.channels
+        depths, results = self.group
         return {
             **{"batch_size": 1, "batches": 1, "in_row_dim": self.size[0], "in_col_dim": self.size[1]},
             **{"in_channels": depths, "in_stride": inputs, "out_channels": results, "out_stride": outputs},
@@ -220,15 +227,18 @@ class Convolution:
     def _tile(self, corner: tuple[int, int, int, int, int, int], x: int, w: int, d: int, y: int) -> dict[str, int]:
         """Return the registers of a tile: its image, group, row, column, and first channels of result and input."""
         image, group, row, column, output, depth = corner
-        (inputs, outputs), (depths, results) = self.channels, self.group
-        first_in, first_out = group * depths, group * results
+        inputs, outputs = self.channels
+        depths, results = self.group
+        first_in = group * depths
+        first_out = group * results
         whole = *self.pooled, min(results, outputs - first_out), min(depths, inputs - first_in)
         counts = [min(most, extent - first) for most, extent, first in zip(self.tile, whole, corner[2:], strict=True)]
         spans = [self._spans(axis, first, counts[axis]) for axis, first in enumerate((row, column))]
         (orow, irow), (ocol, icol) = spans
         pixel = (image * self.size[0] + irow.first) * self.size[1] + icol.first
         place = (image * self.pooled[0] + row) * self.pooled[1] + column
-        last, kernel = depth + counts[3] == whole[3], group * prod(self.window.kernel) * depths
+        last = depth + counts[3] == whole[3]
+        kernel = group * prod(self.window.kernel) * depths
         return {
             **{"porows": counts[0], "pocols": counts[1], "pochs": counts[2], "kchs": counts[3]},
             **{"orows": orow.size, "pupad": orow.before, "pdpad": orow.after, "upad": irow.before, "dpad": irow.after},
@@ -240,7 +250,9 @@ class Convolution:
 
     def results(self, axis: int, first: int, count: int) -> Span:
         """Return the results that `count` pooled ones from `first` on need along an axis."""
-        size, step, padding = self.pool.kernel[axis], self.pool.stride[axis], self.pool.padding[2 * axis]
+        size = self.pool.kernel[axis]
+        step = self.pool.stride[axis]
+        padding = self.pool.padding[2 * axis]
         return _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
 
     def _spans(self, axis: int, first: int, count: int) -> tuple[Span, Span]:

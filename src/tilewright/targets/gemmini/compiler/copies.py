@@ -48,18 +48,22 @@ class Copy:
 
     def emit(self, config: Config, *places: int) -> Commands:
         """Return the commands. `places`: DRAM addresses of the inputs and of the result."""
-        out, dim, whole = Commands(config), config.dim, sum(self.widths)
+        out = Commands(config)
+        dim = config.dim
+        whole = sum(self.widths)
         *inputs, y = places
         out.gemmini_config_st(whole)
         half = config.half if config.half >= dim else 0
         most = max(min(config.spad_blocks, half // dim), 1) * dim
-        slots, turn = max(half // most, 1), 0
+        slots = max(half // most, 1)
+        turn = 0
         waiting = list[tuple[int, int, int, int]]()
         for index, (x, width) in enumerate(zip(inputs, self.widths, strict=True)):
             out.gemmini_extended_config_ld(width, self.scale)
             column = y + sum(self.widths[:index])
             for block, cut in product(ranges(self.rows, dim), ranges(width, most)):
-                place, turn = turn % 2 * half + turn // 2 % slots * most, turn + 1
+                place = turn % 2 * half + turn // 2 % slots * most
+                turn = turn + 1
                 out.gemmini_extended_mvin(x + block.first * width + cut.first, spad(place), cut.size, block.size)
                 waiting.append((column + block.first * whole + cut.first, place, cut.size, block.size))
                 if len(waiting) > AHEAD:
@@ -77,7 +81,8 @@ class Copy:
 
 def copy(site: Site, rounding: Rounding, config: Config) -> Copy | str:
     """Return a Concat or a Quantize as a copy by the machine, or the reason why the host computes it."""
-    op, out = site.node.op, site.output
+    op = site.node.op
+    out = site.output
     tensors = [site.input(index) for index in range(len(site.inputs))]
     if any(tensor.dtype != "int8" or tensor.data is not None for tensor in (*tensors, out)):
         return f"{op.label} of constants, or of other types than int8, is not compiled for gemmini"
@@ -87,7 +92,8 @@ def copy(site: Site, rounding: Rounding, config: Config) -> Copy | str:
         axis = op.axis % len(out.shape)
         return Copy(prod(out.shape[:axis]), tuple(prod(tensor.shape[axis:]) for tensor in tensors))
     assert isinstance(op, Quantize)
-    scale, codes = np.float32(tensors[0].scale / out.scale), np.arange(-128, 128).astype(np.int8)
+    scale = np.float32(tensors[0].scale / out.scale)
+    codes = np.arange(-128, 128).astype(np.int8)
     machine = np.clip(np.rint(codes.astype(np.float32) * scale), -128, 127)
     if not np.array_equal(op.evaluate(site, [codes], rounding)[0], machine):
         return "the new codes are not those of one float32 factor, rounded half to even"

@@ -38,16 +38,20 @@ def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) ->
         return OnnxOp.real(site) or f"{op.label} is not compiled for gemmini"
     if unfit := NO_LOOPS if config.dataflow == "os" else op.refusal(site, TAKES):
         return unfit
-    leaves, x, w = leaving(site, rounding), site.input(0), site.input(1)
+    leaves = leaving(site, rounding)
+    x = site.input(0)
+    w = site.input(1)
     leaving_as = SUMS if isinstance(leaves, str) else leaves
     found: list[Form] = []
     pointwise = isinstance(op, Conv2D) and op.window == Window() and x.shape[-1] == w.shape[-1] and not pool
     if isinstance(op, FullyConnected) or pointwise:
         depth = w.size // w.shape[0]
-        rows, channels = (1, x.size // depth), (depth, w.shape[0])
+        rows = (1, x.size // depth)
+        channels = (depth, w.shape[0])
         flat = Convolution(1, rows, channels, channels, Window(), rows, NO_POOL, rows, leaving_as)
         found += (Stream(flat, config), NO_FRAME), (Product(rows[1], *channels, leaving_as), NO_FRAME)
-    forms, reason = list[Form](), ""
+    forms = list[Form]()
+    reason = ""
     if not isinstance(op, FullyConnected):
         convolution = _convolution(site, op, leaving_as, pool, config.dim)
         forms, reason = _convolved(convolution, x.zero_point, leaves, config, not pointwise)
@@ -69,7 +73,8 @@ def _convolved(
     if unlooped := _unlooped(convolution, leaves):
         return found, unlooped
     found.append((convolution, frame))
-    strided, few = max(convolution.window.stride) > 1, convolution.group[0] <= config.dim // 2
+    strided = max(convolution.window.stride) > 1
+    few = convolution.group[0] <= config.dim // 2
     if convolution.has_borders and (strided or few) and (framed := _framed(convolution)):
         found.append(framed)
     return found, ""
@@ -86,7 +91,8 @@ def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator
 
     Kernel columns of few channels share a row of A; the input then needs its border.
     """
-    inputs, window = convolution.group[0], convolution.window
+    inputs = convolution.group[0]
+    window = convolution.window
     few = convolution.groups == 1 and inputs <= config.dim // 2 and max(window.dilation) == 1
     if few and (framed := _framed(convolution)):
         pixels = min(window.kernel[1], config.dim // inputs)
@@ -99,8 +105,11 @@ def _convolution(
     site: Site, op: Conv2D | DepthwiseConv2D, leaves: Leaving, pool: Site | None, dim: int
 ) -> Convolution | str:
     """Return a node as a convolution, or the reason why the machine cannot compute it."""
-    x, w, out = site.input(0), site.input(1), site.output
-    window, channels = op.window, (x.shape[-1], out.shape[-1])
+    x = site.input(0)
+    w = site.input(1)
+    out = site.output
+    window = op.window
+    channels = (x.shape[-1], out.shape[-1])
     if isinstance(op, Conv2D):
         group = w.shape[3], channels[1] // (channels[0] // w.shape[3])
     elif channels[0] == channels[1]:
@@ -137,7 +146,8 @@ def pooling(graph: Graph, site: Site, leaves: Leaving | str) -> Site | None:
     readers = graph.readers.get(name, ())
     if isinstance(leaves, str) or name in graph.results or len(readers) != 1:
         return None
-    op, pool = readers[0].op, graph.site(readers[0])
+    op = readers[0].op
+    pool = graph.site(readers[0])
     if not isinstance(op, MaxPool2D) or op.activation != "none" or pool.output.quant != site.output.quant:
         return None
     window = op.window

@@ -53,7 +53,8 @@ def leaving(site: Site, rounding: Rounding) -> Leaving | str:
     The unit multiplies by one float32 and rounds half to even: the rule `float` of onnxruntime and XNNPACK, for
     symmetric codes and one scale for all weights.
     """
-    op, out = site.node.op, site.output
+    op = site.node.op
+    out = site.output
     assert isinstance(op, Linear)
     if op.rule(rounding) != "float":
         return f"rounding '{rounding.name}' does not round as the accumulator's scale unit does; the mode 'ort' does"

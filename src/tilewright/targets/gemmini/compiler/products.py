@@ -53,7 +53,8 @@ class Product:
         """Yield several tiles. Results take at most half of the accumulator, operands half of the scratchpad."""
         dim = config.dim
         blocks = [-(-size // dim) for size in (self.rows, self.outputs, self.depth)]
-        results, operands = config.acc_rows // 2 // dim, config.all_spad_rows // 2 // dim
+        results = config.acc_rows // 2 // dim
+        operands = config.all_spad_rows // 2 // dim
         if not results or operands < 2:
             return
         for most in sorted({max(1, int(results**0.5)), max(1, results // 2), results, 1, 2, 4}):
@@ -66,7 +67,9 @@ class Product:
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
         """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
-        out, dim, size = Commands(config), config.dim, self.leaves.nbytes
+        out = Commands(config)
+        dim = config.dim
+        size = self.leaves.nbytes
         out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
         for state, stride in enumerate((self.depth * INPUT_BYTES, self.outputs * INPUT_BYTES, 0)):
             out.gemmini_extended3_config_ld(stride, 1.0, False, state)
@@ -78,7 +81,8 @@ class Product:
                     bias = d + col * ACC_BYTES if k0 == 0 else 0
                     c = y + (row * self.outputs + col) * size if k0 + k * dim >= self.depth else 0
                     places = (i, j, k, pad_i, pad_j, pad_k, a, b, bias, c, self.depth, self.outputs, 0, self.outputs)
-                    full, activation = self.leaves.scale is None, self.leaves.activation
+                    full = self.leaves.scale is None
+                    activation = self.leaves.activation
                     out.gemmini_loop_ws(*places, False, False, full, False, True, activation, 0, 0, False)
         out.gemmini_fence()
         return out
@@ -119,14 +123,16 @@ class Addition:
 
     def tilings(self, config: Config) -> Iterator[Addition]:
         """Yield several tiles; the largest ones take half of the accumulator."""
-        blocks, most = (-(-self.rows // config.dim), -(-self.columns // config.dim)), config.acc_rows // 2 // config.dim
+        blocks = (-(-self.rows // config.dim), -(-self.columns // config.dim))
+        most = config.acc_rows // 2 // config.dim
         for size in sorted({max(most // share, 1) for share in (1, 2, 4, 8)}):
             j = min(blocks[1], size)
             yield replace(self, i=min(size // j, blocks[0]), j=j)
 
     def emit(self, config: Config, x: int, x2: int, y: int) -> Commands:
         """Return the commands. `x`, `x2`, `y`: DRAM addresses of the inputs and of the sum."""
-        out, width = Commands(config), self.columns
+        out = Commands(config)
+        width = self.columns
         out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
         for state in range(2):
             out.gemmini_extended3_config_ld(width, 1.0, True, state)
@@ -145,7 +151,8 @@ def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
 
     onnxruntime adds real numbers and rounds. If all codes have one scale, that gives the sum of the codes, saturated.
     """
-    op, out = site.node.op, site.output
+    op = site.node.op
+    out = site.output
     assert isinstance(op, Add)
     inputs = [site.input(0), site.input(1)]
     if any(x.data is not None or x.shape != out.shape for x in inputs):

@@ -34,7 +34,8 @@ BASE = 0x8000_0000
 #: The presets of the RTL builds that ran.
 BUILDS = {"both": "default", "wsonly": "wsonly"}
 #: A total passes if it differs by at most this part of it, or by this number of cycles.
-PART, CYCLES = 0.01, 3
+PART = 0.01
+CYCLES = 3
 _RUN = re.compile(r"accept_(\w+)_(\d+)")
 
 Vector = Mapping[str, Array]
@@ -100,7 +101,8 @@ def _memory(passes: Passes, vector: Vector, sequence: Array) -> Array:
 
 def _difference(found: Array | list[Array], vector: Vector, golden: Array) -> str:
     """Compare memory with golden bytes; of several memories, each byte must be that of one of them."""
-    wanted, at = vector["dram"].copy(), 0
+    wanted = vector["dram"].copy()
+    at = 0
     for low, end in vector["out_ranges"].tolist():
         wanted[low:end] = golden[at : at + end - low]
         at += end - low
@@ -129,9 +131,11 @@ def _times(passes: Passes, vector: Vector, run: tuple[str, int], total: int | No
         key: getattr(Config.read(BUILDS[build], {}), key) for key in ("dataflow", "reads_in_flight", "writes_in_flight")
     }
     timed = Passes(passes.cmds, replace(passes.config, memory_latency=latency, **machine))
-    times, key = timed.times, f"{build}_{latency}"
+    times = timed.times
+    key = f"{build}_{latency}"
     if f"prim_{key}" in vector:
-        prims, golden = timed.expansion.prims[times.order], vector[f"prim_{key}"]
+        prims = timed.expansion.prims[times.order]
+        golden = vector[f"prim_{key}"]
         if prims.shape != golden.shape:
             return f"{len(prims)} primitive commands, not {len(golden)}"
         if (wrong := np.flatnonzero((prims != golden).any(axis=1))).size:

@@ -65,7 +65,8 @@ class Hazards:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        found, source = [self._defect(defect) for defect in self.defects], self.source
+        found = [self._defect(defect) for defect in self.defects]
+        source = self.source
         for loops in self.expansion.findings:  # their steps become the first primitive command of each loop
             first = (int(np.argmax(source == command)) for command in loops.steps)
             found.append(replace(loops, steps=self._steps(*first)))
@@ -103,14 +104,17 @@ class Hazards:
     @cached_property
     def _order(self) -> order.Order:
         """What orders the commands."""
-        work, config = self.work, self.config
+        work = self.work
+        config = self.config
         queue = QUEUES[work.code]
         mark = np.where(work.code == CODES["config_ex"], order.DRAIN, 0)
-        loads, acc = work.loads, work.loads.local.acc == 1
+        loads = work.loads
+        acc = work.loads.local.acc == 1
         wide = np.where(loads.own["stride"] == 0, order.REPEATED, order.WIDE)
         mark[loads.step] = np.where(loads.own["shrunk"] == 1, order.NARROW, wide) * acc
         mark[loads.step[loads.dram == 0]] = order.ZERO
-        execute, writes = np.flatnonzero(queue == EX), work.computes.preload[work.computes.c.garbage == 0]
+        execute = np.flatnonzero(queue == EX)
+        writes = work.computes.preload[work.computes.c.garbage == 0]
         mark[np.intersect1d(execute[:-1][work.kind[execute[1:]] == COMPUTE], writes)] = order.WRITES
         ranges = touch.by_step(touch.tracked(work, config, self._looped), len(queue))
         waits, reach = (np.full((len(queue) + more, order.QUEUES), order.NEVER) for more in (0, 1))
@@ -138,7 +142,8 @@ class Hazards:
 
     def _name(self, step: int) -> str:
         """Return a primitive command as text."""
-        own, text = int(self.source[step]), line(self.prims, step)
+        own = int(self.source[step])
+        text = line(self.prims, step)
         if self.place is not None:
             loop = f" (of loop #{own})" if self._looped[step] else ""
             return f"#{self.place[step]}{loop} `{text}`"
@@ -179,14 +184,17 @@ class Hazards:
     @cached_property
     def _pairs(self) -> Array:
         """The computes that the one before directly follows in the array, bool [k]."""
-        computes, segment = self.work.computes, self.segment[self.work.computes.step]
+        computes = self.work.computes
+        segment = self.segment[self.work.computes.step]
         same = (segment[1:] == segment[:-1]) & (computes.config[1:] == computes.config[:-1])
         pairs: Array = np.append(False, same)[: len(segment)] & (computes.preload != NONE)
         return pairs
 
     def _results(self) -> Iterator[Finding]:
         """Yield reads of a result of the scratchpad, by the compute behind it, that come too early."""
-        computes, c, rows = self.work.computes, self.work.computes.c, self.work.computes.streamed
+        computes = self.work.computes
+        c = self.work.computes.c
+        rows = self.work.computes.streamed
         weights = computes.own["dataflow"] == 1
         kept = (c.garbage == 0) & (c.acc == 0) & weights & (computes.w.garbage == 1)
         hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # of compute i + 1, whose result compute i + 2 reads
@@ -206,9 +214,11 @@ class Hazards:
 
     def _distances(self) -> Iterator[Finding]:
         """Yield accumulations into rows that the compute before wrote less than DISTANCE cycles earlier."""
-        computes, c = self.work.computes, self.work.computes.c
+        computes = self.work.computes
+        c = self.work.computes.c
         stride = computes.own["c_stride"]
-        real, end = (c.garbage == 0) & (c.acc == 1), c.row + stride * np.maximum(c.rows - 1, 0)
+        real = (c.garbage == 0) & (c.acc == 1)
+        end = c.row + stride * np.maximum(c.rows - 1, 0)
         met = self._pairs[1:] & real[1:] & real[:-1] & (c.accumulate[1:] == 1)
         met &= (c.row[1:] <= end[:-1]) & (c.row[:-1] <= end[1:]) & (c.row[1:] != c.row[:-1])
         for late in (np.flatnonzero(met) + 1).tolist():
@@ -230,8 +240,10 @@ class Hazards:
         (MeshWithDelays.scala: matmul_id_of_output). Before the dataflow changes, the array is flushed only if it owes a
         result. So the number of a last product without a result stays [R].
         """
-        computes, preload = self.work.computes, self.work.computes.preload
-        weights, paired = computes.own["dataflow"] == 1, preload != NONE
+        computes = self.work.computes
+        preload = self.work.computes.preload
+        weights = computes.own["dataflow"] == 1
+        paired = preload != NONE
         mixed = ~weights[:-1] & (computes.c.garbage[:-1] == 1) & weights[1:] & paired[:-1] & paired[1:]
         text = (
             "the result of {1} may go astray or never come, because {0} before it, output-stationary, has no result: "
@@ -242,11 +254,13 @@ class Hazards:
 
     def _cut(self) -> Iterator[Finding]:
         """Yield computes of few rows whose result the flush before the next config_ex spoils."""
-        computes, code = self.work.computes, self.work.code
+        computes = self.work.computes
+        code = self.work.code
         rows = np.full(len(code), CONFIG_ROWS)
         rows[computes.step] = computes.streamed
         execute = np.flatnonzero(QUEUES[code] == EX)
-        early, late = execute[:-1], execute[1:]
+        early = execute[:-1]
+        late = execute[1:]
         follows = (code[late] == CODES["config_ex"]) & (self.segment[early] == self.segment[late])
         for at in np.flatnonzero(follows & (rows[early] < CONFIG_ROWS)).tolist():
             streams = f"which streams only {rows[early[at]]} rows, and may spoil its result: put a fence between them"

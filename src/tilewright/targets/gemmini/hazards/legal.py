@@ -46,7 +46,8 @@ Rule = tuple[Array, Array, str, str]
 
 
 def _outside(touches: Touches, config: Config) -> Iterator[Defect]:
-    spad, rows = config.all_spad_rows, config.all_spad_rows + config.acc_rows
+    spad = config.all_spad_rows
+    rows = config.all_spad_rows + config.acc_rows
     in_acc = (touches.start >= spad) & (touches.start < BEHIND)
     end = np.where(in_acc, rows, spad)
     for at in np.flatnonzero((touches.size > 0) & (touches.last >= end)).tolist():
@@ -61,10 +62,14 @@ def _empty(place: Local) -> Array:
 
 
 def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
-    step, place, own, dim = moves.step, moves.local, moves.own, config.dim
+    step = moves.step
+    place = moves.local
+    own = moves.own
+    dim = config.dim
     wide = (place.acc == 1) & (own["shrunk"] == 0)
     blocks = np.where(wide, config.acc_blocks, config.spad_blocks)
-    zeros, acc = moves.dram == 0, place.acc == 1
+    zeros = moves.dram == 0
+    acc = place.acc == 1
     yield step, moves.state == NONE, UNINITIALISED, "no config_ld has set its load state"
     yield step, _empty(place), STREAM, "has no rows or no columns [S]"
     yield step, place.rows > dim, STREAM, f"has more than {dim} rows [S]"
@@ -96,8 +101,12 @@ def _split(moves: Moves, among: Array, config: Config) -> Array:
 
 
 def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
-    step, place, own, dim = moves.step, moves.local, moves.own, config.dim
-    pooled, int8 = own["pool_stride"] > 0, (place.acc == 1) & (place.full == 0)
+    step = moves.step
+    place = moves.local
+    own = moves.own
+    dim = config.dim
+    pooled = own["pool_stride"] > 0
+    int8 = (place.acc == 1) & (place.full == 0)
     yield step, moves.state == NONE, UNINITIALISED, "no config_st comes before it"
     yield step, int8 & (own["scale"] == KEEP) & (moves.state != NONE), UNINITIALISED, "no config_st has set its scale"
     yield step, ~pooled & _empty(place), STREAM, "has no rows or no columns [S]"
@@ -119,12 +128,16 @@ def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
 
 
 def _computes(work: Computes, config: Config) -> Iterator[Rule]:
-    step, own, dim = work.step, work.own, config.dim
-    weights, flipped = own["dataflow"] == 1, own["transpose_b"] == 1
+    step = work.step
+    own = work.own
+    dim = config.dim
+    weights = own["dataflow"] == 1
+    flipped = own["transpose_b"] == 1
     configured = work.config != NONE
     yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
     yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
-    before, kept = _previous(weights), (work.fresh == 0) & configured
+    before = _previous(weights)
+    kept = (work.fresh == 0) & configured
     left = ~weights & (before == 0) & (_previous(work.c.garbage == 0) == 1)
     reason = "adds to sums that have left the array with the result before it [R]: begin with compute_preloaded"
     yield step, kept & left, UNINITIALISED, reason

@@ -53,7 +53,8 @@ def successors(order: Order, tracked: Rows, after: Array) -> None:
     follows = order.reach[order.queue.shape[0]]  # the next command of each queue
     drain = NEVER
     for step in range(order.queue.shape[0] - 1, -1, -1):
-        own, waits = order.queue[step], order.waits[step]
+        own = order.queue[step]
+        waits = order.waits[step]
         find_waits(own, waits, tracked, after, tracked.start[step], tracked.start[step + 1])
         for at in range(tracked.start[step], tracked.start[step + 1]):
             for k in range(tracked.size[at]):
@@ -125,7 +126,10 @@ def note(found: Array, kind: int, early: int, late: int, place: int) -> None:
         if found[at, 0] == kind and found[at, 1] == early and found[at, 2] == late:
             return
     if count < found.shape[0] - 1:
-        found[count, 0], found[count, 1], found[count, 2], found[count, 3] = kind, early, late, place
+        found[count, 0] = kind
+        found[count, 1] = early
+        found[count, 2] = late
+        found[count, 3] = place
         found[-1, 0] = count + 1
 
 
@@ -151,7 +155,8 @@ def conflicts(order: Order, rows: Rows, last: Array, found: Array) -> None:
 @part
 def meet_queues(order: Order, rows: Rows, last: Array, found: Array, step: int, at: int, row: int) -> None:
     """Note conflicts with the last command of each queue that used a row."""
-    own, result = order.queue[step], rows.mode[at] == READ and last[BEGUN, row] != rows.own[at]
+    own = order.queue[step]
+    result = rows.mode[at] == READ and last[BEGUN, row] != rows.own[at]
     for other in range(QUEUES):
         for wrote in range(2):
             early = last[wrote * QUEUES + other, row]

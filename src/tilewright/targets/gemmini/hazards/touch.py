@@ -91,7 +91,8 @@ def _blocks(moves: Moves, mode: Array | int, apart: Array | int, config: Config)
     modes = np.broadcast_to(mode, moves.step.shape)
     step = np.broadcast_to(apart, moves.step.shape)[of]
     wide = np.minimum(place.cols[of] - block * config.dim, config.dim)
-    begin, one = first[of] + block * step, np.ones_like(of)
+    begin = first[of] + block * step
+    one = np.ones_like(of)
     return Touches(moves.step[of], modes[of], first[of], begin, place.rows[of], one, np.zeros_like(of), wide)
 
 
@@ -101,7 +102,9 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
     The operands of a preload belong to it, as in the reservation station; without `preloads`, to its compute, which is
     the command that uses them.
     """
-    loads, stores, computes = work.loads, work.stores, work.computes
+    loads = work.loads
+    stores = work.stores
+    computes = work.computes
     adds = WRITE | READ * (loads.local.acc & loads.local.accumulate)
     moved = _blocks(loads, adds, loads.own["block_stride"], config)
     pooled = stores.own["pool_stride"] > 0
@@ -123,7 +126,8 @@ def _repeated(loads: Moves, config: Config) -> Touches:
     place = loads.local
     more = np.where(place.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
     copy, of = numbers(np.ones(len(more), np.int64), more)
-    row, mode = _number(place, config)[of], np.full(len(of), WRITE)
+    row = _number(place, config)[of]
+    mode = np.full(len(of), WRITE)
     floor = np.where(row >= config.half, config.half, 0) * (config.rules.repeats == "half")
     cut = np.maximum(copy + floor - row, 0)
     first = row - copy + cut
@@ -134,9 +138,11 @@ def _repeated(loads: Moves, config: Config) -> Touches:
 
 def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touches, ...]:
     """Return the touches of computes: A and D, or B of OS; of their preloads: W and C."""
-    own, paired = computes.own, computes.preload != NONE
+    own = computes.own
+    paired = computes.preload != NONE
     home = computes.preload if preloads else computes.step
-    flipped, weights = own["transpose_b"] == 1, own["dataflow"] == 1
+    flipped = own["transpose_b"] == 1
+    weights = own["dataflow"] == 1
     adds = WRITE | READ * (computes.c.acc & computes.c.accumulate)
     a_rows = np.where(own["transpose_a"], computes.a.cols, computes.a.rows)
     d_rows = np.where(flipped & ~weights, computes.d.cols, computes.d.rows)
@@ -158,7 +164,10 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
     (ReservationStation.scala). The loads of hardware loops, `looped` (bool, by step), count as tracked to their end:
     the computes of two loops before have read those rows in every run of RTL, though nothing in the station says so.
     """
-    loads, stores, computes, own = work.loads, work.stores, work.computes, work.computes.own
+    loads = work.loads
+    stores = work.stores
+    computes = work.computes
+    own = work.computes.own
     blocks = -(-loads.local.cols // config.dim)
     taken = (blocks - 1) * loads.own["block_stride"] + loads.local.rows
     behind = np.where(loads.local.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
@@ -191,7 +200,8 @@ def dram(work: Work) -> Touches:
     for moves, mode, out in ((work.loads, READ, False), (work.stores, WRITE, True)):
         groups = rows_in_dram(moves, out)
         row, of = numbers(np.zeros(len(groups.rows), np.int64), groups.rows)
-        move, none = groups.move[of], np.zeros_like(of)
+        move = groups.move[of]
+        none = np.zeros_like(of)
         first = groups.address[of] + row * groups.apart[of]
         parts.append(
             Touches(moves.step[move], none + mode, moves.dram[move], first, groups.width[of], none + 1, none, none)

@@ -30,7 +30,8 @@ class Funct(IntEnum):
     LOOP_CONV_WS, LOOP_CONV_WS_1, LOOP_CONV_WS_2, LOOP_CONV_WS_3, LOOP_CONV_WS_4, LOOP_CONV_WS_5, LOOP_CONV_WS_6 = (
         range(15, 22)
     )
-    COUNTER, FENCE = 126, 127
+    COUNTER = 126
+    FENCE = 127
 
 
 class Configured(IntEnum):
@@ -87,8 +88,10 @@ def _bits(*places: tuple[str, int, int]) -> tuple[BitField, ...]:
     return tuple(BitField(*place) for place in places)
 
 
-_DRAM, _LOCAL = _whole("dram"), _operand("local")
-_A, _BD = _operand("a"), _operand("bd")
+_DRAM = _whole("dram")
+_LOCAL = _operand("local")
+_A = _operand("a")
+_BD = _operand("bd")
 
 FORMATS = (
     Format(
@@ -259,7 +262,8 @@ def fields(cmds: Array, code: int) -> dict[str, Array]:
 
 def encode(name: str, **values: int) -> tuple[int, int, int]:
     """Return one command (funct, rs1, rs2). Raises ProgramError if a value does not fit its field."""
-    own, layout = FORMATS[CODES[name]], LAYOUTS[CODES[name]]
+    own = FORMATS[CODES[name]]
+    layout = LAYOUTS[CODES[name]]
     funct, rs1, rs2 = commands(layout.encode_rows([own.fixed | values]))[0].tolist()
     return funct, rs1, rs2
 
@@ -269,7 +273,8 @@ def rows_of(name: str, **columns: Array) -> Array:
 
     Raises ProgramError if a value does not fit its field.
     """
-    own, layout = FORMATS[CODES[name]], LAYOUTS[CODES[name]]
+    own = FORMATS[CODES[name]]
+    layout = LAYOUTS[CODES[name]]
     none = np.zeros(len(next(iter(columns.values()))), np.int64)
     given = {name: none + value for name, value in own.fixed.items()} | columns
     return commands(layout.encode({field: given.get(field, none) for field in layout.by_name}))

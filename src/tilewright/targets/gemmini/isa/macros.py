@@ -17,7 +17,8 @@ from tilewright.targets.gemmini.isa import fields
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, FULL
 
 GARBAGE_ADDR = 0xFFFF_FFFF
-OUTPUT_STATIONARY, WEIGHT_STATIONARY = 0, 1
+OUTPUT_STATIONARY = 0
+WEIGHT_STATIONARY = 1
 NO_ACTIVATION, RELU, LAYERNORM, IGELU, SOFTMAX = range(5)
 MVIN_SCALE_IDENTITY = ACC_SCALE_IDENTITY = 1.0
 

@@ -103,7 +103,8 @@ _NAMES: dict[str, Names] = {
 @cache
 def _notation() -> Notation:
     """Return the text syntax of commands. The code of a command is its mnemonic's index."""
-    forms, flags = {}, {}
+    forms = {}
+    flags = {}
     for code, (own, layout) in enumerate(zip(FORMATS, LAYOUTS, strict=True)):
         names = {place.name: _NAMES[place.name] for place in own.places if place.name in _NAMES}
         names |= {place.name: Hex(()) for place in own.places if place.width == 64}
@@ -111,14 +112,16 @@ def _notation() -> Notation:
         bits = {place.name: place.name for place in own.places if place.width == 1 and place.name not in names}
         places = [name for name in layout.by_name if name not in (*bits, "funct", "kind")]
         optional = {name for name in places if name not in known or name not in _WRITTEN}
-        forms[code], flags[code] = Form(layout, tuple(places), (), optional, names), bits
+        forms[code] = Form(layout, tuple(places), (), optional, names)
+        flags[code] = bits
     mnemonics = Names(tuple(own.name for own in FORMATS))
     return Notation("code", mnemonics, forms, lambda values: flags[values["code"]])
 
 
 def lines(cmds: Array) -> list[str]:
     """Return one line of text for each command, uint64 [n, 3]. Raises ProgramError for an unknown funct."""
-    code, show = codes(cmds), _notation().show
+    code = codes(cmds)
+    show = _notation().show
     found = [""] * len(cmds)
     for one in np.flatnonzero(np.bincount(code, minlength=1)).tolist():
         mine = np.flatnonzero(code == one)
@@ -136,7 +139,8 @@ def assembled(read: Sequence[Mapping[str, int]]) -> Array:
     """Return commands, uint64 [n, 3], from the fields and the code of each. Raises ProgramError for a bad value."""
     made = np.zeros((len(read), 3), np.uint64)
     for row, values in enumerate(read):
-        own, layout = FORMATS[values["code"]], LAYOUTS[values["code"]]
+        own = FORMATS[values["code"]]
+        layout = LAYOUTS[values["code"]]
         given = {name: value for name, value in values.items() if name != "code"} | own.fixed
         made[row] = commands(layout.encode_rows([given], np.array([row])))[0]
     return made

@@ -20,7 +20,10 @@ SET, MVIN, MVOUT, PRELOAD, COMPUTE = range(5)
 #: The queues of the reservation station.
 LD, EX, ST = range(3)
 #: Flags of a local address, and the bits of the norm command.
-ACC, ACCUMULATE, FULL, NORM = 31, 30, 29, 26
+ACC = 31
+ACCUMULATE = 30
+FULL = 29
+NORM = 26
 #: Index of an absent command: no config, no preload.
 NONE = -1
 #: A scale of all ones in config_st keeps the scale that was set before.
@@ -119,7 +122,8 @@ def work(prims: Array, config: Config) -> Work:
     """
     code = fields.codes(prims)
     kind = _KINDS[code]
-    norm, sets = np.flatnonzero(code == CODES["config_norm"]), _config_st(prims, code)
+    norm = np.flatnonzero(code == CODES["config_norm"])
+    sets = _config_st(prims, code)
     return Work(
         kind,
         code,
@@ -150,11 +154,13 @@ def _loads(prims: Array, code: Array, config: Config) -> Moves:
     own = fields.fields(prims[step], CODES["mvin"])
     configs = np.flatnonzero(code == CODES["config_ld"])
     set_by = fields.fields(prims[configs], CODES["config_ld"])
-    uses, index = np.zeros(len(step), np.int64), np.full(len(step), NONE)
+    uses = np.zeros(len(step), np.int64)
+    index = np.full(len(step), NONE)
     for mnemonic, state in STATE.items():
         uses[code[step] == mnemonic] = state
     for state in STATE.values():
-        mine, marks = uses == state, np.flatnonzero(set_by["state"] == state)
+        mine = uses == state
+        marks = np.flatnonzero(set_by["state"] == state)
         last = before(step[mine], configs[marks])
         index[mine] = np.where(last == NONE, NONE, marks[last] if len(marks) else NONE)
     place = local(own["local"], own["cols"], own["rows"], config)
@@ -172,7 +178,8 @@ def _config_st(prims: Array, code: Array) -> tuple[Array, dict[str, Array]]:
 
 
 def _stores(prims: Array, code: Array, sets: tuple[Array, dict[str, Array]], config: Config) -> Moves:
-    step, (configs, set_by) = np.flatnonzero(code == CODES["mvout"]), sets
+    step = np.flatnonzero(code == CODES["mvout"])
+    configs, set_by = sets
     own = fields.fields(prims[step], CODES["mvout"])
     index = before(step, configs)
     place = local(own["local"], own["cols"], own["rows"], config)
@@ -226,7 +233,8 @@ def _streamed(computes: Computes, dim: int) -> Array:
 
     All rows of the array stream if it takes the weights of the next preload meanwhile, or a transposed A.
     """
-    a, d = computes.a, computes.d
+    a = computes.a
+    d = computes.d
     streamed = np.maximum(np.where(a.garbage, 0, a.rows), np.where(d.garbage, 0, d.rows))
     streamed = np.clip(streamed, LEAST_ROWS, dim)
     brings = (computes.w.garbage == 0) & (computes.fresh == 1)

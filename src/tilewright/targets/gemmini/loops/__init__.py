@@ -129,7 +129,9 @@ class Unroller:
 
     def start(self, command: int) -> Loop:
         """Return the next loop, which `command` starts."""
-        slot, config, names = self.loops % SETS, self.config, ADDRESSES[self.number]
+        slot = self.loops % SETS
+        config = self.config
+        names = ADDRESSES[self.number]
         registers = self.sets[slot]
         alike = registers | {name: int(registers[name] > 0) for name in names if name in registers}
         key = (slot, self.half, tuple(sorted(alike.items())))
@@ -146,7 +148,8 @@ class Unroller:
         return Loop(Flight(command, self.number, residual, own.spans), own, words)
 
     def _place(self, registers: dict[str, int], slot: int) -> OnChip:
-        spad, acc = self.config.all_spad_rows // SETS, self.config.acc_rows // SETS
+        spad = self.config.all_spad_rows // SETS
+        acc = self.config.acc_rows // SETS
         if self.number == MATMUL and registers["resadd"]:
             return OnChip(slot * acc, slot * acc, slot * acc)
         a, b = (registers[f"{name}_spad"] - 1 if registers[f"{name}_spad"] else slot for name in "ab")
@@ -166,14 +169,21 @@ def expand(commands: Array, config: Config) -> Expansion:
     entry[host] = np.arange(len(host)) + before[np.searchsorted(starts, host)]
     run[starts] = np.arange(len(loops))
     m = len(host) + int(before[-1])
-    prims, source = np.empty((m, 3), np.uint64), np.empty(m, np.int64)
-    at, idle, unroller = np.zeros((m, 3), np.int64), np.zeros(m, np.int64), np.zeros(m, np.int8)
-    prims[entry[host]], source[entry[host]] = commands[host], host
+    prims = np.empty((m, 3), np.uint64)
+    source = np.empty(m, np.int64)
+    at = np.zeros((m, 3), np.int64)
+    idle = np.zeros(m, np.int64)
+    unroller = np.zeros(m, np.int8)
+    prims[entry[host]] = commands[host]
+    source[entry[host]] = host
     first = np.searchsorted(host, starts) + before[:-1]
     for low, loop in zip(first.tolist(), loops, strict=True):
         own = slice(low, low + len(loop.words))
-        prims[own], at[own], idle[own] = loop.words, loop.form.at, loop.form.idle
-        source[own], unroller[own] = loop.flight.command, loop.flight.unroller
+        prims[own] = loop.words
+        at[own] = loop.form.at
+        idle[own] = loop.form.idle
+        source[own] = loop.flight.command
+        unroller[own] = loop.flight.unroller
     flights = [loop.flight for loop in loops]
     return Expansion(
         commands=commands,

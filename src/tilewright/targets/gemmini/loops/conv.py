@@ -64,7 +64,8 @@ class TileShape:
     @cached_property
     def padded(self) -> tuple[int, int]:
         """Rows and columns of the input with its borders."""
-        r, (rows, columns) = self.r, self.unpadded
+        r = self.r
+        rows, columns = self.unpadded
         if not r["input_dilated"]:
             return self._covered("orows", "krows"), self._covered("ocols", "kcols")
         above, below, left, right = (self.undilated(r[name]) for name in ("upad", "dpad", "lpad", "rpad"))
@@ -147,7 +148,8 @@ def _config_load(state: int, block_stride: int, stride: int, pixels: int = 1) ->
 
 
 def _bias(shape: TileShape, place: OnChip) -> CommandStream:
-    r, config = shape.r, shape.config
+    r = shape.r
+    config = shape.config
     if not r["bias"]:
         return NOTHING
     wide = min(r["pochs"], config.acc_blocks * config.dim)
@@ -162,7 +164,8 @@ def _bias(shape: TileShape, place: OnChip) -> CommandStream:
 
 
 def _weights(shape: TileShape, place: OnChip) -> CommandStream:
-    r, config = shape.r, shape.config
+    r = shape.r
+    config = shape.config
     if not r["weights"]:
         return NOTHING
     across, down = ("kchs", "pochs") if r["weight_0132"] else ("pochs", "kchs")
@@ -171,7 +174,9 @@ def _weights(shape: TileShape, place: OnChip) -> CommandStream:
     och, krow, kcol, kch = grid(
         _every(r["pochs"], step["pochs"]), _every(r["krows"]), _every(r["kcols"]), _every(r["kchs"], step["kchs"])
     )
-    size, stride, offset = r["kernel_dim"], r["weight_stride"], krow * r["kernel_dim"] + kcol
+    size = r["kernel_dim"]
+    stride = r["weight_stride"]
+    offset = krow * r["kernel_dim"] + kcol
     if r["depthwise"]:
         stride = 1
     elif r["weight_1203"]:
@@ -199,7 +204,8 @@ def _weight_row(shape: TileShape, krow: Array, kcol: Array, och: Array, kch: Arr
 
 
 def _input(shape: TileShape, place: OnChip) -> CommandStream:
-    r, config = shape.r, shape.config
+    r = shape.r
+    config = shape.config
     if not r["input"]:
         return NOTHING
     across = r["batches" if r["input_3120"] else "kchs"]
@@ -207,13 +213,15 @@ def _input(shape: TileShape, place: OnChip) -> CommandStream:
     above, below = shape.undilated(r["upad"]), shape.undilated(r["dpad"])
     irows = np.arange(-above, shape.unpadded[0] + below, 1 << r["downsample"])
     icols, lengths = _input_columns(shape)
-    images, channels = (_every(across, wide), _every(r["kchs"]))
+    images = _every(across, wide)
+    channels = _every(r["kchs"])
     if not r["input_3120"]:
         images, channels = _every(r["batches"]), images
     b, irow, place_in_row, ich = grid(images, irows, np.arange(len(icols)), channels)
     icol = icols[place_in_row]
     pixel = irow * r["in_col_dim"] + icol
-    plane, between = r["in_row_dim"] * r["in_col_dim"], r["in_stride"]
+    plane = r["in_row_dim"] * r["in_col_dim"]
+    between = r["in_stride"]
     if r["input_3120"]:
         between = r["batch_size"]
         apart = r["batches"] if config.rules.conv_batches == "batches" else between
@@ -231,7 +239,8 @@ def _input(shape: TileShape, place: OnChip) -> CommandStream:
 
 def _input_columns(shape: TileShape) -> tuple[Array, Array]:
     """Return the first columns of the loads of an input row, and their lengths: left border, middle, right border."""
-    dim, columns = shape.config.dim, shape.unpadded[1]
+    dim = shape.config.dim
+    columns = shape.unpadded[1]
     left, right = shape.undilated(shape.r["lpad"]), shape.undilated(shape.r["rpad"])
     parts = ((-left, 0, dim), (0, columns, dim << shape.r["downsample"]), (columns, columns + right, dim))
     starts = [np.arange(low, high, step) for low, high, step in parts]
@@ -241,14 +250,17 @@ def _input_columns(shape: TileShape) -> tuple[Array, Array]:
 
 def _input_row(shape: TileShape, b: Array, irow: Array, icol: Array, ich: Array) -> Array:
     """Return the row of an input pixel (borders counted) in the scratchpad, from the first one of the tile on."""
-    r, (rows, columns) = shape.r, shape.kept
+    r = shape.r
+    rows, columns = shape.kept
     across, along = (b, ich) if r["input_3120"] else (ich, b)
     row: Array = across // shape.config.dim * shape.input_stride + along * rows * columns
     return row + (irow >> r["downsample"]) * columns + (icol >> r["downsample"])
 
 
 def _execute(shape: TileShape, place: OnChip) -> CommandStream:
-    r, dim, nowhere = shape.r, shape.config.dim, garbage(shape.config)
+    r = shape.r
+    dim = shape.config.dim
+    nowhere = garbage(shape.config)
     step = dim if r["input_3120"] else 1
     rows_of = grid(
         _every(r["pochs"], dim),
@@ -266,7 +278,8 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
     else:
         across = np.minimum(dim << r["input_dilated"], r["ocols"] - ocol)
         height = (across + r["input_dilated"]) >> r["input_dilated"]
-    width, depth = np.minimum(dim, r["pochs"] - och), pixels * np.minimum(dim, r["kchs"] - kch)
+    width = np.minimum(dim, r["pochs"] - och)
+    depth = pixels * np.minimum(dim, r["kchs"] - kch)
     irow, icol = (
         (out * r["conv_stride"] + kernel * r["kernel_dilation"] + r["input_dilated"]) >> r["input_dilated"]
         for out, kernel in ((orow, krow), (ocol, kcol))
@@ -290,7 +303,8 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
     pairs = interleaved(preload._replace(idle=2 * idle), compute)._replace(tail=2 * tail)
     if not r["input_3120"]:
         return pairs
-    (in_rows, in_columns), apart = shape.padded, r["orows"] * r["ocols"]
+    in_rows, in_columns = shape.padded
+    apart = r["orows"] * r["ocols"]
     strides = _config("config_ex", only_strides=1, a_stride=in_rows * in_columns, c_stride=apart)
     return joined(strides, pairs)
 
@@ -320,8 +334,12 @@ def _output_row(shape: TileShape, zero_row: bool, zero_column: int) -> tuple[lis
 
     The kernel meets inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
     """
-    r, dim = shape.r, shape.config.dim
-    columns, passed, ocol, zeros = list[int](), list[int](), 0, 0
+    r = shape.r
+    dim = shape.config.dim
+    columns = list[int]()
+    passed = list[int]()
+    ocol = 0
+    zeros = 0
     while ocol < r["ocols"]:
         if zero_row or (ocol + zero_column) & r["input_dilated"]:
             zeros += 1
@@ -334,7 +352,8 @@ def _output_row(shape: TileShape, zero_row: bool, zero_column: int) -> tuple[lis
 
 
 def _stores(shape: TileShape, place: OnChip) -> CommandStream:
-    r, config = shape.r, shape.config
+    r = shape.r
+    config = shape.config
     if not r["output"]:
         return NOTHING
     if not r["no_pool"]:
@@ -353,7 +372,8 @@ def _stores(shape: TileShape, place: OnChip) -> CommandStream:
 
 def _pooled_stores(shape: TileShape, place: OnChip) -> CommandStream:
     """Return one pooled store for each image and block of channels, and the config commands around them."""
-    r, config = shape.r, shape.config
+    r = shape.r
+    config = shape.config
     b, och = grid(_every(r["batches"]), _every(r["pochs"], config.dim))
     plane = r["pool_out_col_dim"] * r["pool_out_row_dim"]
     nothing = np.zeros_like(b)

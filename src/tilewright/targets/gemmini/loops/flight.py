@@ -42,7 +42,9 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
     """Return where a loop keeps its operands; nothing for a residual addition, whose halves always alternate."""
     if unroller == CONV:
         shape = TileShape(r, config)
-        a, b, c = shape.input_rows, shape.weight_rows, shape.out_rows
+        a = shape.input_rows
+        b = shape.weight_rows
+        c = shape.out_rows
         names = (("input", "input"), ("weights", "weights"), ("bias", "bias"))
     elif r["resadd"]:
         return ()
@@ -63,7 +65,8 @@ def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
     separating = {unroller: np.cumsum(~np.isin(functs, some)) for unroller, some in passed.items()}  # these wait
     last: dict[int, Flight] = {}
     for own in flights:
-        before, count = last.get(own.unroller), separating[own.unroller]
+        before = last.get(own.unroller)
+        count = separating[own.unroller]
         last[own.unroller] = own
         if before is None or count[before.command] < count[own.command]:
             continue
@@ -77,7 +80,9 @@ def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
 
 def _race(before: Flight, own: Flight, old: OperandRows, new: OperandRows) -> Iterator[Finding]:
     """Yield the race of an operand that a loop loads with one that the loop before it may still use."""
-    low, high, used = max(new.low, old.low), min(new.high, old.high), old.name if old.memory == "spad" else "C"
+    low = max(new.low, old.low)
+    high = min(new.high, old.high)
+    used = old.name if old.memory == "spad" else "C"
     if old.memory == new.memory and low < high:
         message = (
             f"#{own.command} may load {new.name} into {new.memory}[{low}:{high}] before the last execute commands of"

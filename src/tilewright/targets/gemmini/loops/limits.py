@@ -16,7 +16,9 @@ from tilewright.targets.gemmini.loops.words import COMMANDS, MATMUL
 
 Registers = Mapping[str, int]
 #: Activations of LOOP_WS (Activation.scala).
-LAYERNORM, IGELU, SOFTMAX = 2, 3, 4
+LAYERNORM = 2
+IGELU = 3
+SOFTMAX = 4
 NORMALISED = (LAYERNORM, SOFTMAX)
 
 
@@ -41,8 +43,12 @@ def check(unroller: int, registers: Registers, command: int, config: Config) -> 
 
 
 def _matmul(r: Registers, config: Config) -> Iterator[Fault]:
-    dim, spad, acc = config.dim, config.all_spad_rows // 2, config.acc_rows // 2
-    i, j, k = r["i"], r["j"], 0 if r["resadd"] else r["k"]
+    dim = config.dim
+    spad = config.all_spad_rows // 2
+    acc = config.acc_rows // 2
+    i = r["i"]
+    j = r["j"]
+    k = 0 if r["resadd"] else r["k"]
     used = "ij" if r["resadd"] else "ijk"
     yield from _zeros(r, used)
     for name in used:
@@ -68,7 +74,8 @@ def _conv(r: Registers, config: Config) -> Iterator[Fault]:
     shape = TileShape(r, config)
     if min(shape.unpadded) < 0:
         yield "the borders (upad, dpad, lpad, rpad) are larger than the input", "make them smaller"
-    spad, acc = config.all_spad_rows // 2, config.acc_rows // 2
+    spad = config.all_spad_rows // 2
+    acc = config.acc_rows // 2
     yield from _overfull("input and weights", shape.input_rows + shape.weight_rows, spad, "scratchpad")
     yield from _overfull("the result", shape.out_rows, acc, "accumulator")
     yield from _halves(r)

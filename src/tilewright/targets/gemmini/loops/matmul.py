@@ -56,7 +56,8 @@ class Blocks(NamedTuple):
 
 def streams(registers: Registers, place: OnChip, config: Config) -> list[CommandStream]:
     """Return the five streams (see words.STREAMS) of a loop with legal registers."""
-    r, full = registers, FULL if registers["full_c"] else 0
+    r = registers
+    full = FULL if registers["full_c"] else 0
     size, wide = (ACC_BYTES, 1) if full else (INPUT_BYTES, config.spad_blocks)
     c = Blocks(r["i"], r["j"], r["pad_i"], r["pad_j"], r["c"], r["c_stride"], size, wide, place.c | ACC | full)
     if r["resadd"]:
@@ -106,7 +107,8 @@ def _blocks(m: Blocks, row: Array, column: Array, config: Config) -> tuple[Array
 
 
 def _execute(r: Registers, place: OnChip, config: Config) -> CommandStream:
-    dim, nowhere = config.dim, garbage(config)
+    dim = config.dim
+    nowhere = garbage(config)
     k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
     a = place.a + (k * r["i"] + i if r["transpose_a"] else i * r["k"] + k) * dim
     b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["transpose_b"] else k * r["j"] + j)) * dim
@@ -146,7 +148,8 @@ def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream
 
     For each group of STATISTICS rows come three passes over them: two that collect statistics, and one that stores.
     """
-    dim, size = config.dim, c.size
+    dim = config.dim
+    size = c.size
     i, group, step, stat, j = grid(
         np.arange(c.rows),
         np.arange(0, dim, STATISTICS),

@@ -13,7 +13,9 @@ from tilewright.targets.gemmini.isa import work
 from tilewright.targets.gemmini.isa.fields import CODES, FORMATS, Funct, fields
 
 #: The unrollers. HOST marks primitive commands of the program itself.
-HOST, MATMUL, CONV = 0, 1, 2
+HOST = 0
+MATMUL = 1
+CONV = 2
 #: The commands that configure or start each unroller; the first one starts it.
 COMMANDS = {
     MATMUL: tuple(Funct(number) for number in range(Funct.LOOP_WS, Funct.LOOP_WS_DC_STRIDES + 1)),
@@ -45,7 +47,9 @@ def settings(commands: Array) -> dict[int, dict[str, int]]:
 #: the weights) and of A (or the input).
 STREAMS = STORE, EXECUTE, LOAD_D, LOAD_B, LOAD_A = range(5)
 #: Flags of a local address.
-ACC, ACCUMULATE, FULL = 1 << work.ACC, 1 << work.ACCUMULATE, 1 << work.FULL
+ACC = 1 << work.ACC
+ACCUMULATE = 1 << work.ACCUMULATE
+FULL = 1 << work.FULL
 #: DRAM offsets of a loop wrap at 32 bits (castDramOffset in LoopMatmul.scala and LoopConv.scala).
 OFFSET_MASK = 0xFFFF_FFFF
 

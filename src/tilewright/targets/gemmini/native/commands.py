@@ -24,7 +24,9 @@ from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
 
 #: The size of a slot, its bytes below the first pointer, and the number of slots; slot 0 stays free. 4 GiB in all.
-SLOT, BELOW, SLOTS = 1 << 28, 1 << 26, 16
+SLOT = 1 << 28
+BELOW = 1 << 26
+SLOTS = 16
 PAGE = 4096
 #: The first address that may be a pointer.
 LEAST = 1 << 20
@@ -57,7 +59,8 @@ class HostAddresses:
                 records[register][own] = self._machine(records[register][own].astype(np.int64))
 
     def _machine(self, pointers: Array) -> Array:
-        moved, left = pointers.copy(), pointers >= LEAST
+        moved = pointers.copy()
+        left = pointers >= LEAST
         for slot, first in enumerate(self._first, 1):
             inside = left & (pointers >= first) & (pointers < first + SLOT)
             moved[inside] += slot * SLOT - first
@@ -95,7 +98,8 @@ def united(first: Array, end: Array) -> list[Range]:
     """Return the union of ranges first..end (int64 [n] each) as ranges that neither meet nor overlap, in order."""
     used = end > first
     order = np.argsort(first[used], kind="stable")
-    low, reach = first[used][order], np.maximum.accumulate(end[used][order]) if used.any() else end[:0]
+    low = first[used][order]
+    reach = np.maximum.accumulate(end[used][order]) if used.any() else end[:0]
     begins = np.append(True, low[1:] > reach[:-1])[: len(low)]
     ends = np.append(begins[1:], True)[: len(low)]
     return [Range(a, b - a) for a, b in zip(low[begins].tolist(), reach[ends].tolist(), strict=True)]
@@ -105,7 +109,9 @@ class RecordedCommands:
     """The commands of one host on the machine `config`; `sources` are the names of its files."""
 
     def __init__(self, config: Config) -> None:
-        self.config, self.sources, self.addresses = config, list[str](), HostAddresses()
+        self.config = config
+        self.sources = list[str]()
+        self.addresses = HostAddresses()
         self.records = np.zeros(0, RECORD)
         self._machine = Machine(config, Dram([]), 1)
         self._ran = 0  # commands whose values are computed
@@ -141,7 +147,8 @@ class RecordedCommands:
         fences = np.flatnonzero(self.records["funct"] == Funct.FENCE)
         stores = self.passes.work.stores.step
         for step in stores[self._source[stores] > np.append(-1, fences)[-1]][:1].tolist():
-            own, name = int(self._source[step]), line(self.passes.prims, step)
+            own = int(self._source[step])
+            name = line(self.passes.prims, step)
             yield Finding(RACE, f"#{own} `{name}` has no fence behind it: the CPU does not wait for its bytes", (step,))
 
     def placed(self, steps: Sequence[int]) -> list[int]:
@@ -167,7 +174,8 @@ class RecordedCommands:
         `first` is the cycle in which the machine accepts the line's first command, `last` the one in which its last
         command is done.
         """
-        times, source = self.passes.times, self.passes.expansion.source
+        times = self.passes.times
+        source = self.passes.expansion.source
         done = np.maximum.reduce([times.taken, times.issued, times.done])
         end = times.accept.copy()
         np.maximum.at(end, source, done)

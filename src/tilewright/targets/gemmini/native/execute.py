@@ -20,7 +20,8 @@ from tilewright.targets.gemmini.native.hostlib import library
 from tilewright.targets.users import Execution
 
 #: Groups of findings, and source lines, that are printed: of the lines, those that were longest at work.
-SHOWN, LINES = 8, 12
+SHOWN = 8
+LINES = 12
 
 
 def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingModel) -> Execution:
@@ -31,7 +32,8 @@ def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingMo
     """
     own = library(config).flags()
     with scratch() as folder:
-        made, report = Path(folder, source.stem), Path(folder, "report.json")
+        made = Path(folder, source.stem)
+        report = Path(folder, "report.json")
         saved = Path(os.environ.get("TILEWRIGHT_GEMMINI_SAVE") or Path(folder, "program.twp"))
         compiled(str(source), made, source, [*own["cflags"], *flags], own["libs"])
         files = {"TILEWRIGHT_GEMMINI_REPORT": str(report), "TILEWRIGHT_GEMMINI_SAVE": str(saved)}

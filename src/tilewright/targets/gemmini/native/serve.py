@@ -44,7 +44,9 @@ class Server(serve.Server):
         self._saved = os.environ.get("TILEWRIGHT_GEMMINI_SAVE", "")
         self._report = os.environ.get("TILEWRIGHT_GEMMINI_REPORT", "")
         self._kept: list[tuple[Range, Array]] = []
-        self._asked, self._stored, self._memory = list[Range](), list[Range](), Dram([])
+        self._asked = list[Range]()
+        self._stored = list[Range]()
+        self._memory = Dram([])
         self._content: list[tuple[Range, Array]] = []
 
     def status_of(self, error: TilewrightError) -> int:
@@ -60,7 +62,8 @@ class Server(serve.Server):
         return b""
 
     def needed(self, _: bytes) -> bytes:
-        self._asked, self._content = self.commands.needed(), []
+        self._asked = self.commands.needed()
+        self._content = []
         return COUNT.pack(len(self._asked))
 
     def needed_ranges(self, _: bytes) -> bytes:
@@ -68,7 +71,8 @@ class Server(serve.Server):
 
     def content(self, payload: bytes) -> bytes:
         """Take the bytes of the next range. Raises MachineError if the host has no memory there."""
-        part, data = self._asked[len(self._content)], np.frombuffer(payload, np.uint8)
+        part = self._asked[len(self._content)]
+        data = np.frombuffer(payload, np.uint8)
         if len(data) < part.size:
             raise self.commands.unknown(part)
         self._content.append((part, data))
@@ -97,7 +101,8 @@ class Server(serve.Server):
 
     def report(self) -> dict[str, Any]:
         """Return the report of all commands. Raises HazardError if they do not come to their end."""
-        commands, passes = self.commands, self.commands.passes
+        commands = self.commands
+        passes = self.commands.passes
         return {
             "commands": len(commands.records),
             "cycles": passes.times.cycles,
@@ -147,7 +152,8 @@ def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Arr
     parts = united(first, first + size)
     if sum(part.size for part in parts) > MAX_BYTES:
         raise ProgramError("program", f"uses more than {MAX_BYTES >> 20} MiB of memory", "save a smaller one")
-    data, starts = [np.zeros(part.size, np.uint8) for part in parts], [part.address for part in parts]
+    data = [np.zeros(part.size, np.uint8) for part in parts]
+    starts = [part.address for part in parts]
     for part, content in reversed(memory):  # the first use counts
         index = int(np.searchsorted(starts, part.address, side="right")) - 1
         at = part.address - starts[index]

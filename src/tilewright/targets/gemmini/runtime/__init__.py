@@ -66,7 +66,8 @@ __all__ = [
 
 
 #: The first address of buffers, that of DRAM in Chipyard's SoCs, and their alignment.
-BASE, ALIGN = 0x8000_0000, 64
+BASE = 0x8000_0000
+ALIGN = 64
 
 
 @dataclass(frozen=True, eq=False)

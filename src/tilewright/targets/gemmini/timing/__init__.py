@@ -53,7 +53,9 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
     for loop, limit in ((run_machine.python, FEW), (run_machine.apart, LIMIT)):
         if cycles != UNFINISHED or (limit == FEW and run_machine.due(UNCOMPILED * len(expansion.prims))):
             continue
-        program, accept, machine = record(expansion), np.full(len(commands), -1, np.int64), build(config, latency)
+        program = record(expansion)
+        accept = np.full(len(commands), -1, np.int64)
+        machine = build(config, latency)
         kept = memo(expansion, config)
         with np.errstate(over="ignore"):  # addresses wrap around, as in the compiled loop
             cycles = loop(machine, program, plan(expansion, config), accept, kept, limit)

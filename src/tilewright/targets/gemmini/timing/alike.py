@@ -44,8 +44,12 @@ class Move(NamedTuple):
 @part
 def load_move(m: Array, p: Program, prim: int) -> Move:
     """Return what matters of a load."""
-    rs1, rs2, config, apart = p.prims[prim, 1], p.prims[prim, 2], configured(p, prim, 1), configured(p, prim, 2)
-    rows, blocks = rows_of(rs2), blocks_of(m, rs2)
+    rs1 = p.prims[prim, 1]
+    rs2 = p.prims[prim, 2]
+    config = configured(p, prim, 1)
+    apart = configured(p, prim, 2)
+    rows = rows_of(rs2)
+    blocks = blocks_of(m, rs2)
     return Move(
         0 if rs1 == 0 else rows if apart else min(rows, 1),
         columns_of(rs2) << lg_bytes(rs2, config),
@@ -58,8 +62,12 @@ def load_move(m: Array, p: Program, prim: int) -> Move:
 @part
 def store_move(m: Array, p: Program, prim: int) -> Move:
     """Return what matters of a store."""
-    rs2, config, apart = p.prims[prim, 2], configured(p, prim, 1), store_stride(p, prim)
-    rows, blocks, pooled = rows_of(rs2), blocks_of(m, rs2), config >> 4 & 3 > 0
+    rs2 = p.prims[prim, 2]
+    config = configured(p, prim, 1)
+    apart = store_stride(p, prim)
+    rows = rows_of(rs2)
+    blocks = blocks_of(m, rs2)
+    pooled = config >> 4 & 3 > 0
     size = (columns_of(rs2) + m[CHIP.dim]) * (4 if rs2 >> 29 & 1 else 1)
     if pooled:
         last = max(((config >> 32 & 0xFF) - 1) * (config >> 24 & 0xFF) + (config >> 40 & 0xFF) - 1, 0)
@@ -70,8 +78,13 @@ def store_move(m: Array, p: Program, prim: int) -> Move:
 @part
 def alike(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
     """Return whether two primitive commands are alike."""
-    rs1, rs2, other1, other2 = p.prims[old, 1], p.prims[old, 2], p.prims[new, 1], p.prims[new, 2]
-    funct, q, identity = p.prims[old, 0] & 127, p.queue[old], memo.registers[MEMO.identity] != 0
+    rs1 = p.prims[old, 1]
+    rs2 = p.prims[old, 2]
+    other1 = p.prims[new, 1]
+    other2 = p.prims[new, 2]
+    funct = p.prims[old, 0] & 127
+    q = p.queue[old]
+    identity = memo.registers[MEMO.identity] != 0
     if p.prims[old, 0] != p.prims[new, 0] or q != p.queue[new]:
         return False
     if p.unroller[old] != p.unroller[new]:
@@ -94,10 +107,12 @@ def alike_moves(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
     for word in range(1, 3):
         if configured(p, old, word) != configured(p, new, word):
             return False
-    r, loads = memo.registers, p.queue[old] == LD
+    r = memo.registers
+    loads = p.queue[old] == LD
     move = load_move(m, p, old) if loads else store_move(m, p, old)
     if r[MEMO.identity] == 0:
-        rs2, other2 = p.prims[old, 2], p.prims[new, 2]
+        rs2 = p.prims[old, 2]
+        other2 = p.prims[new, 2]
         if move.absolute or not alike_rows(m, r, memo.rows, rs2, other2, move.span, 0):
             return False
     client = READ_PAGES if loads else WRITTEN_PAGES
@@ -108,16 +123,22 @@ def alike_moves(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
 def alike_operands(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
     """Return whether two preloads, or two computes, are alike."""
     rs1, rs2 = p.prims[old, 1], p.prims[old, 2]
-    preload, size1, size2 = p.prims[old, 0] & 127 == PRELOAD, side(m, rs1), side(m, rs2)
+    preload = p.prims[old, 0] & 127 == PRELOAD
+    size1 = side(m, rs1)
+    size2 = side(m, rs2)
     stride = result_or_row_stride(p, old, preload)
     if stride != result_or_row_stride(p, new, preload):
         return False
     if preload:
         if stride != 1 and not m[CHIP.only_ws]:  # output-stationary results may leave the rows of their operand
             return False
-        size2, reach1, reach2 = size2 * stride, m[CHIP.dim], 0
+        size2 = size2 * stride
+        reach1 = m[CHIP.dim]
+        reach2 = 0
     else:
-        size1, reach1, reach2 = size1 * stride, m[CHIP.dim] * stride, m[CHIP.dim]
+        size1 = size1 * stride
+        reach1 = m[CHIP.dim] * stride
+        reach2 = m[CHIP.dim]
     first = alike_rows(m, memo.registers, memo.rows, rs1, p.prims[new, 1], size1, reach1)
     return first and alike_rows(m, memo.registers, memo.rows, rs2, p.prims[new, 2], size2, reach2)
 
@@ -146,11 +167,13 @@ def alike_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int
     mask = m[CHIP.acc] if in_acc else m[CHIP.spad]
     if (old ^ new) & ~mask:
         return False
-    first, other = old & mask, new & mask
+    first = old & mask
+    other = new & mask
     if first != other:
         if first + rows > mask or other + rows > mask:
             return False
-        bank, last = m[CHIP.lg_spad_bank], max(reach - 1, 0)
+        bank = m[CHIP.lg_spad_bank]
+        last = max(reach - 1, 0)
         if first >> bank != (first + last) >> bank or other >> bank != (other + last) >> bank:
             return False
     kind = ACC_ROWS if in_acc else SPAD_ROWS
@@ -173,7 +196,8 @@ def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, mov
         x = row * move.apart
         end = x + move.size
         while x < end and lines < MOST_LINES:
-            page, partner = (first + x) >> LG_PAGE, (other + x) >> LG_PAGE
+            page = (first + x) >> LG_PAGE
+            partner = (other + x) >> LG_PAGE
             again = r[MEMO.last_pair + 2 * client] == page and r[MEMO.last_pair + 2 * client + 1] == partner
             if not again and not relate_pages(r, pages, client, page, partner):
                 return False

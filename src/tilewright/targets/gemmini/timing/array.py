@@ -80,8 +80,10 @@ class ResultRow:
     last = PLAIN
 
 
-ARRAY, OPERATIONS = registers(ArrayUnit, 11), table(Operation, "operations")
-TAGS, RESULTS = table(Tag, "tags"), table(ResultRow, "results")
+ARRAY = registers(ArrayUnit, 11)
+OPERATIONS = table(Operation, "operations")
+TAGS = table(Tag, "tags")
+RESULTS = table(ResultRow, "results")
 
 
 @part
@@ -97,9 +99,11 @@ def step_results(m: Array, t: int) -> None:
     counted = count(m, Q.totals) > 0 and total & 7 == m[out + RESULTS.identity]
     total = total >> 3 if counted else m[CHIP.dim]
     if tagged and m[tag + TAGS.entry] >= 0:
-        row, offset = m[ARRAY.out_row], m[ARRAY.out_row] * m[CHIP.c_stride]
+        row = m[ARRAY.out_row]
+        offset = m[ARRAY.out_row] * m[CHIP.c_stride]
         if m[CHIP.os]:
-            row, offset = total - 1 - row, total - 1 - offset
+            row = total - 1 - row
+            offset = total - 1 - offset
         word = m[tag + TAGS.local]
         if row < m[tag + TAGS.rows] and is_acc(word):
             write_acc(m, word + offset & m[CHIP.acc], word >> 30 & 1, t)
@@ -165,7 +169,8 @@ def step_array(m: Array, t: int) -> None:
         asked = True
     if last and not asked:
         m[ARRAY.valid] = 0
-    m[CHIP.may_ask], m[CHIP.asked] = may_ask, asked
+    m[CHIP.may_ask] = may_ask
+    m[CHIP.asked] = asked
 
 
 @part
@@ -176,7 +181,8 @@ def feed(m: Array, open_: bool, may_ask: bool) -> bool:
     """
     control = peek(m, Q.control, 0)
     wanted = control & (ALL if open_ else ALL & ~m[ARRAY.has])
-    stuck, banks = control >> 3 & 1 != 0 and not may_ask, 0
+    stuck = control >> 3 & 1 != 0 and not may_ask
+    banks = 0
     for k in range(3):
         bank = control >> (8 + 8 * k) & 0xFF
         if wanted >> k & 1 and bank:

@@ -110,8 +110,11 @@ class Answer:
     item = WIRE  # see snapshot.visit_bus
 
 
-READER, WRITER, CROSSBAR = registers(Reader, 3), registers(Writer, 4), registers(Crossbar, 5)
-TRANSACTIONS, ANSWERS = table(Transaction, "transactions"), table(Answer, "answers")
+READER = registers(Reader, 3)
+WRITER = registers(Writer, 4)
+CROSSBAR = registers(Crossbar, 5)
+TRANSACTIONS = table(Transaction, "transactions")
+ANSWERS = table(Answer, "answers")
 
 
 def translate(m: Array) -> None:
@@ -126,9 +129,11 @@ def translate(m: Array) -> None:
     m[READER.t_hit], m[WRITER.t_hit] = m[READER.t_page] == m[READER.page], m[WRITER.t_page] == m[WRITER.page]
     m[READER.x_ok], m[WRITER.x_ok] = m[READER.x_hit] or read, m[WRITER.x_hit] or write
     if read:
-        m[READER.page], m[CROSSBAR.tlb_last] = m[READER.x_page], 1
+        m[READER.page] = m[READER.x_page]
+        m[CROSSBAR.tlb_last] = 1
     if write:
-        m[WRITER.page], m[CROSSBAR.tlb_last] = m[WRITER.x_page], 0
+        m[WRITER.page] = m[WRITER.x_page]
+        m[CROSSBAR.tlb_last] = 0
 
 
 def step_bus(m: Array, t: int) -> None:
@@ -177,7 +182,8 @@ def arbitrate(m: Array, t: int) -> None:
     write = count(m, Q.a_write) > 0 and (count(m, Q.a_read) == 0 or m[CROSSBAR.held] != 0 or m[CROSSBAR.last] == 0)
     if write:
         item = pop(m, Q.a_write, t)
-        m[CROSSBAR.last], m[CROSSBAR.held] = 1, item == PUT
+        m[CROSSBAR.last] = 1
+        m[CROSSBAR.held] = item == PUT
     elif not m[CROSSBAR.held]:
         item = pop(m, Q.a_read, t)
         m[CROSSBAR.last] = 0
@@ -191,10 +197,12 @@ def arbitrate(m: Array, t: int) -> None:
 def packet(m: Array, vaddr: int, left: int) -> tuple[int, int]:
     """Return the size of the next request, and its useful bytes: the smallest size with the most (DMA.scala)."""
     size = 1 << m[CHIP.lg_bus]
-    best, most = size, min(size - (vaddr & (size - 1)), left)
+    best = size
+    most = min(size - (vaddr & (size - 1)), left)
     while size < m[CHIP.dma_bytes]:
         size *= 2
         useful = min(size - (vaddr & (size - 1)), left)
         if useful > most:
-            best, most = size, useful
+            best = size
+            most = useful
     return best, most

@@ -105,15 +105,18 @@ class Pipe:
     under_way = PLAIN  # whether there are any
 
 
-CHIP, MOVING = registers(Chip, 0), columns(Moving)
-TO_ARRAY, TO_WRITER = registers(Pipe, 1), registers(Pipe, 2)
+CHIP = registers(Chip, 0)
+MOVING = columns(Moving)
+TO_ARRAY = registers(Pipe, 1)
+TO_WRITER = registers(Pipe, 2)
 ACC_BANKS = table(Bank, "acc_banks")
 
 
 LG_PAGE = 12
 #: The commands, as plain numbers for compiled loops.
 CONFIG, MVIN2, PRELOAD, MVIN3 = (int(each) for each in (Funct.CONFIG, Funct.MVIN2, Funct.PRELOAD, Funct.MVIN3))
-COMPUTE_FLIP, COMPUTE_STAY = int(Funct.COMPUTE_PRELOADED), int(Funct.COMPUTE_ACCUMULATED)
+COMPUTE_FLIP = int(Funct.COMPUTE_PRELOADED)
+COMPUTE_STAY = int(Funct.COMPUTE_ACCUMULATED)
 CONFIG_NORM = int(Configured.NORM)
 #: The float32 scale 1.0, which passes the scale unit at once.
 ONE = 0x3F800000
@@ -137,7 +140,8 @@ def record(expansion: Expansion) -> Program:
     """Return an expanded program, of which nothing is recorded."""
     m = len(expansion.prims)
     prims = np.ascontiguousarray(expansion.prims).view(np.int64)
-    unroller, queue = expansion.unroller.astype(np.int64), expansion.kind.astype(np.int64)
+    unroller = expansion.unroller.astype(np.int64)
+    queue = expansion.kind.astype(np.int64)
     config, whole, order = np.full((3, m), -1, np.int64)
     return Program(prims, unroller, queue, config, whole, np.full((m, 3), -1, np.int64), order)
 
@@ -148,7 +152,9 @@ def find_configurations(m: Array, p: Program) -> None:
         m[CHIP.holders + holder] = NONE
     whole = NONE
     for x in range(p.queue.shape[0]):
-        q, funct, rs1 = p.queue[x], p.prims[x, 0] & 127, p.prims[x, 1]
+        q = p.queue[x]
+        funct = p.prims[x, 0] & 127
+        rs1 = p.prims[x, 1]
         holder = CHIP.holders + LOAD_STATES + q
         if q == LD:
             holder = CHIP.holders + (rs1 >> 3 & 3 if funct == CONFIG else 1 if funct == MVIN2 else 2 * (funct == MVIN3))
@@ -158,7 +164,8 @@ def find_configurations(m: Array, p: Program) -> None:
                 whole = x
             if q == LD and rs1 >> 32 & 0xFFFFFFFF != ONE:
                 m[CHIP.scales] = 1
-        p.config[x], p.whole[x] = m[holder], whole
+        p.config[x] = m[holder]
+        p.whole[x] = whole
 
 
 @part

@@ -119,12 +119,17 @@ def step_units(m: Array, p: Program, t: int) -> None:
 @compiled
 def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, limit: int) -> int:
     """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED."""
-    t, last_busy, seen, waited = 0, 0, 0, 0
+    t = 0
+    last_busy = 0
+    seen = 0
+    waited = 0
     find_configurations(m, p)
     while t < limit:
         while m[FRONT.next_host] == memo.registers[MEMO.next_check]:
             check(m, p, plan, accept, memo, t, last_busy)
-            t, last_busy, waited = memo.registers[MEMO.goes_on], memo.registers[MEMO.last_busy], 0
+            t = memo.registers[MEMO.goes_on]
+            last_busy = memo.registers[MEMO.last_busy]
+            waited = 0
         idle = not is_busy(m)
         busy = not idle or front_is_busy(m)
         begin_cycle(m)

@@ -67,7 +67,8 @@ class IssuedCommand:
 
 
 PIPE = columns(Pipe)
-EXECUTION, COMMANDS = registers(Execution, 12), table(IssuedCommand, "commands")
+EXECUTION = registers(Execution, 12)
+COMMANDS = table(IssuedCommand, "commands")
 
 
 def step_transposes(m: Array, t: int) -> None:
@@ -97,9 +98,11 @@ def step_transposes(m: Array, t: int) -> None:
     for column in range(COMMANDS.funct, COMMANDS.entry + 1):
         m[made + column] = m[source + column]
     if m[EXECUTION.un_state] == 0:
-        m[made + COMMANDS.rs2], m[made + COMMANDS.entry] = m[made + COMMANDS.rs2] | 0xFFFFFFFF, -1
+        m[made + COMMANDS.rs2] = m[made + COMMANDS.rs2] | 0xFFFFFFFF
+        m[made + COMMANDS.entry] = -1
     elif m[EXECUTION.un_state] == 1:
-        m[made + COMMANDS.funct], m[made + COMMANDS.entry] = COMPUTE_STAY, -1
+        m[made + COMMANDS.funct] = COMPUTE_STAY
+        m[made + COMMANDS.entry] = -1
     else:
         m[made + COMMANDS.rs1] |= 0xFFFFFFFF
         pop(m, Q.transposes, t)
@@ -113,17 +116,21 @@ def step_execute(m: Array, t: int) -> None:
     pending = m[CHIP.pending] >= 0 or m[CHIP.pending + 1] >= 0
     if pending and m[CHIP.ex_done] < 0:
         which = CHIP.pending if m[CHIP.pending] >= 0 else CHIP.pending + 1
-        m[CHIP.ex_done], m[which] = m[which], -1
+        m[CHIP.ex_done] = m[which]
+        m[which] = -1
     if m[CHIP.ex_state] == DOES.idle:
         if count(m, Q.executes):
             begin(m, t, pending)
         elif m[CHIP.os] and in_progress(m, t):
-            m[CHIP.ex_state], m[CHIP.active] = DOES.flushes, 1
+            m[CHIP.ex_state] = DOES.flushes
+            m[CHIP.active] = 1
     elif m[CHIP.ex_state] == DOES.flushes:
         if m[CHIP.asked]:
-            m[CHIP.ex_state], m[CHIP.active] = DOES.flushing, 1
+            m[CHIP.ex_state] = DOES.flushing
+            m[CHIP.active] = 1
     elif m[CHIP.ex_state] == DOES.flushing and m[CHIP.may_ask]:
-        m[CHIP.ex_state], m[CHIP.active] = DOES.idle, 1
+        m[CHIP.ex_state] = DOES.idle
+        m[CHIP.active] = 1
         return
     if m[CHIP.ex_state] == DOES.computes and ready(m, Q.control, t):
         read(m, t)
@@ -134,7 +141,8 @@ def begin(m: Array, t: int, pending: bool) -> None:
     n = count(m, Q.executes)
     first, second = row_offset(peek(m, Q.executes, 0)), row_offset(peek(m, Q.executes, 1))
     third = row_offset(peek(m, Q.executes, 2))
-    config, preload = m[first + COMMANDS.funct] == CONFIG, m[first + COMMANDS.funct] == PRELOAD
+    config = m[first + COMMANDS.funct] == CONFIG
+    preload = m[first + COMMANDS.funct] == PRELOAD
     if preload:
         if n > 1 and not hazard(m, first, second, t):
             start(m, ONLY_PRELOAD)
@@ -150,7 +158,8 @@ def begin(m: Array, t: int, pending: bool) -> None:
         configure_array(m, m[first + COMMANDS.rs1], m[first + COMMANDS.rs2])
         pop(m, Q.executes, t)
     elif busy and (m[CHIP.os] or config):
-        m[CHIP.ex_state], m[CHIP.active] = DOES.flushes, 1
+        m[CHIP.ex_state] = DOES.flushes
+        m[CHIP.active] = 1
 
 
 def hazard(m: Array, preload: int, compute: int, t: int) -> bool:
@@ -162,9 +171,11 @@ def hazard(m: Array, preload: int, compute: int, t: int) -> bool:
 def configure_array(m: Array, rs1: int, rs2: int) -> None:
     """Take the fields of config_ex."""
     if not rs1 >> 7 & 1:
-        m[EXECUTION.a_turned], m[EXECUTION.b_turned] = rs1 >> 8 & 1, rs1 >> 9 & 1
+        m[EXECUTION.a_turned] = rs1 >> 8 & 1
+        m[EXECUTION.b_turned] = rs1 >> 9 & 1
         m[CHIP.os] = not m[CHIP.only_ws] and not rs1 >> 2 & 1
-    m[EXECUTION.a_stride], m[CHIP.c_stride] = rs1 >> 16 & 0xFFFF, rs2 >> 48 & 0xFFFF
+    m[EXECUTION.a_stride] = rs1 >> 16 & 0xFFFF
+    m[CHIP.c_stride] = rs2 >> 48 & 0xFFFF
 
 
 def start(m: Array, mode: int) -> None:
@@ -172,7 +183,9 @@ def start(m: Array, mode: int) -> None:
 
     What goes through the transposer enters together with the preload, one operation earlier than the rest.
     """
-    m[CHIP.ex_state], m[EXECUTION.mode], m[CHIP.active] = DOES.computes, mode, 1
+    m[CHIP.ex_state] = DOES.computes
+    m[EXECUTION.mode] = mode
+    m[CHIP.active] = 1
     a_turns, b_turns = m[EXECUTION.a_turned] != m[CHIP.os], m[CHIP.os] != 0 and m[EXECUTION.b_turned] != 0
     d_turns = m[CHIP.os] == 0 and m[EXECUTION.b_turned] != 0
     later = 1 if mode == ONLY_PRELOAD else 2
@@ -190,9 +203,11 @@ def start(m: Array, mode: int) -> None:
             4,
         )
     m[EXECUTION.op] = (m[EXECUTION.op] + 1) & (RING - 1)
-    op, result = row_offset(m[EXECUTION.op]), m[preload + COMMANDS.rs2]
+    op = row_offset(m[EXECUTION.op])
+    result = m[preload + COMMANDS.rs2]
     nowhere = mode == ONLY_COMPUTE or is_garbage(m, result)
-    m[op + OPERATIONS.total], m[op + OPERATIONS.local] = m[EXECUTION.total], result & 0xFFFFFFFF
+    m[op + OPERATIONS.total] = m[EXECUTION.total]
+    m[op + OPERATIONS.local] = result & 0xFFFFFFFF
     m[op + OPERATIONS.entry] = -1 if nowhere else m[preload + COMMANDS.entry]
     m[op + OPERATIONS.rows], m[op + OPERATIONS.os] = result >> 48 & 2 * m[CHIP.dim] - 1, m[CHIP.os]
 
@@ -220,7 +235,8 @@ def bank_of(m: Array, k: int, row: int) -> int:
 @part
 def must_wait(m: Array, k: int, other: int, same_bank: bool, next_other: int) -> bool:
     """Return whether operand `k` waits for another: it is one row ahead, or comes later in the same bank."""
-    begun, begun_other = m[EXECUTION.begun] >> k & 1, m[EXECUTION.begun] >> other & 1
+    begun = m[EXECUTION.begun] >> k & 1
+    begun_other = m[EXECUTION.begun] >> other & 1
     ahead = begun != 0 and m[EXECUTION.at + k] == next_other
     return ahead or (
         same_bank and other < k and begun == begun_other and m[EXECUTION.at + k] == m[EXECUTION.at + other]
@@ -231,13 +247,22 @@ def must_wait(m: Array, k: int, other: int, same_bank: bool, next_other: int) ->
 def read(m: Array, t: int) -> None:
     """Read the next row of each operand whose turn it is, and send control signals to the array."""
     last = m[EXECUTION.total] - 1
-    a, b, d, begun = m[EXECUTION.at], m[EXECUTION.at + 1], m[EXECUTION.at + 2], m[EXECUTION.begun]
-    bank_a, bank_b, bank_d = bank_of(m, 0, m[EXECUTION.offset]), bank_of(m, 1, b), bank_of(m, 2, m[CHIP.dim] - 1 - d)
-    ab, ad, bd = bank_a == bank_b, bank_a == bank_d, bank_b == bank_d
+    a = m[EXECUTION.at]
+    b = m[EXECUTION.at + 1]
+    d = m[EXECUTION.at + 2]
+    begun = m[EXECUTION.begun]
+    bank_a = bank_of(m, 0, m[EXECUTION.offset])
+    bank_b = bank_of(m, 1, b)
+    bank_d = bank_of(m, 2, m[CHIP.dim] - 1 - d)
+    ab = bank_a == bank_b
+    ad = bank_a == bank_d
+    bd = bank_b == bank_d
     together = a == b and b == d and begun in (0, ALL) and not (ab or ad or bd) and last > 0
     a_goes = b_goes = d_goes = True
     if not together:
-        after_a, after_b, after_d = 0 if a == last else a + 1, 0 if b == last else b + 1, 0 if d == last else d + 1
+        after_a = 0 if a == last else a + 1
+        after_b = 0 if b == last else b + 1
+        after_d = 0 if d == last else d + 1
         a_goes = not (must_wait(m, 0, 1, ab, after_b) or must_wait(m, 0, 2, ad, after_d))
         b_goes = not (must_wait(m, 1, 0, ab, after_a) or must_wait(m, 1, 2, bd, after_d))
         d_goes = not (must_wait(m, 2, 0, ad, after_a) or must_wait(m, 2, 1, bd, after_b))
@@ -257,9 +282,11 @@ def read(m: Array, t: int) -> None:
 @part
 def next_rows(m: Array, control: int) -> bool:
     """Go on to the next row of each operand that was read; return whether the operation ends."""
-    last, ends = m[EXECUTION.total] - 1, m[EXECUTION.begun] != 0
+    last = m[EXECUTION.total] - 1
+    ends = m[EXECUTION.begun] != 0
     for k in range(3):
-        at, goes = m[EXECUTION.at + k], control >> k & 1
+        at = m[EXECUTION.at + k]
+        goes = control >> k & 1
         ends = ends and ((at == last and goes != 0) or at == 0)
         if goes:
             m[EXECUTION.at + k] = 0 if at == last else at + 1
@@ -308,7 +335,8 @@ def step_banks(m: Array, reader: int) -> None:
     A row stays in its stage only while all later stages hold rows (Pipeline.scala).
     """
     first, second = m[reader + PIPE.first], m[reader + PIPE.second]
-    third, last = m[reader + PIPE.third], m[reader + PIPE.last]
+    third = m[reader + PIPE.third]
+    last = m[reader + PIPE.last]
     entering = m[reader + PIPE.fetched] | m[reader + PIPE.held]
     stays_third = third & last
     stays_second = second & stays_third

@@ -50,7 +50,8 @@ class ActiveLoad:
     pixels = WIRE
 
 
-LOADER, LOADS = registers(Loader, 6), table(ActiveLoad, "loads")
+LOADER = registers(Loader, 6)
+LOADS = table(ActiveLoad, "loads")
 
 
 def step_loads(m: Array, p: Program, t: int) -> None:
@@ -71,7 +72,8 @@ def step_loads(m: Array, p: Program, t: int) -> None:
         m[CHIP.loads_used] += 1
         slot = row_offset(m[LOADER.slot])
         track(m, p, slot, item >> 6)
-        m[slot + LOADS.valid], m[slot + LOADS.entry] = 1, item & 63
+        m[slot + LOADS.valid] = 1
+        m[slot + LOADS.entry] = item & 63
         m[slot + LOADS.left] = m[slot + LOADS.columns] * m[slot + LOADS.rows] << m[slot + LOADS.wide]
         m[CHIP.active] = 1
         if m[slot + LOADS.left] == 0:  # nothing to load, which trips an assertion in the RTL
@@ -101,16 +103,23 @@ def step_loads(m: Array, p: Program, t: int) -> None:
 
 def track(m: Array, p: Program, load: int, prim: int) -> None:
     """Keep what the rows of a load have in common, which follows from its command and its configuration."""
-    rs1, rs2, config = p.prims[prim, 1], p.prims[prim, 2], configured(p, prim, 1)
-    m[load + LOADS.address], m[load + LOADS.local] = rs1, rs2 & 0xFFFFFFFF
+    rs1 = p.prims[prim, 1]
+    rs2 = p.prims[prim, 2]
+    config = configured(p, prim, 1)
+    m[load + LOADS.address] = rs1
+    m[load + LOADS.local] = rs2 & 0xFFFFFFFF
     m[load + LOADS.stride] = configured(p, prim, 2)
-    m[load + LOADS.columns], m[load + LOADS.rows], m[load + LOADS.repeats] = columns_of(rs2), rows_of(rs2), 0
+    m[load + LOADS.columns] = columns_of(rs2)
+    m[load + LOADS.rows] = rows_of(rs2)
+    m[load + LOADS.repeats] = 0
     if m[load + LOADS.stride] == 0 and rs1 != 0 and rows_of(rs2) > 0:
-        m[load + LOADS.rows], m[load + LOADS.repeats] = 1, rows_of(rs2) - 1
+        m[load + LOADS.rows] = 1
+        m[load + LOADS.repeats] = rows_of(rs2) - 1
     m[load + LOADS.block] = config >> 16 & 0xFFFF
     m[load + LOADS.scaled] = config != 0 and config >> 32 & 0xFFFFFFFF != ONE
     m[load + LOADS.pixels] = max(config >> 8 & 0xFF, 1) if config else 0
-    m[load + LOADS.in_acc], m[load + LOADS.adds] = is_acc(rs2), rs2 >> 30 & 1
+    m[load + LOADS.in_acc] = is_acc(rs2)
+    m[load + LOADS.adds] = rs2 >> 30 & 1
     m[load + LOADS.wide] = lg_bytes(rs2, config)
 
 
@@ -123,7 +132,8 @@ def lg_bytes(rs2: int, config: int) -> int:
 def step_reader(m: Array, t: int) -> None:
     """Run the reader: a request passes its translation in two cycles; one that the bus refuses goes around again."""
     again = False
-    item, page = m[READER.x_item], m[READER.x_page]
+    item = m[READER.x_item]
+    page = m[READER.x_page]
     if m[READER.x_valid] | m[READER.t_valid]:
         m[CHIP.active] = 1
     if m[READER.x_valid]:
@@ -136,14 +146,18 @@ def step_reader(m: Array, t: int) -> None:
     m[READER.x_hit] = m[READER.t_hit]
     m[READER.t_valid] = 0
     if again:
-        m[READER.t_valid], m[READER.t_item], m[READER.t_page] = 1, item, page
+        m[READER.t_valid] = 1
+        m[READER.t_item] = item
+        m[READER.t_page] = page
     elif m[READER.busy] and m[READER.requests] + (m[READER.freed_at] == t) < m[CHIP.max_reads]:
         ask(m)
     if not m[READER.busy] and count(m, Q.reads):
         request = take(m, Q.reads)
         load = row_offset(request >> 32)
         row = request & 0xFFFFFFFF
-        m[READER.busy], m[READER.slot], m[READER.asked] = 1, request >> 32, 0
+        m[READER.busy] = 1
+        m[READER.slot] = request >> 32
+        m[READER.asked] = 0
         m[READER.address] = m[load + LOADS.address] + row * m[load + LOADS.stride]
         m[READER.row] = m[load + LOADS.local] + row & (m[CHIP.acc] if m[load + LOADS.in_acc] else m[CHIP.spad])
 
@@ -167,7 +181,9 @@ def ask(m: Array) -> None:
     m[x + TRANSACTIONS.offset] = m[READER.asked] & ((1 << lg_row) - 1)
     m[x + TRANSACTIONS.row] = m[READER.row] + m[load + LOADS.block] * (m[READER.asked] >> lg_row)
     m[READER.requests] += 1
-    m[READER.t_valid], m[READER.t_item], m[READER.t_page] = 1, i, m[READER.address] >> LG_PAGE
+    m[READER.t_page] = m[READER.address] >> LG_PAGE
+    m[READER.t_item] = i
+    m[READER.t_valid] = 1
     m[READER.address] += useful
     m[READER.asked] += useful
     if useful == left:

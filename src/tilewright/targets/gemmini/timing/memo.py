@@ -58,7 +58,9 @@ class Related:
     known: int  # rows from here on of which it is known that their partners follow each other
 
 
-MEMO, PAIR, RELATED = columns(MemoRegisters), columns(Pair), columns(Related)
+MEMO = columns(MemoRegisters)
+PAIR = columns(Pair)
+RELATED = columns(Related)
 
 
 class Memo(NamedTuple):
@@ -94,7 +96,8 @@ def clear(memo: Memo, identity: bool) -> None:
     """
     r = memo.registers
     r[MEMO.stamp] += 1
-    r[MEMO.identity], r[MEMO.pairs] = identity, 0
+    r[MEMO.identity] = identity
+    r[MEMO.pairs] = 0
     for client in range(SPAD_ROWS):
         relate_pages(r, memo.pages, client, NOWHERE, NOWHERE)
     last = (r[MEMO.banks + ACC_ROWS] << r[MEMO.lg_bank + ACC_ROWS]) - 1
@@ -103,16 +106,21 @@ def clear(memo: Memo, identity: bool) -> None:
 
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
     """Let `new` be the partner of page `old`; return False if one of them has another, or if there are too many."""
-    r[MEMO.last_pair + 2 * client], r[MEMO.last_pair + 2 * client + 1] = old, new
-    key, back = old << 2 | client << 1, new << 2 | client << 1 | 1
+    r[MEMO.last_pair + 2 * client] = old
+    r[MEMO.last_pair + 2 * client + 1] = new
+    key = old << 2 | client << 1
+    back = new << 2 | client << 1 | 1
     one = slot(r, pages, key)
     if pages[one, PAIR.stamp] == r[MEMO.stamp]:
         return bool(pages[one, PAIR.value] == new)
     if pages[slot(r, pages, back), PAIR.stamp] == r[MEMO.stamp] or 4 * r[MEMO.pairs] > pages.shape[0]:
         return False
-    pages[one, PAIR.stamp], pages[one, PAIR.key], pages[one, PAIR.value] = r[MEMO.stamp], key, new
+    pages[one, PAIR.stamp] = r[MEMO.stamp]
+    pages[one, PAIR.key] = key
+    pages[one, PAIR.value] = new
     other = slot(r, pages, back)
-    pages[other, PAIR.stamp], pages[other, PAIR.key] = r[MEMO.stamp], back
+    pages[other, PAIR.stamp] = r[MEMO.stamp]
+    pages[other, PAIR.key] = back
     r[MEMO.pairs] += 1
     return True
 
@@ -120,7 +128,9 @@ def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> boo
 @part
 def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
     """Let `new` be the partner of row `old`; return False if one of them has another, or if their banks differ."""
-    one, other, stamp = r[MEMO.first_row + kind] + old, r[MEMO.first_row + kind] + new, r[MEMO.stamp]
+    one = r[MEMO.first_row + kind] + old
+    other = r[MEMO.first_row + kind] + new
+    stamp = r[MEMO.stamp]
     if rows[one, RELATED.forth] == stamp or rows[other, RELATED.back] == stamp:
         return bool(rows[one, RELATED.forth] == stamp and rows[one, RELATED.partner] == new)
     if old >> r[MEMO.lg_bank + kind] != new >> r[MEMO.lg_bank + kind]:

@@ -23,7 +23,9 @@ from tilewright.targets.gemmini.timing.records import (
 )
 
 #: The phases of a row between the reader and the memories: before a scale unit, in it, and repeated.
-ENTERING, IN_UNIT, REPEATED = 1, 2, 4
+ENTERING = 1
+IN_UNIT = 2
+REPEATED = 4
 
 
 class Merger:
@@ -84,14 +86,19 @@ class MovedRow:
     place = saved(RULE.scaled, phases=IN_UNIT)
 
 
-MERGER, SCALER, REPEATER = registers(Merger, 7), registers(Scaler, 8), registers(Repeater, 9)
+MERGER = registers(Merger, 7)
+SCALER = registers(Scaler, 8)
+REPEATER = registers(Repeater, 9)
 MOVED = table(MovedRow, "moved")
 #: The place in MOVED of the one row in the scale unit of int32. It may wait while thousands of int8 rows pass.
 OF_WIDE_UNIT = RING - 1
 #: Lanes of the scale unit, and cycles from the start of a row's last element to the end of the row.
-LG_LANES, SCALE_CYCLES = 2, 6
+LG_LANES = 2
+SCALE_CYCLES = 6
 #: Who offers the last row of a request: scaled for the scratchpad or the accumulator, int32. The tracker takes one.
-OF_SPAD, OF_SCALED, OF_WIDE = 1, 2, 4
+OF_SPAD = 1
+OF_SCALED = 2
+OF_WIDE = 4
 
 
 def write_acc(m: Array, row: int, adds: int, t: int) -> bool:
@@ -129,7 +136,10 @@ def clamped(m: Array, row: int, pixels: int) -> bool:
 
 def step_writes(m: Array, t: int) -> None:
     """Write moved rows. In each bank the array comes first, then scaled rows, int32 rows, zeros."""
-    lasts, claimed, to_acc, acc_claimed = 0, 0, False, m[CHIP.acc_writes]
+    lasts = 0
+    claimed = 0
+    to_acc = False
+    acc_claimed = m[CHIP.acc_writes]
     if m[REPEATER.valid] and clamped(m, m[REPEATER.row], m[REPEATER.pixels]):
         repeated(m)
     elif m[REPEATER.valid]:
@@ -236,19 +246,23 @@ def step_scaling(m: Array, t: int) -> None:
         row = row_offset(item)
         if m[row + MOVED.elements] == 0 and m[row + MOVED.due] <= t and not m[REPEATER.valid]:
             pop(m, Q.scaling, t)
-            m[REPEATER.valid], m[REPEATER.item], m[REPEATER.last] = 1, item, m[row + MOVED.final]
+            m[REPEATER.last] = m[row + MOVED.final]
+            m[REPEATER.item] = item
+            m[REPEATER.valid] = 1
             m[REPEATER.pixels] = m[at(LOADS.pixels, m[row + MOVED.slot])] - 1
             m[REPEATER.row] = m[row + MOVED.row] + m[row + MOVED.repeat] & m[CHIP.rows]
         if m[SCALER.unscaled]:
             lane(m, t)
     if m[SCALER.valid] and ready(m, Q.scaling, t):
-        item, own = new_row(m), row_offset(m[SCALER.row])
+        item = new_row(m)
+        own = row_offset(m[SCALER.row])
         row = row_offset(item)
         m[row + MOVED.slot] = m[own + MOVED.slot]
         m[row + MOVED.row] = m[own + MOVED.row]
         m[row + MOVED.bytes] = m[own + MOVED.bytes]
         m[row + MOVED.repeat], m[row + MOVED.final] = m[SCALER.repeats], m[own + MOVED.last] and m[SCALER.repeats] == 0
-        m[row + MOVED.due], m[row + MOVED.place] = t + 1, m[SCALER.turn]
+        m[row + MOVED.place] = m[SCALER.turn]
+        m[row + MOVED.due] = t + 1
         m[row + MOVED.elements] = 0
         if m[at(LOADS.scaled, m[own + MOVED.slot])]:
             m[row + MOVED.elements] = (1 << elements(m)) - 1
@@ -277,7 +291,8 @@ def new_row(m: Array) -> int:
 def lane(m: Array, t: int) -> None:
     """Let each lane take an element: round robin over the elements of three rows; all lanes do the same."""
     places = 3 * elements(m)
-    best, found = 2 * places, -1
+    best = 2 * places
+    found = -1
     for i in range(count(m, Q.scaling)):
         row = row_offset(peek(m, Q.scaling, i))
         if m[row + MOVED.elements] == 0 or m[row + MOVED.due] > t:
@@ -288,10 +303,12 @@ def lane(m: Array, t: int) -> None:
                 if place <= m[SCALER.lane_last]:
                     place += places
                 if place < best:
-                    best, found = place, i
+                    best = place
+                    found = i
     if found >= 0:
         row = row_offset(peek(m, Q.scaling, found))
-        m[SCALER.lane_last], m[CHIP.active] = best if best < places else best - places, 1
+        m[SCALER.lane_last] = best if best < places else best - places
+        m[CHIP.active] = 1
         m[row + MOVED.elements] &= ~(1 << (m[SCALER.lane_last] - m[row + MOVED.place]))
         if m[row + MOVED.elements] == 0:
             m[row + MOVED.due] = t + SCALE_CYCLES
@@ -302,8 +319,11 @@ def step_merger(m: Array, t: int) -> None:
     """Merge beats to rows; a row leaves when all its bytes in this request are there."""
     free = not m[MERGER.valid]
     if m[MERGER.valid]:
-        useful, sent = min(max(m[MERGER.read] - m[MERGER.shift], 0), m[MERGER.bytes]), m[MERGER.sent]
-        all_read, done, gone = m[MERGER.read] == m[MERGER.size], sent == m[MERGER.bytes], False
+        useful = min(max(m[MERGER.read] - m[MERGER.shift], 0), m[MERGER.bytes])
+        sent = m[MERGER.sent]
+        all_read = m[MERGER.read] == m[MERGER.size]
+        done = sent == m[MERGER.bytes]
+        gone = False
         load = row_offset(m[MERGER.slot])
         row_bytes = m[CHIP.dim] << m[load + LOADS.wide]
         unit = SCALER.wide_valid if m[load + LOADS.wide] else SCALER.valid
@@ -325,7 +345,8 @@ def step_merger(m: Array, t: int) -> None:
             gone = gone or (done and m[MERGER.size] - m[MERGER.read] <= 1 << m[CHIP.lg_bus])
             beat(m, t)
         if gone:
-            m[MERGER.valid], m[CHIP.active] = 0, 1
+            m[MERGER.valid] = 0
+            m[CHIP.active] = 1
     if free and count(m, Q.d_read):
         next_request(m, t)
 
@@ -334,7 +355,9 @@ def step_merger(m: Array, t: int) -> None:
 def next_request(m: Array, t: int) -> None:
     """Take the request of the next beat in hand, and the beat."""
     x = row_offset(peek(m, Q.d_read, 0) >> 1)
-    m[MERGER.valid], m[MERGER.read], m[MERGER.sent] = 1, 0, 0
+    m[MERGER.valid] = 1
+    m[MERGER.read] = 0
+    m[MERGER.sent] = 0
     for column in range(TRANSACTIONS.slot, TRANSACTIONS.row + 1):
         m[MERGER.slot - TRANSACTIONS.slot + column] = m[x + column]
     beat(m, t)

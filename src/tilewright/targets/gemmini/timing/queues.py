@@ -54,7 +54,8 @@ class Queues:
     out = 2
 
 
-QUEUE, Q = columns(QueueWords), queues(Queues)
+QUEUE = columns(QueueWords)
+Q = queues(Queues)
 
 
 @part

@@ -17,7 +17,11 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 
 #: Numbers that the registers of a unit may have, and the units; numbers in a row of a table; places in rings.
-UNIT, UNITS, WIDTH, RING, OUT_RING = 64, 15, 16, 128, 512
+UNIT = 64
+UNITS = 15
+WIDTH = 16
+RING = 128
+OUT_RING = 512
 #: The rows of the tables: loops that the two unrollers work on, and their five streams; banks of the accumulator;
 #: the station's entries (64 of each queue), and those not issued, in order; rows between reader and
 #: memories, and between store controller and writer; commands for the execute controller; what it asks of the array;
@@ -36,7 +40,8 @@ ROWS = {
     **{"transactions": 1024, "answers": 2048},
 }
 #: Where the queues begin, the numbers of one, and where the tables begin and end.
-QUEUES, PER_QUEUE = UNIT * UNITS, 4 + RING
+QUEUES = UNIT * UNITS
+PER_QUEUE = 4 + RING
 TABLES = QUEUES + 24 * PER_QUEUE
 END = TABLES + WIDTH * sum(ROWS.values())
 
@@ -81,7 +86,8 @@ LENGTHS: list[int] = []
 
 def _laid(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, Saved]]]:
     """Return the places of the fields of a record that begins at `place`, and its fields."""
-    places, fields = ModuleType(record.__name__, record.__doc__), dict[str, tuple[int, Saved]]()
+    places = ModuleType(record.__name__, record.__doc__)
+    fields = dict[str, tuple[int, Saved]]()
     named = [name for name, value in vars(record).items() if isinstance(value, Saved)]
     assert not (named and record.__annotations__), f"{record.__name__} has fields of two forms"
     for name in named or record.__annotations__:
@@ -169,7 +175,8 @@ class Columns:
     phases: int
 
 
-RULE, COLUMN = columns(SnapshotRules), columns(Columns)
+RULE = columns(SnapshotRules)
+COLUMN = columns(Columns)
 
 
 def saved(
@@ -185,8 +192,12 @@ def saved(
     return cast(int, Saved(rule, (when,) if isinstance(when, str) else when, of, among, size, phases, reset))
 
 
-FIXED, WIRE, POINTER = saved(RULE.fixed), saved(RULE.wire), saved(RULE.pointer)
-PLAIN, PLAIN3, COMMAND = saved(), saved(size=3), saved(RULE.command)
+FIXED = saved(RULE.fixed)
+WIRE = saved(RULE.wire)
+POINTER = saved(RULE.pointer)
+PLAIN = saved()
+PLAIN3 = saved(size=3)
+COMMAND = saved(RULE.command)
 
 
 def rules(places: object) -> Array:

@@ -49,13 +49,19 @@ class Kept:
 
 KEPT = columns(Kept)
 #: Snapshots, words of one at most, places in the hash tables of states and pages.
-MOST, LARGEST, BUCKETS, PAGES = 8192, 1 << 15, 1 << 14, 1 << 14
+MOST = 8192
+LARGEST = 1 << 15
+BUCKETS = 1 << 14
+PAGES = 1 << 14
 #: Snapshots with the same words that are tried; cycles that are worth going on with at once; the primitive commands in
 #: flight with which only stretches in the same rows are tried.
-TRIED, ENOUGH, MANY = 8, 1000, 512
+TRIED = 8
+ENOUGH = 1000
+MANY = 512
 #: The least primitive commands between two checks. A command is checked if its mark is the least among so many before
 #: and behind it.
-LEAST, REACH = 8, 32
+LEAST = 8
+REACH = 32
 #: No snapshot.
 NO = -1
 #: Programs with fewer primitive commands are not looked at.
@@ -68,27 +74,34 @@ def memo(expansion: Expansion, config: Config) -> Memo:
     These are the hardware loops, and the commands with the least mark of their neighbourhood, as winnowing chooses the
     fingerprints of texts. So repetitions are looked at in like places.
     """
-    rows, n = config.all_spad_rows + config.acc_rows, len(expansion.commands)
+    rows = config.all_spad_rows + config.acc_rows
+    n = len(expansion.commands)
     if len(expansion.prims) < SHORT:
         n = 0
     registers = np.zeros(64, np.int64)
-    registers[MEMO.line], registers[MEMO.gap] = max(config.dma_bytes, config.bus_bytes), LEAST
+    registers[MEMO.line] = max(config.dma_bytes, config.bus_bytes)
+    registers[MEMO.gap] = LEAST
     registers[MEMO.next_check] = 0 if n else NEVER
     registers[[MEMO.free, MEMO.free_related]] = WORDS, PLACES
     for kind, first, each, banks in (
         (SPAD_ROWS, 0, config.spad_rows, config.spad_banks),
         (ACC_ROWS, config.all_spad_rows, config.acc_rows // config.acc_banks, config.acc_banks),
     ):
-        registers[MEMO.first_row + kind], registers[MEMO.banks + kind] = first, banks
+        registers[MEMO.first_row + kind] = first
+        registers[MEMO.banks + kind] = banks
         registers[MEMO.lg_bank + kind] = each.bit_length() - 1
-    run, entry, starts = expansion.run[:n], expansion.entry[:n], expansion.starts
+    run = expansion.run[:n]
+    entry = expansion.entry[:n]
+    starts = expansion.starts
     sizes = np.where(entry >= 0, 1, 0)
     sizes[run >= 0] = (starts[:, -1] - starts[:, 0])[run[run >= 0]]
     marks = _marks(expansion, config, n)
-    least, width = np.pad(marks, REACH, constant_values=np.iinfo(np.int64).max), 1
+    least = np.pad(marks, REACH, constant_values=np.iinfo(np.int64).max)
+    width = 1
     while width <= 2 * REACH:
         step = min(width, 2 * REACH + 1 - width)
-        least, width = np.minimum(least[:-step], least[step:]), width + step
+        least = np.minimum(least[:-step], least[step:])
+        width = width + step
     checks = np.flatnonzero((run >= 0) | (marks == least))
     return Memo(
         registers=registers,
@@ -106,9 +119,11 @@ def memo(expansion: Expansion, config: Config) -> Memo:
 
 def _marks(expansion: Expansion, config: Config, n: int) -> Array:
     """Return hashes of the first n commands and of those behind them, without DRAM addresses and rows, int64 [n]."""
-    entry, own = expansion.entry[:n], expansion.entry[:n] >= 0
+    entry = expansion.entry[:n]
+    own = expansion.entry[:n] >= 0
     funct, rs1, rs2 = expansion.prims[entry[own]].view(np.int64).T
-    fields, executes = funct & 127 != Funct.CONFIG, expansion.kind[entry[own]] == EX
+    fields = funct & 127 != Funct.CONFIG
+    executes = expansion.kind[entry[own]] == EX
     line = max(config.dma_bytes, config.bus_bytes)
     address = np.where(executes, _without_row(rs1, config), rs1 & line - 1)
     marks = expansion.commands[:n, 0].astype(np.int64)
@@ -135,18 +150,29 @@ def mixed(hashed: W, word: W) -> W:
 
 def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, last_busy: int) -> None:
     """Save the state before the host's next command. If those to come repeat earlier ones, go on behind these."""
-    r, place = memo.registers, m[FRONT.next_host]
-    r[MEMO.goes_on], r[MEMO.last_busy] = t, last_busy
+    r = memo.registers
+    place = m[FRONT.next_host]
+    r[MEMO.goes_on] = t
+    r[MEMO.last_busy] = last_busy
     new = r[MEMO.snapshots]
     if new == MOST or max(r[MEMO.free] + PLACES, r[MEMO.free_related]) + LARGEST > LENGTH:
         r[MEMO.next_check] = NEVER
         return
     await_check(memo, place + 1, memo.prims[place] + r[MEMO.gap])
-    own, tape = memo.kept[new], memo.tape
-    tape[TAPE.sets], tape[TAPE.now], tape[TAPE.cursor], tape[TAPE.related] = 0, t, r[MEMO.free], r[MEMO.free_related]
-    tape[TAPE.first_host], tape[TAPE.first_prim], tape[TAPE.first_loop] = place, memo.prims[place], memo.loops[place]
+    own = memo.kept[new]
+    tape = memo.tape
+    tape[TAPE.sets] = 0
+    tape[TAPE.now] = t
+    tape[TAPE.cursor] = r[MEMO.free]
+    tape[TAPE.related] = r[MEMO.free_related]
+    tape[TAPE.first_host] = place
+    tape[TAPE.first_prim] = memo.prims[place]
+    tape[TAPE.first_loop] = memo.loops[place]
     visit(m, p, plan, tape)
-    own[KEPT.place], own[KEPT.cycle], own[KEPT.begin], own[KEPT.end] = place, t, r[MEMO.free], tape[TAPE.cursor]
+    own[KEPT.place] = place
+    own[KEPT.cycle] = t
+    own[KEPT.begin] = r[MEMO.free]
+    own[KEPT.end] = tape[TAPE.cursor]
     own[KEPT.first] = r[MEMO.free_related]
     own[KEPT.last] = tape[TAPE.related]
     own[KEPT.took] = m[STATION.order]
@@ -154,22 +180,36 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: i
     own[KEPT.low_host] = tape[TAPE.low_host]
     own[KEPT.low_prim] = tape[TAPE.low_prim]
     own[KEPT.low_loop] = tape[TAPE.low_loop]
-    r[MEMO.free], r[MEMO.free_related], r[MEMO.snapshots] = own[KEPT.end], own[KEPT.last], new + 1
+    r[MEMO.free] = own[KEPT.end]
+    r[MEMO.free_related] = own[KEPT.last]
+    r[MEMO.snapshots] = new + 1
     hashed = 0
     for at in range(own[KEPT.begin], own[KEPT.end]):
         hashed = hashed * 0x2545F4914F6CDD1D + tape[at]
     bucket = mixed(0, hashed) & (BUCKETS - 1)
-    own[KEPT.before], memo.table[bucket] = memo.table[bucket], new
-    longest, end, start, identity, last, how = 0, NO, NO, True, NO, True
+    own[KEPT.before] = memo.table[bucket]
+    memo.table[bucket] = new
+    longest = 0
+    end = NO
+    start = NO
+    identity = True
+    last = NO
+    how = True
     for rows in range(2 if memo.prims[place] - own[KEPT.low_prim] < MANY else 1):
-        old, tried = own[KEPT.before], 0
+        old = own[KEPT.before]
+        tried = 0
         while old >= 0 and tried < TRIED and longest < ENOUGH:
             if memo.marks[memo.kept[old, KEPT.place]] == memo.marks[place] and equal(memo.kept[old], own, tape):
                 tried += 1
-                found, last, how = agreed(m, p, plan, memo, old, new, rows == 0), old, rows == 0
+                found = agreed(m, p, plan, memo, old, new, rows == 0)
+                last = old
+                how = rows == 0
                 cycles = memo.kept[found, KEPT.cycle] - memo.kept[old, KEPT.cycle] if found >= 0 else 0
                 if cycles > longest:
-                    longest, end, start, identity = cycles, found, old, rows == 0
+                    longest = cycles
+                    end = found
+                    start = old
+                    identity = rows == 0
             old = memo.kept[old, KEPT.before]
     if end >= 0:
         if last != start or how != identity:
@@ -204,22 +244,30 @@ def agreed(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int
 
     All commands that the states refer to, and all to come, must be alike; with `identity` also in the same rows.
     """
-    one, other = memo.kept[old], memo.kept[new]
+    one = memo.kept[old]
+    other = memo.kept[new]
     clear(memo, identity)
     shift = other[KEPT.first] - one[KEPT.first]
     for at in range(one[KEPT.first], one[KEPT.last]):
         kind = memo.tape[at] & (1 << KIND_BITS) - 1
         if not relate(memo, kind, memo.tape[at] >> KIND_BITS, memo.tape[at + shift] >> KIND_BITS):
             return NO
-    here, there, hosts = one[KEPT.place], other[KEPT.place], other[KEPT.place] - one[KEPT.place]
-    prims, loops = memo.prims[there] - memo.prims[here], memo.loops[there] - memo.loops[here]
+    here = one[KEPT.place]
+    there = other[KEPT.place]
+    hosts = other[KEPT.place] - one[KEPT.place]
+    prims = memo.prims[there] - memo.prims[here]
+    loops = memo.loops[there] - memo.loops[here]
     for x in range(one[KEPT.low_loop], memo.loops[here]):
         if not alike_loops(plan, x, x + loops, prims):
             return NO
     for x in range(one[KEPT.low_host], here):
         if not alike_hosts(plan, memo, x, x + hosts):
             return NO
-    best, after, host, x, n = NO, old + 1, here, one[KEPT.low_prim], plan.item.shape[0]
+    best = NO
+    after = old + 1
+    host = here
+    x = one[KEPT.low_prim]
+    n = plan.item.shape[0]
     while True:
         while x < memo.prims[host]:
             if not (host == here and is_over(p, x, one[KEPT.cycle])) and not alike(m, p, plan, memo, x, x + prims):
@@ -255,8 +303,11 @@ def all_have_partners(memo: Memo, snapshot: int) -> bool:
 def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old: int, end: int) -> None:
     """Copy what happened from snapshot `old` to `end`, as having happened since the newest; go on at its end."""
     r = memo.registers
-    one, other, last = memo.kept[old], memo.kept[r[MEMO.snapshots] - 1], memo.kept[end]
-    hosts, later = other[KEPT.place] - one[KEPT.place], other[KEPT.cycle] - one[KEPT.cycle]
+    one = memo.kept[old]
+    other = memo.kept[r[MEMO.snapshots] - 1]
+    last = memo.kept[end]
+    hosts = other[KEPT.place] - one[KEPT.place]
+    later = other[KEPT.cycle] - one[KEPT.cycle]
     prims = memo.prims[other[KEPT.place]] - memo.prims[one[KEPT.place]]
     for x in range(one[KEPT.low_prim], memo.prims[last[KEPT.place]]):
         for event in range(3):
@@ -273,11 +324,14 @@ def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old
     tape[TAPE.now] = last[KEPT.cycle] + later
     tape[TAPE.cursor] = last[KEPT.begin]
     tape[TAPE.related] = r[MEMO.free_related]
-    tape[TAPE.first_host], tape[TAPE.first_prim], tape[TAPE.first_loop] = place, memo.prims[place], memo.loops[place]
+    tape[TAPE.first_host] = place
+    tape[TAPE.first_prim] = memo.prims[place]
+    tape[TAPE.first_loop] = memo.loops[place]
     for at in range(last[KEPT.first], last[KEPT.last]):
         here = r[MEMO.free_related] + at - last[KEPT.first]
         tape[here] = partner(memo, tape[at] & (1 << KIND_BITS) - 1, tape[at] >> KIND_BITS)
     visit(m, p, plan, tape)
-    r[MEMO.goes_on], r[MEMO.last_busy] = last[KEPT.cycle] + later, last[KEPT.busy] + later
+    r[MEMO.goes_on] = last[KEPT.cycle] + later
+    r[MEMO.last_busy] = last[KEPT.busy] + later
     r[MEMO.skipped] += last[KEPT.cycle] - one[KEPT.cycle]
     await_check(memo, place, 0)

@@ -73,12 +73,22 @@ EMPTY = 1 << 62
 POINTERS = pointers()
 _RULES = register_rules()
 _PLAIN = (_RULES[:, COLUMN.rule] == RULE.plain) & (_RULES[:, COLUMN.when] == NOWHERE)
-PLAINS, REGISTERS = _RULES[_PLAIN], _RULES[~_PLAIN]
+PLAINS = _RULES[_PLAIN]
+REGISTERS = _RULES[~_PLAIN]
 #: The rules of tables.
-ENTRY_RULES, LOAD_RULES, STORE_RULES = rules(ENTRIES), rules(LOADS), rules(STORES)
-MOVED_RULES, STORED_RULES, TRANSACTION_RULES = rules(MOVED), rules(STORED), rules(TRANSACTIONS)
-ANSWER_RULES, COMMAND_RULES, OPERATION_RULES = rules(ANSWERS), rules(COMMANDS), rules(OPERATIONS)
-TAG_RULES, RESULT_RULES, SLOT_RULES, STREAM_RULES = rules(TAGS), rules(RESULTS), rules(SLOT), rules(STREAM)
+ENTRY_RULES = rules(ENTRIES)
+LOAD_RULES = rules(LOADS)
+STORE_RULES = rules(STORES)
+MOVED_RULES = rules(MOVED)
+STORED_RULES = rules(STORED)
+TRANSACTION_RULES = rules(TRANSACTIONS)
+ANSWER_RULES = rules(ANSWERS)
+COMMAND_RULES = rules(COMMANDS)
+OPERATION_RULES = rules(OPERATIONS)
+TAG_RULES = rules(TAGS)
+RESULT_RULES = rules(RESULTS)
+SLOT_RULES = rules(SLOT)
+STREAM_RULES = rules(STREAM)
 
 
 def visit(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
@@ -110,7 +120,8 @@ def visit_row(m: Array, p: Program, tape: Array, rules: Array, number: int, phas
         when = rules[x, COLUMN.when] + shift
         live = rules[x, COLUMN.when] == NOWHERE or m[when] != 0 or m[rules[x, COLUMN.other] + shift] != 0
         if live and rules[x, COLUMN.phases] & phase:
-            place, of = rules[x, COLUMN.place] + shift, rules[x, COLUMN.of] + shift
+            place = rules[x, COLUMN.place] + shift
+            of = rules[x, COLUMN.of] + shift
             visit_field(m, p, tape, place, rules[x, COLUMN.rule], of, rules[x, COLUMN.among])
 
 
@@ -298,7 +309,8 @@ def visit_stores(m: Array, p: Program, tape: Array) -> None:
 
 def visit_bus(m: Array, p: Program, tape: Array) -> None:
     """Save or set read transactions, requests and answers. Transactions count from the one made last."""
-    newest, size = m[READER.next], m[CHIP.max_reads]
+    newest = m[READER.next]
+    size = m[CHIP.max_reads]
     for i in range(size):
         visit_row(m, p, tape, TRANSACTION_RULES, (newest + i) % size, ALWAYS)
     queue(m, Q.a_read, tape, newest, size)

@@ -87,16 +87,23 @@ class Recorded:
     done: int
 
 
-STATION, ENTRIES, WAITING = registers(Station, 13), table(Entry, "entries"), table(Unissued, "waiting")
-SPAN, TIMES = columns(OperandSpan), columns(Recorded)
+STATION = registers(Station, 13)
+ENTRIES = table(Entry, "entries")
+WAITING = table(Unissued, "waiting")
+SPAN = columns(OperandSpan)
+TIMES = columns(Recorded)
 
 
 @part
 def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
     """Issue, complete and take commands in cycle `t`; return whether the command of the front end is taken."""
-    before_ld, before_ex, before_st = m[CHIP.number], m[CHIP.number + 1], m[CHIP.number + 2]
+    before_ld = m[CHIP.number]
+    before_ex = m[CHIP.number + 1]
+    before_st = m[CHIP.number + 2]
     if m[STATION.unissued] | m[STATION.unissued + 1] | m[STATION.unissued + 2]:
-        load, execute, store = issuing(m, LD, Q.loads, t), issuing(m, EX, Q.transposes, t), issuing(m, ST, Q.stores, t)
+        load = issuing(m, LD, Q.loads, t)
+        execute = issuing(m, EX, Q.transposes, t)
+        store = issuing(m, ST, Q.stores, t)
         if load >= 0:
             issue(m, p, LD, load, t)
         if execute >= 0:
@@ -212,9 +219,14 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
 def set_operands(m: Array, p: Program, e: int) -> None:
     """Set the rows of the operands of an entry, as the station sees them."""
     prim = m[e + ENTRIES.command]
-    funct, rs1, rs2, fit = p.prims[prim, 0] & 127, p.prims[prim, 1], p.prims[prim, 2], 2 * m[CHIP.dim] - 1
+    funct = p.prims[prim, 0] & 127
+    rs1 = p.prims[prim, 1]
+    rs2 = p.prims[prim, 2]
+    fit = 2 * m[CHIP.dim] - 1
     config = configured(p, prim, 1)
-    m[e + ENTRIES.writes], m[e + ENTRIES.a], m[e + ENTRIES.b] = funct == PRELOAD, ABSENT, ABSENT
+    m[e + ENTRIES.writes] = funct == PRELOAD
+    m[e + ENTRIES.a] = ABSENT
+    m[e + ENTRIES.b] = ABSENT
     if funct == CONFIG:
         return
     if p.queue[prim] == LD:
@@ -243,10 +255,13 @@ def span(m: Array, place: int, word: int, rows: int, before: int) -> None:
     Repeated pixels begin `before` the operand, but within the same half of the scratchpad.
     """
     kind, start = local(m, word)
-    half, mask = (m[CHIP.spad] + 1) >> 1, m[CHIP.acc] if kind == IN_ACC else m[CHIP.spad]
+    half = (m[CHIP.spad] + 1) >> 1
+    mask = m[CHIP.acc] if kind == IN_ACC else m[CHIP.spad]
     start = max(start - before, half if start > half else 0)
-    m[place], m[place + SPAN.start] = kind, start
-    m[place + SPAN.end], m[place + SPAN.wraps] = start + rows & mask, start + rows > mask
+    m[place] = kind
+    m[place + SPAN.start] = start
+    m[place + SPAN.end] = start + rows & mask
+    m[place + SPAN.wraps] = start + rows > mask
 
 
 @part
@@ -262,10 +277,12 @@ def overlap(m: Array, x: int, y: int) -> bool:
 def depend(m: Array, q: int, e: int) -> None:
     """Set the entries of other queues that a new one waits for."""
     for other in range(3):
-        left, waits = m[STATION.valid + other], 0
+        left = m[STATION.valid + other]
+        waits = 0
         if other == q or (m[e + ENTRIES.a] == ABSENT and m[e + ENTRIES.b] == ABSENT):
             left = 0
-        old, bit = row_offset(64 * other), 1
+        old = row_offset(64 * other)
+        bit = 1
         while left:
             if left & 1 and conflict(m, q, e, other, old):
                 waits |= bit

@@ -73,14 +73,18 @@ class StoredRow:
     address = saved(RULE.of_store, of="command")  # of this request
 
 
-STORER, STORES, STORED = registers(Storer, 10), table(ActiveStore, "stores"), table(StoredRow, "stored")
+STORER = registers(Storer, 10)
+STORES = table(ActiveStore, "stores")
+STORED = table(StoredRow, "stored")
 
 
 def step_stores(m: Array, p: Program, t: int) -> None:
     """Run the store controller: a configuration takes a cycle, a store one cycle a row, or an element of a window."""
     item = peek(m, Q.stores, 0)
     prim = item >> 6
-    rs1, rs2, config = p.prims[prim, 1], p.prims[prim, 2], configured(p, prim, 1)
+    rs1 = p.prims[prim, 1]
+    rs2 = p.prims[prim, 2]
+    config = configured(p, prim, 1)
     first = (
         m[STORER.row] + m[STORER.block] + m[STORER.p_row] + m[STORER.p_column] + m[STORER.w_row] + m[STORER.w_column]
         == 0
@@ -90,7 +94,10 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         m[STORER.state] = MOVING.waiting
         pop(m, Q.stores, t)
         return
-    pooling, rows, blocks, stride = config >> 4 & 3 != 0, rows_of(rs2), blocks_of(m, rs2), store_stride(p, prim)
+    pooling = config >> 4 & 3 != 0
+    rows = rows_of(rs2)
+    blocks = blocks_of(m, rs2)
+    stride = store_stride(p, prim)
     if m[STORER.state] == MOVING.waiting:
         if m[CHIP.stores_used] == m[CHIP.slots]:
             return
@@ -98,7 +105,9 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         while m[at(STORES.valid, m[STORER.slot])]:
             m[STORER.slot] += 1
         slot = row_offset(m[STORER.slot])
-        m[slot + STORES.valid], m[slot + STORES.entry], m[slot + STORES.left] = 1, item & 63, rows * blocks
+        m[slot + STORES.valid] = 1
+        m[slot + STORES.entry] = item & 63
+        m[slot + STORES.left] = rows * blocks
         if pooling:
             window = config >> 6 & 3
             m[slot + STORES.left] = (config >> 32 & 0xFF) * (config >> 40 & 0xFF) * window * window
@@ -113,7 +122,8 @@ def step_stores(m: Array, p: Program, t: int) -> None:
     new = m[STORER.next]
     m[STORER.next] = (new + 1) & (RING - 1)
     w = row_offset(new)
-    m[w + STORED.slot], m[w + STORED.command] = m[STORER.slot], prim
+    m[w + STORED.slot] = m[STORER.slot]
+    m[w + STORED.command] = prim
     last = windowed(m, w, rs1, rs2, config, stride) if pooling else plain(m, w, rs1, rs2, stride)
     push(m, Q.dispatch, new)
     m[STORER.state] = MOVING.sending
@@ -140,12 +150,16 @@ def place(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
 
 def plain(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
     """Make the request of one row of a block; return whether it is the last one."""
-    row, block = m[STORER.row], m[STORER.block]
-    ends, last = block == blocks_of(m, rs2) - 1, row == rows_of(rs2) - 1
+    row = m[STORER.row]
+    block = m[STORER.block]
+    ends = block == blocks_of(m, rs2) - 1
+    last = row == rows_of(rs2) - 1
     place(m, w, rs2, block * m[CHIP.dim] + row, ends)
     if is_garbage(m, rs2):
         m[w + STORED.kind] = ABSENT
-    m[w + STORED.block], m[w + STORED.ends], m[w + STORED.address] = block, ends, rs1 + row * stride
+    m[w + STORED.block] = block
+    m[w + STORED.ends] = ends
+    m[w + STORED.address] = rs1 + row * stride
     m[STORER.block] = 0 if ends else block + 1
     if ends:
         m[STORER.row] = 0 if last else row + 1
@@ -154,7 +168,8 @@ def plain(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
 
 def windowed(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int) -> bool:
     """Make the request of one element of a pooling window; return whether it is the last one."""
-    size, o_columns = config >> 6 & 3, config >> 56 & 0xFF
+    size = config >> 6 & 3
+    o_columns = config >> 56 & 0xFF
     y = m[STORER.p_row] * (config >> 4 & 3) + m[STORER.w_row] - (config >> 8 & 3)
     x = m[STORER.p_column] * (config >> 4 & 3) + m[STORER.w_column] - (config >> 10 & 3)
     place(m, w, rs2, y * o_columns + x, True)
@@ -200,7 +215,8 @@ def step_dispatch(m: Array, t: int) -> None:
                 push(m, Q.scale, pop(m, Q.norm, t))
     if m[CHIP.acc_fetched]:
         m[CHIP.acc_held] |= m[CHIP.acc_fetched]
-        m[CHIP.acc_fetched], m[CHIP.active] = 0, 1
+        m[CHIP.acc_fetched] = 0
+        m[CHIP.active] = 1
     if count(m, Q.dispatch) and ready(m, Q.norm, t):
         dispatch(m, t)
 
@@ -214,7 +230,8 @@ def dispatch(m: Array, t: int) -> None:
         held = m[TO_ARRAY.held] | m[TO_WRITER.held]
         if (m[CHIP.ex_reads] | m[CHIP.spad_writes] | held) >> bank & 1:
             return
-        m[TO_WRITER.fetched], m[TO_WRITER.under_way] = 1 << bank, 1
+        m[TO_WRITER.fetched] = 1 << bank
+        m[TO_WRITER.under_way] = 1
     elif m[w + STORED.kind] == IN_ACC:
         bank = row >> m[CHIP.lg_acc_bank]
         if in_flight(m, row, t):

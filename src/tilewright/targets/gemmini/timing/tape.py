@@ -34,7 +34,10 @@ class TapeRegisters:
 TAPE = columns(TapeRegisters)
 KIND_BITS = 2
 #: Where the entries of the station lie on the tape, by their numbers, their numbers, words, places; its length.
-BY_NUMBER, NUMBERS, WORDS, PLACES = 64, 256, 448, 1 << 22
+BY_NUMBER = 64
+NUMBERS = 256
+WORDS = 448
+PLACES = 1 << 22
 LENGTH = 2 * PLACES
 
 
@@ -97,7 +100,8 @@ def row(m: Array, place: int, tape: Array, in_acc: bool) -> None:
 def operand(m: Array, place: int, tape: Array) -> None:
     """Save or set a word with a local address: its row apart from the rest."""
     at = next_word(tape)
-    rest, here = tape[at] if tape[TAPE.sets] else m[place], 0
+    rest = tape[at] if tape[TAPE.sets] else m[place]
+    here = 0
     if not is_garbage(m, rest):
         mask = m[CHIP.acc] if is_acc(rest) else m[CHIP.spad]
         here, rest = rest & mask, rest & ~mask
@@ -107,7 +111,8 @@ def operand(m: Array, place: int, tape: Array) -> None:
     if tape[TAPE.sets]:
         m[place] = rest | here
     else:
-        tape[at], m[place] = rest, rest | here
+        tape[at] = rest
+        m[place] = rest | here
 
 
 def base(m: Array, place: int, tape: Array) -> None:
@@ -145,18 +150,23 @@ def number_entries(m: Array, tape: Array) -> None:
         left = m[STATION.valid + q]
         if tape[TAPE.sets]:
             left = (1 << m[CHIP.number + q]) - 1
-            m[STATION.valid + q], m[STATION.awaited + q] = left, 0
+            m[STATION.valid + q] = left
+            m[STATION.awaited + q] = 0
         for i in range(m[CHIP.number + q]):
-            first, each, rest = -1, 0, left
+            first = -1
+            each = 0
+            rest = left
             own = at(ENTRIES.command, 64 * q)
             while rest:
                 if rest & 1 and (first < 0 or (not tape[TAPE.sets] and m[own] < tape[TAPE.least])):
-                    first, tape[TAPE.least] = each, m[own]
+                    first = each
+                    tape[TAPE.least] = m[own]
                 rest >>= 1
                 each += 1
                 own += WIDTH
             left &= ~(1 << first)
-            tape[BY_NUMBER + 64 * q + i], tape[NUMBERS + 64 * q + first] = first, i
+            tape[BY_NUMBER + 64 * q + i] = first
+            tape[NUMBERS + 64 * q + first] = i
 
 
 def entry(m: Array, place: int, q: int, tape: Array) -> None:
@@ -176,7 +186,8 @@ def waits(m: Array, place: int, q: int, tape: Array) -> None:
         m[STATION.awaited + q] |= tape[at]
     else:
         tape[at] = 0
-        left, number = m[place] & m[STATION.valid + q], NUMBERS + 64 * q
+        left = m[place] & m[STATION.valid + q]
+        number = NUMBERS + 64 * q
         while left:
             if left & 1:
                 tape[at] |= 1 << tape[number]
@@ -188,11 +199,13 @@ def entered(m: Array, q: int, of: int, tape: Array) -> None:
     """Save or set a queue with the numbers of commands and, in the lowest bits, of their entries in queue `of`."""
     for i in range(length(m, q, tape)):
         own = item(m, q, i)
-        number, command = m[own] & 63, m[own] >> 6
+        number = m[own] & 63
+        command = m[own] >> 6
         if not m[STATION.valid + of] >> number & 1:  # that of a configuration, which is complete
             number = -1
         m[own] = command
         prim(m, own, tape)
-        command, m[own] = m[own], number
+        command = m[own]
+        m[own] = number
         entry(m, own, of, tape)
         m[own] = command << 6 | m[own] & 63

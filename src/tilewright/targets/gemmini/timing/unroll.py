@@ -38,9 +38,13 @@ from tilewright.targets.gemmini.timing.unroll_streams import (
 )
 
 #: What a command does in the front end, the values of `FrontPlan.action`. That after a configuration: to run a loop.
-PASS, CONFIGURE_MATMUL, CONFIGURE_CONV, WAIT = 0, 1, 3, 5
+PASS = 0
+CONFIGURE_MATMUL = 1
+CONFIGURE_CONV = 3
+WAIT = 5
 #: Loops that an unroller holds, and entries of a queue.
-SLOTS, DEPTH = 2, 2
+SLOTS = 2
+DEPTH = 2
 #: The result of `offered` if there is no command.
 NONE = -(1 << 62)
 
@@ -54,7 +58,8 @@ def plan(expansion: Expansion, config: Config) -> FrontPlan:
         action[functs == funct] = first + (funct in STARTS)
     action[functs == Funct.FENCE] = WAIT
     item = np.where(expansion.entry >= 0, expansion.entry, -1 - np.arange(len(functs)))
-    residual, room = expansion.residual.astype(np.int64), np.array([config.rs_load, config.rs_execute, config.rs_store])
+    residual = expansion.residual.astype(np.int64)
+    room = np.array([config.rs_load, config.rs_execute, config.rs_store])
     loops = expansion.run, expansion.at, expansion.idle, expansion.starts, expansion.tail
     return FrontPlan(item, action, *loops, residual, room)
 
@@ -94,7 +99,10 @@ def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, id
     if m[FRONT.still] and not (taken or idle or m[FRONT.done]):
         return False
     moved = taken
-    raw, conv, matmul, out = count(m, Q.raw), count(m, Q.to_conv), count(m, Q.to_matmul), count(m, Q.out)
+    raw = count(m, Q.raw)
+    conv = count(m, Q.to_conv)
+    matmul = count(m, Q.to_matmul)
+    out = count(m, Q.out)
     quiet = idle and not front_is_busy(m)
     if taken:
         take(m, Q.out)
@@ -132,10 +140,14 @@ def loops_of(m: Array, u: int) -> int:
 @part
 def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
     """Advance an unroller and its queue by a cycle; `room`: the next queue has an empty place."""
-    configured, head, moved = loops_of(m, u), m[FRONT.head + u], False
+    configured = loops_of(m, u)
+    head = m[FRONT.head + u]
+    moved = False
     target = 1 - head if m[at(SLOT.configured, 2 * u + head)] else head
     if configured:
-        idle, sent, residual = idle_streams(m, u), NONE, u == OF_MATMUL and m[FRONT.residual] != 0
+        idle = idle_streams(m, u)
+        sent = NONE
+        residual = u == OF_MATMUL and m[FRONT.residual] != 0
         if room:
             sent = offered_by_conv(m, plan) if u == OF_CONV else offered_by_matmul(m, plan, idle, residual)
         if sent >= 0:
@@ -167,9 +179,11 @@ def _take_command(m: Array, plan: FrontPlan, u: int, room: bool, configured: int
     elif configured == SLOTS:
         return False
     elif action == first + 1:
-        slot, loop = row_offset(2 * u + target), plan.run[-1 - offer]
+        slot = row_offset(2 * u + target)
+        loop = plan.run[-1 - offer]
         m[FRONT.settled + u] = -1
-        m[slot + SLOT.configured], m[slot + SLOT.loop] = 1, loop
+        m[slot + SLOT.configured] = 1
+        m[slot + SLOT.loop] = loop
         m[slot + SLOT.started] = m[slot + SLOT.finished] = 0
         if u == OF_MATMUL:
             m[FRONT.residual] = plan.residual[loop]

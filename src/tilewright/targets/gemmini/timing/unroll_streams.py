@@ -16,9 +16,12 @@ from tilewright.targets.gemmini.loops.words import EXECUTE, LOAD_A, LOAD_B, LOAD
 from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, at, registers, row_offset, saved, table
 
 #: Sets of streams, as bits.
-EXECUTE_BIT, LOAD_BITS, ALL_BITS = 2, 28, 31
+EXECUTE_BIT = 2
+LOAD_BITS = 28
+ALL_BITS = 31
 #: The numbers of the unrollers.
-OF_MATMUL, OF_CONV = 0, 1
+OF_MATMUL = 0
+OF_CONV = 1
 #: No stream, or no command.
 NOTHING = -1
 
@@ -58,7 +61,8 @@ class LoopStream:
 
 
 FRONT = registers(FrontEnd, 14)
-SLOT, STREAM = table(LoopSlot, "loop_slots"), table(LoopStream, "loop_streams")
+SLOT = table(LoopSlot, "loop_slots")
+STREAM = table(LoopStream, "loop_streams")
 
 
 class FrontPlan(NamedTuple):
@@ -132,7 +136,8 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
             m[finished] |= 1 << x
             moved = True
         which = 1 - head if (started[head] >> x) & 1 else head
-        slot, before = row_offset(2 * u + which), started[which]
+        slot = row_offset(2 * u + which)
+        before = started[which]
         waits = x == EXECUTE and before & LOAD_BITS != LOAD_BITS
         waits = waits or (x == STORE and not residual and before & EXECUTE_BIT == 0)
         if m[slot + SLOT.configured] == 0 or (before >> x) & 1 or waits:
@@ -140,8 +145,10 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
         moved = True
         m[slot + SLOT.started] |= 1 << x
         loop = m[slot + SLOT.loop]
-        m[own + STREAM.active], m[own + STREAM.slot] = 1, which
-        m[own + STREAM.next], m[own + STREAM.end] = plan.starts[loop, x], plan.starts[loop, x + 1]
+        m[own + STREAM.active] = 1
+        m[own + STREAM.slot] = which
+        m[own + STREAM.next] = plan.starts[loop, x]
+        m[own + STREAM.end] = plan.starts[loop, x + 1]
         m[own + STREAM.idle] = pause(m, plan, own, loop) if x == EXECUTE else 0
     if done:
         m[first + SLOT.configured] = m[first + SLOT.started] = m[first + SLOT.finished] = 0
@@ -187,8 +194,11 @@ def _counter(m: Array, plan: FrontPlan, x: int, column: int) -> int:
 def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
     if not _has_next(m, STORE):
         return False
-    slot, due = m[stream(OF_MATMUL, STORE) + STREAM.slot], m[stream(OF_MATMUL, STORE) + STREAM.next]
-    last_k, columns, i = plan.at[due, 0], plan.at[due, 1], plan.at[due, 2]
+    slot = m[stream(OF_MATMUL, STORE) + STREAM.slot]
+    due = m[stream(OF_MATMUL, STORE) + STREAM.next]
+    last_k = plan.at[due, 0]
+    columns = plan.at[due, 1]
+    i = plan.at[due, 2]
     if residual:
         if elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) and elsewhere(m, OF_MATMUL, idle, LOAD_B, slot):
             return True
@@ -196,7 +206,9 @@ def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
         return row > i or (row == i and column >= columns)
     if elsewhere(m, OF_MATMUL, idle, EXECUTE, slot):
         return True
-    k, j, row = _counter(m, plan, EXECUTE, 0), _counter(m, plan, EXECUTE, 1), _counter(m, plan, EXECUTE, 2)
+    k = _counter(m, plan, EXECUTE, 0)
+    j = _counter(m, plan, EXECUTE, 1)
+    row = _counter(m, plan, EXECUTE, 2)
     return k == last_k and (j >= columns or (j == columns - 1 and row > i))
 
 
@@ -206,11 +218,15 @@ def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
     if not _has_next(m, EXECUTE) or not elsewhere(m, OF_MATMUL, idle, LOAD_D, slot):
         return False
     due = m[stream(OF_MATMUL, EXECUTE) + STREAM.next]
-    k, j, i = plan.at[due, 0], plan.at[due, 1], plan.at[due, 2]
-    a_k, a_i = _counter(m, plan, LOAD_A, 0), _counter(m, plan, LOAD_A, 1)
+    k = plan.at[due, 0]
+    j = plan.at[due, 1]
+    i = plan.at[due, 2]
+    a_k = _counter(m, plan, LOAD_A, 0)
+    a_i = _counter(m, plan, LOAD_A, 1)
     if not (elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) or a_k > k or (a_k == k and a_i > i)):
         return False
-    b_k, b_j = _counter(m, plan, LOAD_B, 0), _counter(m, plan, LOAD_B, 1)
+    b_k = _counter(m, plan, LOAD_B, 0)
+    b_j = _counter(m, plan, LOAD_B, 1)
     return elsewhere(m, OF_MATMUL, idle, LOAD_B, slot) or b_k > k or (a_k == k and b_j > j)
 
 
@@ -228,7 +244,9 @@ def _a_or_b(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
             return LOAD_B
     if a_idle or b_idle:
         return LOAD_B if a_idle else LOAD_A
-    a_k, b_k, b_j = _counter(m, plan, LOAD_A, 0), _counter(m, plan, LOAD_B, 0), _counter(m, plan, LOAD_B, 1)
+    a_k = _counter(m, plan, LOAD_A, 0)
+    b_k = _counter(m, plan, LOAD_B, 0)
+    b_j = _counter(m, plan, LOAD_B, 1)
     return LOAD_B if a_k > b_k or (b_k == 0 and b_j == 0) else LOAD_A
 
 
@@ -267,7 +285,8 @@ def step_conv(m: Array, plan: FrontPlan, idle: int, sent: int) -> bool:
     ahead = True  # no load of the execute stream's loop is to come
     for x in range(LOAD_D, LOAD_A + 1):
         ahead = ahead and elsewhere(m, OF_CONV, idle, x, slot)
-    started, finished = m[at(SLOT.started, 2 * OF_CONV + slot)], m[at(SLOT.finished, 2 * OF_CONV + slot)]
+    started = m[at(SLOT.started, 2 * OF_CONV + slot)]
+    finished = m[at(SLOT.finished, 2 * OF_CONV + slot)]
     waiting = (started >> EXECUTE) & 1 == 1 and (finished >> EXECUTE) & 1 == 0 and finished & LOAD_BITS != LOAD_BITS
     executed = elsewhere(m, OF_CONV, idle, EXECUTE, m[stream(OF_CONV, STORE) + STREAM.slot])
     for x in range(5):
@@ -294,7 +313,8 @@ def _step_stream(m: Array, own: int, plan: FrontPlan, loop: int, execute: bool, 
     stalled = m[own + STREAM.late] >= 0 and not sent
     moved = not stalled and early >= 0
     if not stalled:
-        m[own + STREAM.late], m[own + STREAM.early] = early, -1
+        m[own + STREAM.late] = early
+        m[own + STREAM.early] = -1
     if m[own + STREAM.active] == 0:
         return moved
     if m[own + STREAM.idle] > 0:

@@ -51,7 +51,8 @@ def step_writer(m: Array, t: int) -> None:
 
 def step_translation(m: Array, t: int) -> bool:
     """Move requests through translation in two stages; return whether the first one takes a new request."""
-    free, retry = m[WRITER.x_valid] == 0, False
+    free = m[WRITER.x_valid] == 0
+    retry = False
     if m[WRITER.x_valid]:
         m[CHIP.active] = 1
         if not m[WRITER.x_ok]:
@@ -59,10 +60,13 @@ def step_translation(m: Array, t: int) -> bool:
         elif ready(m, Q.a_write, t):
             push(m, Q.a_write, m[WRITER.x_item])
             free = True
-    item, page, displaced = m[WRITER.x_item], m[WRITER.x_page], m[WRITER.s_valid] != 0
+    item = m[WRITER.x_item]
+    page = m[WRITER.x_page]
+    displaced = m[WRITER.s_valid] != 0
     moves = free and m[WRITER.t_valid] != 0
     room = free or m[WRITER.t_valid] == 0
-    m[WRITER.x_asked], m[WRITER.x_hit] = moves, m[WRITER.t_hit]
+    m[WRITER.x_hit] = m[WRITER.t_hit]
+    m[WRITER.x_asked] = moves
     if free:
         m[WRITER.x_valid] = moves and not retry
     if moves:
@@ -71,7 +75,9 @@ def step_translation(m: Array, t: int) -> bool:
         if retry:
             m[WRITER.s_valid], m[WRITER.s_item], m[WRITER.s_page] = 1, m[WRITER.t_item], m[WRITER.t_page]
     if retry:
-        m[WRITER.t_valid], m[WRITER.t_item], m[WRITER.t_page] = 1, item, page
+        m[WRITER.t_valid] = 1
+        m[WRITER.t_item] = item
+        m[WRITER.t_page] = page
     elif displaced and room:
         m[WRITER.t_valid] = 1
         m[WRITER.t_item] = m[WRITER.s_item]

@@ -50,7 +50,8 @@ def _loop(builder: Any, count: Any) -> Any:
     from llvmlite import ir
 
     index = ir.IntType(64)
-    before, body = builder.block, builder.append_basic_block()
+    before = builder.block
+    body = builder.append_basic_block()
     builder.branch(body)
     builder.position_at_end(body)
     counter = builder.phi(index)
@@ -81,9 +82,12 @@ FRESH, W_ROW, W_ROWS, W_COLS, W_TRANSPOSED = range(9, 14)
 C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU, SUMS = range(14, 24)
 
 #: Smallest and largest int8, and the constant whose addition to a small float32 rounds it half to even.
-LOW, HIGH, ROUNDER = -128, 127, np.float32(12582912.0)
+LOW = -128
+HIGH = 127
+ROUNDER = np.float32(12582912.0)
 #: Bounds beyond which every scaled value saturates.
-FLOOR, CEILING = np.float32(-1000.0), np.float32(1000.0)
+FLOOR = np.float32(-1000.0)
+CEILING = np.float32(1000.0)
 
 
 class Tables(NamedTuple):
@@ -132,9 +136,11 @@ def run(sequence: Array, tables: Tables, chips: Chips, rules: Rules) -> None:
     """Execute the steps of a sequence (int64) in order."""
     for at in range(sequence.shape[0]):
         step = sequence[at]
-        action, entry = tables.action[step], tables.entry[step]
+        action = tables.action[step]
+        entry = tables.entry[step]
         for sample in range(chips.spad.shape[0]):
-            spad, acc = chips.spad[sample], chips.acc[sample]
+            spad = chips.spad[sample]
+            acc = chips.acc[sample]
             if action == LOAD:
                 load(tables.loads[entry], tables.load_scales[entry], chips.memory, spad, acc, sample, rules.floor)
             elif action == STORE:
@@ -166,7 +172,8 @@ def shifted(value: int, shift: int) -> int:
     if shift == 0:
         return value
     kept = value >> shift
-    rest, half = value - (kept << shift), 1 << (shift - 1)
+    rest = value - (kept << shift)
+    half = 1 << (shift - 1)
     return kept + int(rest > half or (rest == half and kept & 1 == 1))
 
 
@@ -178,16 +185,21 @@ def word(memory: Array, at: int) -> int:
 
 def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, floor: int) -> None:
     """Execute an mvin, `own` being its row of the table."""
-    dim, cols = spad.shape[1], own[L_COLS]
+    dim = spad.shape[1]
+    cols = own[L_COLS]
     blocks = (cols + dim - 1) // dim
     for nth in range(own[L_ROWS] * blocks):
-        line, block = nth // blocks, nth % blocks
-        source, first = own[L_PLACE] + sample * own[L_PITCH] + line * own[L_STRIDE], block * dim
-        row, width = own[L_ROW] + line + block * own[L_BLOCK_STRIDE], min(dim, cols - first)
+        line = nth // blocks
+        block = nth % blocks
+        source = own[L_PLACE] + sample * own[L_PITCH] + line * own[L_STRIDE]
+        first = block * dim
+        row = own[L_ROW] + line + block * own[L_BLOCK_STRIDE]
+        width = min(dim, cols - first)
         if own[L_ACC]:
             load_acc(own, scale, memory, source, first, acc[row], width)
         elif own[L_ZEROS] == 0 and scale == 1 and own[L_PIXELS] == 1:
-            target, data = spad[row], memory[source + first : source + first + width]
+            target = spad[row]
+            data = memory[source + first : source + first + width]
             for col in range(width):
                 target[col] = data[col]
         else:
@@ -228,7 +240,8 @@ def store(own: Array, scale: float, memory: Array, spad: Array, acc: Array, samp
     for line in range(own[S_ROWS]):
         target = own[S_PLACE] + sample * own[S_PITCH] + line * own[S_STRIDE]
         for col in range(own[S_COLS]):
-            row, element = own[S_ROW] + line + col // dim * dim, col % dim
+            row = own[S_ROW] + line + col // dim * dim
+            element = col % dim
             if own[S_FULL]:
                 value = int(acc[row, element])
                 for byte in range(4):
@@ -239,15 +252,18 @@ def store(own: Array, scale: float, memory: Array, spad: Array, acc: Array, samp
 
 def pool(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
     """Execute an mvout with max pooling. Pixels outside the image count as 0."""
-    size, columns = own[S_POOL_SIZE], own[S_OCOLS]
+    size = own[S_POOL_SIZE]
+    columns = own[S_OCOLS]
     for place in range(own[S_POROWS] * own[S_POCOLS]):
         y, x = place // own[S_POCOLS], place % own[S_POCOLS]
-        top, side = y * own[S_POOL_STRIDE] - own[S_UPAD], x * own[S_POOL_STRIDE] - own[S_LPAD]
+        top = y * own[S_POOL_STRIDE] - own[S_UPAD]
+        side = x * own[S_POOL_STRIDE] - own[S_LPAD]
         target = own[S_PLACE] + sample * own[S_PITCH] + (y * own[S_OUT_DIM] + x) * own[S_STRIDE]
         for channel in range(own[S_COLS]):
             most = LOW
             for pixel in range(size * size):
-                down, across = top + pixel // size, side + pixel % size
+                down = top + pixel // size
+                across = side + pixel % size
                 value = 0
                 if 0 <= down < own[S_OROWS] and 0 <= across < columns:
                     row = own[S_ROW] + down * columns + across
@@ -273,7 +289,9 @@ def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, fact
 
 def fill(own: Array, spad: Array, array: Array) -> None:
     """Write W, or the initial sums of OS, to the array; elements beyond the operand are zero."""
-    base, rows, cols = own[W_ROW], own[W_ROWS], own[W_COLS]
+    base = own[W_ROW]
+    rows = own[W_ROWS]
+    cols = own[W_COLS]
     for line in range(array.shape[0]):
         target = array[line]
         for col in range(array.shape[1]):
@@ -283,14 +301,17 @@ def fill(own: Array, spad: Array, array: Array) -> None:
             for col in range(cols):
                 array[line, col] = spad[base + col, line]
         else:
-            target, source = array[line], spad[base + line]
+            target = array[line]
+            source = spad[base + line]
             for col in range(cols):
                 target[col] = source[col]
 
 
 def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
     """Write row `line` of A to `factors`, with zeros beyond the operand."""
-    base, stride, cols = own[A_ROW], own[A_STRIDE], own[A_COLS]
+    base = own[A_ROW]
+    stride = own[A_STRIDE]
+    cols = own[A_COLS]
     if line >= own[A_ROWS]:
         cols = 0
     if own[A_TRANSPOSED]:
@@ -306,7 +327,9 @@ def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
 
 def times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, narrow: bool) -> None:
     """Write D + A * W to `sums`; `narrow`: with the low 8 bits of W."""
-    dim, rows, depth = array.shape[0], min(own[C_ROWS], own[A_ROWS]), own[A_COLS]
+    dim = array.shape[0]
+    rows = min(own[C_ROWS], own[A_ROWS])
+    depth = own[A_COLS]
     for line in range(own[C_ROWS]):
         total = sums[line]
         for col in range(dim):
@@ -317,14 +340,16 @@ def times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, na
                 total[col] = source[col]
     if dim % LANES == 0 and not narrow and not own[A_TRANSPOSED] and rows > 0 and depth > 0:
         for low in range(0, dim, LANES):
-            place, stride = own[A_ROW] * dim, own[A_STRIDE] * dim
+            place = own[A_ROW] * dim
+            stride = own[A_STRIDE] * dim
             products(sums, low, dim, spad, place, stride, rows, depth, array)
         return
     for line in range(rows):
         read_a(own, spad, factors, line)
         total = sums[line]
         for k in range(depth):
-            weights, factor = array[k], np.int32(factors[k])
+            weights = array[k]
+            factor = np.int32(factors[k])
             for col in range(dim):
                 weight = np.int32(wrapped(int(weights[col]), 8)) if narrow else weights[col]
                 total[col] += factor * weight
@@ -345,7 +370,8 @@ def products(
 
 def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int) -> None:
     """Add A * B to the sums of an output-stationary array."""
-    base, rows = own[D_ROW], own[D_ROWS]
+    base = own[D_ROW]
+    rows = own[D_ROWS]
     for line in range(own[A_ROWS]):
         read_a(own, spad, factors, line)
         for col in range(own[D_COLS]):
@@ -358,12 +384,15 @@ def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int)
 
 def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
     """Write row `line` of the result, which is in `sums` [dim]."""
-    row, shift, cols = own[C_ROW] + line * own[C_STRIDE], own[SHIFT], own[C_COLS]
+    row = own[C_ROW] + line * own[C_STRIDE]
+    shift = own[SHIFT]
+    cols = own[C_COLS]
     if rules.overflows:
         for col in range(cols):
             sums[col] = wrapped(int(sums[col]), rules.bits)
     if own[C_ACC] == 0:
-        target, relu = spad[row], own[C_RELU]
+        target = spad[row]
+        relu = own[C_RELU]
         for col in range(cols):
             value = min(max(shifted(int(sums[col]), shift), LOW), HIGH)
             target[col] = max(value, 0) if relu else value
@@ -371,6 +400,7 @@ def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Ru
     if shift and rules.shift_acc:
         for col in range(cols):
             sums[col] = shifted(int(sums[col]), shift)
-    held, keep = acc[row], own[C_ACCUMULATE]
+    held = acc[row]
+    keep = own[C_ACCUMULATE]
     for col in range(cols):
         held[col] = wrapped(int(sums[col]) + keep * int(held[col]), 32)

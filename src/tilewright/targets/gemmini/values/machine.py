@@ -43,7 +43,8 @@ def plan(work: Work, config: Config) -> Plan:
         (loop.STORE, work.stores.step),
         (loop.COMPUTE, work.computes.step),
     ):
-        action[steps], index[steps] = kind, np.arange(len(steps))
+        action[steps] = kind
+        index[steps] = np.arange(len(steps))
     action[work.stores.step[work.stores.own["pool_stride"] > 0]] = loop.POOL
     moves = *_loads(work.loads), *_stores(work.stores)
     tables = loop.Tables(action, index, *moves, _computes(work.computes, config))
@@ -70,7 +71,9 @@ def _rows(*columns: Array) -> Array:
 
 def _loads(moves: Moves) -> tuple[Array, Array]:
     """Return the table of mvins and their scales, float32 [k]; an int32 is never scaled."""
-    place, own, none = moves.local, moves.own, np.zeros(len(moves.step), np.int64)
+    place = moves.local
+    own = moves.own
+    none = np.zeros(len(moves.step), np.int64)
     zeros = (moves.dram == 0).astype(np.int64)
     pixels = np.where(place.acc == 1, 1, np.maximum(own["pixels"], 1))
     sizes = place.rows, place.cols, place.acc, place.accumulate, zeros, own["stride"], own["block_stride"]
@@ -79,7 +82,9 @@ def _loads(moves: Moves) -> tuple[Array, Array]:
 
 def _stores(moves: Moves) -> tuple[Array, Array]:
     """Return the table of mvouts and their scales, float32 [k]."""
-    place, own, none = moves.local, moves.own, np.zeros(len(moves.step), np.int64)
+    place = moves.local
+    own = moves.own
+    none = np.zeros(len(moves.step), np.int64)
     relu = (own["activation"] == RELU).astype(np.int64)
     sizes = place.rows, place.cols, place.acc, place.full & place.acc, own["stride"], relu
     names = "upad", "lpad", "pool_stride", "pool_size", "out_dim", "porows", "pocols", "orows", "ocols"
@@ -93,7 +98,8 @@ def _extent(place: Local) -> tuple[Array, Array, Array]:
 
 
 def _computes(work: Computes, config: Config) -> Array:
-    own, (c_row, c_rows, c_cols) = work.own, _extent(work.c)
+    own = work.own
+    c_row, c_rows, c_cols = _extent(work.c)
     weights = own["dataflow"]
     if config.rules.extra_rows == "kept":
         c_rows = np.minimum(c_rows, work.streamed)
@@ -124,14 +130,18 @@ class Machine:
     """The memories of a Gemmini for S samples: spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim)."""
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
-        self.config, self.dram, self.samples, rules = config, dram, samples, config.rules
+        self.config = config
+        self.dram = dram
+        self.samples = samples
+        rules = config.rules
         self.spad = np.zeros((samples, config.all_spad_rows, config.dim), np.int8)
         self.acc = np.zeros((samples, config.acc_rows, config.dim), np.int32)
         self.array = np.zeros((samples, config.dim, config.dim), np.int32)
         bits = config.pe_bits if rules.sums == "pe_bits" else 32
         self.normaliser = Normaliser(samples)
         overflows = config.dim * (1 << 14) + (1 << 7) >= 1 << (bits - 1)
-        first, shifts = rules.relu == "before_scale", rules.os_shift == "always"
+        first = rules.relu == "before_scale"
+        shifts = rules.os_shift == "always"
         floor = config.half if rules.repeats == "half" else 0
         self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows), floor)
 
@@ -146,8 +156,10 @@ class Machine:
 
     def _run(self, plan: Plan, sequence: Array) -> None:
         """Execute steps in the loop."""
-        tables, chosen = plan.tables, plan.tables.action[sequence]
-        count, entry = len(tables.loads), tables.entry[sequence]
+        tables = plan.tables
+        chosen = plan.tables.action[sequence]
+        count = len(tables.loads)
+        entry = tables.entry[sequence]
         used = np.zeros(count + len(tables.stores), np.bool_)
         used[entry[chosen == loop.LOAD]] = True
         used[count + entry[(chosen == loop.STORE) | (chosen == loop.POOL)]] = True
@@ -173,8 +185,11 @@ class Machine:
         if plan.work.kind[step] != MVOUT:
             return
         at = plan.tables.entry[step]
-        moves, own = plan.work.stores, plan.tables.stores[at]
-        dim, cols, command = self.config.dim, int(own[loop.S_COLS]), int(moves.local.norm[at])
+        moves = plan.work.stores
+        own = plan.tables.stores[at]
+        dim = self.config.dim
+        cols = int(own[loop.S_COLS])
+        command = int(moves.local.norm[at])
         for line in range(own[loop.S_ROWS]):
             row = own[loop.S_ROW] + line
             blocks = [self.acc[:, row + first, : cols - first] for first in range(0, cols, dim)]

@@ -46,11 +46,13 @@ class Normaliser:
     """The registers and statistics of a normaliser, for S samples: statistics are (IDS, S, 1)."""
 
     def __init__(self, samples: int) -> None:
-        self.activation, self.stat = Activation.NONE, 0
+        self.activation = Activation.NONE
+        self.stat = 0
         self.qb = self.qc = self.qln2 = self.qln2_inv = np.int32(0)
         shape = IDS, samples, 1
         self.sum, self.count, self.mean, self.most, self.running = (np.zeros(shape, np.int32) for _ in range(5))
-        self.factor, self.share = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.factor = np.zeros(shape, np.float32)
+        self.share = np.zeros(shape, np.float32)
         self.fresh = np.ones(IDS, np.bool_)
 
     def copy(self) -> Normaliser:
@@ -66,7 +68,8 @@ class Normaliser:
         self.stat = own["stat"]
         if own["only_stat"]:
             return
-        self.qb, self.qc = np.int32(own["qb"]), np.int32(own["qc"])
+        self.qb = np.int32(own["qb"])
+        self.qc = np.int32(own["qc"])
         self.activation = Activation(min(own["high"] << 2 | self.activation, Activation.SOFTMAX))
         if own["inverse"]:
             self.qln2_inv = np.int32(own["qln2"])
@@ -83,7 +86,9 @@ class Normaliser:
     def _count(self, block: Array, command: Norm) -> None:
         at = self.stat
         if self.fresh[at]:
-            self.sum[at], self.count[at], self.running[at] = 0, 0, LEAST
+            self.sum[at] = 0
+            self.count[at] = 0
+            self.running[at] = LEAST
         self.fresh[at] = command in (Norm.RESET, Norm.MEAN, Norm.INV_STDDEV)
         if command in (Norm.SUM, Norm.MEAN):
             self._add(block)

@@ -25,7 +25,10 @@ from tilewright.targets.vta.isa.fields import POP_BITS, PUSH_BITS, Memory, Opcod
 from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
 
 #: Bits of `Tokens.bits`, in the order of the instructions' fields.
-POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = 1, 2, 4, 8
+POP_PREV = 1
+POP_NEXT = 2
+PUSH_PREV = 4
+PUSH_NEXT = 8
 #: Microseconds that one step takes in _link without compilation: decides whether to compile it.
 STEP_US = 20
 
@@ -69,7 +72,8 @@ class StreamBuilder:
     """Collects steps in stream order. A step is one or more instructions of one unit that use the same memory parts."""
 
     def __init__(self, config: Config) -> None:
-        self.config, self.line = config, config.pipeline
+        self.config = config
+        self.line = config.pipeline
         self.distinct = InstructionBuffer(config)
         self.parts = Parts()
         self._units: list[int] = []
@@ -114,7 +118,8 @@ class StreamBuilder:
         self.step(self.line.home, (self.distinct.finish(),), Operands((), tuple(range(len(self.parts)))))
 
     def build(self) -> Built:
-        unit, operands = np.array(self._units, np.int64), [*self._known]
+        unit = np.array(self._units, np.int64)
+        operands = [*self._known]
         sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
         starts = np.cumsum(sizes) - sizes
         chosen = np.array(self._operands, np.int64)
@@ -134,7 +139,8 @@ class StreamBuilder:
         bits = np.zeros((len(POP_BITS) + len(PUSH_BITS), len(index)), np.int64)
         for bit, place in enumerate((ends_at - size[which],) * 2 + (ends_at - 1,) * 2):
             bits[bit, place] = made.bits >> bit & 1
-        unit, step = np.repeat(made.unit, size[which]), np.repeat(following, size[which])
+        unit = np.repeat(made.unit, size[which])
+        step = np.repeat(following, size[which])
         return Built(self.distinct, unit, step, distinct, bits)
 
 
@@ -177,7 +183,8 @@ def _linked(unit: Array, needs: Array) -> Tokens:
 @compiled
 def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
     """Add all steps to `state`, with NOPs where needed; set `row[i]` to the row of step i. See `_linked`."""
-    units, carried = needs.shape[1], state.carried
+    units = needs.shape[1]
+    carried = state.carried
     for step in range(unit.shape[0]):
         u = unit[step]
         carried[:] = NOBODY
@@ -214,7 +221,10 @@ def _carrier(state: _Links, unit: int, other: int, need: int) -> int:
 
 @part
 def _put(state: _Links, unit: int, step: int) -> int:
-    made, now, row, units = state.made, state.now, state.rows[0], state.wants.shape[0]
+    made = state.made
+    now = state.now
+    row = state.rows[0]
+    units = state.wants.shape[0]
     for other in (unit - 1, unit + 1):
         if other < 0 or other >= units or state.wants[other] <= now[unit, other]:
             continue
@@ -226,6 +236,7 @@ def _put(state: _Links, unit: int, step: int) -> int:
     now[unit, unit] = row
     for known in range(units):
         state.clock[row, known] = now[unit, known]
-    made.step[row], made.unit[row] = step, unit
+    made.step[row] = step
+    made.unit[row] = unit
     state.rows[0] += 1
     return row

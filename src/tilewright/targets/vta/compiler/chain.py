@@ -86,7 +86,8 @@ class Chain:
     def add(self, sites: tuple[Site, ...], lowered: Lowered, plan: Plan, given: bool = False) -> None:
         names = tuple(name for name, _ in operands(sites, lowered.layer, self.config.batch))
         reads = tuple(self.made[name][0] if name in self.made else () for name in names)
-        index, result = (len(self.members),), sites[-1].output
+        index = (len(self.members),)
+        result = sites[-1].output
         self.members.append(Member(sites, lowered, plan, names, reads, given))
         self.nodes += [ChainNode(site, index, stored=site is sites[-1]) for site in sites]
         self.segments.append(index)
@@ -118,7 +119,9 @@ class Chain:
 
         A concatenation is a view if the results that it joins can be made consecutive in DRAM.
         """
-        op, out, tensors = site.node.op, site.output, [tensor for tensor in site.inputs if tensor]
+        op = site.node.op
+        out = site.output
+        tensors = [tensor for tensor in site.inputs if tensor]
         if not tensors or any(tensor.name not in self.made for tensor in tensors):
             return False
         parts, layouts = zip(*(self.made[tensor.name] for tensor in tensors), strict=True)
@@ -171,11 +174,13 @@ def _read(layer: Layer, site: Site, batch: int) -> Layout:
     Only the host can lay out im2col patches, and rows padded with zeros: a layer may rely on zeros after the last pixel
     of a row's last tile, where other layers leave other values.
     """
-    op, x = site.node.op, site.input(0)
+    op = site.node.op
+    x = site.input(0)
     channels = site.input(1 if isinstance(op, FullyConnected) else 0).image[3]  # of a matrix row
     host = False
     if isinstance(op, Conv2D | DepthwiseConv2D):
-        width, window = x.shape[2], op.window
+        width = x.shape[2]
+        window = op.window
         last = (site.output.shape[2] - 1) * window.stride[1] + window.extent[1] - 1 - window.padding[2]
         host = prod(window.kernel) > 1 if layer.matrix else width % layer.fold > 0 and last >= width
     columns = columns_of(x.shape) if layer.fold > 1 else 0
@@ -199,7 +204,8 @@ def placed(
     lowered = lowered or lower_all(sites, context)
     if isinstance(lowered, str):
         return lowered
-    config, timing = context.config, context.timing
+    config = context.config
+    timing = context.timing
     plans = _plans(sites, (lowered, *lowered.others), context)
     if plans:
         return plans[0] if len(plans) == 1 else min(plans, key=lambda form: score(form[1], config, timing)[0])
@@ -214,7 +220,8 @@ def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context
 
     Raises InputError if the user's plan breaks a rule.
     """
-    config, timing = context.config, context.timing
+    config = context.config
+    timing = context.timing
     given = context.given.get(sites[0].node.name)
     plans: list[tuple[Lowered, Plan]] = []
     if given and any(least(form.layer, config, timing) < inf for form in forms):

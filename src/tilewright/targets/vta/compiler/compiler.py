@@ -60,7 +60,8 @@ def compile_graph(
     if config.token_depth < TOKENS:
         reason = f"token_depth is {config.token_depth}; compiled programs need {TOKENS} tokens in a queue"
         raise ConfigError("VTA config", reason, f"set token_depth to {TOKENS} or more")
-    mode, plain = rounding_mode(rounding), config.plain
+    mode = rounding_mode(rounding)
+    plain = config.plain
     steps: list[Launch | HostStep] = []
     alone = {layer.layer for layer in schedule.layers if layer.alone}
     with uncollected():
@@ -85,7 +86,8 @@ def _launches(chain: Chain, graph: Graph, timing: str, apart: set[str]) -> list[
         if node.view:
             alone.append(HostStep(node.site.node.name, MOVES))
         elif chain.leads(node):
-            member, single = chain.members[node.members[0]], Chain(chain.config)
+            member = chain.members[node.members[0]]
+            single = Chain(chain.config)
             single.add(member.sites, member.lowered, member.plan, member.given)
             alone.append(_launch(single, graph, timing, alone=True))
     return alone
@@ -93,7 +95,8 @@ def _launches(chain: Chain, graph: Graph, timing: str, apart: set[str]) -> list[
 
 def prepared(launch: Launch, config: Config, timing: str) -> Prepared:
     """Return the order and the time of a launch."""
-    image, options = image_of(launch), RunOptions(timing=timing, check=False, values=False)
+    image = image_of(launch)
+    options = RunOptions(timing=timing, check=False, values=False)
     return prepare(image.insns, config, image.dram({}, 1), image.bases, options)
 
 
@@ -243,7 +246,8 @@ def _names(chain: Chain) -> tuple[Names, ...]:
     numbers = [str(index) if len(members) > 1 else "" for index in range(len(members))]
     results: dict[int, Place] = {}
     for segment in chain.segments:
-        kind, at = "out" if members[segment[0]].lowered.layer.closed else "acc", 0
+        kind = "out" if members[segment[0]].lowered.layer.closed else "acc"
+        at = 0
         for index in segment:
             results[index] = Place(f"{kind}{numbers[segment[0]]}", at)
             layer = members[index].lowered.layer
@@ -260,9 +264,12 @@ def _names(chain: Chain) -> tuple[Names, ...]:
 
 def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: set[str]) -> NodeLayout:
     """Return what the host must know of a node; of a member's nodes, the first one reads its tensors."""
-    index, name = node.members[0], node.site.node.name
-    member, place = chain.members[index], names[index].result
-    layer, config = member.lowered.layer, chain.config
+    index = node.members[0]
+    name = node.site.node.name
+    member = chain.members[index]
+    place = names[index].result
+    layer = member.lowered.layer
+    config = chain.config
     needed = node.stored and (node.site.output.name in wanted or not layer.closed)
     tiles, pixels = (node.view.channel_tiles, node.view.pixels) if node.view else (layer.out_tiles, layer.out_pixels)
     form = NodeLayout(

@@ -65,7 +65,8 @@ def ranges(graph: Graph, rounding: Rounding) -> dict[str, Bounds]:
     """Return the proven ranges of tensors by name, for those whose ranges are narrower than their dtype's."""
     found: dict[str, Bounds] = {}
     for site in graph.sites():
-        op, x = site.node.op, site.inputs[0] if site.inputs else None
+        op = site.node.op
+        x = site.inputs[0] if site.inputs else None
         if isinstance(op, Linear):
             if made := _of_linear(site, op, rounding, found):
                 found[site.output.name] = made
@@ -100,16 +101,19 @@ def sums_of(w: Array, start: Array, low: Array, high: Array, padded: bool) -> tu
         lower, upper = np.minimum(*ends), np.maximum(*ends)
         if padded:
             lower, upper = np.minimum(lower, 0, out=lower), np.maximum(upper, 0, out=upper)
-        least[part], most[part] = lower.sum(axis=(1, 2)), upper.sum(axis=(1, 2))
+        least[part] = lower.sum(axis=(1, 2))
+        most[part] = upper.sum(axis=(1, 2))
     return least, most
 
 
 def starts(site: Site, op: Linear) -> Array:
     """Return the first input channel that each output channel of an operator reads, int64 (O)."""
-    weights, channels = site.input(1).shape, site.input(0).shape[-1]
+    weights = site.input(1).shape
+    channels = site.input(0).shape[-1]
     if isinstance(op, DepthwiseConv2D):
         return np.arange(weights[3]) // (weights[3] // channels)
-    outputs, depth = weights[0], weights[-1]
+    outputs = weights[0]
+    depth = weights[-1]
     groups = 1 if isinstance(op, FullyConnected) else channels // depth
     return np.arange(outputs) // (outputs // groups) * depth
 
@@ -124,7 +128,9 @@ def centred_weights(site: Site, op: Linear) -> tuple[Array, Array]:
 
 def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, Bounds]) -> Bounds | None:
     """Return the ranges of an operator's output; None if unknown: the rule may not be monotonic, or sums may wrap."""
-    x, bias, out = site.input(0), site.optional(2), site.output
+    x = site.input(0)
+    bias = site.optional(2)
+    out = site.output
     if (
         op.shift is not None
         or op.residual(site)
@@ -149,7 +155,8 @@ def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, B
 def centred_sums(site: Site, w: Array, start: Array, known: Mapping[str, Bounds]) -> tuple[Array, Array]:
     """Return the lowest and highest sum of codes less the zero point, int64 (O), for weights (O, T, K)."""
     x = site.input(0)
-    codes, window = codes_of(x, known), getattr(site.node.op, "window", None)
+    codes = codes_of(x, known)
+    window = getattr(site.node.op, "window", None)
     low, high = (end - x.zero_point for end in codes)
     return sums_of(w, start, low, high, padded=bool(window and any(window.padding)))
 
@@ -159,8 +166,10 @@ def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None)
 
     Output channel o reads K input channels from `start[o]` on. At least one input and one output are kept.
     """
-    x, zero_point = site.input(0), held_zero_point(site.input(0))
-    outputs, depth = len(w), w.shape[2]
+    x = site.input(0)
+    zero_point = held_zero_point(site.input(0))
+    outputs = len(w)
+    depth = w.shape[2]
     per_tap = w.sum(axis=2, dtype=np.int64) * zero_point
     alone = depth == 1 and np.array_equal(start, np.arange(outputs))
     channels = int(start[-1]) + depth  # those of a matrix row, which may join several pixels
@@ -169,22 +178,27 @@ def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None)
         end = np.full(channels, CODE_MIN, np.int64), np.full(channels, CODE_MAX, np.int64)
         none = np.zeros(outputs, np.int64)
         return Kept(w, start, None, None, per_tap, none, none > 0, *end, site.input(1))
-    codes, made = codes_of(x, known), codes_of(site.output, known)
+    codes = codes_of(x, known)
+    made = codes_of(site.output, known)
     fixed = centred_sums(site, w, start, known)[0]
-    needed, read = ~made.constant, ~codes.constant
+    needed = ~made.constant
+    read = ~codes.constant
     held = codes.low - held_offset(x)
     if alone:
         both = needed & read
         both[0] |= not both.any()
         inputs = result = np.flatnonzero(both)
         per_tap -= np.where(~both[:, None], w[:, :, 0] * held[:, None], 0)
-        w, start = w[both], np.arange(len(inputs))
+        w = w[both]
+        start = np.arange(len(inputs))
     else:
         read[0] |= not read.any()
         needed[0] |= not needed.any()
-        inputs, result = np.flatnonzero(read), np.flatnonzero(needed)
+        inputs = np.flatnonzero(read)
+        result = np.flatnonzero(needed)
         per_tap -= (w[:, :, ~read] * held[~read]).sum(axis=2, dtype=np.int64)
-        w, start = w[needed][:, :, read], np.zeros(len(result), np.int64)
+        w = w[needed][:, :, read]
+        start = np.zeros(len(result), np.int64)
     low, high = (end[inputs] - held_offset(x) for end in codes)
     constant = made.constant & ~np.isin(np.arange(outputs), result)
     return Kept(w, start, inputs, result, per_tap, fixed, constant, low, high)

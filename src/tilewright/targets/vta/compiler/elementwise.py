@@ -30,7 +30,9 @@ from tilewright.targets.vta.launch.layouts import CODE_DTYPES, given_back, held_
 #: Bits of the sum of both operands, after they are scaled by the largest power of two that fits.
 BITS = 30
 #: Constants tried per power of two; powers of two tried, from the largest down; tries before factors vary too.
-TRIES, EXPONENTS, FIRST = 1000, 3, 50
+TRIES = 1000
+EXPONENTS = 3
+FIRST = 50
 #: Trials test only the results this close to a tie, in output codes; the proof then tests all results.
 NEAR = 2.0**-10
 #: For one operand: float32 neighbours of the factor that are tried, in each direction.
@@ -41,7 +43,10 @@ HELD = np.arange(-128, 128, dtype=np.int32)
 
 def add(site: Site, op: Add, context: Context) -> Lowered | str:
     """Lower an addition of two tensors of one shape to a layer, or return the reason why the host runs it."""
-    config, rounding, out, other = context.config, context.rounding, site.output, site.input(1)
+    config = context.config
+    rounding = context.rounding
+    out = site.output
+    other = site.input(1)
     if {tensor.shape for tensor in (site.input(0), other)} != {out.shape} or other.data is not None:
         return "its operands must be two tensors of the output's shape, neither constant"
     if other.dtype not in CODE_DTYPES or out.dtype not in CODE_DTYPES:
@@ -68,7 +73,10 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
 
 def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
     """Lower a product with a constant, or a change of scale, to a layer; or return the reason why the host runs it."""
-    config, rounding, x, out = context.config, context.rounding, site.input(0), site.output
+    config = context.config
+    rounding = context.rounding
+    x = site.input(0)
+    out = site.output
     if x.dtype not in CODE_DTYPES:
         return f"{op.label} of real numbers is not supported"
     if config.alu != "float":
@@ -90,7 +98,8 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
 def _elements(site: Site, kind: Literal["add", "sum"], context: Context) -> Lowered:
     """Return the layer of an elementwise operator: a tile holds a channel tile of `config.batch` pixels."""
     config = context.config
-    width, tiles = -(-prod(site.output.image[:3]) // config.batch), -(-site.output.image[3] // config.block)
+    width = -(-prod(site.output.image[:3]) // config.batch)
+    tiles = -(-site.output.image[3] // config.block)
     layer = Layer(
         kind=kind,
         matrix=True,
@@ -107,13 +116,15 @@ def _elements(site: Site, kind: Literal["add", "sum"], context: Context) -> Lowe
 
 def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Scaling, ...] | None:
     """Return the requantisation (1-tuple) of `real * (code - zero_point)`; None if no factor is right for all codes."""
-    x, out = site.input(0), site.output
+    x = site.input(0)
+    out = site.output
     wanted = _results(site.node.op, (x,), site.inputs[1:], out, (HELD,), rounding)
     bounds = int(wanted.min()), int(wanted.max())
     nearest = np.float32(real)
     steps = (sign * step for step in range(1, NEIGHBOURS + 1) for sign in (1, -1))
     for factor in (nearest, *(np.float32(nearest + step * np.spacing(nearest)) for step in steps)):
-        zero, bias = held_zero_point(out), -held_zero_point(x)
+        zero = held_zero_point(out)
+        bias = -held_zero_point(x)
         inside = bias + round(zero / float(factor))  # the zero point added before rounding, as onnxruntime's Mul does
         for one, added in ((bias, zero), (inside, 0)):
             if abs(one) < 1 << 31:

@@ -35,7 +35,8 @@ class Segments:
 
     @cached_property
     def addresses(self) -> dict[str, int]:
-        found, at = {}, PAGE
+        found = {}
+        at = PAGE
         for name, size in self.sizes.items():
             found[name] = at
             at += -(-size // PAGE) * PAGE
@@ -184,16 +185,22 @@ class _Mover:
         stored: dict[str, Array],
         builder: StreamBuilder,
     ) -> None:
-        self.plan, self.where, self.names, self.segments = plan, where, names, segments
+        self.plan = plan
+        self.where = where
+        self.names = names
+        self.segments = segments
         self.stored = stored  # by segment with results: the step that stores each tile
-        self.builder, self.config = builder, builder.config
+        self.builder = builder
+        self.config = builder.config
 
     def load(self, item: LoadTiles) -> None:
-        memory, slot = memory_of(item.memory, self.config), item.slot
+        memory = memory_of(item.memory, self.config)
+        slot = item.slot
         region: SlotRegion = getattr(self.where, item.memory)
         base = region.at(slot)
         if item.acc >= 0:  # the slot lies in one of accumulators
-            region, slot = self.where.acc, item.acc
+            region = self.where.acc
+            slot = item.acc
             base += region.at(slot)
         if item.piece:
             first = base + item.tiles.first
@@ -216,7 +223,8 @@ class _Mover:
         parts = tuple(self.builder.parts.of(*_slot(memory, self.where.acc, item.acc)) for memory in read)
         at = self.where.acc.at(item.acc)
         for part in item.group.stores(layer):
-            address, shape = first + part.offset, (part.rows, part.length)
+            address = first + part.offset
+            shape = (part.rows, part.length)
             step = self.builder.store(at + part.at, address, shape, part.stride, parts)
             if item.plane == 0:
                 self.stored[segment][begin + covered(part)] = step
@@ -241,7 +249,9 @@ class _Runs:
     """Adds GEMM and ALU instructions to a stream, and loads of their micro-op lists into the on-chip cache."""
 
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
-        self._builder, self._where, self._costs = builder, where, costs
+        self._builder = builder
+        self._where = where
+        self._costs = costs
         self._line = builder.line
         self._room = parameter_room(builder.config)
         self._operands: dict[Hashable, Operands] = {}
@@ -262,7 +272,8 @@ class _Runs:
 
     def _of(self, where: Regions, item: RunSteps) -> _Known:
         steps = item.run.steps if self._costs is None else self._costs.joined(item.run)
-        gemm, builder = steps[0].op is None, self._builder
+        gemm = steps[0].op is None
+        builder = self._builder
         memory = self._line.uop_memory(alu=not gemm)
         lists = self.lists[memory]
         if self._costs is None:
@@ -320,7 +331,8 @@ class _Runs:
         self._builder.step(known.unit, rows, known.operands)
 
     def _row(self, number: int, uops: range) -> int:
-        distinct, step = self._builder.distinct, self._all[number]
+        distinct = self._builder.distinct
+        step = self._all[number]
         outer, inner = (_loop(dim) for dim in (step.kernel.outer, step.kernel.inner))
         if step.op is None:
             row = distinct.gemm(uops, outer, inner, step.reset)
@@ -338,7 +350,8 @@ def _used(
 
     `both`: whether one unit runs GEMM and ALU instructions.
     """
-    gemm, step = item.run.steps[0].op is None, item.run.steps[0]
+    gemm = item.run.steps[0].op is None
+    step = item.run.steps[0]
     reads: tuple[tuple[Memory, int, int], ...] = ()
     if gemm and item.inp >= 0:
         first = where.wgt.at(item.wgt)

@@ -178,7 +178,9 @@ def raised(tiles: int) -> Step:
 def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
     """Return the ALU steps that shift `tiles` tiles right and clamp them; `rounds`: add the rounding half first."""
     assert words.immediates
-    bits, low, high = words.immediates.shift or 0, words.immediates.low, words.immediates.high
+    bits = words.immediates.shift or 0
+    low = words.immediates.low
+    high = words.immediates.high
     half = [Step(over(tiles), AluOp.ADD, 1 << (bits - 1))] if rounds and bits else []
     return (*half, *_right(over(tiles), bits), Step(over(tiles), AluOp.MAX, low), Step(over(tiles), AluOp.MIN, high))
 
@@ -200,7 +202,8 @@ def residual_steps(residual: Residual, tiles: int) -> tuple[Step, ...]:
 def parted(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """Return an epilogue in two parts, between which a residual is added: after `after` bits of the right shift."""
     places = [place for place, step in enumerate(steps) if step.op == AluOp.SHR]
-    bits, kernel = sum(steps[place].imm or 0 for place in places), steps[places[0]].kernel
+    bits = sum(steps[place].imm or 0 for place in places)
+    kernel = steps[places[0]].kernel
     return (
         (*steps[: places[0]], *_right(kernel, after)),
         (*_right(kernel, bits - after), *steps[places[-1] + 1 :]),
@@ -261,7 +264,8 @@ def _kept(blocks: Blocks, above: Blocks, limit: int) -> Iterator[Step]:
     """Yield the steps that compare the first outputs with the last sums of phases that the group above shares."""
     for y, phase in enumerate(above.rows):
         for x, column in enumerate(blocks.columns) if y and phase.twice else ():
-            wide, tall = column.span.extent, phase.span.extent
+            wide = column.span.extent
+            tall = phase.span.extent
             dims = Dim(blocks.outs, blocks.rows[0].span.extent * wide, tall * wide), Dim(wide, 1, 1)
             src = above.at(y, x) + (tall - 1) * wide
             yield from (step._replace(above=True) for step in _larger(dims, blocks.at(0, x), src, limit))

@@ -26,8 +26,12 @@ def explain(program: Program, timing: str) -> Stages:
 def counts(launch: Launch, config: Config) -> dict[str, int]:
     """Return a launch's counts by name: instructions, executed and listed micro-ops, bytes moved, tiles used."""
     stream = decode(launch.arrays["insns"], config)
-    mem, loads, stores = stream.mem, stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
-    gemm, alu, reset = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU, stream.gemm.reset_reg == 1
+    mem = stream.mem
+    loads = stream.opcode == Opcode.LOAD
+    stores = stream.opcode == Opcode.STORE
+    gemm = stream.opcode == Opcode.GEMM
+    alu = stream.opcode == Opcode.ALU
+    reset = stream.gemm.reset_reg == 1
     of = {memory: loads & (mem.memory_type == memory) for memory in (Memory.INP, Memory.WGT, Memory.UOP)}
     of[Memory.OUT] = stores
     tiles = mem.x_size * mem.y_size
@@ -79,7 +83,8 @@ def _launch(launch: Launch, config: Config, timing: str) -> list[str | Stage]:
     moved = ", ".join(f"{found[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
     chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
     used = ", ".join(f"{found[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
-    layers, several = launch.meta["layers"], len(launch.nodes) > 1
+    layers = launch.meta["layers"]
+    several = len(launch.nodes) > 1
     plans = [(layer, str(layer["plan"]).split("\n")) for layer in layers]
     walks = [
         (layer, explain_walk.walk(launch, config, short=True, layer=index if several else None))

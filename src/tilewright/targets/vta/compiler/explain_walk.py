@@ -23,7 +23,9 @@ from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.steps.moves import Move
 
 #: Most lines of a table, lines of a short table, and entries of a line. Longer ones show the first few and the last.
-LINES, SHORT, ENTRIES = 9, 4, 6
+LINES = 9
+SHORT = 4
+ENTRIES = 6
 OPERANDS = (Memory.INP, Memory.WGT, Memory.ACC)
 #: Stands for "no block".
 NOWHERE = -1
@@ -84,7 +86,8 @@ def memory_map(config: Config) -> Stage:
     extensions = [config.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in config.memories]
     for chip in (config.inp, config.wgt, config.acc, config.out, config.uop, *extensions):
         bits = chip.tile_bytes * 8
-        width, words = min(bits, config.bus_bits), max(1, bits // config.bus_bits)  # a narrower tile is one word
+        width = min(bits, config.bus_bits)
+        words = max(1, bits // config.bus_bits)  # a narrower tile is one word
         shape = f"{width} x {chip.depth}" + (f" x {words}" if words > 1 else "")
         rows.append(f"{chip.name}  {shape} bit")
     bus = f"on-chip memories in words of the {config.bus_bits}-bit bus"
@@ -96,7 +99,8 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
     `steps`: all instructions, as they run. `mine` [n]: whether to report an instruction.
     """
-    each, kernel = program.moves.each, program.kernel.tolist()
+    each = program.moves.each
+    kernel = program.kernel.tolist()
     stored_at = _stores(program, dram, steps)
     origin = {memory: np.full((program.config.sram(memory).depth, 2), NOWHERE) for memory in OPERANDS}
     biased = False
@@ -132,8 +136,10 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
     """Return, per GEMM, int64 [acc tiles, 2]: the block to which each is stored next, and that STORE's first block."""
-    each, kernel = program.moves.each, program.kernel.tolist()
-    at, found = np.full((program.config.acc.depth, 2), NOWHERE), {}
+    each = program.moves.each
+    kernel = program.kernel.tolist()
+    at = np.full((program.config.acc.depth, 2), NOWHERE)
+    found = {}
     for step in reversed(steps):
         move = each[step]
         if move.memory == Memory.OUT and move.row_bytes:
@@ -194,14 +200,18 @@ def _table(blocks: Array, most: int, by_sum: bool) -> list[str]:
 def _rows(move: Move, config: Config, dram: Dram) -> Stage:
     """Return a line for a transfer, and one for each of its rows: DRAM offset in bus words, blocks and tiles."""
     memory = Memory(move.memory)
-    chip, size = config.sram(memory), config.dram_tile_bytes(memory)
-    at, bus = move.address - _start(move, dram), config.bus_bits // 8
+    chip = config.sram(memory)
+    size = config.dram_tile_bytes(memory)
+    at = move.address - _start(move, dram)
+    bus = config.bus_bits // 8
     name = "store" if memory == Memory.OUT else "load"
     stride = move.stride // size
     shown = []
     for row in range(move.rows):
-        block, tile = at // size + row * stride, move.base + (move.top + row) * move.width + move.left
-        blocks, on_chip = _range(block + 1, move.columns), _range(tile, move.columns)
+        block = at // size + row * stride
+        tile = move.base + (move.top + row) * move.width + move.left
+        blocks = _range(block + 1, move.columns)
+        on_chip = _range(tile, move.columns)
         shown.append(f"row {row + 1}: dram {(at + row * move.stride) // bus}, block {blocks}, {chip.name}[{on_chip}]")
     return Stage(
         f"first {name} {chip.name}: y_size={move.rows} x_size={move.columns} x_stride={stride}, "

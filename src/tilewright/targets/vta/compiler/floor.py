@@ -48,15 +48,19 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
     """
     least = _nodes(graph, rounding, not chains_layers(config, rounding))
     found = [one for name, one in least.items() if name not in host]
-    rows, block = config.batch, config.block
+    rows = config.batch
+    block = config.block
     micro_ops = sum(-(-one.products // (rows * block * min(block, one.lanes))) for one in found)
     weights, written = (sum(getattr(one, name) for one in found) for name in ("weights", "written"))
     sources: dict[str, int] = {}
     for one in found:  # a tensor that several nodes read may be read once for all of them
         sources[one.source] = max(one.read, sources.get(one.source, 0))
-    codes, beat = sum(sources.values()), config.bus_bits // 8
+    codes = sum(sources.values())
+    beat = config.bus_bits // 8
     work = micro_ops * MODELS[timing].intervals(config).gemm
-    a, b, c = config.inp.width, config.wgt.width, config.acc.width
+    a = config.inp.width
+    b = config.wgt.width
+    c = config.acc.width
     macs = Work(f"{a}x{b}+{c}", micro_ops * config.macs_per_cycle, (Part("multiply", sqrt(a * b)), Part("add", c)))
 
     def access(sram: Sram, reads: int, writes: int) -> Access:
@@ -91,14 +95,19 @@ def _nodes(graph: Graph, rounding: Rounding, constants: bool) -> dict[str, Least
 
 
 def _least(site: Site, known: dict[str, Bounds], readers: Sequence[Site], is_output: bool) -> Least:
-    op, x, out, weights = site.node.op, site.input(0), site.output, site.input(1)
+    op = site.node.op
+    x = site.input(0)
+    out = site.output
+    weights = site.input(1)
     assert isinstance(op, Linear)
     window = op.window if isinstance(op, Convolution) else Window()
-    outputs, start = out.shape[-1], starts(site, op)
+    outputs = out.shape[-1]
+    start = starts(site, op)
     depth = weights.size // prod(window.kernel) // outputs
     channels = int(start[-1]) + depth  # of a row of a matrix, which may join several pixels
     varies = _varies(x, known) if x.shape[-1] == channels else np.ones(channels, np.bool_)
-    made, reads = _varies(out, known), np.append(0, np.cumsum(varies))
+    made = _varies(out, known)
+    reads = np.append(0, np.cumsum(varies))
     pairs = int((reads[start + depth] - reads[start])[made].sum())  # of an output channel and an input channel
     if isinstance(op, DepthwiseConv2D):
         varies = np.isin(np.arange(len(varies)), start[made]) & varies
@@ -107,7 +116,9 @@ def _least(site: Site, known: dict[str, Bounds], readers: Sequence[Site], is_out
         axes = [_axis(site, window, axis, within) for axis in (0, 1)]
         met, taps, pixels = (prod(each) for each in zip(*axes, strict=True))
     else:
-        met, taps, pixels = (rows := x.size // depth), 1, rows
+        met = (rows := x.size // depth)
+        taps = 1
+        pixels = rows
     reuse = prod(-(-k * gcd(s, d) // s) for k, s, d in zip(window.kernel, window.stride, window.dilation, strict=True))
     lanes = min(prod(window.kernel) * depth, outputs * depth // channels * reuse)
     joined = within is not None and isinstance(within.node.op, Add | MaxPool2D)  # the sums may go on in the machine

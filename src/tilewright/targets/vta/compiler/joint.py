@@ -85,9 +85,14 @@ def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowe
 
     The largest sum has the largest code only if all sums of a channel get the same bias.
     """
-    op, layer, codes = site.node.op, lowered.layer, lowered.layer.codes
+    op = site.node.op
+    layer = lowered.layer
+    codes = lowered.layer.codes
     assert isinstance(op, MaxPool2D)
-    window, x, out, (height, width) = op.window, site.input(0), site.output, site.input(0).shape[1:3]
+    window = op.window
+    x = site.input(0)
+    out = site.output
+    height, width = site.input(0).shape[1:3]
     if layer.residual:
         return "a residual joins the sums of its input"
     if codes is None or codes.biases > 1 or layer.fold > 1 or (layer.matrix and context.config.batch > 1):
@@ -98,7 +103,8 @@ def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowe
     if None in (result_phase(window, 0, height, rows), result_phase(window, 1, width, columns)):
         return "its windows share more than their borders"
     codes = replace(codes, rows=(0,) * rows, columns=(0,) * columns)
-    size, grid = ((height, width) if layer.matrix else layer.size), (height, width)
+    size = (height, width) if layer.matrix else layer.size
+    grid = (height, width)
     return replace(lowered, layer=replace(layer, size=size, grid=grid, out=(rows, columns), pool=window, codes=codes))
 
 
@@ -108,8 +114,11 @@ def _started(lowered: Lowered, context: Context) -> Lowered:
     With three stages, a start on the ALU takes fewer cycles of the one unit that computes. With four, it may only make
     the ALU wait for stores, if GEMM has time to clear.
     """
-    config, timing, layer = context.config, context.timing, lowered.layer
-    codes, tiles = layer.codes, lowered.parameters
+    config = context.config
+    timing = context.timing
+    layer = lowered.layer
+    codes = layer.codes
+    tiles = lowered.parameters
     if codes is None or tiles is None or layer.kind != "sum" or (layer.pool and config.stages == 3):
         return lowered
     biases = tiles[:, : codes.biases].astype(np.int64)
@@ -156,7 +165,8 @@ def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
 
 def with_residual(product: Site, add: Site) -> Site:
     """Return a product and the addition that alone reads its result as one node, which rounds once."""
-    op, (other,) = add.node.op, (at for at in (0, 1) if add.node.inputs[at] != product.output.name)
+    op = add.node.op
+    (other,) = (at for at in (0, 1) if add.node.inputs[at] != product.output.name)
     assert isinstance(op, Add) and isinstance(product.node.op, Linear)
     bias = product.optional(2)
     inputs = (product.input(0), product.input(1), bias, add.input(other))
@@ -172,7 +182,9 @@ def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
     the product that saturate give a sum that the addition's clip makes the same: the residual is not negative, and so
     is the result. `makers`: the sites of earlier nodes by output.
     """
-    op, y, out = product.node.op, product.output, add.output
+    op = product.node.op
+    y = product.output
+    out = add.output
     assert isinstance(op, Linear) and isinstance(add.node.op, Add)
     tensors = [*(add.optional(at) for at in (0, 1)), out]
     if any(tensor is None or tensor.quant != y.quant or tensor.dtype != "int8" for tensor in tensors):
@@ -196,7 +208,8 @@ def _least_code(name: str, makers: Mapping[str, Site]) -> int:
     site = makers.get(name)
     if site is None:
         return CODE_MIN
-    op, out = site.node.op, site.output
+    op = site.node.op
+    out = site.output
     if isinstance(op, Linear | Add | Mul | Clamp):
         return clamp_range(op.activation, out.scale, 0, out.dtype)[0]
     return _least_code(site.node.inputs[0], makers) if isinstance(op, MaxPool2D | Reshape) else CODE_MIN

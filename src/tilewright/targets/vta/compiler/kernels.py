@@ -119,7 +119,8 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
     assert rows.pooled and columns.pooled
     blocks = Blocks(block.outs, rows.pooled.phases, columns.pooled.phases)
     for ys, xs in product(_alike(blocks.rows), _alike(blocks.columns)):
-        (y, x), (row, column) = (ys[0], xs[0]), (blocks.rows[ys[0]].span, blocks.columns[xs[0]].span)
+        y, x = (ys[0], xs[0])
+        row, column = (blocks.rows[ys[0]].span, blocks.columns[xs[0]].span)
         apart = [
             Dim(len(group), at - blocks.at(y, x), (phases[group[-1]].span.offset - first.offset) * scale)
             for group, phases, first, scale, at in (
@@ -147,7 +148,8 @@ def _sum_kernels(
 ) -> tuple[RelativeKernel, ...]:
     """Return the GEMM instructions that add a chunk's products to a part of the sums."""
     stride = window.stride[0] * part.step[0], window.stride[1] * part.step[1]
-    dilation, taps = window.dilation, prod(window.kernel)
+    dilation = window.dilation
+    taps = prod(window.kernel)
     _, in_height, row_offset, vertical = part.rows
     _, in_width, column_offset, horizontal = part.columns
     plane = in_height * in_width
@@ -215,7 +217,8 @@ class Choice(NamedTuple):
 def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
     """Return the cheapest choice (few instructions, short lists) with writes of a tile DISTANCE micro-ops apart."""
     sums = [dim for dim in dims if dim.sums]
-    best, best_cost = None, float("inf")
+    best = None
+    best_cost = float("inf")
     for apart in chain.from_iterable(combinations(sums, count) for count in range(len(sums) + 1)):
         rest = [dim for dim in dims if dim not in apart]
         instructions = prod(dim.extent for dim in apart)
@@ -225,7 +228,8 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
             cost = instructions * (OVERHEAD + LISTED * length)
             if cost < best_cost and length <= limit and _apart_enough(listed, outer, inner):
                 order = tuple(sorted(listed, key=attrgetter("sums"), reverse=True))
-                best, best_cost = Choice(apart, outer, inner, order), cost
+                best = Choice(apart, outer, inner, order)
+                best_cost = cost
     if best is None:  # only the limit rules all out: one instruction per sum, with split lists
         best = Choice(tuple(sums), ONE, ONE, tuple(dim for dim in dims if not dim.sums))
     return best

@@ -212,7 +212,8 @@ class Layer:
         reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
         if self.link == "banded":
             reads = sum(high - low for low, high in self.bands)
-        w, valid = self.window, 1  # the pairs of an output pixel and a tap whose input lies inside the image
+        w = self.window
+        valid = 1  # the pairs of an output pixel and a tap whose input lies inside the image
         for axis in (0, 1):
             origins = [out * w.stride[axis] - w.padding[2 * axis] for out in range(self.sums[axis])]
             taps = [tap * w.dilation[axis] for tap in range(w.kernel[axis])]
@@ -305,7 +306,8 @@ def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared:
 
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
     """Return the tile of outputs from `start`. If inputs repeat f times, output r reads input `(r + offset) // f`."""
-    w, times = layer.window, layer.repeat[axis]
+    w = layer.window
+    times = layer.repeat[axis]
     if layer.pool:
         return pooled_span(layer, axis, start, extent, kept=False)
     if times > 1:
@@ -339,7 +341,9 @@ def result_phase(pool: Window, axis: int, grid: int, out: int) -> int | None:
 
     `grid`: the number of sums along the axis, `out`: of outputs.
     """
-    kernel, stride, before = pool.kernel[axis], pool.stride[axis], pool.padding[2 * axis]
+    kernel = pool.kernel[axis]
+    stride = pool.stride[axis]
+    before = pool.padding[2 * axis]
     single = range(max(kernel - stride, before, 0), min(kernel, stride))
     inside = (tap for tap in single if (out - 1) * stride + tap - before < grid)
     return next(inside, None) if kernel <= 2 * stride and before <= stride and pool.dilation[axis] == 1 else None
@@ -348,14 +352,19 @@ def result_phase(pool: Window, axis: int, grid: int, out: int) -> int | None:
 @lru_cache(maxsize=4096)
 def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) -> Span:
     """Return the tile of pool results from `start`; `kept`: the sums shared with the previous tile are kept there."""
-    w, pool, grid = layer.window, layer.pool, layer.grid[axis]
+    w = layer.window
+    pool = layer.pool
+    grid = layer.grid[axis]
     assert pool
-    kernel, stride, before = pool.kernel[axis], pool.stride[axis], pool.padding[2 * axis]
+    kernel = pool.kernel[axis]
+    stride = pool.stride[axis]
+    before = pool.padding[2 * axis]
     result = result_phase(pool, axis, grid, layer.out[axis])
     assert result is not None
     found: list[Phase] = []
     for tap in (result, *(tap for tap in range(min(kernel, stride)) if tap != result)):
-        twice, base = tap + stride < kernel, start * stride + tap - before
+        twice = tap + stride < kernel
+        base = start * stride + tap - before
         low = max(int(kept and twice), -(base // stride))
         high = min(extent + twice, (grid - 1 - base) // stride + 1)
         origin = (base + low * stride) * w.stride[axis] - w.padding[2 * axis]

@@ -52,7 +52,9 @@ def whole(layer: Layer) -> Tile:
 def noted(plan: Plan, form: str, nodes: tuple[str, ...], alone: bool) -> LayerSchedule:
     """Return the schedule of the layer that computes `nodes`; `plan_of` returns its plan again."""
     cut = plan.cut
-    tile, slots, halvings = Tile(*cut[:4]), Slots(*cut[5:8]), Halvings(*cut[8:])
+    tile = Tile(*cut[:4])
+    slots = Slots(*cut[5:8])
+    halvings = Halvings(*cut[8:])
     return LayerSchedule(nodes[0], tile, plan.outside, slots, halvings, form, nodes, whole(plan.layer), alone)
 
 
@@ -133,8 +135,11 @@ def _broken(plan: Plan, config: Config) -> Iterator[Broken]:
 
 def _memories(plan: Plan, config: Config) -> Iterator[Broken]:
     """Yield the rules on the sizes of memories that a plan breaks."""
-    layer, needs, space = plan.layer, plan.needs(), ("rows", "columns")
-    diagonal, added = layer.link == "diagonal", int(layer.residual is not None)
+    layer = plan.layer
+    needs = plan.needs()
+    space = ("rows", "columns")
+    diagonal = layer.link == "diagonal"
+    added = int(layer.residual is not None)
     tile = f"a tile of {plan.rows}x{plan.columns} pixels"
     deep, field = (plan.outs, "outs") if diagonal else (plan.sums, "sums")
     row = max(max(span.size, span.extent) for span in spans(layer, 1, plan.columns))
@@ -173,12 +178,15 @@ def _over(
 def _smaller(plan: Plan, config: Config, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
     """Yield fields of a plan, each with a smaller value for which it keeps all rules: the largest one, as a rule."""
     for name in names:
-        fits, low, high = None, 0 if name in ("head", "tail") else 1, getattr(plan, name) - 1
+        fits = None
+        low = 0 if name in ("head", "tail") else 1
+        high = getattr(plan, name) - 1
         while low <= high:
             middle = (low + high + 1) // 2 if fits is not None else low
             smaller: dict[str, Any] = {name: middle}
             if broken(replace(plan, **smaller), config) is None:
-                fits, low = middle, middle + 1
+                fits = middle
+                low = middle + 1
             elif fits is None:
                 break
             else:

@@ -82,7 +82,8 @@ REASONS = {
 
 def lower(site: Site, context: Context) -> Lowered | str:
     """Return the layer that a node becomes, or the reason why the host runs the node."""
-    op, config = site.node.op, context.config
+    op = site.node.op
+    config = context.config
     lowering = next((lowering for kind, lowering in LOWERINGS.items() if isinstance(op, kind)), None)
     if lowering is None:
         reason = REASONS.get(op.op_type if isinstance(op, OnnxOp) else op.kind)
@@ -115,7 +116,8 @@ def _requantises(context: Context) -> bool:
 
 
 def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
-    bias, x = site.optional(2), site.input(0)
+    bias = site.optional(2)
+    x = site.input(0)
     if bias is not None and bias.data is None:
         return f"the bias '{bias.name}' is computed; it must be constant"
     if site.input(1).dtype != "int8":
@@ -127,9 +129,12 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     if isinstance(op, FullyConnected):
         return _matrix(site, part, x.size // w.shape[2], context, "rows of the input")
     assert isinstance(op, Conv2D | DepthwiseConv2D)
-    window, pixels = op.window, prod(site.output.shape[1:3])
+    window = op.window
+    pixels = prod(site.output.shape[1:3])
     if w.shape[2] == x.shape[3]:
-        channels, kernel, block = part.w.shape[2], prod(window.kernel), context.config.block
+        channels = part.w.shape[2]
+        kernel = prod(window.kernel)
+        block = context.config.block
         if kernel == 1 and not any(window.padding) and (window.stride == (1, 1) or not context.single):
             what = "pixels" if window.stride == (1, 1) else "the pixels that its stride reads"
             return _matrix(site, part, pixels, context, what)
@@ -159,7 +164,8 @@ def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> L
     """Lower a matrix product of `rows` input rows, whose columns are taps x channels; `what` names the rows."""
     config = context.config
     wide = width_of(*part.sums, config)
-    block, w = config.block, part.w.reshape(len(part.w), 1, -1)
+    block = config.block
+    w = part.w.reshape(len(part.w), 1, -1)
     fold = folded_rows(w, rows, config, context.single)
     width = -(-rows // (config.batch * fold.pixels))
     layer = Layer(
@@ -181,7 +187,10 @@ def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> L
 
 
 def _spatial(site: Site, part: Kept, window: Window, context: Context) -> Lowered:
-    config, w, start, channels = context.config, part.w, part.start, len(part.low)
+    config = context.config
+    w = part.w
+    start = part.start
+    channels = len(part.low)
     out = site.output.shape[1:3]
     (row_class, rows), (column_class, columns) = classes_of(site.input(0).shape[1:3], out, window)
     fold = folded_columns(w, start, channels, window, out[1], config, context.single)
@@ -196,7 +205,8 @@ def _spatial(site: Site, part: Kept, window: Window, context: Context) -> Lowere
 
 def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
     """Return a lowered layer with requantisation on chip added, or unchanged if the host requantises the sums."""
-    op, layer = site.node.op, lowered.layer
+    op = site.node.op
+    layer = lowered.layer
     assert isinstance(op, Linear)
     if context.rounding.elementwise == "pow2":
         made = parameters.of_product_shift(site, op.activation, lowered.correction, layer, context.config)
@@ -218,7 +228,8 @@ def _residual(site: Site, op: Linear, codes: Codes, config: Config) -> Residual 
     after k of these bits, shifted left by s - k: the result is the same. With k = t, this takes one micro-op as well,
     with k = s < t one more right shift. In all other cases the ALU shifts the codes left before products are added.
     """
-    tensor, lift = op.residual(site), op.lift(site)
+    tensor = op.residual(site)
+    lift = op.lift(site)
     if tensor is None or tensor.zero_point or tensor.dtype != "int8" or config.acc.width < SUM_BITS:
         return None
     if lift <= LARGEST_WEIGHT:
@@ -233,12 +244,14 @@ def _residual(site: Site, op: Linear, codes: Codes, config: Config) -> Residual 
 
 def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     """Lower a product of two activations, with matrices side by side as channels; or return why the host runs it."""
-    config, block = context.config, context.config.block
+    config = context.config
+    block = context.config.block
     count, rows, depth, columns = matrices(site)
     if site.input(1).dtype not in CODE_DTYPES or site.output.dtype not in CODE_DTYPES:
         return f"its operands are {site.input(0).dtype} and {site.input(1).dtype}; VTA multiplies int8"
     sums = width_of(depth * CODE_MIN * CODE_MAX, depth * CODE_MIN * CODE_MIN, config)
-    deep, wide = -(-depth // block), -(-columns // block)
+    deep = -(-depth // block)
+    wide = -(-columns // block)
     bands = tuple((matrix * deep, matrix * deep + deep) for matrix in range(count) for _ in range(wide))
     width = -(-rows // config.batch)
     layer = Layer(
@@ -279,7 +292,8 @@ def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
     begin when the first rows are loaded.
     """
     lowered = _pooled(site, op.window, context, 1)
-    layer, (height, width) = lowered.layer, lowered.layer.size
+    layer = lowered.layer
+    height, width = lowered.layer.size
     if context.known is None or op.window.kernel != (height, width) or any(op.window.padding) or height == 1:
         return lowered
     rows = replace(
@@ -297,7 +311,8 @@ def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
 
 def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowered | str:
     """Lower a mean to sums and one requantisation, both on chip, or return the reason why the host runs the mean."""
-    shape, rounding = site.input(0).shape, context.rounding
+    shape = site.input(0).shape
+    rounding = context.rounding
     shifts = rounding.elementwise == "pow2"
     if isinstance(op, Mean):
         if len(shape) != 4 or set(op.axes) != {1, 2}:
@@ -324,10 +339,12 @@ def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
 
 def _pooled(site: Site, window: Window, context: Context, factor: int | None) -> Lowered:
     """Lower a pool: it sums the codes in a window times `factor`, or copies the codes if `factor` is None."""
-    config, shape = context.config, site.input(0).shape
+    config = context.config
+    shape = site.input(0).shape
     out = window.output_size(site.node.name, *shape[1:3])
     (row_class, rows), (column_class, columns) = classes_of(shape[1:3], out, window)
-    taps, channels = prod(window.kernel), shape[3]
+    taps = prod(window.kernel)
+    channels = shape[3]
     width = width_of(taps * factor * CODE_MIN, taps * factor * CODE_MAX, config) if factor else Width(1, False)
     one = Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
     layer = windowed(site, one, channels, np.arange(channels), config, width, out=out)

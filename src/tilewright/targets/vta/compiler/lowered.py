@@ -114,9 +114,13 @@ def windowed(
     out: tuple[int, int] | None = None,
 ) -> Layer:
     """Return the layer of a convolution or pool; `out`: its output rows and columns if the node's output has others."""
-    block, pixels, w = config.block, fold.pixels, fold.weights
-    (height, columns), (out_height, out_columns) = site.input(0).shape[1:3], out or site.output.shape[1:3]
-    in_tiles, out_tiles = -(-channels * pixels // block), -(-w.shape[0] // block)
+    block = config.block
+    pixels = fold.pixels
+    w = fold.weights
+    height, columns = site.input(0).shape[1:3]
+    out_height, out_columns = out or site.output.shape[1:3]
+    in_tiles = -(-channels * pixels // block)
+    out_tiles = -(-w.shape[0] // block)
     bands: tuple[tuple[int, int], ...] = ((0, 1),)  # folded pixels fill one tile
     if pixels == 1:
         first, last = start // block, (start + w.shape[2] - 1) // block + 1
@@ -257,7 +261,10 @@ def folded_columns(
     pixels = 1 if single else min(config.block // max(channels, outputs), width)
     if pixels < 2:
         return Fold(1, w, window)
-    (high, wide), stride, dilation, left = window.kernel, window.stride[1], window.dilation[1], window.padding[2]
+    high, wide = window.kernel
+    stride = window.stride[1]
+    dilation = window.dilation[1]
+    left = window.padding[2]
     # For tap k, output pixel j of a tile reads the input pixel at[j, k], counted from the first pixel of the tile.
     at = np.arange(pixels)[:, None] * stride + np.arange(wide) * dilation - left
     first = int(at.min() // pixels)

@@ -55,9 +55,11 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
     if op.rule(rounding) != RULES.get(config.alu) or site.output.dtype not in CODE_DTYPES:
         return None
     requant = Requant.of_product(site.input(0), site.input(1), site.output, op.activation, rounding.delegated)
-    layer, correction = lowered.layer, lowered.correction
+    layer = lowered.layer
+    correction = lowered.correction
     row_class, column_class = lowered.row_class, lowered.column_class
-    channels, fold = correction.shape[2], layer.fold
+    channels = correction.shape[2]
+    fold = layer.fold
     if layer.matrix:
         column_class = np.zeros(layer.out[1] * fold, np.int64)
     less = held_offset(site.output)
@@ -69,7 +71,9 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
     multiplier, shift = (np.tile(np.broadcast_to(part, channels), fold) for part in (multiplier, shift))
     scaling = Scaling(multiplier, shift, zero_point=requant.zero_point - less, bounds=bounds)
     if not correction.any():
-        row_class, column_class, correction = 0 * row_class, 0 * column_class, correction[:1, :1]
+        row_class = 0 * row_class
+        column_class = 0 * column_class
+        correction = correction[:1, :1]
     biases = _bias(site, channels) - correction
     patterns, columns = _folded(column_class, fold)
     lanes = biases[:, patterns].reshape(correction.shape[0] * len(patterns), fold * channels)
@@ -127,7 +131,8 @@ def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: R
 
     Raises UnsupportedError if the result is not int8 or uint8, or the machine's ALU cannot rescale the mean.
     """
-    x, out = site.input(0), site.output
+    x = site.input(0)
+    out = site.output
     if out.dtype not in CODE_DTYPES:
         raise UnsupportedError("VTA", f"its result is {out.dtype}; VTA's buffers hold int8")
     low, high = (bound - held_offset(out) for bound in clamp_range("none", out.scale, out.zero_point, out.dtype))
@@ -177,7 +182,8 @@ def of_add_shift(site: Site, op: Add, layer: Layer) -> Codes | None:
 
 def of_add(site: Site, op: Add, layer: Layer, config: Config) -> Parameters:
     """Return the parameters of an addition: a bias and factors for each operand and the sum, equal for all channels."""
-    out, operands = site.output, (site.input(0), site.input(1))
+    out = site.output
+    operands = (site.input(0), site.input(1))
     twice = 2 * max(np.float64(tensor.scale) for tensor in operands)
     parts = [
         Scaling(*quantize_multiplier(np.float64(x.scale) / twice), ADD_LEFT_SHIFT, bias=-held_zero_point(x))
@@ -224,7 +230,8 @@ def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
 
 def _tiles(lanes: Array, config: Config) -> Array:
     """Return words [word, channel] as tiles, int32 [channel tile, word, rows, block]; in acc, rows are copies."""
-    block, rows = config.block, 1 if config.has_parameters else config.batch
+    block = config.block
+    rows = 1 if config.has_parameters else config.batch
     count = -(-lanes.shape[1] // block)
     wide = np.zeros((lanes.shape[0], count * block), np.int64)
     wide[:, : lanes.shape[1]] = lanes

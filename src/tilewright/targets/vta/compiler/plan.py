@@ -196,7 +196,8 @@ class Plan:
         """
         axis = self._axis
         whole = group.columns if axis else group.rows
-        sizes, left = [], whole.extent
+        sizes = []
+        left = whole.extent
         for _ in range(self.head if growing else self.tail):
             sizes.append(-(-left // 2))
             left -= sizes[-1]
@@ -215,7 +216,9 @@ class Plan:
 
     def needs(self) -> Needs:
         """Return the number of tiles that one slot of each memory must hold."""
-        layer, rows, columns = self.layer, self._rows(), spans(self.layer, 1, self.columns)
+        layer = self.layer
+        rows = self._rows()
+        columns = spans(self.layer, 1, self.columns)
         box = max(row.size for row in rows) * max(column.size for column in columns)
         pixels = max(row.held for row in rows) * max(column.held for column in columns)
         carried = self.outs if layer.link == "diagonal" else self.sums
@@ -226,7 +229,8 @@ class Plan:
         return Needs(box * carried * layer.operands, weights, held * self.outs, par, residual)
 
     def dump(self) -> str:
-        layer, pooled = self.layer, ""
+        layer = self.layer
+        pooled = ""
         if layer.pool:
             shared = "; rows of sums that two groups share are computed once" if self.keeps else ""
             pooled = f"; largest of {layer.pool.kernel[0]}x{layer.pool.kernel[1]} sums, then requantised{shared}"
@@ -255,7 +259,8 @@ def carried(plan: Plan) -> Array:
         for turn, group in enumerate(plan.groups()):
             tiles = np.concatenate([covered(part) for part in group.stores(layer)])
             slot = left[turn % plan.acc, : len(tiles)]
-            found[tiles], slot[:] = slot, tiles
+            found[tiles] = slot
+            slot[:] = tiles
     return found
 
 
@@ -310,7 +315,8 @@ def parameter_room(config: Config) -> ParameterRoom:
     """Return where parameters lie; in acc, outside of slots, they take a quarter."""
     if config.has_parameters:
         return ParameterRoom(Memory.PAR, 0, config.par.depth)
-    depth, quarter = config.acc.depth, config.acc.depth // 4
+    depth = config.acc.depth
+    quarter = config.acc.depth // 4
     if config.stages == 4:
         return ParameterRoom(Memory.ACC, 0, depth, in_slots=True)
     return ParameterRoom(Memory.ACC, depth - quarter, quarter)
@@ -334,11 +340,13 @@ class Places:
     """
 
     def __init__(self, config: Config, alone: bool) -> None:
-        self._config, self._alone = config, alone
+        self._config = config
+        self._alone = alone
         self._next = dict.fromkeys(("inp", "wgt", "par", "acc"), 0)
 
     def take(self, plan: Plan) -> Regions:
-        config, needs = self._config, plan.needs()
+        config = self._config
+        needs = plan.needs()
         room = parameter_room(config)
         par = SlotRegion(0, 0, 0)
         tiles = accumulator_tiles(config, plan.layer)

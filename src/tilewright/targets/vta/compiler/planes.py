@@ -33,7 +33,9 @@ class Planes:
     def __init__(self, costs: Costs) -> None:
         line = costs.config.pipeline
         self._costs = costs
-        self._gemm, self._alu, self._store = line.gemm, line.alu, line.store
+        self._gemm = line.gemm
+        self._alu = line.alu
+        self._store = line.store
         self._time = [0] * len(line.units)
         self._port = 0  # cycle in which all reads so far have ended
         self._waiting: deque[_Waiting] = deque()
@@ -114,7 +116,8 @@ class Planes:
 
     def _wait(self, owner: int, group: Group, acc: int, plane: int) -> int:
         """Note a store after the ALU's last step, and that the next plane waits for it; return when the store ends."""
-        handover, layer = self._costs.handover, self._layers[owner]
+        handover = self._costs.handover
+        layer = self._layers[owner]
         start = max(self._time[self._store], self._time[self._alu] + handover.core)
         start += self._costs.box(group.stores(layer), self._costs.config.out)
         self._time[self._store] = start + handover.turn

@@ -160,19 +160,25 @@ def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
     first, last = (plan.period * max(least, -(-FEW * least // plan.period)) for least in (2, 1))
     left_out = max(0, len(groups) - first - last)
     if left_out < first + last:
-        first, last, left_out = len(groups), 0, 0
+        first = len(groups)
+        last = 0
+        left_out = 0
     walk = Walk(costs_of(config, timing), (where := Places(config, alone=True).take(plan),))
     walk.layer(Stage(plan), where, groups[:first] + groups[len(groups) - last :])
     walk.end()
     made = alone(plan, walk, config)
-    program, ends = _elaborated(made, config), np.cumsum(made.instructions)  # by item
-    turn, steps, shorter = 1, (0, 0), 0
+    program = _elaborated(made, config)
+    ends = np.cumsum(made.instructions)  # by item
+    turn = 1
+    steps = (0, 0)
+    shorter = 0
     if left_out:
         turn = first // plan.period // 2 * plan.period
         begin, end = (made.listing.work.index(walk.stores[group]) for group in (first - 1 - turn, first - 1))
         steps = (int(np.searchsorted(made.item, begin)), int(np.searchsorted(made.item, end)))
         shorter = int(ends[end] - ends[begin])
-    relation, each = order(program.table), overhead(plan.layer)
+    relation = order(program.table)
+    each = overhead(plan.layer)
     program = replace(program, stream=replace(program.stream, mem=Fields(), gemm=Fields(), alu=Fields()))  # small
     return _Sample(program, relation, int(ends[-1]), left_out, turn, steps, shorter, each)
 
@@ -183,7 +189,8 @@ def smallest(plan: Plan, config: Config) -> Config:
     A plan of one byte plane takes exactly as long there. One of several may take a few cycles more or less, because
     lists of micro-ops that are equal by chance are loaded once.
     """
-    needs, places = plan.needs(), Places(config, alone=True).take(plan)
+    needs = plan.needs()
+    places = Places(config, alone=True).take(plan)
     residual = int(plan.layer.residual is not None)
     least = config.par.index_bits if config.has_parameters else 1  # the parameters are addressed with these bits too
     inp = max(least, (places.inp.slots * needs.inp + needs.residual - 1).bit_length())
@@ -222,9 +229,11 @@ def trace_of(draft: Draft, config: Config, model: str) -> Trace:
 
 
 def _elaborated(draft: Draft, config: Config) -> Elaborated:
-    stream, line = draft.built.stream, config.pipeline
+    stream = draft.built.stream
+    line = config.pipeline
     pops, pushes = line.tokens(stream)
-    kernel, kernels = draft.step, _kernels(draft.steps, config)
+    kernel = draft.step
+    kernels = _kernels(draft.steps, config)
     table = StepTable(
         units=line.units,
         queues=line.queues(config.token_depth),
@@ -249,7 +258,9 @@ def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
 
 def _fields(step: Step) -> tuple[int, ...]:
     """Return a step as a row of Kernels.fields, in the order of FIELDS."""
-    outer, inner, joined = step.kernel.outer, step.kernel.inner, step.kernel.joined
+    outer = step.kernel.outer
+    inner = step.kernel.inner
+    joined = step.kernel.joined
     if joined:
         return (int(step.op is not None), 0, 1, joined, 1, *[0] * 6, int(step.op or 0), int(step.imm is not None), 0)
     loops = (outer.extent, inner.extent, outer.dst, inner.dst, outer.src, inner.src, outer.wgt, inner.wgt)

@@ -26,21 +26,28 @@ from tilewright.targets.vta.timing import Intervals
 CUT = ("rows", "columns", "outs", "sums")
 CHOICES = (*CUT, "channels", "inp", "wgt", "acc")
 #: Budgets of instructions to time: for plans, and for variants of the best with the first or last group cut.
-EFFORT, REFINING = 1000, 600
+EFFORT = 1000
+REFINING = 600
 #: The same budgets for small layers with several byte planes (scores.fine), and the number of plans with variants.
-FINE_EFFORT, FINE_REFINING, FINE_REFINED = 4000, 3000, 6
+FINE_EFFORT = 4000
+FINE_REFINING = 3000
+FINE_REFINED = 6
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
 #: Assumed cycles that units wait for each other per chunk and group. Only orders the plans to time.
-HANDOVER, FINE_HANDOVER = 40, 10
+HANDOVER = 40
+FINE_HANDOVER = 10
 #: Number of best plans whose variants are timed.
 REFINED = 2
 #: How often the first and the last group are halved in variants; the last group's byte planes take long to store.
-CUTS, FINE_CUTS = ((0, 2), (2, 0), (2, 2)), ((0, 2), (0, 3), (2, 0), (2, 2), (2, 3), (3, 3))
+CUTS = ((0, 2), (2, 0), (2, 2))
+FINE_CUTS = ((0, 2), (0, 3), (2, 0), (2, 2), (2, 3), (3, 3))
 #: Fraction of the best score that a plan must be able to gain, or it is not timed.
 WORTH = 0.001
 #: Numbers of slots to try, largest first: of equal bounds, the first is taken.
-INP_SLOTS, WGT_SLOTS, ACC_BANKED_SLOTS = (4, 3, 2, 1), (64, 32, 16, 8, 4, 2, 1), (8, 4, 2, 1)
+INP_SLOTS = (4, 3, 2, 1)
+WGT_SLOTS = (64, 32, 16, 8, 4, 2, 1)
+ACC_BANKED_SLOTS = (8, 4, 2, 1)
 #: The first is only for small layers with several byte planes.
 ACC_SLOTS: tuple[int, ...] = (4, 3, 2, 1)
 #: More slots of inp for small layers with several byte planes, so that small groups find all their inputs on chip.
@@ -147,7 +154,8 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
 
 def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     """Return whether the slots of each candidate fit the memories: bool, an entry per candidate."""
-    outs, sums = grid["outs"], grid["sums"]
+    outs = grid["outs"]
+    sums = grid["sums"]
     weights = outs * sums * layer.taps if not layer.shared else np.ones_like(outs)
     sets = 1 if layer.kind == "add" else outs
     lifts = int(layer.residual is not None)  # one tile of weights
@@ -173,7 +181,8 @@ def _sums(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
     """Return, for each candidate in `grid`, the largest number of rows and of columns of sums of a tile."""
     if layer.pool is None:
         return grid["rows"], grid["columns"]
-    kernel, stride = layer.pool.kernel, layer.pool.stride
+    kernel = layer.pool.kernel
+    stride = layer.pool.stride
     both = [(grid[name] - 1) * stride[axis] + kernel[axis] for axis, name in enumerate(("rows", "columns"))]
     keeps = _keeps(layer, grid)
     rows = np.where(keeps & (grid["rows"] < layer.out[0]), both[0] - max(0, kernel[0] - stride[0]), both[0])
@@ -226,7 +235,8 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     tiles = grid["rows"] * grid["columns"] * grid["outs"]
     inp, wgt, out = _transfers(layer, config, costs, grid)
     inp_loads, wgt_loads = _loads(layer, grid, spatial, channel, chunks)
-    load, store = inp_loads * inp + wgt_loads * wgt, groups * layer.planes * out
+    load = inp_loads * inp + wgt_loads * wgt
+    store = groups * layer.planes * out
     if layer.residual is not None:
         load = load + groups * out  # a residual has the layout of a result
     added = residual_steps(layer.residual, 1) if layer.residual else ()
@@ -248,7 +258,8 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     first = inp + wgt + costs.latency
     last = layer.planes * out + (layer.planes - 1) * own.alu_immediate * tiles + costs.latency
     # Data held for several groups are replaced during the last of these groups; only that group hides the loads.
-    group, outside = compute / groups, grid["channels"] == 1
+    group = compute / groups
+    outside = grid["channels"] == 1
     exposed = np.where(
         outside,
         (channel - 1) * np.maximum(0, (2 * chunks - grid["wgt"]) * wgt - group) * (grid["wgt"] >= chunks),
@@ -270,9 +281,11 @@ def _counts(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array, Array, 
 
 def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array]) -> tuple[Array, Array, Array]:
     """Return each candidate's DRAM port cycles for a load of inputs, a load of weights and a store of a byte plane."""
-    row, beat = costs.row, costs.beat
+    row = costs.row
+    beat = costs.beat
     height, width = _input(layer, grid)
-    box, pixels = height * width, grid["rows"] * grid["columns"]
+    box = height * width
+    pixels = grid["rows"] * grid["columns"]
     carried = grid["outs"] if layer.link == "diagonal" else grid["sums"]
     whole = (width == layer.size[1]) | (height == 1)
     rows = np.where(whole, np.where(box == layer.size[0] * layer.size[1], 1, carried), carried * height)
@@ -306,7 +319,8 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
     if layer.kind == "max":
         cycles += own.alu_immediate * (1 + 2 * bool(layer.clamp)) + own.alu * layer.taps
     if layer.pool:
-        (tall, wide), columns = layer.pool.kernel, layer.grid[1] / layer.out[1]
+        tall, wide = layer.pool.kernel
+        columns = layer.grid[1] / layer.out[1]
         cycles += int(own.alu * ((tall - 1) * columns + wide - 1))
         if layer.start != "zero":
             sums = prod(layer.grid) / layer.out_pixels

@@ -129,7 +129,10 @@ class Walk:
 
     def __init__(self, costs: Costs, regions: tuple[Regions, ...], apart: bool = False) -> None:
         """Begin without work. With `apart`, each GEMM or ALU step is an item, so loads may go between any two."""
-        self.costs, self._config, self.regions, self.apart = costs, costs.config, regions, apart
+        self.costs = costs
+        self._config = costs.config
+        self.regions = regions
+        self.apart = apart
         self._alone = len(regions) == 1
         self.line = self._config.pipeline
         self.work: list[tuple[int, Item]] = []
@@ -156,7 +159,8 @@ class Walk:
 
         With four stages, where the ALU starts accumulators, it does so for a group before it finishes the one before.
         """
-        layer, acc_slots = stage.plan.layer, stage.plan.acc
+        layer = stage.plan.layer
+        acc_slots = stage.plan.acc
         regions = {"inp": where.inp, "wgt": where.wgt, "par": where.par}
         held = {name: Held(region.slots) for name, region in regions.items()}
         slots = {name: region.tiles for name, region in regions.items()}
@@ -168,7 +172,8 @@ class Walk:
         ahead = self.line.gemm != self.line.alu and layer.start != "zero"
         above: Span | None = None
         for group in groups:
-            acc, before = self._groups % acc_slots, (self._groups - 1) % acc_slots
+            acc = self._groups % acc_slots
+            before = (self._groups - 1) % acc_slots
             self._groups += 1
             place = where.acc.ends(acc)
             if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
@@ -202,8 +207,10 @@ class Walk:
 
     def _open(self, group: Group, acc: int) -> int:
         """Append the start of a group's accumulators, in slot `acc`; return the slot of its parameters, if loaded."""
-        state, layer = self._state, self._state.plan.layer
-        base, par = state.where.acc.at(acc), -1
+        state = self._state
+        layer = self._state.plan.layer
+        base = state.where.acc.at(acc)
+        par = -1
         self.work.extend(self._planes.before(state.index, acc))
         if layer.start == "bias":
             par = self._parameters(group, acc)
@@ -230,7 +237,9 @@ class Walk:
 
         `following`: the layer's next group if it was started.
         """
-        state, group, layer = self._state, task.group, self._state.plan.layer
+        state = self._state
+        group = task.group
+        layer = self._state.plan.layer
         apart = self.apart or layer.planes > 1
         par = task.par if layer.start == "bias" else self._parameters(group, task.acc)
         last = closing(layer, group, task.above, self._alu_limit, copies=self.line.gemm != self.line.alu)
@@ -261,7 +270,9 @@ class Walk:
         The ALU shifts the residual of the group `following` left meanwhile: GEMM brings in the codes once the ALU has
         had time to finish the previous group and to start that one.
         """
-        state, group, acc = self._state, task.group, task.acc
+        state = self._state
+        group = task.group
+        acc = task.acc
         residual = state.plan.layer.residual
         if residual and residual.after is not None:
             residual = None
@@ -304,7 +315,8 @@ class Walk:
     def _in_pieces(self, chunk: Chunk) -> bool:
         """Return whether to load a chunk's weights in pieces, one for each row of the kernel, which are contiguous."""
         plan = self._state.plan
-        layer, rows = plan.layer, plan.layer.window.kernel[0]
+        layer = plan.layer
+        rows = plan.layer.window.kernel[0]
         if layer.planes == 1 or rows == 1 or layer.shared or plan.weight_tiles(chunk.weights) != layer.taps:
             return False
         fits = plan.inp + plan.wgt * rows <= self._config.token_depth  # each load may push a token
@@ -316,7 +328,8 @@ class Walk:
         Return the weight slot.
         """
         state = self._state
-        slot, (height, width) = state.held["wgt"].take(chunk.weights), state.plan.layer.window.kernel
+        slot = state.held["wgt"].take(chunk.weights)
+        height, width = state.plan.layer.window.kernel
         pieces = state.pieces[slot] = tuple(Range(y * width, width) for y in range(height))
         used = {
             taps.first + k: taps._replace(first=taps.first + k, size=1)
@@ -344,8 +357,10 @@ class Walk:
 
     def _add_residual(self, task: _Task, residual: Residual) -> None:
         """Append the loads and runs that add a group's residual to its accumulators."""
-        state, group = self._state, task.group
-        inp, wgt = state.where.inp.slots, state.where.wgt.slots
+        state = self._state
+        group = task.group
+        inp = state.where.inp.slots
+        wgt = state.where.wgt.slots
         if not state.joined:
             self._load(weight_load(state.plan, wgt, len(state.plan.weight_chunks), Range(0, 1)))
         codes = tuple((state.plan.layer.operands, part) for part in group.stores(state.plan.layer))
@@ -386,7 +401,8 @@ class Walk:
         if not layer.parameters:
             return -1
         key: Hashable = "all" if layer.kind == "add" else group.outs  # an add has one set
-        state, room = self._state, parameter_room(self._config)
+        state = self._state
+        room = parameter_room(self._config)
         par = state.where.par
         held = state.held.setdefault(f"par{acc}", Held(par.slots)) if room.in_slots else state.held["par"]
         slot = held.find(key)
@@ -413,9 +429,11 @@ class Walk:
         group = int(max(made, default=-1))
         free = int(self._used[item.memory][self._state.slots[item.memory][item.slot]].max())
         need = len(self.work)
-        at, stored = self._cleared[0], -1  # after the first clearing, so that its micro-ops are loaded first
+        at = self._cleared[0]
+        stored = -1  # after the first clearing, so that its micro-ops are loaded first
         if group >= 0:
-            again, stored = group + self._state.plan.acc, self.stores[group]
+            again = group + self._state.plan.acc
+            stored = self.stores[group]
             at = max(stored + 1, self._cleared[again] if again < len(self._cleared) else need)
         self.loads.append(PlacedLoad(max(free, at), need, self._state.index, item, free, stored))
         self._loaded.append(self.loads[-1])
@@ -452,7 +470,8 @@ def early(loads: Sequence[PlacedLoad]) -> list[PlacedLoad]:
     floor = last = layer = 0
     for load in loads:
         if load.layer != layer:
-            floor, layer = last, load.layer
+            floor = last
+            layer = load.layer
         found.append(load._replace(at=max(load.at, floor)))
         last = max(last, found[-1].at)
     return sorted(found, key=lambda load: (load.at, load.need))

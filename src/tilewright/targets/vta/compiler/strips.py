@@ -25,7 +25,8 @@ def least_cycles(layer: Layer, config: Config) -> int:
 
     Each input tile and each weight tile is read at least once, each byte plane stored once.
     """
-    tiles, beat = layer.out_tiles * layer.out_pixels, config.bus_bits // 8
+    tiles = layer.out_tiles * layer.out_pixels
+    beat = config.bus_bits // 8
     work = layer.gemm_uops() + tiles * (layer.planes - int(layer.carries))
     weights = (layer.depth * layer.out_tiles if layer.link != "banded" else layer.in_tiles) * layer.taps
     read = layer.in_tiles * layer.size[0] * layer.size[1] * config.inp.tile_bytes + weights * config.wgt.tile_bytes
@@ -50,7 +51,8 @@ def forms(site: Site, w: Array, start: Array, window: Window, width: Width, conf
 
 def _widest(width: int, columns: int, channels: int, outputs: int, window: Window, block: int) -> Strip | None:
     """Return the layout with the fewest strips for an image of `width` columns; None if no strip fits a tile."""
-    stride, left = window.stride[1], window.padding[2]
+    stride = window.stride[1]
+    left = window.padding[2]
     if (columns - 1) * outputs + outputs <= block and width * channels <= block:
         return Strip(width, columns, channels, outputs, 0, 0)
     pixels = min(block // outputs, (block // channels - window.extent[1]) // stride + 1, columns)
@@ -62,7 +64,8 @@ def _widest(width: int, columns: int, channels: int, outputs: int, window: Windo
 
 
 def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width: Width, config: Config) -> Lowered:
-    (height, wide), block = window.kernel, config.block
+    height, wide = window.kernel
+    block = config.block
     outputs = len(w)
     tiles = -(-outputs // strip.outputs)
     strips = -(-site.output.shape[2] // strip.writes)
@@ -76,7 +79,8 @@ def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width
         read = first + pixel * window.stride[1] + tap * window.dilation[1]
         if not 0 <= read < strip.reads:
             continue
-        rows, at = pixel * strip.outputs + own, read * strip.channels
+        rows = pixel * strip.outputs + own
+        at = read * strip.channels
         if alone:
             lanes[:, rows, :, at + own] = by_tap[:, :, :, tap, 0].transpose(1, 0, 2)
         else:

@@ -29,17 +29,22 @@ from tilewright.targets.vta.compiler.work import LoadTiles, RunSteps
 from tilewright.targets.vta.config import Config
 
 #: Ways to move loads ahead, most useful first: `first`, `reads` of _loads_ahead; tries without a gain before the end.
-WAYS, ORDERS = ((False, True), (True, True), (False, False), (True, False)), 3
+WAYS = ((False, True), (True, True), (False, False), (True, False))
+ORDERS = 3
 #: Steps above which a program gets fewer orders and no other plans; above which loads go between runs, not steps.
-LONG, FINE = 4000, 40_000
+LONG = 4000
+FINE = 40_000
 #: Steps up to which a program with several layers is tried with plans that hold more sums on chip.
 SHORT = 1000
 #: Budget of instructions to time in each search; plans tried per layer; layers without a gain before the end.
-EFFORT, TRIED, LAYERS = 20_000, 6, 2
+EFFORT = 20_000
+TRIED = 6
+LAYERS = 2
 #: A late load is tried ahead of this many earlier loads that wait, the closest first.
 NEAR = 3
 #: Fractions of the chain's cycles: waits that are worth a try, and the least change that counts as a gain.
-WORTH, GAIN = 0.006, 0.0005
+WORTH = 0.006
+GAIN = 0.0005
 #: Least number of weight tiles that get their own load.
 PIECE = 4
 #: Trace.cause of a step that waits for a load: a token of queue 0.
@@ -98,7 +103,9 @@ class _Chain:
     """Times consecutive layers, whose tensors are in segments `names`, under timing model `timing`."""
 
     def __init__(self, names: tuple[Names, ...], config: Config, timing: str) -> None:
-        self.names, self.config, self.timing = names, config, timing
+        self.names = names
+        self.config = config
+        self.timing = timing
 
     def _timed(self, stages: tuple[Stage, ...], walk: Walk, loads: list[PlacedLoad]) -> Timed:
         costs = None if walk.apart else walk.costs
@@ -128,7 +135,8 @@ class _Chain:
 
     def ordered(self, best: Timed) -> Timed:
         """Return the chain with the best order of loads found. Each try moves loads ahead by the best trace so far."""
-        ways, idle = cycle(WAYS), 0
+        ways = cycle(WAYS)
+        idle = 0
         while best.waits_much and idle < (ORDERS if best.walk.steps <= LONG else 1):
             other = self.ahead(best, *next(ways))
             idle = 0 if other.cycles < best.cycles * (1 - GAIN) else idle + 1
@@ -137,7 +145,8 @@ class _Chain:
 
     def swapped(self, best: Timed) -> Timed:
         """Return the chain with late loads moved ahead of loads that wait, one at a time, where that saves cycles."""
-        left, tried = EFFORT, set[tuple[PlacedLoad, PlacedLoad]]()
+        left = EFFORT
+        tried = set[tuple[PlacedLoad, PlacedLoad]]()
         while True:
             for ahead, of, loads in _swaps(best):
                 if left <= 0:
@@ -158,7 +167,8 @@ class _Chain:
 
         Equal layers get the same plan. Given plans stay.
         """
-        left, idle = EFFORT, 0
+        left = EFFORT
+        idle = 0
         open_ = {stage.plan.layer.canonical for stage in best.stages if not stage.given}
         while left > 0:
             waits = {layer: cycles for layer, cycles in best.waits().items() if layer in open_}
@@ -196,7 +206,9 @@ class _Chain:
 def _swaps(known: Timed) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[PlacedLoad]]]:
     """Yield tuples: a late load, an earlier load that waits, and all loads with the late one ahead of the other."""
     work = np.array(known.draft.listing.work)
-    trace, items, loads = known.trace, known.draft.item, known.loads
+    trace = known.trace
+    items = known.draft.item
+    loads = known.loads
     waits = np.bincount(items, trace.wait, minlength=len(work))[work < 0]
     late = np.bincount(items, trace.wait * (trace.cause == OF_LOADS), minlength=len(work))[work >= 0]
     for number in sorted(range(len(loads)), key=lambda number: -late[loads[number].need]):
@@ -333,7 +345,8 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
 
 def _times(walk: Walk, draft: Draft, trace: Trace, first: bool, micro_ops: bool) -> _Times:
     """Return when the work of a traced draft would start and end if it never waited for loads."""
-    items, work = draft.item, np.array(draft.listing.work)
+    items = draft.item
+    work = np.array(draft.listing.work)
     starts, ends, waits, read = np.zeros((4, len(work)), np.int64)
     starts[items[::-1]] = trace.start[::-1]  # the start of an item's first instruction
     np.maximum.at(ends, items, trace.end)
@@ -343,7 +356,9 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool, micro_ops: bool)
         waits[np.argmax(waits > 0)] = 0
     mine = np.flatnonzero(work >= 0)
     waited = np.cumsum(waits[mine])
-    starts, ends, cycles = starts[mine] - waited, ends[mine] - waited, read[mine] // walk.costs.beat
+    starts = starts[mine] - waited
+    ends = ends[mine] - waited
+    cycles = read[mine] // walk.costs.beat
     reads = deque((int(starts[item]), int(cycles[item])) for item in np.flatnonzero(cycles * micro_ops))
     sums = np.array([isinstance(draft.listing.items[item][1], RunSteps) for item in mine.tolist()])
     at = np.argsort(work[mine])

@@ -32,7 +32,8 @@ from tilewright.targets.vta.timing import MODELS, Handover, Intervals
 #: What an accumulator may hold: anything; at least sums that `raised` shifts to FLOOR or more; at least FLOOR.
 ANYTHING, SUMS, CLIPPED = range(3)
 #: The tensors of a layer besides its operands, in LoadTiles.parts.
-WEIGHTS, PARAMETERS = -1, -2
+WEIGHTS = -1
+PARAMETERS = -2
 #: The smallest code, with which a maximum starts.
 LEAST = -128
 
@@ -141,7 +142,8 @@ def opening(layer: Layer, group: Group, found: int, limit: int) -> tuple[Step, .
 
     `found`: what all these tiles hold: ANYTHING, SUMS or CLIPPED.
     """
-    tiles, started = group.sums, beginning(layer, group, limit)
+    tiles = group.sums
+    started = beginning(layer, group, limit)
     if layer.kind == "max":
         tiles += group.outs.size * group.box
     elif layer.kind == "add" and not layer.shifts:
@@ -153,7 +155,10 @@ def opening(layer: Layer, group: Group, found: int, limit: int) -> tuple[Step, .
 
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
     """Return the GEMM steps that add a chunk of inputs to a group's sums; each lists at most `limit` micro-ops."""
-    layer, rows, columns, outs = plan.layer, group.rows, group.columns, group.outs.size
+    layer = plan.layer
+    rows = group.rows
+    columns = group.columns
+    outs = group.outs.size
     block = Block(outs, 1 if layer.link == "diagonal" else chunk.inputs.size)
     kernels: Iterable[RelativeKernel]
     if layer.kind == "sum":
@@ -175,7 +180,9 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
 
 def _repeated(layer: Layer, group: Group, limit: int) -> list[RelativeKernel]:
     """Return kernels that copy each input tile to all its output tiles: one per position in the repeat pattern."""
-    (tall, wide), rows, columns = layer.repeat, group.rows, group.columns
+    tall, wide = layer.repeat
+    rows = group.rows
+    columns = group.columns
     kernels = []
     for y, x in np.ndindex(min(tall, rows.extent), min(wide, columns.extent)):
         dims = (
@@ -209,8 +216,11 @@ def copy(tiles: int) -> Step:
 
 def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """Return the ALU steps that compare, tap by tap, the codes that identity weights copied into accumulators."""
-    rows, columns, outs = group.rows, group.columns, group.outs.size
-    window, first = layer.window, group.tiles
+    rows = group.rows
+    columns = group.columns
+    outs = group.outs.size
+    window = layer.window
+    first = group.tiles
     steps = [Step(over(group.tiles), AluOp.MIN, LEAST)]
     for (y, ys, top, bottom), (x, xs, left, right) in product(rows.taps, columns.taps):
         src = (top * window.stride[0] + y * window.dilation[0] + rows.offset) * columns.size
@@ -234,7 +244,8 @@ class Costs:
     """The cycles of instructions and transfers on a machine, under timing model `name`."""
 
     def __init__(self, config: Config, name: str) -> None:
-        self.config, self.timing = config, MODELS[name]
+        self.config = config
+        self.timing = MODELS[name]
         self.intervals: Intervals = self.timing.intervals(config)
         self.handover: Handover = self.timing.handover(config)
         port = self.timing.channel(config)
@@ -258,7 +269,8 @@ class Costs:
         Runs with rescaling steps stay as they are, because their time depends on the operands.
         """
         if run not in self._joined:
-            steps, first = run.steps, run.steps[0]
+            steps = run.steps
+            first = run.steps[0]
             listed = sum(len(step.kernel.dst) for step in steps)
             room = self.config.sram(self.config.pipeline.uop_memory(alu=first.op is not None)).depth // 4
             if len(steps) > 1 and listed <= room and not any(step.op in RESCALING for step in steps):

@@ -59,11 +59,13 @@ def backward(program: Elaborated, step: int, wanted: Wanted) -> int:
 
 def _move(program: Elaborated, move: Move, wanted: Wanted) -> int:
     """Go back over a LOAD or a STORE: tiles on chip, and the same number of bytes of DRAM for each."""
-    memory, store = Memory(move.memory), move.memory == Memory.OUT
+    memory = Memory(move.memory)
+    store = move.memory == Memory.OUT
     space = ACC if store and not program.config.rules.out_memory else SPACE_OF[memory]
     tiles = np.arange(move.base, move.end).reshape(move.height, move.width)
     rows, columns = np.arange(move.rows), np.arange(move.columns if move.row_bytes else 0)
-    size, unit = program.config.dram_tile_bytes(memory), granule(program.config)
+    size = program.config.dram_tile_bytes(memory)
+    unit = granule(program.config)
     address = move.address + rows[:, None] * move.stride + columns * size
     spans = [address // unit + more for more in range(-(-size // unit))]
     chip = tiles[move.top : move.top + move.rows, move.left : move.left + len(columns)]
@@ -76,7 +78,8 @@ def _move(program: Elaborated, move: Move, wanted: Wanted) -> int:
         for span in spans:
             wanted[DRAM][span] = 0
         return bits
-    moved, bits = wanted[space][chip], _bits(wanted[space][tiles])
+    moved = wanted[space][chip]
+    bits = _bits(wanted[space][tiles])
     wanted[space][tiles] = 0
     for span in spans:
         _add(wanted[DRAM], span, moved)

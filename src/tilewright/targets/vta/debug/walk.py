@@ -48,7 +48,8 @@ def scratchpads(config: Config, table: StepTable) -> Mapping[str, Scratchpad]:
     chips = []
     for chip in config.chips:
         shape = (3,) if chip.name in ("uop", "alu_uop") else chip.shape
-        dtype, space = f"int{max(8, chip.width)}", spaces.index(chip.name)
+        dtype = f"int{max(8, chip.width)}"
+        space = spaces.index(chip.name)
         chips.append(Scratchpad(chip.name, chip.depth, shape, dtype, LAYOUTS[chip.name], space))
     return by_name(*chips)
 
@@ -65,9 +66,14 @@ class VtaWalk(Walk):
     """One launch of a program with its inputs `values`, one sample (see sim.walk.Walk)."""
 
     def __init__(self, launched: VtaLaunch, values: Mapping[str, Array]) -> None:
-        image, launch, config = launched.image, launched.launch, launched.config
-        self._launched, self._image, self._launch = launched, image, launch
-        self._values, self._packed = values, launched.pack(values)
+        image = launched.image
+        launch = launched.launch
+        config = launched.config
+        self._launched = launched
+        self._image = image
+        self._launch = launch
+        self._values = values
+        self._packed = launched.pack(values)
         options = RunOptions(launched.timing, values=False, serial=False)
         self._prepared = prepare(image.insns, config, self._dram(), image.bases, options)
         self._elaborated = self._prepared.elaborated
@@ -102,7 +108,9 @@ class VtaWalk(Walk):
         kernel = self._elaborated.kernels[index]
         words = [f"{kernel.size} micro-ops"]
         for at in range(min(LISTED, kernel.size)):
-            dst, src, wgt = int(kernel.dst[at]), int(kernel.src[at]), int(kernel.wgt[at])
+            dst = int(kernel.dst[at])
+            src = int(kernel.src[at])
+            wgt = int(kernel.wgt[at])
             if not kernel.is_alu:
                 operands = f"inp[{src}], wgt[{wgt}]"
             elif kernel.factors is not None:
@@ -177,7 +185,8 @@ class VtaWalk(Walk):
 
     def _stored_at(self, index: int, forms: Sequence[NodeLayout]) -> int | None:
         """Return the first byte of codes that a layer stores for later layers; None if its result is not in DRAM."""
-        form, moved = forms[index], self._elaborated.moves
+        form = forms[index]
+        moved = self._elaborated.moves
         if not form.codes or any(other.computed_with == form.node for other in forms):
             return None  # a later node is computed with this one, so only that node's result is stored
         if form.computed_with:  # of several such nodes, the last one's result is stored
@@ -216,7 +225,8 @@ class VtaState(State):
         self._resets = np.append(resets, False)[program.kernel] if every else np.zeros(len(program.kernel), np.bool_)
 
     def execute(self, steps: Array) -> None:
-        program, moves = self._program, self._program.moves
+        program = self._program
+        moves = self._program.moves
         for step in steps[moves.of_uops[steps]].tolist():
             (move,) = moves.of(np.array([step]))
             fill(self._caches[Memory(move.memory)], program.config, self.machine.dram, move, step)
@@ -245,7 +255,8 @@ class VtaState(State):
         return made
 
     def memory(self, name: str) -> Array:
-        machine, config = self.machine, self._program.config
+        machine = self.machine
+        config = self._program.config
         match name:
             case "uop" | "alu_uop":
                 return self._caches[Memory.UOP if name == "uop" else Memory.ALU_UOP]

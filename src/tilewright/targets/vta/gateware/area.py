@@ -83,8 +83,10 @@ def _among_measured(config: Config) -> bool:
 
 def terms(config: Config) -> Array:
     """Return the sizes of the machine's parts, float64 [terms]; LUTs and flip-flops are a weighted sum of them."""
-    lanes, products = config.batch * config.block, config.macs_per_cycle
-    factor, width = config.inp.width * config.wgt.width, config.acc.width / 32
+    lanes = config.batch * config.block
+    products = config.macs_per_cycle
+    factor = config.inp.width * config.wgt.width
+    width = config.acc.width / 32
     summed = config.inp.width + config.wgt.width + config.LOG_BLOCK
     rescaling = {"float": lanes * (config.alu == "float"), "integer": lanes * (config.alu in ("rounding", "fused"))}
     made = config.multipliers
@@ -156,11 +158,13 @@ def _built(config: Config) -> Config:
 
 
 #: Fewest bits of both factors, and of the result, with which a product uses a block.
-NARROWEST, SMALLEST = 2, 9
+NARROWEST = 2
+SMALLEST = 9
 #: Address products (rows and columns of padding times a row) in both units that load tiles: load, and that of GEMM.
 ADDRESSES = 4 * 2
 #: Blocks per lane of the rescaling ALU: the high product of two int32; with float32 also a product of mantissas.
-LANE, FLOAT_LANE = 4, 6
+LANE = 4
+FLOAT_LANE = 6
 
 
 class Chip(NamedTuple):
@@ -201,7 +205,8 @@ def total(config: Config) -> int:
 
 
 def _products(config: Config) -> int:
-    inp, wgt = config.inp.width, config.wgt.width
+    inp = config.inp.width
+    wgt = config.wgt.width
     count = config.batch * config.block**2
     if config.multipliers == "logic":
         return 0
@@ -224,7 +229,8 @@ def excess(config: Config) -> str:
 
     The text is empty if the machine fits, or if the FPGA of the board is not known. Raises ConfigError as `bill` does.
     """
-    chip, needed = CHIPS.get(config.TARGET), total(config)
+    chip = CHIPS.get(config.TARGET)
+    needed = total(config)
     if chip is None or needed <= chip.dsp:
         return ""
     remedy = "set a smaller LOG_BLOCK or LOG_BATCH, or alu=upstream"
@@ -248,8 +254,10 @@ def rams(config: Config) -> Iterator[Ram]:
     of acc is divided into the parts that the units use in turn.
     """
     for sram in config.chips:
-        bits, bus = 8 * sram.tile_bytes, config.bus_bits
-        lanes, parts = max(1, bus // bits), 1 if sram.name == "out" else max(1, bits // bus)
+        bits = 8 * sram.tile_bytes
+        bus = config.bus_bits
+        lanes = max(1, bus // bits)
+        parts = 1 if sram.name == "out" else max(1, bits // bus)
         depth = max(1, sram.depth // lanes)
         shares = min(config.acc_banks, depth) if sram.name == "acc" and config.stages == 4 else 1
         yield Ram(sram.name, lanes * shares, depth // shares, parts, bits // parts)

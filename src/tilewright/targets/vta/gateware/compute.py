@@ -67,9 +67,13 @@ class Sequencer(Part):
 
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
-        n, outer = Signal(nest(self.config)), Signal(offsets(self.config))
-        inner_left, outer_left, phase = Signal(ITER_BITS), Signal(ITER_BITS), Signal(16)
-        last_uop, issues = Signal(), Signal()
+        n = Signal(nest(self.config))
+        outer = Signal(offsets(self.config))
+        inner_left = Signal(ITER_BITS)
+        outer_left = Signal(ITER_BITS)
+        phase = Signal(16)
+        last_uop = Signal()
+        issues = Signal()
         m.d.comb += drive(
             self,
             first=issues & (phase == 0),
@@ -119,8 +123,10 @@ class ComputeUnit(Part):
     """
 
     def __init__(self, config: Config, number: int) -> None:
-        self.config, line = config, config.pipeline
-        gemm, self.sides = number == line.gemm, (number > 0, number < line.store)
+        self.config = config
+        line = config.pipeline
+        gemm = number == line.gemm
+        self.sides = (number > 0, number < line.store)
         self.core = core = Core(config, gemm, number == line.alu)
         self.depth = CORE if gemm else ALU_CORE
         #: The memories that the unit loads: micro-ops, and accumulators with padding.
@@ -139,7 +145,8 @@ class ComputeUnit(Part):
     def elaborate(self, platform: Any) -> Elaboratable:
         m = Module()
         dispatch = dispatched(m, self, self.sides)
-        computed, moved = self._compute(m, dispatch), self._move(m, dispatch)
+        computed = self._compute(m, dispatch)
+        moved = self._move(m, dispatch)
         opcode = dispatch.current[:3]
         loops = (opcode == Opcode.GEMM) | (opcode == Opcode.ALU)
         m.d.comb += drive(dispatch, finished=Mux(loops, computed, moved), may_end=1)
@@ -154,15 +161,19 @@ class ComputeUnit(Part):
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
         """Add GEMM and ALU. Return a signal: the last micro-op has been issued (with extra latency: `Core.drained`)."""
-        config, core = self.config, self.core
+        config = self.config
+        core = self.core
         sequencer = Sequencer(config)
         add(m, "core", core, **ports(sequencer, "index", "offset"))
         for name in (*core.reads, *core.writes):
             expose(m, getattr(core, name), getattr(self, name))
         starts = dispatch.start & self._nest(m, dispatch.insn.payload, sequencer.nest)
         add(m, "sequencer", sequencer, go=core.go, start=starts)
-        now, work = fields(dispatch.current, config.formats.alu), core.work
-        computes, late, drains = now["opcode"] == Opcode.ALU, Signal(), Signal()
+        now = fields(dispatch.current, config.formats.alu)
+        work = core.work
+        computes = now["opcode"] == Opcode.ALU
+        late = Signal()
+        drains = Signal()
         m.d.comb += drive(
             work,
             reads=sequencer.first & computes & ~now["use_imm"] & (work.rescale != Rescale.REQ),
@@ -192,16 +203,19 @@ class ComputeUnit(Part):
 
     def _nest(self, m: Module, word: Value, nest: Any) -> Value:
         """Set the loop nest of a GEMM or ALU instruction `word`; return whether it is one of these."""
-        config, cycles = self.config, TILEWRIGHT.intervals(self.config)
+        config = self.config
+        cycles = TILEWRIGHT.intervals(self.config)
         gemm, alu = (fields(word, layout) for layout in (config.formats.gemm, config.formats.alu))
-        is_alu, opcode = gemm["opcode"] == Opcode.ALU, alu["alu_opcode"]
+        is_alu = gemm["opcode"] == Opcode.ALU
+        opcode = alu["alu_opcode"]
         sources = {"begin": "uop_bgn", "end": "uop_end", "iter_out": "iter_out", "iter_in": "iter_in"}
         m.d.comb += drive(nest, **{name: Mux(is_alu, alu[field], gemm[field]) for name, field in sources.items()})
         for loop in ("out", "in"):
             for name in OPERANDS:
                 field = f"{name}_factor_{loop}"
                 m.d.comb += nest[loop][name].eq(Mux(is_alu, alu.get(field, 0), gemm[field]))
-        of_alu, is_req = Mux(alu["use_imm"], cycles.alu_immediate, cycles.alu), is_alu & (opcode == AluOp.REQ)
+        of_alu = Mux(alu["use_imm"], cycles.alu_immediate, cycles.alu)
+        is_req = is_alu & (opcode == AluOp.REQ)
         m.d.comb += nest.cycles.eq(Mux(is_alu, of_alu, cycles.gemm) - 1)
         if config.has_parameters:
             m.d.comb += nest.factors.eq(is_req)
@@ -215,9 +229,14 @@ class ComputeUnit(Part):
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
         """Add LOADs of acc and of micro-ops (HLS: one row, no padding). Return a signal: all data has been written."""
-        config, rules = self.config, self.config.rules
-        mem, receiver = fields(dispatch.current, config.formats.mem), received(m, self, self.loads, "_beats")
-        is_acc, rows, known, transfers = Signal(), Signal(16), Signal(), Signal()
+        config = self.config
+        rules = self.config.rules
+        mem = fields(dispatch.current, config.formats.mem)
+        receiver = received(m, self, self.loads, "_beats")
+        is_acc = Signal()
+        rows = Signal(16)
+        known = Signal()
+        transfers = Signal()
         bursts = row_bursts(m, self, mem, rows, self.loads, is_acc)
         placer = placed(m, self, mem, bursts, self.loads, is_acc, padded=is_acc | rules.full_loads)
         micro_ops = config.pipeline.uop_memory(alu=not self.core.gemm)
@@ -227,8 +246,10 @@ class ComputeUnit(Part):
             rows.eq(Mux(is_acc | rules.full_loads, mem["y_size"], 1)),
             transfers.eq(known & (mem["x_size"] != 0) & (rows != 0)),
         ]
-        prepare, since = after(m, dispatch.start, 1), Signal(range(ACC_DRAIN + 2))
-        works, begun = Signal(), Signal()
+        prepare = after(m, dispatch.start, 1)
+        since = Signal(range(ACC_DRAIN + 2))
+        works = Signal()
+        begun = Signal()
         pads = placer.padded & ((mem["x_size"] != 0) | rules.empty_loads_pad)
         m.d.comb += works.eq(transfers | (known & pads))
         with m.If(dispatch.start):

@@ -58,13 +58,16 @@ class Core(Part):
     """
 
     def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
-        self.config, self.gemm, self.alu = config, gemm, alu
+        self.config = config
+        self.gemm = gemm
+        self.alu = alu
         self.extended = alu and config.rescales
         own = {number: operation.latency for number, operation in enumerate(config.own_alu, 1)}
         #: The extra latency of the ALU's results: by the number of an own operation, or 0 for MULH, RSHR and REQ.
         self.latency = ({0: EXTENDED} if self.extended else {}) | (own if alu else {})
         self.longest = max(self.latency.values(), default=0)
-        acc, out = tiles(config.acc, config), tiles(config.out, config)
+        acc = tiles(config.acc, config)
+        out = tiles(config.out, config)
         reads = {"uop": config.uop if gemm else config.alu_uop, "acc": config.acc}
         reads |= {"inp": config.inp, "wgt": config.wgt} if gemm else {}
         reads |= {"par": config.par} if alu and config.has_parameters else {}
@@ -82,13 +85,16 @@ class Core(Part):
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config, rules = Module(), self.config, self.config.rules
+        m = Module()
+        config = self.config
+        rules = self.config.rules
         write = CORE if self.gemm else ALU_CORE
         read = write - 1
         go = Signal()
         work = self._stages(m, go, write)
         # Stages 0, 1: the micro-op, and its tile indices.
-        offset, index = Signal(offsets(config)), Signal(offsets(config))
+        offset = Signal(offsets(config))
+        index = Signal(offsets(config))
         uop = fields(self.uop.data, config.formats.uop)
         m.d.comb += drive(self.uop, index=self.index, en=go & (work[0].reads | work[0].writes | (work[0].factor != 0)))
         with m.If(go):
@@ -101,12 +107,16 @@ class Core(Part):
         # Stage 4 (without GEMM 2): read the accumulator.
         reads_source = work[2].reads | (work[2].is_alu & work[2].use_imm & rules.immediate_reads_src)
         at: Value = Mux(reads_source, index.src, index.dst)[: config.index_bits.acc]
-        to, factors, biases = index.dst, index.wgt, index.src
+        to = index.dst
+        factors = index.wgt
+        biases = index.src
         for _ in range(2, read):
             at, to, factors, biases = (_held(m, value, go) for value in (at, to, factors, biases))
         m.d.comb += drive(self.acc, index=at, en=go & (work[read].reads | work[read].writes))
         # Stage 5 (without GEMM 3): write the result.
-        now, written, operand = work[write], Signal(config.index_bits.acc), Signal(8 * config.acc.tile_bytes)
+        now = work[write]
+        written = Signal(config.index_bits.acc)
+        operand = Signal(8 * config.acc.tile_bytes)
         m.d.sync += written.eq(to)
         with m.If(now.reads):
             m.d.sync += operand.eq(self.acc.data)
@@ -152,14 +162,16 @@ class Core(Part):
     def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
         """Return the result of micro-op `now` on the acc tile that was read. Only this core's operations are built."""
         config = self.config
-        width, count = config.acc.width, config.batch * config.block
+        width = config.acc.width
+        count = config.batch * config.block
         added: Value | None = None
         if sums is not None:
             pairs = zip(split(self.acc.data, width), split(sums, len(sums) // count), strict=True)
             added = Cat((a.as_signed() + b.as_signed())[:width] for a, b in pairs)
             if not self.alu:
                 return added
-        immediate, amounts = Signal(width), config.rules.shift == "low_signed"
+        immediate = Signal(width)
+        amounts = config.rules.shift == "low_signed"
         m.d.comb += immediate.eq(now.imm.as_signed())
         second = Mux(now.use_imm, immediate.replicate(count), operand)
         alu = TensorAlu(count, config.LOG_ACC_WIDTH, amounts)
@@ -188,7 +200,9 @@ class Core(Part):
 
         Return a signal: tile `at` has no write pending.
         """
-        config, now, made = self.config, work[write], dict[int, Value]()
+        config = self.config
+        now = work[write]
+        made = dict[int, Value]()
         if self.extended:
             made[0] = self._rescaled(m, now, operand)
         for number, operation in enumerate(config.own_alu, 1):
@@ -265,7 +279,8 @@ def add_lanes(m: Module, operation: OwnOperation, dst: Value, src: Value, imm: V
 
 def lane_ports(operation: OwnOperation, lane: Any) -> list[str]:
     """Return the names of a lane's ports. Raises ConfigError if they are not among PORTS, or have other shapes."""
-    where, known = operation.where, ", ".join(PORTS)
+    where = operation.where
+    known = ", ".join(PORTS)
     if not isinstance(lane, wiring.Component):
         raise ConfigError(where, f"{operation.lane} is not an Amaranth component", "derive it from wiring.Component")
     found = lane.signature.members

@@ -68,7 +68,9 @@ def run(
     attached = model.attach("bus", memory, config.dram_latency, stalls)
     for number, (unit, what) in enumerate((u, w) for u in config.pipeline.units for w in ("starts", "ends")):
         model.watch(f"{unit}_{what}", number)
-    model["insn_base"], model["insn_count"], model["launch"] = base, len(insns), 1
+    model["insn_base"] = base
+    model["insn_count"] = len(insns)
+    model["launch"] = 1
     for name in REGIONS:
         model[f"{name}_base"] = bases[name]
     model.step()
@@ -77,7 +79,8 @@ def run(
     for segment in dram.segments:
         left = memory[segment.address : segment.end]
         if not np.array_equal(left, segment.data[0]):  # copy: other launches may share the array
-            segment.data, segment.shared = left.reshape(1, -1).copy(), False
+            segment.data = left.reshape(1, -1).copy()
+            segment.shared = False
     written = model.written(attached)
     written = written._replace(cycle=written.cycle - LAUNCH)
     return _timed(insns, config, model.events, model.faults(attached), written)
@@ -125,7 +128,8 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
     Raises HazardError if the program cannot run to its end.
     """
     first = {segment: data[:1] for segment, data in inputs.items()}
-    modelled, ran = image.dram(first, 1), image.dram(first, 1)
+    modelled = image.dram(first, 1)
+    ran = image.dram(first, 1)
     before = contents(modelled)
     known = prepare(image.insns, config, modelled, image.bases, OPTIONS)
     known.passes.refuse(OPTIONS)
@@ -177,18 +181,21 @@ def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int,
 
 def _left(modelled: Dram, ran: Dram) -> tuple[int, str]:
     """Return how many DRAM bytes differ between simulator and RTL at the end, and a message about the first of them."""
-    count, first = 0, ""
+    count = 0
+    first = ""
     for segment, other in zip(modelled.segments, ran.segments, strict=True):
         wrong = np.flatnonzero(segment.data[0] != other.data[0])
         count += wrong.size
         for place in wrong[: not first].tolist():
-            ours, theirs = segment.data[0, place], other.data[0, place]
+            ours = segment.data[0, place]
+            theirs = other.data[0, place]
             first = f"{segment.name}[{place}] is {theirs:#04x} on the RTL at the end, {ours:#04x} in the simulator"
     return count, first
 
 
 #: The bus signals that messages name: the data, and the command that determines the address of a beat.
-DATA, COMMAND = "bus__w__payload", "bus__aw__payload"
+DATA = "bus__w__payload"
+COMMAND = "bus__aw__payload"
 
 
 class Stored(NamedTuple):
@@ -201,8 +208,10 @@ class Stored(NamedTuple):
 
 def _written(known: Prepared, dram: Dram) -> list[Stored]:
     """Simulate the program on `dram` (one sample); return each STORE in stream order, with the rows that it writes."""
-    program, sequence = known.elaborated, known.order.sequence
-    machine, found = Machine(program.config, dram, 1), []
+    program = known.elaborated
+    sequence = known.order.sequence
+    machine = Machine(program.config, dram, 1)
+    found = []
     stores = iter(sequence[program.moves.memory[sequence] == Memory.OUT].tolist())
     for action in actions(program, sequence, known.stored_resets):
         machine.run((action,))
@@ -223,7 +232,9 @@ def _differences(
     `memory` is the initial DRAM by address, uint8, and is changed; `dram` names its segments. The search ends at a
     missing beat: later beats cannot be assigned to STOREs.
     """
-    beats, found, done = result.written, list[tuple[int, str]](), 0
+    beats = result.written
+    found = list[tuple[int, str]]()
+    done = 0
     count, width = beats.data.shape
     for step, move, left in stored:
         name = f"#{step} {known.elaborated.table.describe(step)}"
@@ -241,13 +252,15 @@ def _differences(
         astray = np.flatnonzero((strobes & ~np.isin(places, rows)).any(axis=1))
         wrong = np.argwhere(memory[rows] != left)
         if astray.size:
-            beat, place = int(beats.cycle[mine][astray[0]]), int(beats.address[mine][astray[0]])
+            beat = int(beats.cycle[mine][astray[0]])
+            place = int(beats.address[mine][astray[0]])
             found.append((beat, f"{name}: {COMMAND} sends a beat to {_where(dram, place)} in cycle {beat}"))
         elif wrong.size:
             place = int(rows[tuple(wrong[0])])
             by = np.flatnonzero((strobes & (places == place)).any(axis=1))
             beat = int(beats.cycle[mine][by[-1] if by.size else -1])
-            ours, theirs = left[tuple(wrong[0])], memory[place]
+            ours = left[tuple(wrong[0])]
+            theirs = memory[place]
             reason = f"has {theirs:#04x} in cycle {beat} on the RTL, {ours:#04x} in the simulator"
             found.append((beat, f"{name}: {DATA} for {_where(dram, place)} {reason}"))
         memory[rows] = left  # later STOREs are compared on top of correct data

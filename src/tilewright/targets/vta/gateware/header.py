@@ -68,7 +68,8 @@ HLS_REGISTERS = {
 #: A driver of upstream's HLS build, which has another register map, defines this macro before it includes the header.
 HLS_MAP = "VTA_UPSTREAM_HLS_REGISTERS"
 #: Widths in hw_spec_const.h that no configuration changes and no field has.
-PAD_VALUE_BITS, MUL_BITS = 2, 8
+PAD_VALUE_BITS = 2
+MUL_BITS = 8
 #: Upstream's names of fields, where they differ from ours.
 TOKENS = {name: f"{name}_dep" for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
 INDICES = {name: f"{name}_idx" for name in ("dst", "src", "wgt")}
@@ -78,7 +79,8 @@ STRUCTURES = {"plain": "VTAGenericInsn", "mem": "VTAMemInsn", "gemm": "VTAGemIns
 
 def text(config: Config) -> str:
     """Return the C header. It stops a build with #error if the build also has upstream's -D flags and these differ."""
-    layouts, tiles = config.formats, (config.inp, config.wgt, config.acc, config.out)
+    layouts = config.formats
+    tiles = (config.inp, config.wgt, config.acc, config.out)
     board: Macros = {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
     registers = {f"VTA_REG_{register.name.upper()}": f"0x{register.offset:02X}" for register in MAP}
     build: Macros = {
@@ -172,7 +174,8 @@ def _memories(config: Config) -> dict[str, int | str]:
 
 
 def _fields(config: Config) -> dict[str, int | str]:
-    mem, alu = config.formats.mem.by_name, config.formats.alu.by_name
+    mem = config.formats.mem.by_name
+    alu = config.formats.alu.by_name
     return {
         "VTA_OPCODE_BIT_WIDTH": mem["opcode"].width,
         "VTA_ALU_OPCODE_BIT_WIDTH": alu["alu_opcode"].width,
@@ -194,7 +197,8 @@ def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int 
     """Return macros of the bits of the first `count` fields: first and last bit of a field, or the bit of a flag."""
     macros: dict[str, int | str] = {}
     for number, field in zip("0123456789ABCDEFG", layout.fields[:count], strict=False):
-        low, flag = layout.offsets[field.name], field.name in FLAGS
+        low = layout.offsets[field.name]
+        flag = field.name in FLAGS
         ends = {"": low} if flag else {"_0": low, "_1": low + field.width - 1}
         macros |= {f"VTA_{name}_{number}{end}": bit for end, bit in ends.items()}
     return macros

@@ -28,7 +28,8 @@ def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memori
 
     `mem` has the instruction's fields; the signal `which` selects one of `memories`.
     """
-    srams, bases = list(memories.values()), [getattr(unit, f"{name}_base") for name in memories]
+    srams = list(memories.values())
+    bases = [getattr(unit, f"{name}_base") for name in memories]
 
     def scaled(name: str) -> Value:
         return chosen(which, [mem[name] << log_bytes(sram) for sram in srams])
@@ -51,7 +52,8 @@ def placed(
 ) -> Placer:
     """Add and return the component that computes where a LOAD's tiles go on chip, with padding if `padded`."""
     placer = add(m, "placer", Placer(), which=which)
-    window, address = placer.window, bursts.rows.address
+    window = placer.window
+    address = bursts.rows.address
 
     def offset(sram: Sram) -> Any:
         """Return the position, in tiles, of the transfer's first tile in the DRAM beat that contains it."""
@@ -89,7 +91,8 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
     `note` is a value kept with each instruction. Returns three values: the note of the oldest instruction, whether
     there is one, and the signal that ends it.
     """
-    queue, ends = add(m, "leaving", StreamFifo(2 + len(note), OUTSTANDING)), Signal()
+    queue = add(m, "leaving", StreamFifo(2 + len(note), OUTSTANDING))
+    ends = Signal()
     m.d.comb += drive(queue.i, valid=dispatch.ends, payload=Cat(dispatch.reserve, note))
     m.d.comb += [
         dispatch.may_end.eq(queue.level != OUTSTANDING),
@@ -102,7 +105,8 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
 
 def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
     """Return two signals: one is high in an instruction's first cycle, the other from then until it frees the unit."""
-    prepare, runs = after(m, dispatch.start, 1), Signal()
+    prepare = after(m, dispatch.start, 1)
+    runs = Signal()
     with m.If(prepare):
         m.d.sync += runs.eq(1)
     with m.If(dispatch.ends):
@@ -126,10 +130,16 @@ class LoadUnit(Part):
         super().__init__(**(UNIT | reader(config) | bases | beats))
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config, memories, rules = Module(), self.config, self.memories, self.config.rules
+        m = Module()
+        config = self.config
+        memories = self.memories
+        rules = self.config.rules
         dispatch = dispatched(m, self, (False, True))
         mem = fields(dispatch.current, config.formats.mem)
-        which, transfers, works, padded = Signal(WHICH_BITS), Signal(), Signal(), Signal()
+        which = Signal(WHICH_BITS)
+        transfers = Signal()
+        works = Signal()
+        padded = Signal()
         with m.Switch(mem["memory_type"]):
             for number, memory in enumerate((Memory.INP, Memory.WGT, Memory.PAR)[: len(memories)]):
                 with m.Case(memory):
@@ -179,9 +189,11 @@ class StoreUnit(Part):
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
+        m = Module()
+        config = self.config
         dispatch = dispatched(m, self, (True, False))
-        mem, transfers = fields(dispatch.current, config.formats.mem), Signal()
+        mem = fields(dispatch.current, config.formats.mem)
+        transfers = Signal()
         bursts = row_bursts(m, self, mem, mem["y_size"], {"out": config.out}, transfers)
         prepare, runs = running(m, dispatch)
         starts = prepare & transfers

@@ -30,7 +30,8 @@ from tilewright.targets.vta.gateware.units import INSN_BITS, Fetch, tiles
 from tilewright.targets.vta.isa.fields import REGIONS
 from tilewright.targets.vta.timing.model import IN_FLIGHT, LONGEST
 
-CORE, TOP = "VtaSystem", "vta_axi"
+CORE = "VtaSystem"
+TOP = "vta_axi"
 
 
 class Vta(Part):
@@ -58,13 +59,17 @@ class Vta(Part):
         )
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
-        bus, line = config.bus_bits, config.pipeline
+        m = Module()
+        config = self.config
+        bus = config.bus_bits
+        line = config.pipeline
         fetch = Fetch(config)
         add(m, "fetch", fetch, launch=self.launch, base=self.insn_base, count=self.insn_count)
-        load, store = add(m, "load", LoadUnit(config)), add(m, "store", StoreUnit(config))
+        load = add(m, "load", LoadUnit(config))
+        store = add(m, "store", StoreUnit(config))
         cores = {number: ComputeUnit(config, number) for number in dict.fromkeys((line.gemm, line.alu))}
-        gemm, alu = cores[line.gemm], cores[line.alu]
+        gemm = cores[line.gemm]
+        alu = cores[line.alu]
         for number, core in cores.items():
             add(m, line.units[number], core)
         m.d.comb += [alu.launch.eq(self.launch), self.done.eq(alu.done)]
@@ -98,8 +103,10 @@ class Vta(Part):
     def _tokens(self, m: Module, units: Sequence[Any]) -> None:
         line = self.config.pipeline
         for producer, consumer in line.links:
-            at, of = int(consumer > producer), int(producer > consumer)
-            gives, takes = units[producer].tokens, units[consumer].tokens
+            at = int(consumer > producer)
+            of = int(producer > consumer)
+            gives = units[producer].tokens
+            takes = units[consumer].tokens
             queue = TokenQueue(self.config.token_depth)
             name = f"{line.units[producer]}_to_{line.units[consumer]}"
             add(m, name, queue, reserve=gives.reserve[at], push=gives.push[at], pop=takes.pop[of])
@@ -163,7 +170,8 @@ class VtaSystem(Part):
         vta = add(m, "vta", Vta(self.config), **arguments)
         expose(m, registers.bus, self.control)
         expose(m, vta.bus, self.bus)
-        cycles, runs = Signal(32), Signal()
+        cycles = Signal(32)
+        runs = Signal()
         m.d.comb += [
             vta.launch.eq(registers.control_strobe & registers.control[0]),
             *drive(registers, status=vta.done, cycles=cycles),
@@ -201,7 +209,8 @@ def board_files(config: Config) -> dict[str, str]:
 
 def _multipliers(config: Config) -> str:
     """Return a sentence: how many multiplier blocks the design takes, and whether the board has as many."""
-    chip, parts = area.CHIPS.get(config.TARGET), area.bill(config)
+    chip = area.CHIPS.get(config.TARGET)
+    parts = area.bill(config)
     counted = ", ".join(f"{count} {part}" for part, count in parts.items() if count) or "none"
     text = f"Multiplier blocks (DSP48): {sum(parts.values())} ({counted})"
     if excess := area.excess(config):

@@ -66,7 +66,8 @@ class Dispatcher(Part):
     """
 
     def __init__(self, config: Config, sides: tuple[bool, bool]) -> None:
-        self.config, self.sides = config, sides
+        self.config = config
+        self.sides = sides
         super().__init__(
             insn=In(stream.Signature(INSN_BITS)),
             available=In(2),
@@ -84,7 +85,9 @@ class Dispatcher(Part):
         m = Module()
         coming, now = (fields(word, self.config.formats.plain) for word in (self.insn.payload, self.current))
         sides = Cat(*self.sides)
-        pops, pushes, held = Signal(2), Signal(2), Signal()
+        pops = Signal(2)
+        pushes = Signal(2)
+        held = Signal()
         m.d.comb += drive(
             self,
             ends=held & self.finished & self.may_end & ((pushes & ~self.room) == 0),
@@ -137,11 +140,17 @@ class Fetch(Part):
         super().__init__(launch=In(1), base=In(32), count=In(32), **reader(config), **units)
 
     def elaborate(self, platform: Any) -> Elaboratable:
-        m, config = Module(), self.config
-        size, room = batch_of(config), BATCHES * batch_of(config)
-        address, left, here = Signal(32), Signal(32), Signal(32)  # next request; left to request, to pass on
-        reserved, many = Signal(range(room + 1)), Signal(range(size + 1))
-        granted, sent = Signal(), Signal()
+        m = Module()
+        config = self.config
+        size = batch_of(config)
+        room = BATCHES * batch_of(config)
+        address = Signal(32)
+        left = Signal(32)
+        here = Signal(32)  # next request; left to request, to pass on
+        reserved = Signal(range(room + 1))
+        many = Signal(range(size + 1))
+        granted = Signal()
+        sent = Signal()
         beat_bytes = config.bus_bits // 8
         m.d.comb += [
             many.eq(Mux(left < size, left, size)),
@@ -163,11 +172,13 @@ class Fetch(Part):
 
     def _buffer(self, m: Module, room: int, left: Signal) -> tuple[Any, Any, Signal]:
         """Add the instruction buffer. Return its next instruction, whether there is one, and a signal to remove it."""
-        bits, taken = self.config.bus_bits, Signal()
+        bits = self.config.bus_bits
+        taken = Signal()
         if bits <= INSN_BITS:  # an instruction is one or more beats
             parts = INSN_BITS // bits
             m.submodules.buffer = fifo = StreamFifo(INSN_BITS, room)
-            word, part = Signal(INSN_BITS), Signal(range(max(2, parts)))
+            word = Signal(INSN_BITS)
+            part = Signal(range(max(2, parts)))
             m.d.comb += [
                 word.eq(self.data),
                 fifo.i.valid.eq(self.valid & (part == parts - 1)),
@@ -190,7 +201,8 @@ class Fetch(Part):
         return fifo.o.payload.word_select(part, INSN_BITS), fifo.o.valid, taken
 
     def _route(self, m: Module, insn: Any, valid: Any, taken: Signal) -> None:
-        line, mem = self.config.pipeline, fields(insn, self.config.formats.mem)
+        line = self.config.pipeline
+        mem = fields(insn, self.config.formats.mem)
         unit = Signal(range(len(line.units)))
         m.d.comb += unit.eq(line.home)
         for opcode in Opcode:

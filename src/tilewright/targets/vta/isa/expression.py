@@ -22,7 +22,9 @@ from tilewright.errors import ConfigError
 #: The operands: the first one, the second one (acc[src] or the immediate), the immediate field.
 OPERANDS = ("dst", "src", "imm")
 #: Limits of an expression: characters, steps, values on the stack.
-MAX_CHARACTERS, MAX_STEPS, MAX_DEPTH = 1000, 64, 12
+MAX_CHARACTERS = 1000
+MAX_STEPS = 64
+MAX_DEPTH = 12
 
 
 class Do(IntEnum):
@@ -122,7 +124,8 @@ class Expression:
             elif do == Do.WRAP:
                 stack.append(np.asarray(stack.pop()).astype(f"int{value}").astype(np.int64))
             else:
-                b, a = stack.pop(), stack.pop()
+                b = stack.pop()
+                a = stack.pop()
                 stack.append(np.where(stack.pop(), a, b) if do == Do.WHERE else _FUNCTIONS[do][0](a, b))
         return np.broadcast_to(stack[0], dst.shape)
 

@@ -22,7 +22,8 @@ from tilewright.targets.vta.isa.stream import decode, encode_uops, groups
 
 #: The column of each field in a row of InstructionBuffer; all formats share the first COMMON_SIZE columns.
 COLUMN = {field.name: index for index, field in enumerate((*COMMON, *MEM))}
-COMMON_SIZE, X_SIZE = len(COMMON), COLUMN["x_size"]
+COMMON_SIZE = len(COMMON)
+X_SIZE = COLUMN["x_size"]
 TRANSFERS = (Opcode.LOAD, Opcode.STORE)
 #: No padding: y_pad_0, y_pad_1, x_pad_0, x_pad_1.
 NO_PADS = (0, 0, 0, 0)
@@ -47,7 +48,8 @@ class InstructionBuffer:
     """
 
     def __init__(self, config: Config) -> None:
-        self.config, self.pipeline = config, config.pipeline
+        self.config = config
+        self.pipeline = config.pipeline
         self.rows: list[list[int]] = []  # opcode, token bits, then the fields of the format
         self.units: list[int] = []
         self._pending: list[list[int]] = [[] for _ in self.pipeline.units]  # columns of the pop bits, by unit
@@ -55,8 +57,10 @@ class InstructionBuffer:
     @classmethod
     def of(cls, code: Raw, config: Config) -> InstructionBuffer:
         """Return encoded instructions, uint8 [n, 16]. Raises ProgramError if one is not known on the machine."""
-        made, stream = cls(config), decode(code, config)
-        made.rows, made.units = [[] for _ in code], config.pipeline.units_of(stream).tolist()
+        made = cls(config)
+        stream = decode(code, config)
+        made.rows = [[] for _ in code]
+        made.units = config.pipeline.units_of(stream).tolist()
         for _, layout, mine in groups(stream.opcode, config):
             for row, values in zip(mine.tolist(), layout.values(code[mine]).T.tolist(), strict=True):
                 made.rows[row] = values
@@ -140,7 +144,8 @@ class InstructionBuffer:
 
     def drain(self) -> None:
         """Pass tokens from every unit to the unit of FINISH, so that FINISH waits for all; leave no pop pending."""
-        home, path = self.pipeline.home, self.pipeline.path
+        home = self.pipeline.home
+        path = self.pipeline.path
         last: list[tuple[int, int]] = []
         for end in (len(self.pipeline.units) - 1, 0):
             units = path(end, home)
@@ -157,7 +162,8 @@ class InstructionBuffer:
     def copy(self) -> InstructionBuffer:
         """Return an independent copy, pending pops included."""
         other = InstructionBuffer(self.config)
-        other.rows, other.units = [list(row) for row in self.rows], list(self.units)
+        other.rows = [list(row) for row in self.rows]
+        other.units = list(self.units)
         other._pending = [list(pops) for pops in self._pending]
         return other
 
@@ -295,14 +301,18 @@ class UopCache:
     def __init__(
         self, offsets: Sequence[int], depth: int, load: Callable[[int, int, int], object], policy: Policy
     ) -> None:
-        self._offsets, self._depth, self._load, self._policy = offsets, depth, load, policy
+        self._offsets = offsets
+        self._depth = depth
+        self._load = load
+        self._policy = policy
         self._base: dict[int, int] = {}
         self._write = 0
 
     def find(self, index: int) -> range:
         """Return the range of cache indices that list `index` occupies, after loading the list if it is missing."""
         if index not in self._base:
-            start, last = self._offsets[index], self._policy(self._offsets, index, self._depth)
+            start = self._offsets[index]
+            last = self._policy(self._offsets, index, self._depth)
             count = self._offsets[last] - start
             base = self._write if self._write + count <= self._depth else 0
             for other, at in list(self._base.items()):

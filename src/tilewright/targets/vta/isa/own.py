@@ -30,7 +30,10 @@ from tilewright.targets.vta.isa.expression import OPERANDS, Expression, parse
 #: The number of the first own operation in decoded programs; opcodes of AluOp that the machine lacks may be its codes.
 OWN = 16
 #: Limits of an operation: opcode, cycles from one micro-op to the next, cycles of latency; operations of a machine.
-MAX_OPCODE, MAX_CYCLES, MAX_LATENCY, MAX_OPERATIONS = 255, 1024, 64, 16
+MAX_OPCODE = 255
+MAX_CYCLES = 1024
+MAX_LATENCY = 64
+MAX_OPERATIONS = 16
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 _CODE = re.compile(r"(?P<file>[^#:]+):(?P<name>[A-Za-z_]\w*)(#(?P<digest>[0-9a-f]{16}))?", re.ASCII)

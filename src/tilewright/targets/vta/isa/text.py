@@ -55,7 +55,8 @@ def assemble(text: str, config: Config) -> tuple[Launch, ...]:
 
 def instructions(insns: Raw, config: Config) -> list[str]:
     """Return one line of text for each instruction in `insns`, uint8 [n, 16]."""
-    known, lines = _notation(config), [""] * len(insns)
+    known = _notation(config)
+    lines = [""] * len(insns)
     for _, layout, mine in groups(config.formats.plain.decode(insns)["opcode"], config):
         for row, line in zip(mine.tolist(), _lines(known.show, layout, insns[mine]), strict=True):
             lines[row] = line
@@ -77,7 +78,9 @@ def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) 
 @lru_cache
 def _notation(config: Config) -> Notation:
     """Return the text syntax of a machine's instructions."""
-    forms, formats, pipeline = {}, config.formats, config.pipeline
+    forms = {}
+    formats = config.formats
+    pipeline = config.pipeline
     operations = {int(op): op.name.lower() for op in AluOp} | {own.opcode: own.name for own in config.own_alu}
     names = {
         "memory_type": Names.of(Memory, "mem"),
@@ -85,7 +88,8 @@ def _notation(config: Config) -> Notation:
     }
     for code in range(COMMON[0].high + 1):
         form = FORMAT_OF.get(code, "plain")
-        layout, plain = formats.by_name[form], PLAIN.get(form, ())
+        layout = formats.by_name[form]
+        plain = PLAIN.get(form, ())
         operands = tuple(name for name in layout.by_name if name not in (*COMMON_NAMES, *plain))
         forms[code] = Form(layout, (*operands, RESERVED), plain, USUALLY_ZERO, names)
     tokens = [_tokens(pipeline, unit) for unit in range(len(pipeline.units))]
@@ -120,7 +124,9 @@ def _grammar(config: Config) -> Grammar:
 
 
 def _text(launch: Launch, config: Config) -> Text:
-    image, uops, size = image_of(launch), np.zeros(0, np.uint8), config.uop.tile_bytes
+    image = image_of(launch)
+    uops = np.zeros(0, np.uint8)
+    size = config.uop.tile_bytes
     if "uop" in image.data and image.data["uop"].size % size == 0:
         uops = image.data["uop"]
         image = replace(image, data={**image.data, "uop": uops[:0]})

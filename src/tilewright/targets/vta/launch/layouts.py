@@ -25,7 +25,8 @@ TABLES = ("correction", "row_class", "column_class")
 #: The array of the earlier result tiles whose top byte planes the sums contain (see plan.carried).
 CARRIED = "carried"
 #: The arrays of the channels that the machine reads and computes, if these are not all channels.
-READ, COMPUTED = "read", "computed"
+READ = "read"
+COMPUTED = "computed"
 #: How the `plan` of a node begins that the layer of another node computes.
 JOINED = "computed with "
 
@@ -161,7 +162,8 @@ class NodeLayout:
         if self.strip:
             strips = self._strips(place, Strip(*self.strip).of_results, self.out_tiles, self.out_pixels)
             return self._tiled(strips, self.out_tiles, self.out_pixels)
-        tiles, pixels = self.out_tiles, self.out_pixels
+        tiles = self.out_tiles
+        pixels = self.out_pixels
         if self.turned:  # each row is a channel tile
             tiles, pixels = pixels, tiles
         return self._tiled(self._image(place), tiles, pixels)

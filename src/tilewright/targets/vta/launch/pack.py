@@ -41,7 +41,8 @@ def filled(launch: Launch, graph: Graph) -> Iterator[Filled]:
     """Yield the segments that the host fills. Raises ProgramError if one has not the size of its layout."""
     sizes = {segment["name"]: segment["size"] for segment in launch.meta["segments"]}
     for index, form in enumerate(NodeLayout.all_of(launch)):
-        site, channels = graph.site(graph.node(form.node)), launch.arrays.get(f"{READ}.{index}")
+        site = graph.site(graph.node(form.node))
+        channels = launch.arrays.get(f"{READ}.{index}")
         read = [(*pair, False) for pair in zip(form.inputs, form.tensors, strict=True)]
         read += [(segment, tensor, True) for segment, tensor in form.residual]
         for segment, tensor, is_residual in read:
@@ -157,7 +158,8 @@ def _residual(graph: Graph, values: Mapping[str, Array], site: Site) -> Array | 
 
 def _finished(result: Result, sums: Array, residual: Array | None, rounding: str) -> Array:
     """Requantise the sums, int32 (S, *shape), on the host, with the codes `residual`; return the codes."""
-    site, op = result.site, result.site.node.op
+    site = result.site
+    op = result.site.node.op
     if isinstance(op, Linear):
         correction = result.correction
         if correction is None:

@@ -41,7 +41,8 @@ def library(config: Config) -> HostLibrary:
 
 def tables(config: Config) -> str:
     """Return the header with which the runtime in C follows the rules of the runtime in Python on this machine."""
-    line, bits = config.pipeline, config.formats.plain.offsets
+    line = config.pipeline
+    bits = config.formats.plain.offsets
     links = {pair: (1 << bits[link.push], 1 << bits[link.pop]) for pair, link in line.links.items()}
     units = range(len(line.units))
     loads = [memory for memory in LOADED if memory in config.memories]

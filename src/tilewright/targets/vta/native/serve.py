@@ -65,7 +65,8 @@ class Server(serve.Server):
     requests = REQUESTS
 
     def __init__(self, config: Config, file: int) -> None:
-        self.config, self.file = config, file
+        self.config = config
+        self.file = file
         self.options = run_options(os.environ.get("TILEWRIGHT_VTA_TIMING") or None, check=True)
         self._saved = os.environ.get("TILEWRIGHT_VTA_SAVE", "")
         self._launches: list[Launch] = []
@@ -118,7 +119,8 @@ class Server(serve.Server):
 
     def _code(self, address: int, count: int, regions: list[Region], debug: int) -> Raw:
         """Return `count` instructions from an address on, uint8 [n, 16]. Raises ProgramError if they cannot end."""
-        size, where = count * INSN_BYTES, f"{count} instructions at {address:#x}"
+        size = count * INSN_BYTES
+        where = f"{count} instructions at {address:#x}"
         if not any(region.address <= address and address + size <= region.end for region in regions):
             raise ProgramError(where, "are not inside one allocation", "give the address from VTAMemGetPhyAddr")
         code = self._bytes(address, size).reshape(-1, INSN_BYTES)
@@ -137,7 +139,9 @@ class Server(serve.Server):
         own = [region._replace(size=uops) if region.number == -1 else region for region in regions]
         own = [region for region in own if region.size]
         loads, stores = self._moved(code, own)
-        segments, data, stored = list[DramSegment](), dict[str, Array](), list[Region]()
+        segments = list[DramSegment]()
+        data = dict[str, Array]()
+        stored = list[Region]()
         for region, is_loaded, is_stored in zip(own, loads, stores, strict=True):
             if not is_loaded and not is_stored:
                 continue

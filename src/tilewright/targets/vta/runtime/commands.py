@@ -50,7 +50,8 @@ class Commands:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.insns, self.lists = InstructionBuffer(config), UopLists()
+        self.insns = InstructionBuffer(config)
+        self.lists = UopLists()
         self.used: set[Buffer] = set()
         self.stored: set[Buffer] = set()
         memories = {config.pipeline.uop_memory(alu) for alu in (False, True)}
@@ -117,7 +118,8 @@ class Commands:
     def launch(self, name: str, force_serial: bool) -> Launch:
         """Return the recorded launch, with its data. Base registers are 0: DRAM indices are addresses in tiles."""
         uops = self.lists.encode(self.config).reshape(-1)
-        segments, data = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else [], {"uop": uops}
+        segments = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else []
+        data = {"uop": uops}
         for buffer in sorted(self.used, key=lambda buffer: buffer.address):
             kind = segment_kind(buffer.filled, buffer in self.stored)
             segments.append(DramSegment(buffer.name, buffer.address, buffer.size, kind))
@@ -141,7 +143,9 @@ def check_transfer(config: Config, item: Transfer) -> None:
     fit its field, or tiles outside the on-chip memory or the buffer.
     """
     _, memory, base, buffer, offset, shape, stride, pads = item
-    call, chip, (rows, columns) = item.call, _memory(config, item), shape
+    call = item.call
+    chip = _memory(config, item)
+    rows, columns = shape
     for name, value in (("offset", offset), ("sram_index", base)):
         if not isinstance(value, int | np.integer):
             raise ProgramError(call, f"{name} is {value!r}", "give an integer")
@@ -156,7 +160,8 @@ def check_transfer(config: Config, item: Transfer) -> None:
         raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
     if not rows or not columns:
         return
-    end, size = offset + (rows - 1) * stride + columns, config.dram_tile_bytes(memory)
+    end = offset + (rows - 1) * stride + columns
+    size = config.dram_tile_bytes(memory)
     if offset < 0 or end * size > buffer.size:
         reason = f"offset {offset} with {rows} rows of {columns} tiles, {stride} apart, reaches to tile {end}"
         raise ProgramError(call, reason, f"buffer '{buffer.name}' has {buffer.size // size} tiles of {size} bytes")
@@ -164,7 +169,9 @@ def check_transfer(config: Config, item: Transfer) -> None:
 
 def _memory(config: Config, item: Transfer) -> Sram:
     """Return the on-chip memory of a transfer. Raises ProgramError if the call cannot use it."""
-    call, memory, allowed = item.call, item.memory, [Memory.OUT]
+    call = item.call
+    memory = item.memory
+    allowed = [Memory.OUT]
     if item.opcode == Opcode.LOAD:
         allowed = [each for each in LOADED if each in config.memories]
     if memory not in allowed:

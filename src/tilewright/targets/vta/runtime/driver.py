@@ -41,7 +41,10 @@ def sources(program: Program) -> dict[str, bytes]:
     config = Config.read(program.config, {})
     area.require(config)
     align = max(PAGE, *(sram.tile_bytes for sram in config.chips))
-    launches, segments, parts, at = list[str](), list[str](), list[Array](), 0
+    launches = list[str]()
+    segments = list[str]()
+    parts = list[Array]()
+    at = 0
     for number, launch in enumerate(program.launches):
         image = image_of(launch)
         memory, insns = loaded(image.dram({}, 1), image.insns)

@@ -19,14 +19,17 @@ from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 #: Alignment of buffers in bytes; no legal tile is larger (upstream: VTA_PAGE_BYTES).
 PAGE = 4096
 #: Address of the micro-op area, and the most bytes of instructions or of micro-ops (upstream: VTA_MAX_XFER).
-UOPS, MAX_TRANSFER = PAGE, 1 << 25
+UOPS = PAGE
+MAX_TRANSFER = 1 << 25
 
 
 class Buffer:
     """`size` bytes of device memory at `address`. Until they are written, they are 0 and count as uninitialised."""
 
     def __init__(self, name: str, address: int, size: int) -> None:
-        self.name, self.address, self.size = name, address, size
+        self.name = name
+        self.address = address
+        self.size = size
         #: Whether the host or a STORE has written to it.
         self.filled = False
         self.freed = False
@@ -46,7 +49,8 @@ class Buffer:
         self.usable("write")
         self.refuse_beyond("write", offset, data.size)
         self._data[offset : offset + data.size] = data
-        self.filled, self._snapshot = True, None
+        self.filled = True
+        self._snapshot = None
 
     def snapshot(self) -> Array:
         """Return a copy of the buffer's bytes; calls between two writes return the same array."""

@@ -79,7 +79,8 @@ class Runtime:
         dump: Callable[[str], object] = sys.stdout.write,
     ) -> None:
         self.config = config if isinstance(config, Config) else TARGET.config(config, {})
-        self.debug, self.dump = debug, dump
+        self.debug = debug
+        self.dump = dump
         self._options = run_options(timing, check)
         self._memory = DeviceMemory()
         self._kernels: dict[tuple[Hashable, ...], UopKernel] = {}
@@ -204,7 +205,8 @@ class Runtime:
         self._refuse_closed("synchronize")
         if not self._commands:
             return RunResult(0, 0, 0, (), None)
-        launch, stored = self._launch(), self._commands.stored
+        launch = self._launch()
+        stored = self._commands.stored
         if self.debug & Debug.DUMP_INSN:
             self.dump(f"# {launch.name}\n{self.instructions()}")
         self._launches.append(launch)

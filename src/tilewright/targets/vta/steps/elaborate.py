@@ -49,7 +49,8 @@ class Elaborated:
         `stored` is the result of values.actions.stored_resets: for each step that is a reset GEMM, the tiles of the out
         memory that it writes and a STORE reads.
         """
-        table, footprint = self.table, self.table.footprint.copy()
+        table = self.table
+        footprint = self.table.footprint.copy()
         extra = []
         for step, tiles in sorted(stored.items()):
             kernel = self.kernels[self.kernel[step]]
@@ -80,7 +81,8 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
     A LOAD of micro-ops from outside DRAM is an OUT_OF_RANGE finding. Raises MachineError if an instruction runs more
     than MAX_MICRO_OPS micro-ops.
     """
-    line, moved = config.pipeline, moves(stream, config, bases)
+    line = config.pipeline
+    moved = moves(stream, config, bases)
     kernel, kernels, outside = _kernels(stream, config, dram, moved)
     footprint, rows = footprints(config, moved, kernel, kernels)
     pops, pushes = line.tokens(stream)
@@ -127,11 +129,13 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     lists: list[Array] = []
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
-    gemm, alu = stream.opcode == Opcode.GEMM, stream.opcode == Opcode.ALU
+    gemm = stream.opcode == Opcode.GEMM
+    alu = stream.opcode == Opcode.ALU
     epoch = np.cumsum(moved.of_uops)
     rows = np.flatnonzero(moved.of_uops | gemm | alu)
     found = []
-    loads, fills_of = moved.of_uops[rows].tolist(), iter(moved.of(moved.of_uops))
+    loads = moved.of_uops[rows].tolist()
+    fills_of = iter(moved.of(moved.of_uops))
     for row, fills, key in zip(rows.tolist(), loads, _keys(stream, gemm, epoch, rows), strict=True):
         index = -1 if fills else by_epoch.get(key, -1)
         if fills:
@@ -196,7 +200,8 @@ def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:
     if opcode in (Opcode.LOAD, Opcode.STORE):
         touches = int(moved.memory[step]) != NOTHING
         name = config.sram(Memory(int((moved.memory if touches else stream.mem.memory_type)[step]))).name
-        base, tiles = int(moved.base[step]), int(moved.tiles[step])
+        base = int(moved.base[step])
+        tiles = int(moved.tiles[step])
         what = opcode.name.lower()
         return f"{what} {name}[{base}:{base + tiles}]" if tiles else f"nop ({what} {name})"
     if opcode == Opcode.FINISH:

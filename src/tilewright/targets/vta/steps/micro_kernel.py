@@ -195,7 +195,9 @@ class Kernels:
     """
 
     def __init__(self, fields: Array, lists: Sequence[Array], rules: Semantics) -> None:
-        self.fields, self.lists, self._rules = fields, lists, rules
+        self.fields = fields
+        self.lists = lists
+        self._rules = rules
         self._made: list[Kernel | None] = [None] * len(lists)
         self._patterns: dict[tuple[bytes, ...], Pattern] = {}  # by micro-ops from tile 0, and loops
 
@@ -270,7 +272,8 @@ class Kernels:
         sizes = self.listed[live]
         first = np.cumsum(sizes) - sizes
         listed = np.ascontiguousarray(np.concatenate([self.lists[index] for index in live.tolist()]).T)
-        lowest, highest = np.minimum.reduceat(listed, first, axis=1), np.maximum.reduceat(listed, first, axis=1)
+        lowest = np.minimum.reduceat(listed, first, axis=1)
+        highest = np.maximum.reduceat(listed, first, axis=1)
         apart = np.repeat(np.arange(len(live)) * (1 + int(highest.max())), sizes)
         jump = np.zeros_like(listed)
         ascending = np.sort(listed + apart)
@@ -283,9 +286,11 @@ class Kernels:
         sets[0] = np.maximum.reduceat(jump, first, axis=1) << WIDE | highest - lowest
         sets[1:] = (step * (reach > 0) << WIDE | reach).swapaxes(0, 1)
         sets.sort(axis=0)
-        gaps, extents = sets >> WIDE, sets & (1 << WIDE) - 1
+        gaps = sets >> WIDE
+        extents = sets & (1 << WIDE) - 1
         filled = 1 + np.cumsum(extents, axis=0) - extents
-        low[:, live], high[:, live] = lowest, highest + reach.sum(axis=1) + 1
+        low[:, live] = lowest
+        high[:, live] = highest + reach.sum(axis=1) + 1
         dense[:, live] = (gaps <= filled).all(axis=0)
         return low, high, dense
 
@@ -299,7 +304,8 @@ class Kernels:
             raise MachineError(f"instruction {np.argmax(kernel == index)}", reason)
 
     def _make(self, index: int) -> Kernel:
-        fields, listed = self.fields[index], self.lists[index]
+        fields = self.fields[index]
+        listed = self.lists[index]
         is_alu, bgn, end, outer, inner, *_, code, use_imm, imm = fields.tolist()
         lowest = np.minimum.reduce(listed) if len(listed) else np.zeros(3, np.int64)
         moved = listed - lowest

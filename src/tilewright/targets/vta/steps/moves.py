@@ -113,8 +113,10 @@ class Moves(Fields):
 
 def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
     """Return the moves of a stream; `bases` are the byte addresses in the control registers."""
-    rules, mem = config.rules, stream.mem
-    store, load = stream.opcode == Opcode.STORE, stream.opcode == Opcode.LOAD
+    rules = config.rules
+    mem = stream.mem
+    store = stream.opcode == Opcode.STORE
+    load = stream.opcode == Opcode.LOAD
     memory = np.where(store, int(Memory.OUT), np.where(load, mem.memory_type, NOTHING))
     memory = np.where(load & (memory == Memory.OUT), NOTHING, memory)
     if not rules.loads_acc_8bit or (config.acc.width, config.inp.width) != (32, 8):  # fsim aborts on other widths
@@ -150,8 +152,10 @@ def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) ->
 
     Footprint 0 is empty, 1..k belong to the k kernels, and the rest to LOADs and STOREs.
     """
-    of_kernels, of_moves = bounds(kernels, config), _moves(config, moved)
-    known, width = len(kernels), of_kernels.shape[1]
+    of_kernels = bounds(kernels, config)
+    of_moves = _moves(config, moved)
+    known = len(kernels)
+    width = of_kernels.shape[1]
     footprint = kernel + 1
     footprint[moved.memory != NOTHING] = known + 1 + np.arange(len(of_moves))
     start = np.concatenate(
@@ -185,9 +189,12 @@ def bounds(kernels: Kernels, config: Config) -> Array:
     each = np.arange(len(live))[:, None]
     found = np.zeros((len(live), 1 + table.shape[1], 6), np.int64)
     found[:, 0, SPACE] = np.array([kernels[index].uop_space(config) for index in examples.tolist()])[kind[live]]
-    found[:, 0, MODE], found[:, :, COUNT] = READ, 1
-    found[:, 0, BASE], found[:, 0, LENGTH] = kernels.column("uop_bgn")[live], kernels.listed[live]
-    found[:, 1:, SPACE], found[:, 1:, MODE] = space, np.where(dense[operand, each], mode, mode | PARTLY)
+    found[:, 0, MODE] = READ
+    found[:, :, COUNT] = 1
+    found[:, 0, BASE] = kernels.column("uop_bgn")[live]
+    found[:, 0, LENGTH] = kernels.listed[live]
+    found[:, 1:, SPACE] = space
+    found[:, 1:, MODE] = np.where(dense[operand, each], mode, mode | PARTLY)
     found[:, 1:, BASE] = low[operand, each]
     found[:, 1:, LENGTH] = np.where(mode > 0, high[operand, each] - low[operand, each], 0)
     rows = np.zeros((len(kernels), *found.shape[1:]), np.int64)
@@ -202,8 +209,10 @@ def _derived(kernels: Kernels, live: Array, config: Config) -> tuple[Array, Arra
     for index in np.flatnonzero(kernels.form[live] == REQUANTISE).tolist():
         factors = kernels[live[index]].factors
         assert factors is not None
-        low[FACTORS, index], high[FACTORS, index] = factors.min(), factors.max() + FACTOR_TILES
-    low[BANKS], high[BANKS] = banks(low[DST], config), banks(high[DST] - 1, config) + 1
+        low[FACTORS, index] = factors.min()
+        high[FACTORS, index] = factors.max() + FACTOR_TILES
+    low[BANKS] = banks(low[DST], config)
+    high[BANKS] = banks(high[DST] - 1, config) + 1
     dense[BANKS] = dense[DST]
     return low, high, dense
 
@@ -219,16 +228,23 @@ def _moves(config: Config, moved: Moves) -> Array:
     unit = granule(config)
     steps = np.flatnonzero(moved.memory != NOTHING)
     memory = moved.memory[steps]
-    store, space = memory == Memory.OUT, np.array(SPACE_OF)[memory]
+    store = memory == Memory.OUT
+    space = np.array(SPACE_OF)[memory]
     if not config.rules.out_memory:
         space[store] = ACC
     rows = np.zeros((len(steps), 2, 6), np.int64)
-    chip, port = rows[:, 0], rows[:, 1]
-    chip[:, SPACE], chip[:, MODE] = space, np.where(store, READ, WRITE)
-    chip[:, BASE], chip[:, LENGTH], chip[:, COUNT] = moved.base[steps], moved.tiles[steps], 1
-    port[:, SPACE], port[:, MODE] = DRAM, np.where(store, WRITE, READ)
+    chip = rows[:, 0]
+    port = rows[:, 1]
+    chip[:, SPACE] = space
+    chip[:, MODE] = np.where(store, READ, WRITE)
+    chip[:, BASE] = moved.base[steps]
+    chip[:, LENGTH] = moved.tiles[steps]
+    chip[:, COUNT] = 1
+    port[:, SPACE] = DRAM
+    port[:, MODE] = np.where(store, WRITE, READ)
     address = moved.address[steps]
-    port[:, BASE], port[:, LENGTH] = address // unit, -(-(address % unit + moved.row_bytes[steps]) // unit)
+    port[:, BASE] = address // unit
+    port[:, LENGTH] = -(-(address % unit + moved.row_bytes[steps]) // unit)
     # Micro-ops are control state: the data check ignores their DRAM.
     port[:, COUNT] = np.where(moved.of_uops[steps], 0, moved.rows[steps])
     port[:, STRIDE] = moved.stride[steps] // unit

@@ -143,7 +143,9 @@ def shifted(tiles: Tiles, by: int) -> Tiles:
 def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
     """Return (src [P, R], wgt [R], dst [P]) for each family: P acc tiles that read all or many of R weight tiles."""
     order = np.argsort(dst.astype(np.min_scalar_type(dst.max(initial=0))), kind="stable")  # 16 bits sort fastest
-    dst, src, wgt = dst[order], src[order], wgt[order]
+    dst = dst[order]
+    src = src[order]
+    wgt = wgt[order]
     first = np.flatnonzero(np.concatenate([dst[:1] >= 0, dst[1:] != dst[:-1]]))
     depth = np.diff(np.append(first, dst.size))
     families: list[_Family] = []

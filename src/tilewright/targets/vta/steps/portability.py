@@ -44,11 +44,16 @@ def portability(program: Elaborated, sequence: Array) -> list[Finding]:
 
 def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
     """Yield each rule on single fields as (description of the violation, the instructions that break the rule)."""
-    stream, mem, alu = program.stream, program.stream.mem, program.stream.alu
-    load, store = stream.opcode == Opcode.LOAD, stream.opcode == Opcode.STORE
-    kind, moves = mem.memory_type, mem.x_size > 0
+    stream = program.stream
+    mem = program.stream.mem
+    alu = program.stream.alu
+    load = stream.opcode == Opcode.LOAD
+    store = stream.opcode == Opcode.STORE
+    kind = mem.memory_type
+    moves = mem.x_size > 0
     padded = (mem.y_pad_0 | mem.y_pad_1 | mem.x_pad_0 | mem.x_pad_1) > 0
-    uop, wgt = load & (kind == Memory.UOP), load & (kind == Memory.WGT)
+    uop = load & (kind == Memory.UOP)
+    wgt = load & (kind == Memory.WGT)
 
     def at(mask: Array) -> Array:
         return np.flatnonzero(mask)
@@ -60,7 +65,8 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
     yield "stores from a memory other than out, which fsim refuses", at(store & moves & (kind != Memory.OUT))
     yield "loads out, which fsim refuses", at(load & moves & (kind == Memory.OUT))
     yield "loads 8-bit accumulators, which hls ignores and chisel does not decode", at(load & (kind == Memory.ACC_8BIT))
-    unit, line = program.table.unit, program.config.pipeline
+    unit = program.table.unit
+    line = program.config.pipeline
     unused = (unit == line.load) & ((stream.pop_prev | stream.push_prev) > 0)
     unused |= (unit == line.store) & ((stream.pop_next | stream.push_next) > 0)
     yield "sets a token bit for a neighbour that its unit does not have, on which fsim crashes", at(unused)
@@ -79,7 +85,9 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
     """
     fresh = np.zeros(program.config.acc.depth, np.bool_)
     stale = []
-    moves, kernel, one_unit = program.moves.each, program.kernel.tolist(), program.config.stages == 3
+    moves = program.moves.each
+    kernel = program.kernel.tolist()
+    one_unit = program.config.stages == 3
     for step in sequence.tolist():
         if kernel[step] >= 0:
             item = program.kernels[kernel[step]]
@@ -126,7 +134,8 @@ def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
     sources = np.array([kernel.reads_source for kernel in kernels])
     near: dict[int, tuple[str, int, int]] = {}
     for apart in range(1, WRITE_BACK):
-        written, mine = dst[:-apart], owner[apart:]
+        written = dst[:-apart]
+        mine = owner[apart:]
         same = mine == owner[:-apart]
         for verb, then, which in (("writes", dst, updates), ("reads", src, sources)):
             early = np.flatnonzero(same & which[mine] & (then[apart:] == written))

@@ -69,7 +69,9 @@ def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Arr
 
     In a model without a shared DRAM port (ideal), only the reads of `load` count for the read bus.
     """
-    model, moved, opcode = MODELS[timing], program.moves, program.stream.opcode
+    model = MODELS[timing]
+    moved = program.moves
+    opcode = program.stream.opcode
     busy = compute(program, model) - np.where(program.kernel >= 0, model.pipeline, 0)
     beat = program.config.bus_bits // 8
     beats = np.where(moved.transfers, moved.rows * -(-moved.row_bytes // beat), 0)
@@ -86,7 +88,8 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
     The text is empty if an order could. `layer` is the layer of each instruction, int64 [n] (None: there is one layer).
     """
     mine = np.zeros(len(program.stream), np.int64) if layer is None else layer
-    line, simulated = program.config.pipeline, MODELS[timing].simulated(program, MODELS[timing])
+    line = program.config.pipeline
+    simulated = MODELS[timing].simulated(program, MODELS[timing])
     needed = least(simulated)
     found = [""] * count
     spent = {unit: _own(trace, unit) for unit in {line.gemm, line.alu}}
@@ -106,7 +109,8 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
 
 def delivered(simulated: Simulated) -> int:
     """Return the earliest cycle in which a unit can have an instruction."""
-    channel, fetch = simulated.channel, simulated.fetch
+    channel = simulated.channel
+    fetch = simulated.fetch
     return channel.latency + -(-fetch.insn_bytes // channel.beat_bytes) + 1 if fetch.depth else 0
 
 
@@ -116,7 +120,9 @@ def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
     Of whatever micro-op is the last one, a result has yet to be stored. `last` is the unit's last step. If it is
     FINISH, it is the last one in any order; the launch ends when its result has left the unit.
     """
-    costs, channel, store = simulated.costs, simulated.channel, program.moves.stores
+    costs = simulated.costs
+    channel = simulated.channel
+    store = program.moves.stores
     finish = int(costs.tail[last]) if program.stream.opcode[last] == Opcode.FINISH else 0
     if not store.any() or not program.micro_ops.any():
         return finish

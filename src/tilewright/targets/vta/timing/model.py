@@ -96,7 +96,8 @@ class Timing:
 
         values = config.batch * config.block
         vectors = 1 if config.alu_lanes is None else -(-values // config.alu_lanes)
-        write, read = cycles("acc_write_bits"), cycles("acc_read_bits")
+        write = cycles("acc_write_bits")
+        read = cycles("acc_read_bits")
         return Intervals(
             gemm=max(self.gemm, cycles("inp_read_bits"), cycles("wgt_read_bits"), read, write),
             alu=max(self.alu, vectors, write, cycles("acc_read_bits", 2)),
@@ -135,7 +136,8 @@ def ports(config: Config) -> dict[str, Port]:
     found = {}
     for key, name in PORTS.items():
         sram: Sram = getattr(config, name)
-        needed, given = 8 * sram.tile_bytes, getattr(config, key)
+        needed = 8 * sram.tile_bytes
+        given = getattr(config, key)
         found[key] = Port(needed, needed if given is None else given)
     return found
 
@@ -153,7 +155,8 @@ def compute(program: Elaborated, timing: Timing) -> Array:
 
 def _intervals(program: Elaborated, timing: Timing) -> Array:
     """Return the cycles from one micro-op to the next of each kernel, int64 [k]."""
-    kernels, config = program.kernels, program.config
+    kernels = program.kernels
+    config = program.config
     least = np.array([*(operation.cycles for operation in config.own_alu), 1])
     return np.maximum(np.array(timing.intervals(config))[kernels.form], least[kernels.own])
 
@@ -179,7 +182,8 @@ FILL_LEAD = 3  # from a LOAD's start to its first tile of zeros: placement, rece
 UOP_FILL_LEAD = 2  # FILL_LEAD of micro-ops, which never wait for an earlier load
 ACC_FILL_LEAD = 6  # FILL_LEAD of acc: the core must have written
 NOTHING = 1  # a whole instruction without work, such as a NOP
-AR_LATENCY, R_LATENCY = 1, 1  # one register in each direction of the read channel
+AR_LATENCY = 1
+R_LATENCY = 1  # one register in each direction of the read channel
 W_LATENCY = 2  # from the grant of a write command to its first beat: read of out, register
 LEAVE = 2  # load and store: from freeing the unit to the step's end, if the step waits for no data
 READ_AHEAD = 2  # store frees its unit this long before the cycle after its last beat
@@ -192,11 +196,14 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
 
     If both ask for DRAM, compute reads before load. Load and store accept the next instruction before data arrives.
     """
-    config, moved, store = program.config, program.moves, program.moves.stores
+    config = program.config
+    moved = program.moves
+    store = program.moves.stores
     latency = max(1, config.dram_latency)  # the memory needs one cycle at least
     line = config.pipeline
     mine = program.table.unit
-    load, acc = mine == line.load, moved.memory == Memory.ACC
+    load = mine == line.load
+    acc = moved.memory == Memory.ACC
     works = moved.transfers | (moved.padding > 0)
     kernel = program.kernel >= 0
     lead = np.where(works, LEAD + ACC_WAIT * acc, np.where(kernel, 0, NOTHING))
@@ -234,13 +241,15 @@ def _channel(config: Config) -> Channel:
 
 def _core(program: Elaborated, timing: Timing) -> Array:
     """Return the cycles until each GEMM and ALU instruction frees its unit, int64 [n]; 0 if it runs no micro-op."""
-    config, kernels = program.config, program.kernels
+    config = program.config
+    kernels = program.kernels
     latency = np.array([*(operation.latency for operation in config.own_alu), 0])[kernels.own]
     latency[(kernels.column("is_alu") == 1) & among(kernels.column("code"), RESCALING)] = EXTENDED
     late = np.append(np.zeros_like(latency), 0)
     intervals = _intervals(program, timing)
     for index in np.flatnonzero(latency).tolist():
-        item, extra = kernels[index], int(latency[index])
+        item = kernels[index]
+        extra = int(latency[index])
         late[index] = drained(config, extra) + _waits(item, int(intervals[index]), extra + 1)
     busy = compute(program, timing) + late[program.kernel]
     return np.where(program.micro_ops > 0, busy, 0)
@@ -276,7 +285,9 @@ def _waits(kernel: Kernel, interval: int, latency: int) -> int:
     first = np.arange(count) * interval
     if kernel.factors is not None:
         first += FACTOR_TILES * (1 + np.arange(count) // (count // kernel.outer))
-    last, dst, src = first + interval - 1, kernel.dst, kernel.src if kernel.reads_source else kernel.dst
+    last = first + interval - 1
+    dst = kernel.dst
+    src = kernel.src if kernel.reads_source else kernel.dst
     reads = first if kernel.reads_source else last
     for back in range(1, min(count, latency)):
         again = (dst[back:] == dst[:-back]) & (last[back:] - last[:-back] < latency)
@@ -337,7 +348,9 @@ def _hls(program: Elaborated, timing: Timing) -> Simulated:
     Sequential rows are assumed: each row is a memcpy. Upstream's vivado.tcl joins its AXI masters (instructions,
     micro-ops, three data ports) into one port; AXI has separate data buses for reads and writes.
     """
-    config, moved, store = program.config, program.moves, program.moves.stores
+    config = program.config
+    moved = program.moves
+    store = program.moves.stores
     costs = Costs.of(
         lead=np.full(len(program.stream), timing.dispatch, np.int64),
         busy=compute(program, timing) + PAD * moved.padding + np.where(store, config.dram_latency, 0),
@@ -373,7 +386,8 @@ def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes one cycle per
     beat, with whole beats for each row. Padding takes one cycle per tile.
     """
-    config, moved = program.config, program.moves
+    config = program.config
+    moved = program.moves
     beat = config.bus_bits // 8
     rows = np.where(moved.transfers, moved.rows, 0)
     costs = Costs.of(

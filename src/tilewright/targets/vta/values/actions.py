@@ -28,9 +28,13 @@ from tilewright.targets.vta.values import loop, tables
 #: Cost of the loop: nanoseconds per multiply-accumulate, with `loop.product` or without, and per value that is moved or
 #: that the ALU changes.
 #: Cost of the array operations: microseconds per instruction, whatever its size. Measured with 1 to 16 samples.
-LANES_NS, MAC_NS, VALUE_NS, ARRAYS_US = 0.04, 0.35, 2, 10
+LANES_NS = 0.04
+MAC_NS = 0.35
+VALUE_NS = 2
+ARRAYS_US = 10
 #: Steps in one stretch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
-SHORTEST, LONGEST = 64, 1 << 15
+SHORTEST = 64
+LONGEST = 1 << 15
 #: Fewest steps in all stretches of a program that are worth the loop, with several samples or without `loop.product`.
 #: A call of the loop takes 0.3 ms a sample, as long as array operations on a few hundred steps of a small network.
 ENOUGH = 1000
@@ -64,7 +68,8 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     Accumulating GEMMs are deferred until another instruction touches their tiles, and merged: sums commute, and a few
     large products take less time than many small ones.
     """
-    kernels, moves = program.kernel[sequence].tolist(), program.moves.of(sequence)
+    kernels = program.kernel[sequence].tolist()
+    moves = program.moves.of(sequence)
     used = ascending(program.kernel[sequence])
     used = used[used >= 0]
     accumulates = dict(zip(used.tolist(), program.kernels.accumulates[used].tolist(), strict=True))
@@ -112,7 +117,8 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
     Rows are the memory (0 acc, 1 inp, 2 wgt, 3 par), the lowest tile, and the highest tile + 1. The range of an ALU
     operation other than REQ includes the tiles that it reads, as deferred GEMMs must come before such a read.
     """
-    kernel, moved = program.kernel[sequence], program.moves
+    kernel = program.kernel[sequence]
+    moved = program.moves
     memory, base, tiles = (column[sequence] for column in (moved.memory, moved.base, moved.tiles))
     (low, first, _), (high, last, _), _ = program.kernels.spans
     reads = among(program.kernels.form, (ALU, ALU_IMMEDIATE))
@@ -128,10 +134,12 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
 
     The sum that a reset writes to the out memory (Semantics.reset_writes_out) is needed for these tiles only.
     """
-    config, kernels = program.config, program.kernels
+    config = program.config
+    kernels = program.kernels
     if not kernels.resets.any() or not (config.gemm_writes_out and config.rules.reset_writes_out):
         return {}
-    moved, is_store = program.moves, program.moves.memory == Memory.OUT
+    moved = program.moves
+    is_store = program.moves.memory == Memory.OUT
     steps = sequence[(program.kernel[sequence] >= 0) | is_store[sequence]]
     columns = steps, program.kernel[steps], moved.base[steps], (moved.base + moved.tiles)[steps]
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -139,7 +147,8 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
         return {}
     writer = np.full(config.out.depth, -1, np.int64)
     stored: dict[int, list[Array]] = {}
-    resets, written = kernels.resets.tolist(), [item.written for item in kernels]
+    resets = kernels.resets.tolist()
+    written = [item.written for item in kernels]
     for step, kernel, low, high in rows:
         if kernel >= 0:
             writer[written[kernel]] = step if resets[kernel] else -1
@@ -155,9 +164,11 @@ def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, i
     The test uses the bounds of kernels and may return True too often: a reset counts as writing its whole range, other
     kernels only a range that they write without holes.
     """
-    kernels, (low, high, dense) = program.kernels, (part[0] for part in program.kernels.spans)
+    kernels = program.kernels
+    low, high, dense = (part[0] for part in program.kernels.spans)
     spans = list(map(slice, low.tolist(), high.tolist()))
-    resets, certain = kernels.resets.tolist(), (kernels.resets | dense).tolist()
+    resets = kernels.resets.tolist()
+    certain = (kernels.resets | dense).tolist()
     marks = [bytes([reset]) * (span.stop - span.start) for reset, span in zip(resets, spans, strict=True)]
     by_reset = bytearray(program.config.out.depth)  # short slices: faster than an array's
     for _, kernel, first, last in rows:
@@ -191,7 +202,9 @@ class Stretch:
     @cached_property
     def table(self) -> Table:
         """The steps as tables, for `loop.run`."""
-        program, moved, numbers = self.program, self.program.moves, self.numbers
+        program = self.program
+        moved = self.program.moves
+        numbers = self.numbers
         numbers = numbers[(program.kernel[numbers] >= 0) | ~among(moved.memory[numbers], _SILENT)]
         used, kernel = np.unique(np.append(program.kernel[numbers], -1), return_inverse=True)
         kernel = kernel.reshape(-1)[:-1] - 1
@@ -253,7 +266,8 @@ def plan(
 
 def _deep(program: Elaborated) -> Array:
     """Return, for each step, whether it is an ALU instruction for the loop alone: bool [n]."""
-    config, kernels = program.config, program.kernels
+    config = program.config
+    kernels = program.kernels
     deep = ~kernels.is_gemm & among(kernels.column("code"), UPSTREAM) & (config.stages == STAGES)
     chosen: Array = np.append(deep & (kernels.micro_ops > DEEP * config.acc.depth), False)[program.kernel]
     return chosen
@@ -261,7 +275,9 @@ def _deep(program: Elaborated) -> Array:
 
 def _short(program: Elaborated, samples: int) -> Array:
     """Return, for each step, whether the loop supports it and runs it faster than array operations: bool [n]."""
-    config, kernels, memory = program.config, program.kernels, program.moves.memory
+    config = program.config
+    kernels = program.kernels
+    memory = program.moves.memory
     values = np.array([config.sram(item).shape[0] * config.sram(item).shape[1] for item in Memory])[memory]
     moved = program.moves.tiles * values * samples * VALUE_NS
     in_lanes = loop.in_lanes(config)
@@ -283,8 +299,10 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tabl
 
     `used` int64 [k] are the numbers of the kernels in the tables.
     """
-    rules, column = config.rules, {name: kernels.column(name)[used] for name in FIELDS}
-    is_gemm, code = column["is_alu"] == 0, column["code"]
+    rules = config.rules
+    column = {name: kernels.column(name)[used] for name in FIELDS}
+    is_gemm = column["is_alu"] == 0
+    code = column["code"]
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
     kinds = np.where(is_gemm, np.where(code == 1, reset, loop.ADD), np.where(code >= OWN, loop.OWN_ALU, loop.ALU))
     if not rules.multiplies:

@@ -74,7 +74,8 @@ def in_lanes(config: Config) -> bool:
 def run(steps: Steps, kernels: KernelTable, tiles: Tiles, shifts: Array, own: Own, chips: Chips, shape: Shape) -> None:
     """Execute the steps on the machine's memories. Integers wrap when they are written."""
     for step in range(steps.kind.shape[0]):
-        kind, kernel = steps.kind[step], steps.kernel[step]
+        kind = steps.kind[step]
+        kernel = steps.kernel[step]
         if kind == LOAD:
             load(steps, chips, shape, step)
         elif kind == STORE:
@@ -90,9 +91,13 @@ def run(steps: Steps, kernels: KernelTable, tiles: Tiles, shifts: Array, own: Ow
 @part
 def load(steps: Steps, chips: Chips, shape: Shape, step: int) -> None:
     """Execute a LOAD: copy tiles from DRAM, and surround them with zero tiles (padding)."""
-    to, width, left, columns = steps.to[step], steps.width[step], steps.left[step], steps.columns[step]
+    to = steps.to[step]
+    width = steps.width[step]
+    left = steps.left[step]
+    columns = steps.columns[step]
     for line in range(steps.height[step]):
-        row, first = line - steps.top[step], steps.base[step] + line * width
+        row = line - steps.top[step]
+        first = steps.base[step] + line * width
         if 0 <= row < steps.rows[step]:
             clear(chips, shape, to, first, left)
             at = chips.places[step] + row * steps.stride[step]
@@ -141,7 +146,9 @@ def fill(chips: Chips, shape: Shape, to: int, first: int, count: int, at: int, b
 @part
 def fill_wgt(chips: Chips, shape: Shape, first: int, count: int, at: int, bits: int) -> None:
     """Write weight tiles: DRAM has a row for each output channel, and wgt is interleaved (see machine.interleaved)."""
-    memory, block, group = chips.memory, shape.block, min(GROUP, shape.block)
+    memory = chips.memory
+    block = shape.block
+    group = min(GROUP, shape.block)
     for tile in range(count):
         wgt = chips.wgt[(first + tile) * block * block : (first + tile + 1) * block * block]
         begin = tile * block * block
@@ -185,9 +192,12 @@ def keep(chips: Chips, shape: Shape, first: int, count: int) -> None:
 @part
 def store(steps: Steps, chips: Chips, shape: Shape, step: int) -> None:
     """Execute a STORE: copy tiles of the out memory to DRAM, each value truncated to its low bits."""
-    size, columns, bits = shape.batch * shape.block, steps.columns[step], steps.bits[step]
+    size = shape.batch * shape.block
+    columns = steps.columns[step]
+    bits = steps.bits[step]
     for row in range(steps.rows[step]):
-        at, first = chips.places[step] + row * steps.stride[step], steps.base[step] + row * columns
+        at = chips.places[step] + row * steps.stride[step]
+        first = steps.base[step] + row * columns
         for tile in range(columns):
             low = (first + tile) * size
             to = at + tile * (size * bits // 8)
@@ -218,9 +228,11 @@ def multiply(kernels: KernelTable, tiles: Tiles, chips: Chips, shape: Shape, ker
 
     Micro-ops before the inner loop: its iterations mostly use the same wgt tile. Sums commute.
     """
-    inner, wgt_step = kernels.iter_in[kernel], kernels.wgt_factor_in[kernel]
+    inner = kernels.iter_in[kernel]
+    wgt_step = kernels.wgt_factor_in[kernel]
     count = 1 if wgt_step else max(1, inner)  # products of one wgt tile at once
-    to_step, by_step = kernels.dst_factor_in[kernel], kernels.src_factor_in[kernel]
+    to_step = kernels.dst_factor_in[kernel]
+    by_step = kernels.src_factor_in[kernel]
     for outer in range(kernels.iter_out[kernel]):
         for uop in range(kernels.start[kernel], kernels.stop[kernel]):
             dst = outer * kernels.dst_factor_out[kernel] + tiles.dst[uop]
@@ -243,20 +255,26 @@ def multiply(kernels: KernelTable, tiles: Tiles, chips: Chips, shape: Shape, ker
 @part
 def add_lanes(chips: Chips, shape: Shape, dst: tuple[int, int], src: tuple[int, int], wgt: int, count: int) -> None:
     """Add products of `count` inp tiles with one wgt tile. `dst`, `src`: the first tile, and the steps to others."""
-    block, size = shape.block, shape.batch * shape.block
+    block = shape.block
+    size = shape.batch * shape.block
     for line in range(shape.batch):
         for low in range(0, block, LANES):
             for first in range(0, block, LANES):
-                to, by = dst[0] * size + line * block + low, src[0] * size + line * block + first
-                of, pitch = wgt * block * block + first * block + GROUP * low, GROUP * block
+                to = dst[0] * size + line * block + low
+                by = src[0] * size + line * block + first
+                of = wgt * block * block + first * block + GROUP * low
+                pitch = GROUP * block
                 products(chips.acc, to, chips.inp, by, chips.wgt, of, pitch, count, dst[1] * size, src[1] * size)
 
 
 def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
     """Add the product of an inp tile and a wgt tile to an acc tile."""
-    block, group = shape.block, min(GROUP, shape.block)
+    block = shape.block
+    group = min(GROUP, shape.block)
     for line in range(shape.batch):
-        to, by, of = (dst * shape.batch + line) * block, (src * shape.batch + line) * block, wgt * block * block
+        to = (dst * shape.batch + line) * block
+        by = (src * shape.batch + line) * block
+        of = wgt * block * block
         for column in range(block):
             total = np.int64(0)
             for i in range(block):
@@ -277,7 +295,8 @@ def products(
     rows = np.lib.stride_tricks.as_strided(wgt[w:], (LANES // GROUP, GROUP, LANES), (pitch, 1, GROUP))
     weights = rows.reshape(LANES, LANES).astype(acc.dtype)
     for i in range(count):
-        to, by = at + i * to_step, x + i * by_step
+        to = at + i * to_step
+        by = x + i * by_step
         acc[to : to + LANES] += (inp[by : by + LANES].astype(acc.dtype) - BIAS) @ weights
 
 
@@ -338,10 +357,12 @@ def change_own(kernels: KernelTable, tiles: Tiles, own: Own, chips: Chips, shape
 
 def compute_own(own: Own, kernels: KernelTable, kernel: int, first: Array, second: Array) -> None:
     """Combine accumulators with others by an own operation: each step of its expression on all values."""
-    size, number = first.shape[0], kernels.code[kernel] - OWN
+    size = first.shape[0]
+    number = kernels.code[kernel] - OWN
     depth = 0  # values on the stack: a step's operands begin at `a`, and its result replaces the first
     for step in range(own.start[number], own.stop[number]):
-        do, value = own.do[step], own.value[step]
+        do = own.do[step]
+        value = own.value[step]
         if do <= Do.CONSTANT:
             a = own.stack[depth]
             depth += 1
@@ -426,8 +447,10 @@ def shift_or_compare(do: int, a: Array, b: Array, size: int) -> None:
 @part
 def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, other: Array) -> None:
     """Combine accumulators with others, or with an immediate, in the order of their values."""
-    op, imm = kernels.code[kernel], np.int32(kernels.imm[kernel])
-    table, amounts = kernels.table[kernel], shifts.shape[1] // 2
+    op = kernels.code[kernel]
+    imm = np.int32(kernels.imm[kernel])
+    table = kernels.table[kernel]
+    amounts = shifts.shape[1] // 2
     always = shifts[table, (imm & (amounts - 1)) + (amounts if imm < 0 else 0)]
     if kernels.use_imm[kernel]:
         if kernels.first_is_src[kernel]:

@@ -37,7 +37,9 @@ class Machine:
     """
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
-        self.config, self.dram, self.samples = config, dram, samples
+        self.config = config
+        self.dram = dram
+        self.samples = samples
         self.rules = config.rules
         self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
         kind = np.dtype(f"int{max(8, config.inp.width, config.wgt.width)}")
@@ -80,17 +82,23 @@ class Machine:
 
     def _stretch(self, stretch: Stretch) -> None:
         """Execute a stretch in one compiled loop, sample by sample."""
-        table, steps, shifts, own_steps = stretch.table, stretch.table.steps, self._shifts(), tables.Own.of(self.config)
-        stores, loads_wgt = steps.kind == loop.STORE, (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
+        table = stretch.table
+        steps = stretch.table.steps
+        shifts = self._shifts()
+        own_steps = tables.Own.of(self.config)
+        stores = steps.kind == loop.STORE
+        loads_wgt = (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
         memory, places = self.dram.span(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
         base = steps.base[loads_wgt]
         end = base + (steps.height * steps.width)[loads_wgt]
         part = slice(base.min(initial=self.config.wgt.depth), end.max(initial=0))
-        wgt, mirrors = self.wgt[:, part].copy(), self._mirrors  # each sample starts from the present state
+        wgt = self.wgt[:, part].copy()
+        mirrors = self._mirrors  # each sample starts from the present state
         for sample in range(self.samples):
-            own, self._mirrors = min(sample, len(self.wgt) - 1), mirrors.copy()
+            own = min(sample, len(self.wgt) - 1)
+            self._mirrors = mirrors.copy()
             self.wgt[own, part] = wgt[own]
             chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
             inp, weights, acc, out = (chip.reshape(-1) for chip in chips)
@@ -128,7 +136,8 @@ class Machine:
             self.acc = before
         self.acc[:, kernel.written] = 0
         if is_stored or not writes_out:
-            self._mirrors[kernel.written], self._differs = not self.rules.out_memory, self.rules.out_memory
+            self._differs = self.rules.out_memory
+            self._mirrors[kernel.written] = not self.rules.out_memory
         else:
             self._mirror(kernel.written)
 
@@ -138,7 +147,9 @@ class Machine:
             self._mirrors[tiles] = True
 
     def _accumulate(self, kernel: Kernel) -> None:
-        samples, block, batch = self.samples, self.config.block, self.config.batch
+        samples = self.samples
+        block = self.config.block
+        batch = self.config.batch
         if not self.config.gemm_writes_out:
             self._keep_out(kernel.written)
         for src, wgt, dst in kernel.products:
@@ -164,7 +175,9 @@ class Machine:
 
     def _columns(self, left: Array, wgt: Array) -> Array:
         """Return `left` (1 or S, rows, terms * block) times weight tiles `wgt`, one column of tiles at a time."""
-        block, own, (columns, terms) = self.config.block, len(self.wgt), wgt.shape
+        block = self.config.block
+        own = len(self.wgt)
+        columns, terms = wgt.shape
         tiles = in_a_row(wgt.reshape(-1))
         right = matrices(self.wgt[:, tiles]).reshape(own, columns, terms * block, block)
         return exact_matmul(left[:, None], right, *self._limits).swapaxes(1, 2)
@@ -202,7 +215,8 @@ class Machine:
             raw = self.dram.window(move.address, move.rows, move.row_bytes, move.stride, where)
             width = chip.width // 4 if move.memory == Memory.ACC_8BIT else chip.width
             tiles = unpack_values(raw, width).reshape(raw.shape[0], move.rows, move.columns, *chip.shape)
-        part, array = slice(move.base, move.end), getattr(self, chip.name)
+        part = slice(move.base, move.end)
+        array = getattr(self, chip.name)
         if tiles is not None and len(tiles) > len(array):  # from now on each sample has its own values
             array = np.repeat(array, self.samples, axis=0)
             setattr(self, chip.name, array)
@@ -223,7 +237,8 @@ class Machine:
         slots = np.arange(self.config.acc.depth)[tiles]
         slots = slots[self._mirrors[slots]]
         self.out[:, slots] = self.acc[:, slots]
-        self._mirrors[slots], self._differs = False, True
+        self._mirrors[slots] = False
+        self._differs = True
 
     def _store(self, move: Move, where: str) -> None:
         if not move.row_bytes or not move.rows:

@@ -8,7 +8,8 @@ from typing import Any
 from tilewright.sim.native import processor_features
 
 #: Values of a tile's line that `loop.products` reads and writes; input channels whose weights alternate.
-LANES, GROUP = 16, 4
+LANES = 16
+GROUP = 4
 #: What is added to signed bytes of inp, to make them unsigned.
 BIAS = 128
 #: What a processor needs for sums of four products of bytes in vectors of 512 bits (VPDPBUSD).
@@ -38,14 +39,18 @@ def _emit_loop(
     """
     acc, at, inp, x, wgt, w, pitch, count, to_step, by_step = operands
     index = count.type
-    weights, values, sums = _vector(8, GROUP * columns), _vector(8, LANES), _vector(32, columns)
+    weights = _vector(8, GROUP * columns)
+    values = _vector(8, LANES)
+    sums = _vector(32, columns)
     groups = []
     for k in range(LANES // GROUP):
         group = builder.gep(wgt, [builder.add(builder.add(w, index(GROUP * low)), builder.mul(pitch, index(k)))])
         groups.append(builder.load(builder.bitcast(group, weights.as_pointer()), align=1))
     dot = dot_of(builder, groups, columns)
     excess = dot(sums([0] * columns), values([BIAS] * LANES))
-    before, body, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+    before = builder.block
+    body = builder.append_basic_block()
+    after = builder.append_basic_block()
     builder.cbranch(builder.icmp_signed(">", count, index(0)), body, after)
     builder.position_at_end(body)
     done = builder.phi(index)
@@ -77,7 +82,8 @@ def _by_bytes(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[An
 
 def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
     """Return what adds products of pairs of 16-bit integers to sums."""
-    pairs, sums = _vector(16, 2 * columns), _vector(32, columns)
+    pairs = _vector(16, 2 * columns)
+    sums = _vector(32, columns)
     rows = []
     for group in groups:
         for first in range(0, GROUP, 2):
@@ -130,7 +136,8 @@ def emit_interleaved(builder: Any, bits: tuple[int, ...], operands: tuple[Any, .
     if bits != (8, 8):
         return  # a machine of other widths, which does not use `interleaved`
     wgt, raw = operands
-    rows, kind = [], _vector(8 * GROUP, LANES // GROUP)
+    rows = []
+    kind = _vector(8 * GROUP, LANES // GROUP)
     for row in range(LANES):
         place = builder.gep(raw, [_vector(64, 1).element(row * LANES)])
         rows.append(builder.load(builder.bitcast(place, kind.as_pointer()), align=1))

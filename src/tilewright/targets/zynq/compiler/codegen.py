@@ -52,7 +52,8 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
 
 
 def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
-    x, out = site.input(0), site.output
+    x = site.input(0)
+    out = site.output
     if op.window != _POOL:
         return f"a pool of {_differs(op.window, _POOL)} is not supported; pools must be 2x2, stride 2, without padding"
     if reason := op.refusal(site, _TAKES):
@@ -62,7 +63,9 @@ def _pool(site: Site, op: MaxPool2D, mode: Rounding) -> dict[str, int] | str:
 
 
 def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, int] | str:
-    x, w, out = site.input(0), site.input(1), site.output
+    x = site.input(0)
+    w = site.input(1)
+    out = site.output
     if reason := op.refusal(site, _TAKES):
         return reason
     if op.shift is not None or any(tensor.quant is None for tensor in (x, w, out)):
@@ -126,7 +129,9 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 
 def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
     op = site.node.op
-    weight, bias, factor = np.zeros(0, np.uint8), np.zeros(0, np.int32), np.zeros(0, np.float64)
+    weight = np.zeros(0, np.uint8)
+    bias = np.zeros(0, np.int32)
+    factor = np.zeros(0, np.float64)
     if isinstance(op, Linear):
         weight = np.ascontiguousarray(site.constant(1)).view(np.uint8).ravel()
         bias = site.constant(2) if site.optional(2) else np.zeros(layer.channels, np.int32)

@@ -43,13 +43,17 @@ def work(layer: Layer) -> Work:
 
 
 def _conv(layer: Layer) -> Work:
-    of, cols, channels = ConvWalk(layer), layer["cols"], layer["oc"]
+    of = ConvWalk(layer)
+    cols = layer["cols"]
+    channels = layer["oc"]
     places = np.array([*position_groups(layer)], np.int64)
     low = np.repeat(np.arange(0, channels, of.together), len(places))
     position, stop = np.tile(places.T, -(-channels // of.together))
     width = np.minimum(of.together, channels - low)
     first = low * layer.positions + width * position
-    start, count, row = of.span(first)[0], stop - position, position // cols
+    start = of.span(first)[0]
+    count = stop - position
+    row = position // cols
     return Work(
         start,
         start + width * of.group(count),
@@ -74,7 +78,9 @@ def _fc(layer: Layer) -> Work:
 
 def _pool(layer: Layer) -> Work:
     """The engine takes the elements of one channel after the other; a row of results needs two rows of them."""
-    rows, cols, channels = layer["rows"] // 2, layer["cols"] // 2, layer["ic"]
+    rows = layer["rows"] // 2
+    cols = layer["cols"] // 2
+    channels = layer["ic"]
     number = np.arange(rows * channels)
     channel, row = np.divmod(number, rows)
     return Work(
@@ -143,7 +149,8 @@ class When(NamedTuple):
 
 def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], When]:
     """Return the rows and services of a layer in order, and their times."""
-    plan, done = schedule(layer, paged), work(layer)
+    plan = schedule(layer, paged)
+    done = work(layer)
     rows, times = _rows(layer, plan, done)
     services = [*_services(layer, plan)]
     none = np.zeros(len(services), np.int64)
@@ -160,7 +167,8 @@ def _pushes(plan: Schedule) -> Array:
 
     The k-th wait for a store ends with the k-th service of the same cause.
     """
-    waits, pushes = plan.waits, np.zeros(len(plan.service.cause), np.int64)
+    waits = plan.waits
+    pushes = np.zeros(len(plan.service.cause), np.int64)
     for cause in range(len(CAUSES)):
         at = np.flatnonzero((waits.cause == cause) & (waits.at < plan.engine))
         late = waits.wait[at] > 0
@@ -189,7 +197,8 @@ def _rows(layer: Layer, plan: Schedule, done: Work) -> tuple[list[Row], Array]:
     complete = np.searchsorted(done.end, after, "right")
     complete[-1:] = len(done.end)
     ends = np.append(0, done.after)[complete]
-    name, columns = layer.kind.name.lower(), (done.row, done.top, done.bottom, done.low, done.high)
+    name = layer.kind.name.lower()
+    columns = (done.row, done.top, done.bottom, done.low, done.high)
     rows = [
         Row(name, first, last, *(int(column[at]) for column in columns))
         for first, last, at in zip([0, *ends[:-1].tolist()], ends.tolist(), active.tolist(), strict=True)
@@ -199,7 +208,8 @@ def _rows(layer: Layer, plan: Schedule, done: Work) -> tuple[list[Row], Array]:
 
 def _services(layer: Layer, plan: Schedule) -> Iterator[PageService]:
     """Yield the services of the CPU in the order of the plan."""
-    config, service = layer.config, plan.service
+    config = layer.config
+    service = plan.service
     words = config.block_words("result")
     columns = (column.tolist() for column in (service.cause, service.times, service.use, service.block))
     for cause, times, use, block in zip(*columns, strict=True):

@@ -44,7 +44,8 @@ class ZynqState(State):
     machine: Memories
 
     def execute(self, steps: Array) -> None:
-        walk, machine = self.walk, self.machine
+        walk = self.walk
+        machine = self.machine
         for step in steps.tolist():
             done = walk.steps[step]
             if isinstance(done, Row):
@@ -61,9 +62,13 @@ class ZynqWalk(Walk):
     """One layer with its input `data`, codes of its input shape (see sim.walk.Walk)."""
 
     def __init__(self, launched: ZynqLaunch, data: Array) -> None:
-        image, launch = launched.image, launched.launch
-        self._launched, self._image, self._data = launched, image, data
-        layer, frames = image.layer, len(STORES) * image.layer.config.frames
+        image = launched.image
+        launch = launched.launch
+        self._launched = launched
+        self._image = image
+        self._data = data
+        layer = image.layer
+        frames = len(STORES) * image.layer.config.frames
         self.steps, self._when = steps(layer, launched.timing == PAGED)
         self._dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
         sizes = {"data": layer.inputs, "weight": image.weight.size, "bias": 4 * image.bias.size}
@@ -108,7 +113,8 @@ class ZynqWalk(Walk):
         return [f"  frames {own.frames.tolist()}: pages {own.blocks.tolist()}"] if own.frames.size else []
 
     def start(self) -> ZynqState:
-        image, outputs = self._image, self._image.layer.outputs
+        image = self._image
+        outputs = self._image.layer.outputs
         parts = (self._data, image.weight, image.bias.astype("<i4"), np.zeros(outputs, np.uint8))
         content = np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
         frames = np.full((1, self.memories["frames"].depth), -1, np.int32)
@@ -130,8 +136,10 @@ class ZynqWalk(Walk):
         }
 
     def _table(self, size: int) -> StepTable:
-        layer, frames = self._image.layer, self.memories["frames"].depth
-        when, held = self._when, layer.inputs + self._image.weight.size + 4 * self._image.bias.size
+        layer = self._image.layer
+        frames = self.memories["frames"].depth
+        when = self._when
+        held = layer.inputs + self._image.weight.size + 4 * self._image.bias.size
         names = [f"{name}{' block' if name in STORES else ''}" for name in CAUSES]
         return StepTable(
             units=UNITS,

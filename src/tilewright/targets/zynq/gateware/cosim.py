@@ -118,7 +118,8 @@ def run(
 def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: Steady) -> RtlRun:
     """Be the PS of an engine with two frames: move blocks in the simulator's order, each when the engine is ready."""
     config = layer.config
-    results, served = dict[int, Array](), list[Served]()
+    results = dict[int, Array]()
+    served = list[Served]()
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
     limit = 2 * service.schedule(layer, paged=False).engine + 1000
     for number in service.schedule(layer).service.cause.tolist():
@@ -127,7 +128,8 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
         model["job"] = number
         model.step(pace.delay())
         model.run_until("ready", limit)
-        block, began = next(numbers[number]), model.cycle
+        block = next(numbers[number])
+        began = model.cycle
         _move(model, config, blocks, results, number, block, began + config.transfer(STORES[number]))
         served.append(Served(number, block, began - first))
     model.run_until("idle", limit)
@@ -139,13 +141,17 @@ def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pac
     """Be the PS: move blocks when the engine waits, until it is idle."""
     config = layer.config
     results: dict[int, Array] = {}
-    served, waited, limit = list[Served](), 0, 2 * service.schedule(layer, paged=False).engine + 1000
+    served = list[Served]()
+    waited = 0
+    limit = 2 * service.schedule(layer, paged=False).engine + 1000
     while True:
         waited += pace.hold(model)
         model.run_until("interrupt", limit)
         if model["idle"]:
             break
-        number, block, missed = model["store"], model["block"], model.cycle - 1
+        number = model["store"]
+        block = model["block"]
+        missed = model.cycle - 1
         cycles = config.transfer(STORES[number]) + pace.delay()
         _move(model, config, blocks, results, number, block, missed + cycles)
         served.append(Served(number, block, missed - first - waited))
@@ -168,7 +174,8 @@ def _move(
         if block >= len(there):
             raise MachineError("RTL", f"requests {STORES[store]} block {block} of {len(there)}")
         beats = np.ascontiguousarray(there[block]).view(np.uint8).reshape(-1, beat_bytes(config))
-        model["page_store"], model["page_write"] = store, 1
+        model["page_store"] = store
+        model["page_write"] = 1
         model.play({"page_address": np.arange(len(beats)), "page_data": beats})
         model["page_write"] = 0
     model.step(end - 1 - model.cycle)
@@ -191,12 +198,14 @@ def compare(name: str, image: LayerImage, data: Array, engine: str, pace: Steady
     ran = run(image, data, engine, pace)
     codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)
     expected = in_order(layer, codes)
-    told, wrong = times(layer, ran, pace is STEADY), expected
+    told = times(layer, ran, pace is STEADY)
+    wrong = expected
     if len(ran.results) != len(expected):
         told.append((ran.cycles, f"{len(ran.results)} results on the RTL, {len(expected)} in the simulator"))
     elif (wrong := np.flatnonzero(ran.results != expected)).size:
         place = int(wrong[0])
-        ours, theirs = expected[place], ran.results[place]
+        ours = expected[place]
+        theirs = ran.results[place]
         told.append((ran.cycles, f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"))
     told.sort(key=lambda item: item[0])
     messages = tuple(message for _, message in told[:TOLD])

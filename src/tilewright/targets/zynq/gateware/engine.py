@@ -104,7 +104,9 @@ class Engine(Part):
 
     def __init__(self, config: Config) -> None:
         require(config)
-        self.config, self.beat, self.ahead = config, 8 * beat_bytes(config), config.frames > 1
+        self.config = config
+        self.beat = 8 * beat_bytes(config)
+        self.ahead = config.frames > 1
         lines = max(config.block_bytes(store) * 8 // self.beat for store in STORES)
         super().__init__(
             descriptor=In(DESCRIPTOR),
@@ -196,7 +198,8 @@ class Engine(Part):
 
     def _accumulator(self, m: Module, states: States, unit: ComputeUnit, bias: Any) -> Signal:
         """Add the accumulator, which begins with the bias."""
-        acc, base = Signal(signed(BITS)), Signal(signed(BITS))
+        acc = Signal(signed(BITS))
+        base = Signal(signed(BITS))
         with m.If(after(m, self.moves & bias.en, 1)):
             m.d.sync += base.eq(bias.data)
         # The next sum's bias may have arrived since the last request.
@@ -212,10 +215,12 @@ class Engine(Part):
         conv, fc, pool = parts
         used = {name: Signal(name=f"{name}_used") for name in ("data", "weight")}
         for name, is_used in used.items():
-            store, asks = stores[name], states.requests
+            store = stores[name]
+            asks = states.requests
             place: Any = Mux(states.is_fc, getattr(fc, name).as_value(), getattr(conv, name).as_value())
             if name == "data":
-                place, asks = Mux(states.elements, pool.data.as_value(), place), asks | states.elements
+                place = Mux(states.elements, pool.data.as_value(), place)
+                asks = asks | states.elements
             place = operand_of(self.config, name)(place)
             m.d.comb += drive(store.read, block=place.block, offset=place.offset, en=asks & place.needed)
             m.d.sync += is_used.eq(place.used)

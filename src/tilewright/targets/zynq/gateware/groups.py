@@ -65,7 +65,10 @@ class Groups(Part):
     def define(self, m: Module) -> None:
         config = self.config
         # Sizes in groups of 16 channels, complete a few cycles after the descriptor.
-        depth, line, image, both = Signal(12), Signal(ADDRESS), Signal(ADDRESS), Signal(ADDRESS)
+        depth = Signal(12)
+        line = Signal(ADDRESS)
+        image = Signal(ADDRESS)
+        both = Signal(ADDRESS)
         words = config.block_words("data") // GROUP
         m.d.comb += depth.eq((self.layer.ic + (GROUP - 1)) >> ceil_log2(GROUP))
         m.d.sync += [
@@ -82,14 +85,20 @@ class Groups(Part):
     def _positions(self, m: Module, depth: Signal, line: Signal, whole: Signal, words: int) -> Value:
         """Add the registers of the group's first position; return the address of the next group's first pixel."""
         outputs = self.config.outputs
-        x, y, below, corner = Signal(12), Signal(12), Signal(ADDRESS), Signal(signed(ADDRESS))
+        x = Signal(12)
+        y = Signal(12)
+        below = Signal(ADDRESS)
+        corner = Signal(signed(ADDRESS))
         # Whether the block serves the row that is `down` rows below the first position's.
         serves: list[Value] = [Signal(name=f"serves{down}") for down in range(1, outputs + 1)]
-        lines, depths = _multiples(line, outputs), _multiples(depth, outputs)
+        lines = _multiples(line, outputs)
+        depths = _multiples(depth, outputs)
         for down, each in enumerate(serves, 1):
             m.d.comb += each.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
         # The positions of the group, and the one after it.
-        across, downward, exists = [x], [Signal(ceil_log2(outputs + 1), name="down0")], [Signal(name="exists0", init=1)]
+        across = [x]
+        downward = [Signal(ceil_log2(outputs + 1), name="down0")]
+        exists = [Signal(name="exists0", init=1)]
         m.d.comb += exists[0].eq(1)
         for number in range(1, outputs + 1):
             to_x, to_y = Signal(12, name=f"x{number}"), Signal.like(downward[0], name=f"down{number}")
@@ -100,9 +109,13 @@ class Groups(Part):
                 to_y.eq(downward[-1] + is_row_end),
                 exist.eq(Array([1, *serves])[to_y]),
             ]
-            across, downward, exists = [*across, to_x], [*downward, to_y], [*exists, exist]
-        count, at = Signal(range(outputs + 1)), Signal.like(downward[0], name="at")
-        goes_on, bottom = Signal(), Signal(13)
+            across = [*across, to_x]
+            downward = [*downward, to_y]
+            exists = [*exists, exist]
+        count = Signal(range(outputs + 1))
+        at = Signal.like(downward[0], name="at")
+        goes_on = Signal()
+        bottom = Signal(13)
         m.d.comb += count.eq(outputs)
         for number in reversed(range(1, outputs)):  # the smallest number of a position that does not exist
             with m.If(~exists[number]):
@@ -117,7 +130,8 @@ class Groups(Part):
             row = y + downward[number]
             sides = (across[number] == 0, across[number] == self.layer.cols - 1, row == 0, row == self.layer.rows - 1)
             m.d.comb += self.sides[len(SIDES) * number :][: len(SIDES)].eq(Cat(*sides))
-        place, top = Signal(signed(ADDRESS)), Signal(signed(ADDRESS))
+        place = Signal(signed(ADDRESS))
+        top = Signal(signed(ADDRESS))
         m.d.comb += [top.eq(Mux(whole, -line - depth, -depth)), place.eq(top)]
         with m.If(~self.start & goes_on):
             m.d.comb += place.eq(corner + Array(depths)[count])
@@ -132,8 +146,12 @@ class Groups(Part):
 
     def _requests(self, m: Module, depth: Signal, line: Signal, place: Value) -> None:
         """Add the requests of the group's data: run by run, pixel by pixel, channel group by channel group."""
-        begin, address = Signal(signed(ADDRESS)), Signal(signed(ADDRESS))
-        step, is_pixel_end, is_run_end, is_over = Signal(2), Signal(), Signal(), Signal()
+        begin = Signal(signed(ADDRESS))
+        address = Signal(signed(ADDRESS))
+        step = Signal(2)
+        is_pixel_end = Signal()
+        is_run_end = Signal()
+        is_over = Signal()
         m.d.comb += [
             *drive(self, pair=~depth[0], filled=~self.asks | is_over, offset=address >> ceil_log2(SLOTS), slot=address),
             step.eq(Mux(self.pair, 2, 1)),
@@ -200,7 +218,8 @@ class WindowBuffer(Part):
             halves = []
             for half in range(2):
                 m.submodules[f"pixel{number}_{half}"] = memory = Memory(shape=PIXEL, depth=DEEPEST, init=[])
-                writes, reads = memory.write_port(), memory.read_port(domain="comb")
+                writes = memory.write_port()
+                reads = memory.read_port(domain="comb")
                 mine = (row == number // self.columns) & (column == number % self.columns)
                 word = Mux(pair, two.word_select(half, PIXEL), one) ^ sign
                 m.d.comb += drive(writes, en=arrives & mine & (pair | (place[0] == half)), addr=place >> 1, data=word)

@@ -72,9 +72,12 @@ class FcLoader(Walker):
 
     def define(self, m: Module) -> None:
         config = self.config
-        k, lane, weight = Signal(25), Signal(range(LANES + 1)), Signal(ADDRESS)
+        k = Signal(25)
+        lane = Signal(range(LANES + 1))
+        weight = Signal(ADDRESS)
         used = Signal()
-        following, word = Signal.like(k), Signal.like(weight)
+        following = Signal.like(k)
+        word = Signal.like(weight)
         m.d.comb += drive(
             self,
             complete=following == self.layer.r,
@@ -120,16 +123,23 @@ class ConvLoader(Walker):
     """
 
     def define(self, m: Module) -> None:
-        config, layer = self.config, self.layer
-        planes, by_rows = config.layout == "chw", config.layout == "rows"
+        config = self.config
+        layer = self.layer
+        planes = config.layout == "chw"
+        by_rows = config.layout == "rows"
         # Sizes of the layer, complete a few cycles after its descriptor. chw: the words of a row and of a plane.
-        row, image, kernel = Signal(28), Signal(28), Signal(20)
+        row = Signal(28)
+        image = Signal(28)
+        kernel = Signal(20)
         m.d.sync += [
             row.eq(layer.cols if planes else product(layer.cols, layer.ic, config.logic)),
             image.eq(product(layer.rows, layer.cols if planes else row, config.logic)),
             kernel.eq((layer.ic << 3) + layer.ic),
         ]
-        x, y, first, at = Signal(12), Signal(12), Signal(16), Signal(LANE)
+        x = Signal(12)
+        y = Signal(12)
+        first = Signal(16)
+        at = Signal(LANE)
         groups = Mux(layer.ic < GROUP, layer.ic, GROUP)
         word, corner, plane, place = (
             Signal(signed(ADDRESS), name=name) for name in ("word", "corner", "plane", "place")
@@ -148,7 +158,9 @@ class ConvLoader(Walker):
             following = plane if planes else at.begin + GROUP
             m.d.sync += [*clear(at.dx, at.dy, at.channel, at.is_over), first.eq(first + GROUP)]
             m.d.sync += drive(at, begin=following, line=following, tap=following)
-        starts, turns, block = Signal(), Signal(), Signal(config.block_bits)
+        starts = Signal()
+        turns = Signal()
+        block = Signal(config.block_bits)
         m.d.comb += place.eq(Mux(turns, corner + (1 if planes else layer.ic), corner))
         whole = self._positions(m, (x, y, block), starts, turns, row, image, place)
         with m.If(self.start | self.next_sum):
@@ -198,15 +210,20 @@ class ConvLoader(Walker):
 
         `position` is its column, row and block. `place` is the corner of the next sum's window.
         """
-        (x, y, block), layer, config = position, self.layer, self.config
+        x, y, block = position
+        layer = self.layer
+        config = self.config
         pixel = 1 if config.layout == "chw" else layer.ic
-        is_row_end, is_end = x == layer.cols - 1, y == layer.rows - 1
-        whole, below = Signal(), Signal(ADDRESS)
+        is_row_end = x == layer.cols - 1
+        is_end = y == layer.rows - 1
+        whole = Signal()
+        below = Signal(ADDRESS)
         top = Signal(signed(ADDRESS))  # the corner of the first window of an image or of a block
         m.d.comb += top.eq(Mux(whole, -row - pixel, -pixel))
         m.d.comb += whole.eq(image <= config.block_words("data") if config.layout == "rows" else 1)
         is_new_block = ~whole & (below + row > config.block_words("data"))
-        ends, next_position = is_row_end & is_end, self.next_sum & turns
+        ends = is_row_end & is_end
+        next_position = self.next_sum & turns
         m.d.comb += starts.eq(self.start | next_position & ends)
         m.d.comb += self.last.eq(ends & (self.column == layer.oc - 1))
         with m.If(starts):
@@ -226,9 +243,14 @@ class ConvLoader(Walker):
 
         With oc_blocking, all kernels of a block for each position, then the next block. `turns`: the position is next.
         """
-        config, words = self.config, self.config.block_words("weight")
-        begin, word, block = Signal(ADDRESS), Signal(ADDRESS), Signal(config.block_bits)
-        following, top, is_full = Signal(ADDRESS), Signal(16), Signal()
+        config = self.config
+        words = self.config.block_words("weight")
+        begin = Signal(ADDRESS)
+        word = Signal(ADDRESS)
+        block = Signal(config.block_bits)
+        following = Signal(ADDRESS)
+        top = Signal(16)
+        is_full = Signal()
         m.d.comb += following.eq(begin + kernel)
         if config.layout == "rows":
             m.d.comb += is_full.eq(following + kernel > words)

@@ -29,9 +29,11 @@ from tilewright.targets.zynq.timing.walk import POOL_TAIL
 #: Cycles from `sum` to `result`.
 LATENCY = 9
 #: double: bits of the mantissa with its leading 1, and the exponent bias.
-MANTISSA, BIAS = 53, 1023
+MANTISSA = 53
+BIAS = 1023
 #: Bits of a sum, and of the multiplier of the rule `double`.
-BITS, MULTIPLIER = 32, 31
+BITS = 32
+MULTIPLIER = 31
 #: A magnitude of 2**WHOLE or more is clipped whatever the bounds are: they and the zero point have 9 bits.
 WHOLE = 11
 CODE = LAYOUT.by_name["low"].width
@@ -61,14 +63,16 @@ class Requantiser(Part):
 
     def define(self, m: Module) -> None:
         is_float, is_double, _, _ = (self.rule == number for number in range(len(RULES)))
-        biased, fraction = self.factor[52:63], Signal(MANTISSA)
+        biased = self.factor[52:63]
+        fraction = Signal(MANTISSA)
         m.d.comb += fraction.eq(Cat(self.factor[:52], 1))
         # Cycle 1: ReLU. The rule `double` shifts the sum left if the factor is 1 or more; the result wraps.
         multiplier, doubling = rounded_up(m, fraction)
         power = Signal(signed(12))
         m.d.comb += power.eq(biased - (BIAS - 1) + doubling)
         tiny = power < -BITS + 1
-        total, shifted = Signal(signed(BITS)), Signal(signed(BITS))
+        total = Signal(signed(BITS))
+        shifted = Signal(signed(BITS))
         m.d.comb += total.eq(Mux(self.relu & (self.sum < 0), 0, self.sum))
         m.d.sync += shifted.eq(Mux(is_double & (power > 0), (total << power[:5])[:BITS], total))
         mantissa32, carry = rounded(m, fraction, "factor")
@@ -83,18 +87,22 @@ class Requantiser(Part):
             ),
             exponent.eq(biased - BIAS + (is_float & carry)),
         ]
-        right, nothing = Signal(5), Signal()
+        right = Signal(5)
+        nothing = Signal()
         m.d.sync += [right.eq(Mux((power < 0) & ~tiny, (-power)[:5], 0)), nothing.eq(biased == 0)]
         # Cycle 2: the magnitude.
-        size, negative = Signal(BITS), Signal()
+        size = Signal(BITS)
+        negative = Signal()
         m.d.sync += [size.eq(Mux(shifted < 0, -shifted, shifted)), negative.eq(shifted < 0)]
         # Cycle 3: shift the magnitude until its highest bit is set; the rule `double` leaves it in its place.
         moved, zeros = normalised(m, size)
-        lined, top = Signal(BITS), Signal(signed(7))
+        lined = Signal(BITS)
+        top = Signal(signed(7))
         m.d.sync += [lined.eq(Mux(is_double, size, moved)), top.eq(BITS - 1 - zeros)]
         # Cycle 4: float32 has 24 bits.
         sum32, over = rounded(m, lined, "sum")
-        first, place = Signal(BITS), Signal(signed(13))
+        first = Signal(BITS)
+        place = Signal(signed(13))
         m.d.sync += [
             first.eq(Mux(is_float, sum32 << (BITS - 24), lined)),
             place.eq(top + (is_float & over) + after(m, exponent, 2)),
@@ -102,7 +110,9 @@ class Requantiser(Part):
         # Cycles 5, 6: the product.
         second = after(m, mantissa, 3)
         half = MANTISSA // 2
-        lower, upper, exact = Signal(BITS + half), Signal(BITS + MANTISSA - half), Signal(BITS + MANTISSA)
+        lower = Signal(BITS + half)
+        upper = Signal(BITS + MANTISSA - half)
+        exact = Signal(BITS + MANTISSA)
         m.d.sync += [
             lower.eq(product(first, second[:half], self.logic)),
             upper.eq(product(first, second[half:], self.logic)),
@@ -119,7 +129,9 @@ class Requantiser(Part):
         m.d.comb += front.eq(Mux(exact[-1], exact, exact << 1))
         short, short_carry = rounded(m, front, "float32")
         long, long_carry = rounded(m, front, "float64", MANTISSA)
-        word, level, high = Signal(MANTISSA), Signal(signed(14)), Signal(BITS + 1)
+        word = Signal(MANTISSA)
+        level = Signal(signed(14))
+        high = Signal(BITS + 1)
         grown = Mux(is_float, short_carry, is_away & long_carry)
         m.d.sync += [
             word.eq(Mux(is_float, short << (MANTISSA - 24), Mux(is_away, long, front[BITS:]))),
@@ -130,11 +142,14 @@ class Requantiser(Part):
         minus = after(m, sign, 1)
         fixed = Signal(MANTISSA + WHOLE + 1)
         m.d.comb += fixed.eq((word << (WHOLE + 1)) >> (WHOLE - 1 - level)[:4])
-        integer, after_point = fixed[MANTISSA + 1 :], fixed[: MANTISSA + 1]
-        is_half, rest = after_point[-1], after_point[:-1] != 0
+        integer = fixed[MANTISSA + 1 :]
+        after_point = fixed[: MANTISSA + 1]
+        is_half = after_point[-1]
+        rest = after_point[:-1] != 0
         up = is_half & Mux(is_float, rest | integer[0], ~is_pow2 | rest | ~minus)
         nearest = (high + ((1 << by) >> 1)) >> by
-        magnitude, huge = Signal(WHOLE + 1), Signal()
+        magnitude = Signal(WHOLE + 1)
+        huge = Signal()
         m.d.comb += huge.eq(Mux(is_double, nearest >= 1 << WHOLE, level >= WHOLE))
         with m.If(zero | ~is_double & (level < -1)):
             m.d.sync += magnitude.eq(0)
@@ -218,12 +233,15 @@ class Results(ResultWriter):
         super().__init__(config, beat, writes=In(1), last=In(1), sum=In(signed(BITS)), block=blocks)
 
     def define(self, m: Module) -> None:
-        config, frames = self.config, self.config.frames
+        config = self.config
+        frames = self.config.frames
         code = self.requantised(m, self.sum, after(m, self.column, max(0, late(config) - 1)))
-        offset, later = Signal(config.result_bits), late(config) + LATENCY
+        offset = Signal(config.result_bits)
+        later = late(config) + LATENCY
         store, pooled = self.write(m, after(m, self.writes, later), code)
         # Blocks that have to leave, and the one that is filled.
-        count, filled = Signal(2), Signal()
+        count = Signal(2)
+        filled = Signal()
         complete = (self.writes | self.pools) & ~self.last & (offset == config.block_words("result") - 1)
         m.d.comb += store.offset.eq(Mux(pooled, after(m, offset, POOL_TAIL), after(m, offset, later)))
         m.d.comb += self.leaves.eq(count != 0)
@@ -260,14 +278,17 @@ class GroupResults(ResultWriter):
 
     def define(self, m: Module) -> None:
         # One of the complete sums per cycle goes to the requantiser.
-        sums, left, column = Signal.like(self.sums), Signal.like(self.sum_count), Signal(16)
+        sums = Signal.like(self.sums)
+        left = Signal.like(self.sum_count)
+        column = Signal(16)
         with m.If(self.complete):
             m.d.sync += [sums.eq(self.sums), left.eq(self.sum_count), column.eq(self.column)]
         with m.Elif(left != 0):
             m.d.sync += [sums.eq(sums >> BITS), left.eq(left - 1)]
         code = self.requantised(m, sums[:BITS].as_signed(), Mux(self.complete, self.column, column))
         store, _ = self.write(m, after(m, left != 0, LATENCY), code)
-        place, leaving = Signal(self.config.result_bits + 1), Signal()
+        place = Signal(self.config.result_bits + 1)
+        leaving = Signal()
         m.d.comb += [Cat(store.offset, store.frame).eq(place), store.leaving.eq(leaving)]
         with m.If(self.start):
             m.d.sync += clear(place, leaving)
@@ -275,8 +296,10 @@ class GroupResults(ResultWriter):
             m.d.sync += [place.eq(place + store.en), leaving.eq(leaving ^ self.done)]
         # Count the places that are taken, and the complete blocks that have not left.
         words = self.config.block_words("result")
-        offset, blocks = Signal(self.config.result_bits), Signal(2)
-        end, complete = Signal(self.config.result_bits + 1), Signal()
+        offset = Signal(self.config.result_bits)
+        blocks = Signal(2)
+        end = Signal(self.config.result_bits + 1)
+        complete = Signal()
         taken = self.ends_group | self.pools
         m.d.comb += [
             end.eq(offset + self.count),

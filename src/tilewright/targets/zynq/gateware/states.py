@@ -93,7 +93,9 @@ class States(Part):
 
     def define(self, m: Module) -> None:
         config = self.config
-        tail, is_sum, first = Signal(range(POOL_TAIL + 1)), Signal(), Signal()
+        tail = Signal(range(POOL_TAIL + 1))
+        is_sum = Signal()
+        first = Signal()
         is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
         requested = self.moves & self.requests & (self.lane == LANES - 1)
         m.d.comb += drive(

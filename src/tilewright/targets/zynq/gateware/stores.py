@@ -54,7 +54,8 @@ class Paging(Part):
         for number, store in enumerate(STORES):
             m.d.comb += getattr(self, store).done.eq(served & (self.store == number))
         for place, store in enumerate(ORDER):
-            pages, number = getattr(self, store), STORES.index(store)
+            pages = getattr(self, store)
+            number = STORES.index(store)
             with m.If(pages.miss) if place == 0 else m.Elif(pages.miss):
                 m.d.comb += self.stalls.eq(1)
                 with m.If(~self.waiting & ~self.hold):
@@ -86,7 +87,8 @@ class Ahead(Part):
 
 
 #: Frames of a store whose uses are counted, and bits of the number of a use.
-FRAMES, USES = 2, 28
+FRAMES = 2
+USES = 28
 
 
 class Read(wiring.Signature):
@@ -109,7 +111,8 @@ class Store(Part):
     """
 
     def __init__(self, read: Read, beats: int, beat: int, frames: int) -> None:
-        self.beat, self.frames = beat, frames
+        self.beat = beat
+        self.frames = frames
         super().__init__(
             read=In(read),
             pages=Out(Pages(read.members["block"].shape)),
@@ -122,11 +125,13 @@ class Store(Part):
 
     def uses(self, m: Module) -> tuple[Value, Value]:
         """Count the uses of the blocks with two frames. Return the frame of the access, and that which the PS fills."""
-        read, pages = self.read, self.pages
+        read = self.read
+        pages = self.pages
         use, wanted, loaded, left, free = (
             Signal(USES, name=name) for name in ("use", "wanted", "loaded", "left", "free")
         )
-        held, valid = Signal.like(read.block), Signal()
+        held = Signal.like(read.block)
+        valid = Signal()
         follows = valid & (held != read.block)
         m.d.comb += [
             wanted.eq(Mux(self.kept, read.block, use + follows)),
@@ -150,7 +155,8 @@ class OperandStore(Store):
     """
 
     def __init__(self, word_bits: int, width: int, block_bits: int, beat: int, frames: int = 1) -> None:
-        self.width, self.lines = width, (width << word_bits) // beat
+        self.width = width
+        self.lines = (width << word_bits) // beat
         super().__init__(Read(block_bits, word_bits, width), self.lines, beat, frames)
 
     def define(self, m: Module) -> None:
@@ -165,7 +171,9 @@ class OperandStore(Store):
         m.d.comb += self.read.data.eq(reads.data.word_select(inside, self.width) if lanes > 1 else reads.data)
         if self.frames == 1:
             m.d.comb += [writes.addr.eq(self.address), reads.addr.eq(line)]
-            block, held, valid = self.read.block, Signal.like(self.read.block), Signal()
+            block = self.read.block
+            held = Signal.like(self.read.block)
+            valid = Signal()
             m.d.comb += drive(self.pages, miss=self.read.en & ~(valid & (held == block)), block=block)
             with m.If(self.start):
                 m.d.sync += valid.eq(0)
@@ -185,7 +193,9 @@ class ResultStore(Part):
     """
 
     def __init__(self, word_bits: int, beat: int, frames: int = 1) -> None:
-        self.beat, self.lines, self.frames = beat, (1 << word_bits) * 8 // beat, frames
+        self.beat = beat
+        self.lines = (1 << word_bits) * 8 // beat
+        self.frames = frames
         super().__init__(
             en=In(1),
             offset=In(word_bits),
@@ -216,7 +226,9 @@ class LineStore(Store):
     """
 
     def __init__(self, lines: int, words: int, block_bits: int, beat: int, whole: bool) -> None:
-        self.lines, self.width, self.whole = lines, 8 * words, whole
+        self.lines = lines
+        self.width = 8 * words
+        self.whole = whole
         self.parts = self.width // beat
         read = Read(block_bits, max(1, ceil_log2(lines)), self.width)
         super().__init__(read, lines * self.parts + 1, beat, FRAMES)
@@ -238,8 +250,10 @@ class LineStore(Store):
     def _assembled(self, m: Module, writes: Any) -> Value:
         """Collect the beats of a line in a register, and write it with the last one; return the line."""
         before = Signal(self.width - self.beat)
-        count, line = Signal(range(self.parts)), Signal(range(max(2, self.lines + 1)))
-        part, whole = Mux(self.address == 0, 0, count), Cat(before, self.data)
+        count = Signal(range(self.parts))
+        line = Signal(range(max(2, self.lines + 1)))
+        part = Mux(self.address == 0, 0, count)
+        whole = Cat(before, self.data)
         current = Mux(self.address == 0, 0, line)
         is_last = part == self.parts - 1
         m.d.comb += drive(writes, data=whole, en=self.write & is_last)

@@ -61,7 +61,9 @@ class Sweep(Part):
         )
 
     def define(self, m: Module) -> None:
-        tail, loads, works = Signal(range(max(POOL_TAIL, self.config.outputs) + 1)), Signal(), Signal()
+        tail = Signal(range(max(POOL_TAIL, self.config.outputs) + 1))
+        loads = Signal()
+        works = Signal()
         is_conv = (self.stage == Stage.CONV_1_1) | (self.stage == Stage.CONV_OTHER)
         m.d.comb += drive(
             self,
@@ -98,16 +100,26 @@ class Sweep(Part):
     def _convolution(self, m: Module, active: Value, loads: Signal) -> None:
         """Add the loops of a convolution. `loads`: a position group is loaded in this phase."""
         lines = self.config.lines("weight")
-        depth, computes, done, count = Signal(12), Signal(), Signal(), Signal.like(self.count)
+        depth = Signal(12)
+        computes = Signal()
+        done = Signal()
+        count = Signal.like(self.count)
         # Of the weight block: its first channel, the current kernel's first line, whether it is the layer's last one.
-        top, base, is_last = Signal(16), Signal.like(self.line), Signal()
-        single, kernels, opening, is_end = Signal(), Signal(16), Signal(), Signal()
+        top = Signal(16)
+        base = Signal.like(self.line)
+        is_last = Signal()
+        single = Signal()
+        kernels = Signal(16)
+        opening = Signal()
+        is_end = Signal()
         m.d.comb += depth.eq((self.layer.ic + (GROUP - 1)) >> ceil_log2(GROUP))
         m.d.sync += single.eq(product(self.layer.oc, depth, self.config.logic) <= lines)
         turn, iterates, ends_channel, full, over = (
             Signal(name=name) for name in ("turn", "conv_iterates", "conv_ends_channel", "full", "over")
         )
-        following, each, next_is_last = Signal(17), Signal(16), Signal()
+        following = Signal(17)
+        each = Signal(16)
+        next_is_last = Signal()
         m.d.comb += [
             turn.eq(active & computes & ~done),
             iterates.eq(turn & (self.time < depth)),
@@ -146,7 +158,8 @@ class Sweep(Part):
 
     def _fc(self, m: Module, works: Signal) -> None:
         """Add the loop of an FC layer: the products of a column, LANES in a cycle."""
-        taken, ends_column = Signal(25), Signal()
+        taken = Signal(25)
+        ends_column = Signal()
         m.d.comb += ends_column.eq(taken + LANES >= self.layer.r)
         with m.If(self.is_fc):
             m.d.comb += drive(self, iterates=works, completes=works & ends_column)

@@ -24,7 +24,8 @@ from tilewright.targets.zynq.isa.layer import LAYOUT
 from tilewright.targets.zynq.runtime import driver
 from tilewright.targets.zynq.runtime.driver import REGISTERS
 
-CORE, TOP = "ZynqSystem", "zynq_axi"
+CORE = "ZynqSystem"
+TOP = "zynq_axi"
 WORDS = LAYOUT.bits // 32
 #: Bits of a register's byte address: the factors are the upper half.
 ADDRESS_BITS = ceil_log2(2 * REGISTERS["FACTOR"])
@@ -54,7 +55,8 @@ class ZynqSystem(Part):
     """
 
     def __init__(self, config: Config) -> None:
-        self.engine, self.ahead = engine_of(config), config.frames > 1
+        self.engine = engine_of(config)
+        self.ahead = config.frames > 1
         self.lines = len(self.engine.page_address)
         super().__init__(
             control=In(AxiLite(ADDRESS_BITS)),
@@ -98,7 +100,8 @@ def board_files(config: Config) -> dict[str, str]:
     """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
     require(config)
     system = ZynqSystem(config)
-    beat, lines = system.engine.beat, system.lines
+    beat = system.engine.beat
+    lines = system.lines
     byte = ceil_log2(beat // 8)
     window = 1 << (byte + lines)
     names = {

@@ -58,7 +58,8 @@ class ComputeUnit(Part):
             with m.If(self.fill & (self.lane == lane)):
                 m.d.sync += [data.eq(self.data), weight.eq(self.weight)]
             products.append(data * weight)
-        early, late = products[: LANES - LATE], products[LANES - LATE :]
+        early = products[: LANES - LATE]
+        late = products[LANES - LATE :]
         for level in range(FILL - 1):  # one cycle for the products, one for each level of the tree
             together = 1 if level == 0 else 2
             terms = [early[at : at + together] for at in range(0, len(early), together)]
@@ -88,7 +89,8 @@ class Sums(Part):
     """
 
     def __init__(self, config: Config) -> None:
-        self.outputs, self.packed = config.outputs, config.macs_per_dsp == 2
+        self.outputs = config.outputs
+        self.packed = config.macs_per_dsp == 2
         super().__init__(
             **{f"x{number}": In(8 * LANES) for number in range(config.outputs)},
             weights=In(8 * LANES),
@@ -110,7 +112,8 @@ class Sums(Part):
 
     def _sum(self, m: Module, number: int, terms: list[Value], x: list[Value]) -> None:
         """Add the sum of an output, of the products `terms` and of the data `x` of its lanes."""
-        total, data = _tree(m, f"sum{number}", terms), _tree(m, f"data{number}", x)
+        total = _tree(m, f"sum{number}", terms)
+        data = _tree(m, f"data{number}", x)
         less = Signal(signed(len(data) + ZERO), name=f"less{number}")
         m.d.sync += less.eq(by_logic(data, self.zw))
         m.d.sync += getattr(self, f"sum{number}").eq(total - less)
@@ -158,8 +161,12 @@ class Pool(Part):
 
     def define(self, m: Module) -> None:
         config = self.config
-        word, x, y, channel = Signal(ADDRESS), Signal(12), Signal(12), Signal(16)
-        is_row_end, is_end = x == self.layer.cols - 1, y == self.layer.rows - 1
+        word = Signal(ADDRESS)
+        x = Signal(12)
+        y = Signal(12)
+        channel = Signal(16)
+        is_row_end = x == self.layer.cols - 1
+        is_end = y == self.layer.rows - 1
         m.d.comb += [
             *drive(self.data, used=1, needed=1, block=word >> config.data_bits, offset=word),
             *drive(self, gives=x[0] & y[0], last=is_row_end & is_end & (channel == self.layer.ic - 1)),
@@ -176,7 +183,8 @@ class Pool(Part):
         with m.If(self.next):
             m.d.sync += place.eq(x)
         m.d.comb += [*drive(reads, addr=x, en=self.next), *drive(writes, addr=place, data=self.word, en=self.arrives)]
-        left, left_above = Signal(8), Signal(8)
+        left = Signal(8)
+        left_above = Signal(8)
         with m.If(self.arrives):
             m.d.sync += [left.eq(self.word), left_above.eq(reads.data)]
         words = (self.word, left, reads.data, left_above)

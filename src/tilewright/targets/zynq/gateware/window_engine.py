@@ -33,11 +33,14 @@ class WindowEngine(Engine):
 
     def define(self, m: Module) -> None:
         config = self.config
-        layer, sweep, groups = self.descriptor, Sweep(config), Groups(config)
+        layer = self.descriptor
+        sweep = Sweep(config)
+        groups = Groups(config)
         moves = ports(self, "moves")
         is_conv = (sweep.kind == Kind.CONV_1_1) | (sweep.kind == Kind.CONV_OTHER)
         pool = add(m, "pool", Pool(config), start=self.start, layer=layer)
-        results, paging = GroupResults(config, self.beat), add(m, "paging", Ahead(config))
+        results = GroupResults(config, self.beat)
+        paging = add(m, "paging", Ahead(config))
         add(
             m,
             "sweep",
@@ -91,9 +94,14 @@ class WindowEngine(Engine):
 
     def _reads(self, m: Module, layer: Any, sweep: Sweep, groups: Groups, pool: Pool, stores: dict[str, Any]) -> None:
         """Read the stores: lines of weights and biases for sums, data for the window buffer, FC sums or the pool."""
-        data, weight, bias = stores["data"], stores["weight"], stores["bias"]
-        fc, pools, word = sweep.is_fc, sweep.elements, pool.data
-        line, per_block = ceil_log2(LINE["data"]), ceil_log2(self.config.lines("data"))
+        data = stores["data"]
+        weight = stores["weight"]
+        bias = stores["bias"]
+        fc = sweep.is_fc
+        pools = sweep.elements
+        word = pool.data
+        line = ceil_log2(LINE["data"])
+        per_block = ceil_log2(self.config.lines("data"))
         asks = groups.asks | fc & sweep.iterates | pools
         whole = self.config.frames * self.config.lines("data") * LANES  # the products whose data fit the store
         block = Mux(fc, sweep.time >> per_block, Mux(pools, word.block, groups.block))
@@ -125,8 +133,10 @@ class WindowEngine(Engine):
 
     def _operands(self, m: Module, layer: Any, sweep: Sweep, window: WindowBuffer, stores: dict[str, Any]) -> Sums:
         """Add the unit, with its operands as int8 numbers: at masked taps, data are the zero point."""
-        sides, fc = after(m, sweep.sides, 1), after(m, sweep.is_fc, 1)
-        data_sign, weight_sign = Mux(layer.x_signed, 0, 128), Mux(layer.w_signed, 0, 128)
+        sides = after(m, sweep.sides, 1)
+        fc = after(m, sweep.is_fc, 1)
+        data_sign = Mux(layer.x_signed, 0, 128)
+        weight_sign = Mux(layer.w_signed, 0, 128)
         zero = Signal(8, name="zero")
         m.d.comb += zero.eq(layer.zx[:8] ^ data_sign)
         operands = {}

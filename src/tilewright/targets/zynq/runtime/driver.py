@@ -36,7 +36,11 @@ REGISTERS = {
     "DESCRIPTOR": 0x40,  # the words of the descriptor
     "FACTOR": 0x8000,  # the requantisation factors, a double each: low word, high word
 }
-STATUS_WAITING, STATUS_IDLE, STATUS_READY, STATUS_STORE_SHIFT, STATUS_WRITE = 1, 2, 8, 4, 64
+STATUS_WAITING = 1
+STATUS_IDLE = 2
+STATUS_READY = 8
+STATUS_STORE_SHIFT = 4
+STATUS_WRITE = 64
 
 
 def write(program: Program, folder: str | Path) -> None:
@@ -107,7 +111,8 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
         "factor": [np.broadcast_to(image.factor, image.layer.channels).astype("<f8") for image in summing],
         "bias": [bias_blocks(image.layer, image.bias, image.weight).astype("<i4") for image in summing],
     }
-    content, sizes = b"", {}
+    content = b""
+    sizes = {}
     for name, arrays in parts.items():
         sizes[f"{name}_at"] = len(content)
         content += b"".join(array.tobytes() for array in arrays)

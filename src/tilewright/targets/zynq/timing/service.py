@@ -62,7 +62,9 @@ def _boxes(frames: int, service: Service, filled: Array, trace: Trace) -> Iterat
     engine, services = (np.flatnonzero(trace.table.unit == unit) for unit in range(2))
     for cause in range(len(STORES)):
         served = service.cause == cause
-        step, row, block = services[served], cause * frames + service.use[served] % frames, service.block[served]
+        step = services[served]
+        row = cause * frames + service.use[served] % frames
+        block = service.block[served]
         begin, end = trace.start[step], trace.until[step]
         whole = np.append(begin[frames:], np.full(min(frames, len(begin)), trace.cycles))  # until the next load
         held = (filled, begin) if cause == RESULT else (end, whole)
@@ -80,7 +82,8 @@ RELAYOUT = len(STORES)
 Request = tuple[int, int, int]  # engine cycles done so far, cause, number of services
 ENGINE, PS = range(2)
 UNITS = ("engine", "ps")
-PAGED, COMPUTE = "paged", "compute"
+PAGED = "paged"
+COMPUTE = "compute"
 MODELS = {
     PAGED: TimingModel(
         PAGED,
@@ -178,7 +181,8 @@ def _double(config: Config, engine: int, uses: Mapping[str, Uses], end: Sequence
     """Return the schedule with two frames (room for two blocks) per store: page services overlap with the engine."""
     jobs: list[tuple[int, bool, int, int]] = []  # earliest engine cycle, is a write, deadline, cause
     for name, of in uses.items():
-        cause, ahead = STORES.index(name), config.frames
+        cause = STORES.index(name)
+        ahead = config.frames
         if name == "result":
             due = [*of.need[ahead:].tolist(), *[engine] * min(ahead, len(of.need))]
             left = [*of.free[:-1].tolist(), engine]
@@ -189,7 +193,8 @@ def _double(config: Config, engine: int, uses: Mapping[str, Uses], end: Sequence
     jobs.sort()
     costs = [_cost(config, index) for index in range(len(CAUSES))]
     needs = sorted((by, index) for index, (_, _, by, _) in enumerate(jobs))
-    started, done = [0] * len(jobs), [0] * len(jobs)
+    started = [0] * len(jobs)
+    done = [0] * len(jobs)
     waits: list[Request] = []
     free = late = following = 0  # when the PS is free, delay of the engine so far, next job
     for at, index in needs:
@@ -252,7 +257,9 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
     The k-th wait for a store (or for results to be re-laid out) ends with the k-th service of the same cause, which
     gives the engine a token if the engine did wait.
     """
-    service, waits, share = found.service, found.waits, layer.samples
+    service = found.service
+    waits = found.waits
+    share = layer.samples
     late = np.cumsum(waits.wait)
     begin = np.concatenate([[0], waits.at + late])
     end = np.concatenate([waits.at + late - waits.wait, [found.cycles]])
@@ -304,7 +311,8 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
 
 def _texts(found: Schedule) -> list[str]:
     """Return the text of each page service: with the number of its block if that is known, else how many blocks."""
-    service, texts = found.service, []
+    service = found.service
+    texts = []
     for cause, times, block in zip(service.cause.tolist(), service.times.tolist(), service.block.tolist(), strict=True):
         many = f"block {block}" if found.uses else f"block{'s' if times > 1 else ''} x {times}"
         word = "write" if cause == RESULT else "load"

@@ -82,11 +82,14 @@ class ConvWalk:
     """
 
     def __init__(self, layer: Layer) -> None:
-        self.layer, config = layer, layer.config
+        self.layer = layer
+        config = layer.config
         self.together = kernels_per_block(layer) if config.oc_blocking else 1
         self.rows = row_blocks(layer)
-        self.k, self.sums = config.outputs, layer.depth * config.iteration()
-        self.behind, self.fill = config.write_behind, window_fill(layer)
+        self.k = config.outputs
+        self.sums = layer.depth * config.iteration()
+        self.behind = config.write_behind
+        self.fill = window_fill(layer)
         self.positions = [
             (min((p + 1) * self.rows.step, layer["rows"]) - p * self.rows.step) * layer["cols"]
             for p in range(self.rows.blocks)
@@ -100,7 +103,8 @@ class ConvWalk:
         self.total = self.fill + self.groups * self.whole
         width = self.together
         if self.width:
-            self.total, width = self.total + int(self.before(self.width)[-1]), self.width
+            self.total = self.total + int(self.before(self.width)[-1])
+            width = self.width
         #: Results that are left to write after the last sum.
         self.tail = int(self.last[-1]) if self.fill else min(self.k, layer.outputs)
         # Nothing is loaded while the last position group is computed.
@@ -129,20 +133,23 @@ class ConvWalk:
 
     def span(self, output: Array) -> tuple[Array, Array]:
         """Return start and end cycle of the group that writes each result; `output` has numbers in order of writing."""
-        size, channels = self.layer.positions, self.layer["oc"]
+        size = self.layer.positions
+        channels = self.layer["oc"]
         first = output // (size * self.together) * self.together
         left = output - first * size
         width = np.minimum(self.together, channels - first)
         page = left // (self.rows.step * self.layer["cols"] * width)
         left = left - page * self.rows.step * self.layer["cols"] * width
-        j, left = left // (self.k * width), left % (self.k * width)
+        j = left // (self.k * width)
+        left = left % (self.k * width)
         outputs = np.minimum(self.k, np.array(self.positions, np.int64)[page] - j * self.k)
         start = self.start(first, page) + j * self.share(width, self.k)
         start = start + left // outputs * self.group(outputs)
         return start, start + self.group(outputs)
 
     def uses(self) -> dict[str, Uses]:
-        layer, config = self.layer, self.layer.config
+        layer = self.layer
+        config = self.layer.config
         return {
             "data": self._data(),
             "weight": self._channels(kernels_per_block(layer)),
@@ -152,7 +159,8 @@ class ConvWalk:
 
     def _channels(self, each: int) -> Uses:
         """Return the uses of blocks that hold something of `each` channels."""
-        size, channels = self.layer.positions, self.layer["oc"]
+        size = self.layer.positions
+        channels = self.layer["oc"]
         first = np.arange(0, channels, each)
         need = self.span(first * size)[0]
         if self.fill:  # a block is left when the next one is used: the last channel may wait for the window buffer
@@ -161,8 +169,10 @@ class ConvWalk:
         return Uses(np.arange(len(first)), need, self.span(last)[1])
 
     def _data(self) -> Uses:
-        count, channels = self.rows.blocks, self.layer["oc"]
-        first, page = np.arange(0, channels, self.together)[:, None], np.arange(count)[None, :]
+        count = self.rows.blocks
+        channels = self.layer["oc"]
+        first = np.arange(0, channels, self.together)[:, None]
+        page = np.arange(count)[None, :]
         start, end = self.start(first, page).ravel(), self.start(first, page + 1).ravel()
         if self.fill:  # a block is loaded to the window buffer a position group ahead
             width = np.minimum(self.together, channels - first)
@@ -196,16 +206,21 @@ class FcWalk:
     """
 
     def __init__(self, layer: Layer) -> None:
-        self.layer, config = layer, layer.config
-        self.k, self.samples = 1 if config.window else min(config.outputs, layer["l"]), layer.samples
-        self.step, self.tail = config.iteration(fc=True) * self.samples, self.k
-        self.behind, self.groups = config.write_behind, -(-layer["l"] // self.k)
+        self.layer = layer
+        config = layer.config
+        self.k = 1 if config.window else min(config.outputs, layer["l"])
+        self.samples = layer.samples
+        self.step = config.iteration(fc=True) * self.samples
+        self.tail = self.k
+        self.behind = config.write_behind
+        self.groups = -(-layer["l"] // self.k)
         self.full = self._group(self.k)
         last = layer["l"] - (self.groups - 1) * self.k
         self.total = (self.groups - 1) * self.full + self._group(last)
 
     def _group(self, columns: int) -> int:
-        sums, writes = self.layer.depth * self.step, columns * self.samples
+        sums = self.layer.depth * self.step
+        writes = columns * self.samples
         return max(sums, writes) if self.behind else sums + writes
 
     def group_span(self, column: Array) -> tuple[Array, Array]:
@@ -215,7 +230,8 @@ class FcWalk:
 
     def weight_span(self, word: Array) -> tuple[Array, Array]:
         """Return start and end cycle of the iteration that reads each weight; `word` has numbers in order of use."""
-        r, lanes = self.layer["r"], self.layer.config.fc_lanes
+        r = self.layer["r"]
+        lanes = self.layer.config.fc_lanes
         g = word // (self.k * r)
         width = np.minimum(self.k, self.layer["l"] - g * self.k)
         start = g * self.full + (word - g * self.k * r) // (lanes * width) * self.step
@@ -227,7 +243,8 @@ class FcWalk:
         return start, start + self.step
 
     def uses(self) -> dict[str, Uses]:
-        layer, config = self.layer, self.layer.config
+        layer = self.layer
+        config = self.layer.config
         if config.window:
             weights = _sequential(config.lines("weight"), layer.depth * layer["l"], self.line_span)
         else:
@@ -243,7 +260,8 @@ class FcWalk:
 
     def _data(self) -> Uses:
         """Return the uses of data blocks. An input that fits is kept; otherwise it is loaded for each column group."""
-        layer, lanes = self.layer, self.layer.config.fc_lanes
+        layer = self.layer
+        lanes = self.layer.config.fc_lanes
         words = lanes * layer.config.lines("data") if layer.config.window else layer.config.block_words("data")
         count = data_blocks(layer)
         if self.samples > 1:  # every iteration reads words of all samples
@@ -277,7 +295,8 @@ def refusal(layer: Layer) -> str:
 
 def _pool(layer: Layer) -> dict[str, Uses]:
     """Return the uses of a pool's blocks. It takes an element per cycle; one element in four completes a result."""
-    cols, config = layer["cols"], layer.config
+    cols = layer["cols"]
+    config = layer.config
 
     def element(result: Array) -> tuple[Array, Array]:
         row, column = result // (cols // 2), result % (cols // 2)
@@ -299,17 +318,22 @@ def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Arr
 def data_loads(layer: Layer) -> int:
     """Return how many times data blocks are loaded in all sweeps over the input (one sweep per output channel)."""
     blocks_of = _planes if layer.config.layout == "chw" else _pixels
-    sweep, opening, before = 0, 0, 0
+    sweep = 0
+    opening = 0
+    before = 0
     for row in range(layer["rows"]):
         first, last = blocks_of(layer, row)
         sweep += int((last - first).sum()) + int((first[1:] != last[:-1]).sum()) + int(row > 0 and first[0] != before)
-        opening, before = (int(first[0]) if row == 0 else opening), int(last[-1])
+        opening = int(first[0]) if row == 0 else opening
+        before = int(last[-1])
     return 1 + layer["oc"] * sweep + (layer["oc"] - 1) * int(before != opening)
 
 
 def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
     """Return, for chw, the blocks of the first and last word read for each (column, channel) of output row `row`."""
-    rows, cols, words = layer["rows"], layer["cols"], layer.config.block_words("data")
+    rows = layer["rows"]
+    cols = layer["cols"]
+    words = layer.config.block_words("data")
     x, plane = np.arange(cols)[:, None], np.arange(layer["ic"]) * layer.positions
     first = max(row - 1, 0) * cols + np.maximum(x - 1, 0)
     last = min(row + 1, rows - 1) * cols + np.minimum(x + 1, cols - 1)
@@ -318,7 +342,9 @@ def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
 
 def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
     """Return, for hwc, the blocks of the first and last word of each (column, group, valid tap) of output row `row`."""
-    cols, channels, words = layer["cols"], layer["ic"], layer.config.block_words("data")
+    cols = layer["cols"]
+    channels = layer["ic"]
+    words = layer.config.block_words("data")
     y, x = row + np.repeat([-1, 0, 1], 3), np.arange(cols)[:, None] + np.tile([-1, 0, 1], 3)
     inside = (y >= 0) & (y < layer["rows"]) & (x >= 0) & (x < cols)
     start = ((y * cols + x) * channels)[:, None, :] + np.arange(layer.depth)[:, None] * GROUP
@@ -342,5 +368,6 @@ def straddling(layer: Layer) -> int:
 
 def _kernel_blocks(layer: Layer) -> tuple[Array, Array]:
     """Return the blocks of the first and last word of each kernel, if kernels are stored one after another."""
-    words, first = layer.config.block_words("weight"), np.arange(layer.channels) * layer.kernel
+    words = layer.config.block_words("weight")
+    first = np.arange(layer.channels) * layer.kernel
     return first // words, (first + layer.kernel - 1) // words

@@ -102,7 +102,8 @@ def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]
 
 def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
     """Return the padded image as uint8, and the function that multiplies windows with int8 kernels as integers."""
-    zero, zw = layer["zx"] + 128 * layer["x_signed"], layer["zw"] - 128 * (1 - layer["w_signed"])
+    zero = layer["zx"] + 128 * layer["x_signed"]
+    zw = layer["zw"] - 128 * (1 - layer["w_signed"])
     padded = np.pad(_shifted(image) if layer["x_signed"] else image, BORDER, constant_values=zero)
     signed = weights if layer["w_signed"] else _shifted(weights)
     kernel = np.ascontiguousarray(signed.view(np.int8).reshape(len(weights), -1).T)

@@ -78,7 +78,8 @@ def _flushed(value: Array) -> Array:
 
 def float_requant(v: Values) -> Array:
     """Return `round(f32(x) * scale + offset)`, clamped. Each step rounds to float32; f32(x) rounds by `source_mode`."""
-    mode, x = v.attribute("source_mode"), _as_signed(v["x"])
+    mode = v.attribute("source_mode")
+    x = _as_signed(v["x"])
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
         real = x.astype(np.float32) if nearest else floats.cast(_wide(x), I32, F32, mode)
@@ -109,10 +110,12 @@ def exponent(v: Values) -> Array:
     If x is positive and its fraction is about a third or more, the exponent is one larger. Subnormals are not flushed.
     A positive NaN gives the exponent after that of infinity, which as a float is 0.
     """
-    source, out = v.types["x"], v.types["y"]
+    source = v.types["x"]
+    out = v.types["y"]
     fraction = floats.SIGNIFICAND[source] - 1
     bits = v["x"].view(f"<u{source.bytes}").astype(np.int64)
-    power, rest = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1, bits & (1 << fraction) - 1
+    power = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1
+    rest = bits & (1 << fraction) - 1
     positive = bits >> (source.bits - 1) == 0
     found = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
     if not out.is_float:
@@ -123,7 +126,8 @@ def exponent(v: Values) -> Array:
 
 
 def exponent_types(found: Signature) -> str:
-    source, out = found.types["x"], found.types["y"]
+    source = found.types["x"]
+    out = found.types["y"]
     if source.is_float and (out is source or (out is (I32 if source is F32 else I16))):
         return ""
     return f"exponents of {source} are not written as {out}; give the source's type, or a signed integer of its width"
@@ -141,7 +145,8 @@ def _of(function: Callable[[Array], Array]) -> Callable[[Values], Array]:
 
 #: The order of parameters among the operands.
 PARAMETERS = ("multiplier", "shift", "scale", "offset")
-modes, in_f32 = rules.rounds_to_neighbours, rules.iterates_in_f32
+modes = rules.rounds_to_neighbours
+in_f32 = rules.iterates_in_f32
 elementwise("cast", "x", convert, modes, rules.not_between_short_floats, arithmetic=())
 elementwise("fp_round", "x", integral, modes, rules.floats("x", "y"), arithmetic=())
 define(TIU, "fp_exponent", "x", exponent, exponent_types)
@@ -183,7 +188,8 @@ class Parameters:
         if encoded["opd1_const"]:
             fields = {own: (encoded[name] >> low, dtype) for own, (name, low, dtype) in self.numbers.items()}
             return {own: Constant(bits & ((1 << dtype.bits) - 1), dtype) for own, (bits, dtype) in fields.items()}
-        shape, address = CHANNEL.read(encoded), encoded["opd1_addr"]
+        shape = CHANNEL.read(encoded)
+        address = encoded["opd1_addr"]
         places = enumerate(self.types.items())
         return {own: located(address + 4 * number, shape, dtype, config) for number, (own, dtype) in places}
 

@@ -93,7 +93,8 @@ def asymmetric_conv(v: Values) -> Array:
     The values of padding, and those between elements, are those of each channel (`pads`, `inserts`) or attributes.
     """
     zero = v["zero"].astype(np.int32).reshape(-1, 1, 1, 1) if "zero" in v.data else 0
-    pad, between = v.data.get("pads", v.attribute("pad")), v.data.get("inserts", v.attribute("between"))
+    pad = v.data.get("pads", v.attribute("pad"))
+    between = v.data.get("inserts", v.attribute("between"))
     return wrap(plus(conv.integer_conv(v["x"], _weights(v), _window(v), pad, zero, between), v, "acc"), v.types["y"])
 
 
@@ -147,7 +148,9 @@ short = rules.of("y", I8, U8, I16, U16)
 wide = (rules.of("y", I32, U32), rules.accumulates_wide)
 eight = rules.eight_bits("x", "w")
 signed = rules.signed_as_its_sources
-bias, bias16, bias32 = rules.of("bias", F32), rules.of("bias", I16, U16), rules.of("bias", I32, U32)
+bias = rules.of("bias", F32)
+bias16 = rules.of("bias", I16, U16)
+bias32 = rules.of("bias", I32, U32)
 accumulates = (bias, rules.float_result, rules.accumulates_wide)
 convolution = partial(define, TIU, flow=Flow.CONVOLUTION, factor="w", places=(*rules.COMPUTE, rules.cube_aligned))
 convolution("fp_conv2d", "x w bias acc", float_conv, rules.floats("x", "w"), *accumulates)
@@ -167,10 +170,12 @@ pool("max_pool2d", "x pad", maximum, rules.alike("x", "y"), arithmetic=("compare
 
 #: An operand 2 that is left out is encoded as the constant 0.
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}
-SOURCE, WEIGHT = Type("opd0_prec", "opd0_sign"), Type("opd0_prec", "opd1_sign")
+SOURCE = Type("opd0_prec", "opd0_sign")
+WEIGHT = Type("opd0_prec", "opd1_sign")
 REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
 #: Results and biases whose sign the operands tell.
-ANY_SIGNED, UNSIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign")), Type("res0_prec", ())
+ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
+UNSIGNED = Type("res0_prec", ())
 ROTATED = one_field("rotated", "kernel_rotate", bool)
 
 
@@ -255,7 +260,9 @@ def _signed_conv(encoded: Encoded) -> bool:
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
 
 
-PLAIN, SHIFTED, SHIFTED_RELU = 0, 1, 2
+PLAIN = 0
+SHIFTED = 1
+SHIFTED_RELU = 2
 
 
 def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN, **more: Any) -> Iterator[Instruction]:
@@ -292,7 +299,10 @@ CONVOLUTIONS = (
     ),
 )
 
-DEPTHWISE, AVERAGE, DEPTHWISE_RELU, MAXIMUM = 0, 1, 2, 4
+DEPTHWISE = 0
+AVERAGE = 1
+DEPTHWISE_RELU = 2
+MAXIMUM = 4
 LIKE_SOURCE = Local("y", "res0", Type("res0_prec", ("opd0_sign",)))
 TAPS = Local("w", "opd1", WEIGHT, Sizes("1 res0_c opd1_h opd1_w"), layout.compact)
 RIGHT = one_byte("right", "opd2_addr", 0)
@@ -311,9 +321,11 @@ def _depthwise(function: int, operation: str, bias: Type, y: Type, *parts: Part,
     return _pool(function, operation, TAPS, addend, *parts, *scaling, Local("y", "res0", y), fixed=fixed, **more)
 
 
-REAL_BIAS, WIDE_BIAS = Type("opd0_prec", 1), Type(I32.precision, "opd2_sign")
+REAL_BIAS = Type("opd0_prec", 1)
+WIDE_BIAS = Type(I32.precision, "opd2_sign")
 BY_CHANNEL = Filling("res0_c")
-LIMIT, SCALE = Number("pad", "opd3_addr", "opd3_const", SOURCE), Number("scale", "opd1_addr", "opd1_const", SOURCE)
+LIMIT = Number("pad", "opd3_addr", "opd3_const", SOURCE)
+SCALE = Number("scale", "opd1_addr", "opd1_const", SOURCE)
 REAL = {"of": FLOAT, "written": {"opd3_const": 1}}
 POOLS = (
     _depthwise(DEPTHWISE, "fp_depthwise2d", REAL_BIAS, REAL_RESULT.type, **REAL),

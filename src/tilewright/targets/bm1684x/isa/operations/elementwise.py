@@ -94,7 +94,8 @@ def negative(v: Values) -> Array:
 def prelu(v: Values) -> Array:
     dtype = v.types["y"]
     with np.errstate(all="ignore"):
-        value, slope = floats.widen(v["a"], dtype), floats.widen(v["slope"], dtype)
+        value = floats.widen(v["a"], dtype)
+        slope = floats.widen(v["slope"], dtype)
         return floats.narrow(np.where(value > 0, value, value * slope), dtype)
 
 
@@ -158,7 +159,8 @@ class BitsType(Type):
     """
 
     def read(self, encoded: Encoded) -> DType:
-        own, result = super().read(encoded), from_fields(encoded["res0_prec"], 1)
+        own = super().read(encoded)
+        result = from_fields(encoded["res0_prec"], 1)
         return result if result.is_float and not own.is_float and own.bytes == result.bytes else own
 
 
@@ -185,8 +187,10 @@ def _type(name: str) -> Type:
     return Type(f"{name}_prec", f"{name}_sign", of_floats=1)
 
 
-A, X = Local("a", "opd0", _type("opd0")), Local("x", "opd0", _type("opd0"))
-B, COMPARED = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1)), Local("b", "opd1", _type("opd1"))
+A = Local("a", "opd0", _type("opd0"))
+X = Local("x", "opd0", _type("opd0"))
+B = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1))
+COMPARED = Local("b", "opd1", _type("opd1"))
 #: Results that are signed if any operand is signed, if the first operand is signed, always, and if a field says so.
 EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
 SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
@@ -220,9 +224,11 @@ TABLE = Local(
     *("coefficients", "opd1", Type("opd0_prec", 1), Sizes("1 res0_c 1 opd1_n")),
     lambda shape, dtype, start, config: Stride(0, 0, shape.w, 1),
 )
-REAL, REAL_RESULT = Local("a", "opd0", Type("opd0_prec", 1)), Local("y", "res0", Type("res0_prec", 1))
+REAL = Local("a", "opd0", Type("opd0_prec", 1))
+REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
 #: The type of the compared operands, and that of the selected ones, of which only the width matters.
-COMPARED_TYPE, CHOSEN_TYPE = Type("opd0_prec", "opd0_sign"), Type("opd2_prec", 0)
+COMPARED_TYPE = Type("opd0_prec", "opd0_sign")
+CHOSEN_TYPE = Type("opd2_prec", 0)
 OPERANDS = tuple(
     Local(own, f"opd{number}", COMPARED_TYPE if number < 2 else CHOSEN_TYPE, has_strides=False)
     for number, own in enumerate("abcd")
@@ -244,10 +250,15 @@ def encodes(form: str, function: int, operation: str, *parts: Part, operands: in
     INSTRUCTIONS.append(Instruction(form, operation, parts, {"tsk_eu_typ": function}, written=written, **more))
 
 
-alike, integers = rules.alike, rules.integers
+alike = rules.alike
+integers = rules.integers
 elementwise = partial(define, TIU, flow=Flow.ELEMENTWISE)
-ar, linear = partial(encodes, "AR"), partial(encodes, "LIN")
-SUM, PRODUCT, COMPARISON, SHIFT = ("add",), ("multiply",), ("compare",), ("shift",)
+ar = partial(encodes, "AR")
+linear = partial(encodes, "LIN")
+SUM = ("add",)
+PRODUCT = ("multiply",)
+COMPARISON = ("compare",)
+SHIFT = ("shift",)
 SHIFTED: Mapping[str, Any] = {"numbers": {"shift": I8}}
 for name, function, work in (("mul", 0, PRODUCT), ("add", 2, SUM), ("sub", 3, SUM), ("diff_abs", 27, SUM)):
     elementwise(f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"), arithmetic=work)

@@ -81,7 +81,8 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     Raises MachineError if an index is out of range.
     """
     n, c, h, w = np.ogrid[tuple(slice(size) for size in shape)]
-    index, one = v["index"].astype(np.int64), indexed[0] == 1
+    index = v["index"].astype(np.int64)
+    one = indexed[0] == 1
     row, column = kind.parts(index)
     excepted = np.zeros((), np.bool_)
     if {"other", "kept"} & v.data.keys():
@@ -186,7 +187,8 @@ def _entries(v: Values) -> tuple[Array, Array]:
 
     A table (1, c, 1, k) has k entries for each channel; a table (k,) serves all channels.
     """
-    index, entries = v["x"].astype(np.int64), v["table"].shape[-1]
+    index = v["x"].astype(np.int64)
+    entries = v["table"].shape[-1]
     beyond = index >= entries
     channel = np.arange(index.shape[1])[:, None, None] if v["table"].size > entries else 0
     return channel * entries + np.where(beyond, 0, index), beyond
@@ -198,7 +200,8 @@ moves = partial(define, TIU, flow=Flow.INDEXED, arithmetic=())
 for name, kind in KINDS.items():
     places = (*rules.COMPUTE, rules.shared_index) if kind.shared else None
     chosen: dict[str, Any] = {"deciding": ("index",), "places": places}
-    of, puts = partial(positions, kind), partial(scatter, kind)
+    of = partial(positions, kind)
+    puts = partial(scatter, kind)
     reads = partial(gathered, of)
     moves(f"{name}_gather", "x index other kept", partial(gather, of), alike, indices, touches=reads, **chosen)
     chosen |= {"touches": partial(scattered, kind), "by_data": True}
@@ -217,11 +220,14 @@ define(TIU, "table_lookup", "x table fill", partial(gather, _entries, source="ta
 
 
 #: Moves copy bits, so the types are unsigned.
-BITS, INDEX = Type("res0_prec"), Type("opd1_prec")
+BITS = Type("res0_prec")
+INDEX = Type("opd1_prec")
 #: The code of opd0_str for a table that all channels of a lane share, and the code for rows that begin at 64 bytes.
-SHARED, BY_ROWS = 4, 3
+SHARED = 4
+BY_ROWS = 3
 #: Copies of the table of pe_gather_4bank. Each begins an eighth of a lane after the one before.
-COPIES, EIGHTHS = 4, 8
+COPIES = 4
+EIGHTHS = 8
 
 
 def in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
@@ -253,10 +259,13 @@ class Table(Local):
         return {"opd0_str": SHARED if tensor.stride.c == 0 else self.per_channel[0]}
 
 
-ROW, PLANE = Sizes("1 res0_c opd0_h opd0_w"), Sizes("res0_n res0_c opd0_h opd0_w")
+ROW = Sizes("1 res0_c opd0_h opd0_w")
+PLANE = Sizes("res0_n res0_c opd0_h opd0_w")
 LINES = Table("x", "opd0", BITS, Sizes("1 res0_c opd0_h res0_w"), per_channel=(BY_ROWS, layout.line))
-Y, LINED = Local("y", "res0", BITS, layout=layout.aligned), Local("y", "res0", BITS, layout=layout.line)
-X, BY_CHANNEL = Local("x", "opd0", BITS, PLANE, layout.aligned), Table("x", "opd0", BITS, ROW)
+Y = Local("y", "res0", BITS, layout=layout.aligned)
+LINED = Local("y", "res0", BITS, layout=layout.line)
+X = Local("x", "opd0", BITS, PLANE, layout.aligned)
+BY_CHANNEL = Table("x", "opd0", BITS, ROW)
 COPIED = Table(
     *("x", "opd0", BITS, Sizes(f"{COPIES} res0_c opd0_h opd0_w")),
     per_channel=(BY_ROWS, in_four_banks),
@@ -323,7 +332,8 @@ def _lines(v: Values) -> tuple[Array, Array]:
     All operands are flat. A line has as many elements as y has for each index. Line i of y is line `index[i] - base` of
     x. Raises ValueError if x and y are not whole lines.
     """
-    line, size = v["index"].astype(np.int64) - v.attribute("base"), v.shapes["y"][0] // len(v["index"])
+    line = v["index"].astype(np.int64) - v.attribute("base")
+    size = v.shapes["y"][0] // len(v["index"])
     if not size or v["x"].size % size or size * len(line) != v.shapes["y"][0]:
         raise ValueError(f"x has {v['x'].size} elements and y {v.shapes['y'][0]}, for {len(line)} indices")
     beyond = (line < 0) | (line >= v["x"].size // size)

@@ -92,7 +92,8 @@ def _factor(v: Values, name: str) -> Array:
     factor = v[name]
     if factor.ndim:
         return factor
-    (rows, columns), depth = v.shapes["y"], v.attribute("depth")
+    rows, columns = v.shapes["y"]
+    depth = v.attribute("depth")
     if v.attribute("both_transposed"):
         return np.broadcast_to(factor, (depth, columns) if name == "L" else (rows, depth))
     turned = name == "R" and v.attribute("right_transposed")
@@ -113,7 +114,9 @@ def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Arr
 def float_matmul(v: Values) -> Array:
     """Return the matrix product of L (M, K) and R (K, N), plus optional f32 bias (1, N) and acc."""
     left, right = _sides(v)
-    (m, k), n, dtype = left.shape, right.shape[1], v.types["L"]
+    m, k = left.shape
+    n = right.shape[1]
+    dtype = v.types["L"]
     length = k if dtype is F32 else min(k, conv.GROUP)
     spare = -k % length
     rows = np.pad(left, ((0, 0), (0, spare))).reshape(m, -1, length)
@@ -153,7 +156,8 @@ def _equal_widths(found: Signature) -> str:
     return "" if left.bits == right.bits else f"L is {left} and R is {right}; give factors of the same width"
 
 
-factors, signed = rules.eight_bits("L", "R"), rules.signed_as_its_sources
+factors = rules.eight_bits("L", "R")
+signed = rules.signed_as_its_sources
 product = partial(define, TIU, flow=Flow.PRODUCT, factor="L")
 matrices: Mapping[str, Any] = {"places": (*rules.COMPUTE, rules.matrices)}
 by_rows = (*rules.COMPUTE, rules.matrices, rules.short_factors)
@@ -182,7 +186,8 @@ class Spread:
     last: str = ""
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        dtype, width = self.type.read(encoded), encoded[self.width]
+        dtype = self.type.read(encoded)
+        width = encoded[self.width]
         if not width:
             return {}
         rows, columns = self.shape(encoded)
@@ -249,8 +254,10 @@ def _given(encoded: Encoded) -> bool:
 
 
 #: Results that are signed always, if a factor or the bias is signed, and never.
-WIDE, ANY_SIGNED = Type("res0_prec", 1), Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
-BY_FACTORS, UNSIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign")), Type("res0_prec", ())
+WIDE = Type("res0_prec", 1)
+ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
+BY_FACTORS = Type("res0_prec", ("opd0_sign", "opd1_sign"))
+UNSIGNED = Type("res0_prec", ())
 LEFT = Spread("L", "opd0", SOURCE, _left, "opd0_w", "opd0_n opd0_c 1 opd0_w", "opd1_w")
 RIGHT_SIDE = Spread("R", "opd1", WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
 BIAS = Optional(_one_row("bias", Type(0, always=F32)), NOTHING, there=_given)
@@ -278,7 +285,9 @@ class Shift:
 RIGHT = one_byte("right", "opd3_addr", 1)
 MODE = one_field("mode", "opd2_n_str", Rounding)
 #: Functions of MM: plain products, and products of 8 bits that are shifted and clamped, also below zero.
-PLAIN, SHIFTED, SHIFTED_RELU = 1, 2, 3
+PLAIN = 1
+SHIFTED = 2
+SHIFTED_RELU = 3
 
 
 def _product(function: int, operation: str, of: str, result: Type, *parts: Part, **more: Any) -> Iterator[Instruction]:
@@ -314,7 +323,9 @@ PRODUCTS = (
 )
 
 #: The functions of MM2 (N: plain, T: transposed, for L and R), and the sizes of L for each. TT computes R times L.
-NN, NT, TT = 4, 5, 6
+NN = 4
+NT = 5
+TT = 6
 LEFTS = {NN: "1 res0_c 1 opd1_c", NT: "1 res0_c 1 opd1_w", TT: "1 opd1_w 1 res0_w"}
 #: The field that holds the length of the sums.
 DEPTHS = {NN: "opd1_c", NT: "opd1_w", TT: "opd1_w"}
@@ -394,7 +405,8 @@ def _paired(single: Instruction) -> Instruction:
     assert isinstance(last, Local)
     result = last.type
     if single.operation_name in elementwise.MACHINE_RELATIONS:
-        parts, result = (TRUE,), CHOSEN
+        parts = (TRUE,)
+        result = CHOSEN
     y = Spread("y", "res0", result, lambda c: (_length(c), _columns(c)), "res0_w", "1 res0_c 1 res0_w")
     return Instruction(
         "VC", f"vc_{single.operation_name}", (A, B, *parts, y), single.chosen, single.of, fixed=single.fixed

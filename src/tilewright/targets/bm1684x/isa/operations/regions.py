@@ -87,7 +87,8 @@ def integer_sum(name: str, v: Values) -> Array:
 
 
 inputs = (rules.alike("x", "pad"), rules.of("rois", U16))
-eight, wide = rules.of("x", I8, U8), rules.of("y", I16, U16)
+eight = rules.of("x", I8, U8)
+wide = rules.of("y", I16, U16)
 signed = rules.signed_as_its_sources("x", "w")
 regions = partial(define, TIU, flow=Flow.WINDOW, deciding=("rois",), touches=touched)
 regions("roi_max_pool2d", "x rois pad", maximum, *inputs, rules.alike("x", "y"), arithmetic=("compare",))
@@ -98,7 +99,9 @@ for name, factor in (("avg_pool2d", "scale"), ("depthwise2d", "w")):
     regions(f"int8_roi_{name}", f"x rois pad {factor}", partial(integer_sum, factor), *checks, arithmetic=("add",))
 
 
-DEPTHWISE, AVERAGE, MAXIMUM = 5, 6, 7
+DEPTHWISE = 5
+AVERAGE = 6
+MAXIMUM = 7
 
 
 WINDOW = Computed(

@@ -212,7 +212,8 @@ class End:
 
     def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
         address = _address(encoded, self.end)
-        shape, dtype = self.sizes.read(encoded), self.type.read(encoded)
+        shape = self.sizes.read(encoded)
+        dtype = self.type.read(encoded)
         if self.strided or encoded["stride_enable"]:
             stride = Stride(*(encoded.get(f"{self.end}_{axis}stride") for axis in "nchw"))
             return {self.own: Tensor(address, shape, stride._replace(w=1) if self.packed else stride, dtype, config)}
@@ -235,8 +236,10 @@ def _keeps_shape(command: Command) -> bool:
 
 
 SRC, DST = "src_nsize src_csize src_hsize src_wsize", "dst_nsize dst_csize dst_hsize dst_wsize"
-NC, CW = "src_csize src_nsize src_hsize src_wsize", "src_nsize src_wsize src_hsize src_csize"
-TO_ALL, FROM_ONE = "src_nsize dst_csize src_hsize src_wsize", "src_nsize 1 src_hsize src_wsize"
+NC = "src_csize src_nsize src_hsize src_wsize"
+CW = "src_nsize src_wsize src_hsize src_csize"
+TO_ALL = "src_nsize dst_csize src_hsize src_wsize"
+FROM_ONE = "src_nsize 1 src_hsize src_wsize"
 SAME_SHAPE = {"nchw_copy": _keeps_shape}
 ENDS = (("x", "src"), ("y", "dst"))
 NOTHING: Mapping[str, Any] = {}
@@ -296,7 +299,8 @@ class MatrixEnd:
         return {self.own: Matrix(tensor, columns) if end == near else Grid(tensor)}
 
     def write(self, command: Command) -> Fields:
-        operand, end = command[self.own], self.end
+        operand = command[self.own]
+        end = self.end
         if not isinstance(operand, Matrix | Grid):
             remedy = "copy between a tpu.matrix(..) and the grid() of a tensor outside of local memory"
             raise refused(command, f"{self.own} is not a matrix", remedy)
@@ -311,7 +315,8 @@ def _matrix_address(encoded: Encoded, end: str) -> int:
 
 
 def _by_index(format_name: str, operation: str, *parts: Part) -> Instruction:
-    index_sizes, index_type = Sizes("1 index_csize index_hsize 1"), Type(0, always=U32)
+    index_sizes = Sizes("1 index_csize index_hsize 1")
+    index_type = Type(0, always=U32)
     index = End("index", "index", index_sizes, packed=True, type=index_type)
     x = End("x", "src", Sizes("1 src_csize src_hsize src_wsize"), packed=True)
     return Instruction(format_name, operation, (x, index, *parts, ROWS), {"cmd_special_function": 0})

@@ -22,7 +22,9 @@ from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.state import Cpu, Machine, index_of
 
 #: Seconds of a part of the run, after which the client may interrupt it; and the bounds of its instructions.
-PART_SECONDS, LEAST, MOST = 0.05, 1 << 10, 1 << 26
+PART_SECONDS = 0.05
+LEAST = 1 << 10
+MOST = 1 << 26
 
 
 class Watchpoint(NamedTuple):
@@ -49,8 +51,10 @@ class Control:
     """A process that runs from stop to stop."""
 
     def __init__(self, process: Process) -> None:
-        self.process, self.m = process, process.m
-        self.breakpoints, self.watches = set[int](), list[Watchpoint]()
+        self.process = process
+        self.m = process.m
+        self.breakpoints = set[int]()
+        self.watches = list[Watchpoint]()
         self._paused = paused(self.m.code)
         self._armed = self.m.code.copy()
         self._part = 1 << 20
@@ -66,7 +70,8 @@ class Control:
 
     def write(self, address: int, data: bytes) -> bool:
         """Write RAM, and decode what is code. Return False if a byte is not in RAM."""
-        m, at = self.m, address - RAM_BASE
+        m = self.m
+        at = address - RAM_BASE
         if at < 0 or at + len(data) > len(m.ram.byte):
             return False
         m.ram.byte[at : at + len(data)] = np.frombuffer(data, np.uint8)
@@ -116,7 +121,8 @@ class Control:
     def _on(self, code: Array, interrupted: Callable[[], bool]) -> Stop:
         """Run `code` until there is a reason to stop."""
         while not interrupted():
-            begun, cpu = perf_counter(), self.m.cpu
+            begun = perf_counter()
+            cpu = self.m.cpu
             if stop := self._run(code, int(cpu[Cpu.RETIRED]) + self._part):
                 return stop
             share = (perf_counter() - begun) / PART_SECONDS
@@ -138,7 +144,8 @@ class Control:
 
     def _run(self, code: Array, retired: int, watching: bool = True) -> Stop | None:
         """Run `code` until an instruction leaves the loop, and execute that one. Return why to stop, if so."""
-        process, cpu = self.process, self.m.cpu
+        process = self.process
+        cpu = self.m.cpu
         reason = process.part(retired, self._with(code), watching and bool(self.watches))
         if reason == state.TO_WATCH:
             return self._watched()
@@ -154,9 +161,11 @@ class Control:
     def _watched(self) -> Stop:
         """Execute the load or store of watched memory at which the loop stopped."""
         cpu = self.m.cpu
-        at, address = int(cpu[Cpu.POSITION]), int(cpu[Cpu.ADDRESS])
+        at = int(cpu[Cpu.POSITION])
+        address = int(cpu[Cpu.ADDRESS])
         op = int(self.m.code[at]) & 255
-        kind, end = (state.WRITES if op >= STORE else state.READS), address + (1 << (op & 3))
+        kind = state.WRITES if op >= STORE else state.READS
+        end = address + (1 << (op & 3))
         watch = next(one for one in self.watches if one.first < end and address < one.end and one.kinds & kind)
         return self._one(watching=False) or Stop("watch", watch, max(watch.first, address))
 

@@ -22,8 +22,10 @@ class Connection:
     """A client. Packets are bytes without frame and escapes."""
 
     def __init__(self, client: socket.socket) -> None:
-        self.client, self.acknowledges = client, True
-        self._received, self._last = b"", b""
+        self.client = client
+        self.acknowledges = True
+        self._received = b""
+        self._last = b""
 
     def receive(self) -> bytes | None:
         """Return the next packet, INTERRUPT if the client asks for a stop, or None if the connection has ended."""
@@ -61,7 +63,8 @@ class Connection:
     def _next(self) -> bytes | None:
         """Return the first packet in what was received, or None if there is no complete one."""
         while self._received:
-            first, rest = self._received[:1], self._received[1:]
+            first = self._received[:1]
+            rest = self._received[1:]
             if first == INTERRUPT:
                 self._received = rest
                 return INTERRUPT
@@ -73,7 +76,9 @@ class Connection:
             end = rest.find(b"#")
             if end < 0 or len(rest) < end + 3:
                 return None
-            body, given, self._received = rest[:end], rest[end + 1 : end + 3], rest[end + 3 :]
+            body = rest[:end]
+            given = rest[end + 1 : end + 3]
+            self._received = rest[end + 3 :]
             right = given.lower() == b"%02x" % (sum(body) & 255)
             if self.acknowledges:
                 self._write(b"+" if right else b"-")

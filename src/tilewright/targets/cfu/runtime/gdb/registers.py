@@ -38,7 +38,8 @@ class Registers:
     """The registers of a process by GDB's number. Those of the CFU are there if it is the built-in model."""
 
     def __init__(self, process: Process) -> None:
-        self._process, cpu = process, process.m.cpu
+        self._process = process
+        cpu = process.m.cpu
         self.others = [
             Register("cycles", "run", lambda: int(cpu[Cpu.CYCLE])),
             Register("instructions", "run", lambda: process.instructions),
@@ -93,8 +94,10 @@ def settled(process: Process) -> tuple[Array, Array]:
     The model writes the results of a launch when the next command comes. The copies are given a command without an
     effect, check_GEMM, and get back what it changes.
     """
-    m, cycle = process.m, int(process.m.cpu[Cpu.CYCLE])
-    regs, buffers = m.cfu.copy(), m.buffers.copy()
+    m = process.m
+    cycle = int(process.m.cpu[Cpu.CYCLE])
+    regs = m.cfu.copy()
+    buffers = m.buffers.copy()
     kept = [Reg.ANSWER, Reg.FUNCT7, Reg.READY]
     before = regs[kept]
     model(regs)(regs, buffers, m.ram.byte, CHECK << 3, 0, 0, cycle)
@@ -125,7 +128,8 @@ def monitor(command: str, process: Process) -> Iterator[str]:
 def row(buffer: str, number: int, process: Process) -> str:
     """Return the values of a row of buffer a, b or c, as text."""
     regs, buffers = settled(process)
-    lanes, rows = int(regs[Reg.LANES]), int(regs[Reg.ROWS])
+    lanes = int(regs[Reg.LANES])
+    rows = int(regs[Reg.ROWS])
     if number >= rows:
         return f"buffer {buffer} has the rows 0 to {rows - 1}"
     if buffer == "c":

@@ -20,17 +20,23 @@ from .packets import INTERRUPT, MAX_BYTES, Connection
 from .registers import PC, Registers, monitor
 
 HOST = "127.0.0.1"
-OK, BAD, FAULT = b"OK", b"E16", b"E0e"  # EINVAL and EFAULT
+OK = b"OK"
+BAD = b"E16"
+FAULT = b"E0e"  # EINVAL and EFAULT
 FEATURES = b"qXfer:features:read+;swbreak+;hwbreak+;vContSupported+;QStartNoAckMode+"
 #: GDB's numbers of signals, by the beginning of a trap's kind; others are SIGTRAP.
 SIGNALS = {"illegal": 4, "misaligned": 10, "instruction address misaligned": 10, "limit": 24, "environment": 12}
-SIGTRAP, SIGSEGV, SIGINT, SIGABRT = 5, 11, 2, 6
+SIGTRAP = 5
+SIGSEGV = 11
+SIGINT = 2
+SIGABRT = 6
 #: Watched accesses and the word in a stop reply, by the type in Z2, Z3 and Z4.
 WATCHES = {"2": (WRITES, "watch"), "3": (READS, "rwatch"), "4": (READS | WRITES, "awatch")}
 WORDS = dict(WATCHES.values())
 KILLED = "killed by the debugger"
 #: Most bytes of a number in a packet, and most watchpoints.
-NUMBER, MOST_WATCHES = re.compile(rb"[0-9a-fA-F]{1,16}"), 64
+NUMBER = re.compile(rb"[0-9a-fA-F]{1,16}")
+MOST_WATCHES = 64
 
 
 class Server:
@@ -73,7 +79,9 @@ class Session:
     """A client, and the process that it controls, which has arrived at its first instruction."""
 
     def __init__(self, connection: Connection, control: Control) -> None:
-        self.connection, self.process, self.control = connection, control.process, control
+        self.connection = connection
+        self.process = control.process
+        self.control = control
         self.registers = Registers(self.process)
         self._stop = Stop("step")
         self._told = 0  # bytes of the UART's text that the client has
@@ -92,7 +100,8 @@ class Session:
 
     def _answer(self, packet: bytes) -> None:
         """Do what a packet asks, and answer it. An unknown packet gets an empty answer, as the protocol demands."""
-        letter, rest = packet[:1].decode("latin-1"), packet[1:]
+        letter = packet[:1].decode("latin-1")
+        rest = packet[1:]
         find: Callable[[bytes], bytes | None] | None = {
             "?": lambda _: self._reply(),
             "g": lambda _: b"".join(map(self._hex_of, range(PC + 1))),
@@ -148,7 +157,8 @@ class Session:
 
     def _read_memory(self, text: bytes) -> bytes:
         address, size = map(_number, text.split(b","))
-        m, at = self.process.m, address - RAM_BASE
+        m = self.process.m
+        at = address - RAM_BASE
         if size > MAX_BYTES // 2:
             return BAD
         if 0 <= at < len(m.ram.byte):  # fewer bytes may be answered than were asked for
@@ -170,7 +180,8 @@ class Session:
 
     def _point(self, text: bytes, there: bool) -> bytes:
         kind, place, size = text.split(b";")[0].split(b",")
-        address, watches = _number(place), self.control.watches
+        address = _number(place)
+        watches = self.control.watches
         if kind in (b"0", b"1"):
             return OK if self.control.set_breakpoint(address, there) else FAULT
         if kind.decode() not in WATCHES:
@@ -202,7 +213,8 @@ class Session:
         """Run to the next stop. A process that a trap has stopped ends, unless the client has moved its pc."""
         before = self._stop.trap
         if before and before.pc == self.process.pc:
-            self._trap, self._ended = before, True
+            self._trap = before
+            self._ended = True
             return b"X%02x" % _signal(before)
         self._stop = run()
         self._show_text()
@@ -234,7 +246,8 @@ class Session:
         self._ended = True
 
     def _kill(self, _: bytes) -> None:
-        self._trap, self._ended = self.process.trap(KILLED), True
+        self._trap = self.process.trap(KILLED)
+        self._ended = True
 
     def _verbose(self, text: bytes) -> bytes | None:
         if text == b"Cont?":

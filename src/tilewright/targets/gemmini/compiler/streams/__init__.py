@@ -37,15 +37,19 @@ class _Emission:
     """The jobs of a convolution (`work`), and what the scratchpad, the accumulator and the units are busy with."""
 
     def __init__(self, shape: Shape, to: Addresses) -> None:
-        self.shape, self.to, self.issue = shape, to, Issue(shape.config)
-        self.shelf, self.ring = Shelf(shape.lanes[0], shape.chunk), Ring(shape.lanes[1])
+        self.shape = shape
+        self.to = to
+        self.issue = Issue(shape.config)
+        self.shelf = Shelf(shape.lanes[0], shape.chunk)
+        self.ring = Ring(shape.lanes[1])
         self.stored = np.zeros(shape.config.acc_rows)
         self.arrives: dict[int, float] = {}  # loads of weights
         self.pooling: tuple[int, ...] = ()
         self.inputs = [
             Inputs(shape, self.issue, self.shelf, to.x, turn, *which) for turn, which in enumerate(shape.turns)
         ]
-        halves, last = cycle((0, shape.config.acc_rows // 2)), self.inputs[-1]
+        halves = cycle((0, shape.config.acc_rows // 2))
+        last = self.inputs[-1]
         self.work = [
             (own, Sums(shape, self.issue, self.stored, to.d, job, next(halves)))
             for own in self.inputs
@@ -54,7 +58,9 @@ class _Emission:
         unit = shape.units[0]
         served = max(shape.most[0] * shape.most[1], shape.config.dim) * min(shape.blocks, unit.blocks) * unit.steps
         self.ahead = AHEAD[len(shape.lanes[1])][served >= SLOW]
-        self.coming, self.loading, self.before = self._weights(), 1, -1
+        self.coming = self._weights()
+        self.loading = 1
+        self.before = -1
 
     def run(self) -> Array:
         """Return the commands of the convolution but for the first configs, uint64 [n, 3]."""
@@ -66,7 +72,9 @@ class _Emission:
 
     def _job(self, inputs: Inputs, sums: Sums, after: tuple[Inputs, Sums] | None) -> None:
         """Add the products of a job."""
-        shape, issue, job = self.shape, self.issue, sums.job
+        shape = self.shape
+        issue = self.issue
+        job = sums.job
         below = (job.group - inputs.part.first) * shape.layer.group[0] // shape.config.dim
         ends = after is None or after[0] is not inputs  # the last job of the tile
         self.shelf.keep = inputs.chunk(0)
@@ -106,7 +114,8 @@ class _Emission:
 
     def _weights(self) -> Iterator[int]:
         """Yield the loads of weights in the order of their use."""
-        shape, before = self.shape, -1
+        shape = self.shape
+        before = -1
         for _, sums in self.work:
             job = sums.job
             for index, block in product(range(len(shape.steps)), range(job.first, job.first + job.blocks)):
@@ -130,13 +139,16 @@ class _Emission:
         """Load weights, unless they are there; the first ones block by block."""
         if load in self.ring.place:
             return
-        shape, config, issue = self.shape, self.shape.config, self.issue
+        shape = self.shape
+        config = self.shape.config
+        issue = self.issue
         within = load % shape.loads
         unit = next(unit for unit in reversed(shape.units) if unit.load <= within)
         blocks = min(unit.steps, len(shape.steps) - (within - unit.load) * unit.steps) * unit.blocks
         free = self.ring.take(load, unit.steps * unit.blocks * config.dim)
         width = config.dim * config.spad_blocks
-        dram, place = self.to.w + load * config.dim * width, self.ring.place[load]
+        dram = self.to.w + load * config.dim * width
+        place = self.ring.place[load]
         cuts = ranges(blocks, blocks if self.arrives or unit.steps > 1 else 1)
         for cut in cuts:
             columns = cut.size * config.dim
@@ -147,11 +159,14 @@ class _Emission:
 
     def _leave(self, tile: Tile, sums: Sums) -> None:
         """Add the stores of a job."""
-        own, job, config = self.shape.layer, sums.job, self.shape.config
+        own = self.shape.layer
+        job = sums.job
+        config = self.shape.config
         full = own.leaves.scale is None
         y, x, _, width = tile.out
         for block in range(job.first, job.first + job.blocks):
-            columns, row = self.shape.width(job.group, block), sums.row(block)
+            columns = self.shape.width(job.group, block)
+            row = sums.row(block)
             channel = job.group * own.group[1] + block * config.dim
             if own.pool != NO_POOL:
                 self._pool(tile, job, row, columns, channel)
@@ -166,7 +181,8 @@ class _Emission:
 
     def _pool(self, tile: Tile, job: Job, row: int, columns: int, channel: int) -> None:
         """Add the pooled store of a block of outputs."""
-        own, pool = self.shape.layer, self.shape.layer.pool
+        own = self.shape.layer
+        pool = self.shape.layer.pool
         image = *tile.pooled[2:], *tile.out[2:], *tile.pads
         if image != self.pooling:
             self.pooling, made, scale = image, Commands(self.shape.config), own.leaves.scale
@@ -206,7 +222,8 @@ class Stream(Shape):
 
         Pooling windows overlap, so large tiles compute the fewest results twice: they come first.
         """
-        half, found = config.acc_rows // 2, dict[Stream, None]()
+        half = config.acc_rows // 2
+        found = dict[Stream, None]()
         sizes = sorted({max(half // share, 1) for share in (1, 2, 4, 8)})
         for pixels in sizes if self.layer.pool == NO_POOL else reversed(sizes):
             rows, columns = self._rectangle(pixels)
@@ -239,7 +256,8 @@ class Stream(Shape):
 
         Without pooling, a tile has whole rows of the image, or is a part of one row.
         """
-        own, dim = self.layer, self.config.dim
+        own = self.layer
+        dim = self.config.dim
         if own.pool == NO_POOL:
             columns = min(own.pooled[1], pixels)
             rows = min(own.pooled[0], pixels // columns)
@@ -256,7 +274,8 @@ class Stream(Shape):
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
         """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
-        out, own = Commands(config), self.layer
+        out = Commands(config)
+        own = self.layer
         out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
         out.gemmini_extended4_config_ld(own.window.stride[1] * own.channels[0], 1.0, False, self.places[-1], 0)
         out.gemmini_extended3_config_ld(config.dim * config.spad_blocks, 1.0, False, 1)

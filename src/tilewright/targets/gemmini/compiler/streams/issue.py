@@ -20,9 +20,11 @@ from tilewright.targets.gemmini.passes import SCALE_CYCLES, SCALE_ROWS, SLOT
 #: Cycles from the last beat of a load to its completion (rule 2).
 ARRIVES = 13
 #: Cycles that loads of zeros (rule 4) and of repeated rows (measured, one after the other) take beside one a row.
-ZEROS, REPEATED = 3, 7
+ZEROS = 3
+REPEATED = 7
 #: Cycles from the end of a job's products to its first store, and cycles of the scale unit for a row.
-LEAVES, SCALED = 50, SCALE_CYCLES / SCALE_ROWS
+LEAVES = 50
+SCALED = SCALE_CYCLES / SCALE_ROWS
 #: The load states: inputs, weights, offsets, whose rows are repeated.
 INPUTS, WEIGHTS, OFFSETS = range(3)
 
@@ -59,7 +61,8 @@ class Issue:
 
         The places are taken until the cycle `free`.
         """
-        start, config = max(self.loaded, free), self.config
+        start = max(self.loaded, free)
+        config = self.config
         self._loads.append((start, state, dram, local, columns, rows))
         if dram == 0:
             self.loaded = start + ZEROS + rows * -(-columns // config.dim)
@@ -94,7 +97,8 @@ class Issue:
         """Return the commands in the order of their times, uint64 [n, 3]."""
         parts = [(np.full(len(commands), time), commands) for time, commands in self._others]
         parts += [self._pairs(blocks, groups) for blocks, groups in self._groups.items()]
-        loads, stores = np.array(self._loads).reshape(-1, 6), np.array(self._stores).reshape(-1, 5)
+        loads = np.array(self._loads).reshape(-1, 6)
+        stores = np.array(self._stores).reshape(-1, 5)
         for state, name in enumerate(("mvin", "mvin2", "mvin3")):
             parts.append(_moves(name, np.delete(loads[loads[:, 1] == state], 1, axis=1)))
         parts.append(_moves("mvout", stores))
@@ -104,7 +108,8 @@ class Issue:
 
     def _pairs(self, blocks: tuple[int, ...], groups: list[Group]) -> tuple[Array, Array]:
         """Return the times and commands of groups with the same blocks, each preload before its compute."""
-        sizes, count = np.array(blocks), len(groups)
+        sizes = np.array(blocks)
+        count = len(groups)
         taken = np.maximum(sizes, LEAST_ROWS)
         time = np.array([group.time for group in groups])[:, None] + np.cumsum(taken) - taken
         given = np.array([group[1:] for group in groups], np.int64)

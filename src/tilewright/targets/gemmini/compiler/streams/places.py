@@ -28,24 +28,30 @@ class Ring:
     """
 
     def __init__(self, lanes: tuple[Lane, ...]) -> None:
-        self._lanes, self._next, self._turn = lanes, [0] * len(lanes), 0
+        self._lanes = lanes
+        self._next = [0] * len(lanes)
+        self._turn = 0
         self._held: list[deque[Entry]] = [deque() for _ in lanes]
         self.place: dict[int, int] = {}
         self.used: dict[int, float] = {}
 
     def take(self, block: int, rows: int) -> float:
         """Give rows to a block; return the time from which they are free."""
-        turn, free = self._turn, 0.0
+        turn = self._turn
+        free = 0.0
         self._turn = (turn + 1) % len(self._lanes)
         base, most = self._lanes[turn]
-        held, after = self._held[turn], self._next[turn]
+        held = self._held[turn]
+        after = self._next[turn]
         first = after if after + rows <= most else 0
         while held and (held[0][1] >= after > first or (held[0][1] < first + rows and first < held[0][1] + held[0][2])):
             old = held.popleft()[0]
             free = max(free, self.used.pop(old))
             del self.place[old]
         held.append((block, first, rows))
-        self.place[block], self.used[block], self._next[turn] = base + first, 0.0, first + rows
+        self.place[block] = base + first
+        self.used[block] = 0.0
+        self._next[turn] = first + rows
         return free
 
 
@@ -91,5 +97,7 @@ class Shelf:
         free, lane = found[0] if now is not None else min(found, key=lambda one: one[0])
         _, place = self._slots[lane].popleft()
         self._slots[lane].append((chunk, place))
-        self.place[chunk], self._lane[chunk], self.free[chunk] = place, lane, free
+        self.place[chunk] = place
+        self._lane[chunk] = lane
+        self.free[chunk] = free
         return True

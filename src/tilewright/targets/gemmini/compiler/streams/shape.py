@@ -92,7 +92,8 @@ class Shape:
 
     def width(self, group: int, block: int) -> int:
         """Return the results of a block of outputs."""
-        outputs, dim = self.layer.group[1], self.config.dim
+        outputs = self.layer.group[1]
+        dim = self.config.dim
         return min(dim, outputs - block * dim, self.layer.channels[1] - group * outputs)
 
     @property
@@ -124,7 +125,9 @@ class Shape:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The products of a group's sums, in order; channels and their blocks count from those of the group."""
-        own, dim, found = self.layer, self.config.dim, list[Step]()
+        own = self.layer
+        dim = self.config.dim
+        found = list[Step]()
         for wide, (index, area) in product(
             ranges(-(-own.group[0] // dim), self.config.spad_blocks), enumerate(self.areas)
         ):
@@ -139,12 +142,15 @@ class Shape:
     @cached_property
     def units(self) -> tuple[Unit, ...]:
         """How the weights of each block of outputs are loaded."""
-        found, row, load = list[Unit](), 0, 0
+        found = list[Unit]()
+        row = 0
+        load = 0
         for one in ranges(self.all_blocks, self.config.spad_blocks):
             steps = self.config.spad_blocks // one.size
             found += one.size * [Unit(*one, steps, row, load)]
             count = -(-len(self.steps) // steps)
-            row, load = row + count * self.config.dim, load + count
+            row = row + count * self.config.dim
+            load = load + count
         return tuple(found)
 
     @property
@@ -163,7 +169,9 @@ class Shape:
 
         `codes` are those of `Convolution.weights`, or (outputs, inputs) of a matrix product.
         """
-        own, dim, outputs = self.layer, self.config.dim, self.layer.group[1]
+        own = self.layer
+        dim = self.config.dim
+        outputs = self.layer.group[1]
         held = codes.T[None, None, None] if codes.ndim == 2 else own.weights(codes, config)
         whole = np.zeros((own.groups, len(self.steps), dim, self.all_blocks * dim), np.int8)
         for index, step in enumerate(self.steps):
@@ -180,7 +188,8 @@ class Shape:
     @property
     def most(self) -> tuple[int, int]:
         """The most rows and columns of a tile's result before pooling."""
-        pool, sizes = self.layer.pool, (self.rows, self.columns)
+        pool = self.layer.pool
+        sizes = (self.rows, self.columns)
         rows, columns = (
             min(extent, (count - 1) * stride + size)
             for extent, count, stride, size in zip(self.layer.out, sizes, pool.stride, pool.kernel, strict=True)
@@ -215,8 +224,11 @@ class Shape:
 
         Inputs of less than half a bank leave the other banks to the weights.
         """
-        bank, banks, rows = self.config.spad_rows, self.config.spad_banks, self.config.all_spad_rows
-        load, lanes = self.config.spad_blocks * self.config.dim, tuple(Lane(row, bank) for row in range(0, rows, bank))
+        bank = self.config.spad_rows
+        banks = self.config.spad_banks
+        rows = self.config.all_spad_rows
+        load = self.config.spad_blocks * self.config.dim
+        lanes = tuple(Lane(row, bank) for row in range(0, rows, bank))
         if banks >= 4 and bank >= 4 * load:
             if self.chunks * self.chunk * len(self.turns) <= bank // 2:
                 return lanes[:1], lanes[1:4]
@@ -237,7 +249,8 @@ class Shape:
 
     def _tiles(self, begins: bool, ends: bool) -> Iterator[Tile]:
         """Yield the tiles of a part; with `begins` and `ends`, the first and the last one are small."""
-        own, images = self.layer, self.layer.images
+        own = self.layer
+        images = self.layer.images
         for image in range(images):
             every = [ranges(own.pooled[0], self.rows), ranges(own.pooled[1], self.columns)]
             every[self.flat] = self._cut(begins and image == 0, ends and image == images - 1)
@@ -260,7 +273,8 @@ class Shape:
 
     def _cut(self, begins: bool, ends: bool) -> list[Range]:
         """Cut the rows, or columns, of the result into those of tiles."""
-        few, extent = self.few, self.layer.pooled[self.flat]
+        few = self.few
+        extent = self.layer.pooled[self.flat]
         head, tail = few * begins, few * ends
         inner = extent - head - tail
         size = -(-inner // -(-inner // (self.rows, self.columns)[self.flat]))

@@ -31,9 +31,15 @@ class Inputs:
     """
 
     def __init__(self, shape: Shape, issue: Issue, shelf: Shelf, x: int, turn: int, part: Range, tile: Tile) -> None:
-        self.shape, self.part, self.tile, self.turn = shape, part, tile, turn
-        self._issue, self._shelf, self._x = issue, shelf, x
-        inputs, every = shape.layer.group[0], shape.layer.channels[0]
+        self.shape = shape
+        self.part = part
+        self.tile = tile
+        self.turn = turn
+        self._issue = issue
+        self._shelf = shelf
+        self._x = x
+        inputs = shape.layer.group[0]
+        every = shape.layer.channels[0]
         self._depth = min(part.size * inputs, every - part.first * inputs)
         #: Where the pixels of a line begin, and when they arrive.
         self._arrived: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
@@ -56,7 +62,8 @@ class Inputs:
 
     def ready(self, job: Job, step: Step, block: int) -> float:
         """Return when the products of a step may begin, one pixel after the other; load what is not there."""
-        found, width = 0.0, self.tile.out[3]
+        found = 0.0
+        width = self.tile.out[3]
         first, last = (step.below + pixel // width for pixel in (job.pixel, job.pixel + job.pixels - 1))
         for line in range(first, last + 1):
             if (block, step.area, line) not in self._arrived:
@@ -81,8 +88,12 @@ class Inputs:
 
     def _load(self, block: int, index: int, line: int, now: float = 0.0) -> None:
         """Load a line for a block of channels, and for those beside it."""
-        shape, own, config = self.shape, self.shape.layer, self.shape.config
-        wide, area, window = config.spad_blocks, shape.areas[index], own.window
+        shape = self.shape
+        own = self.shape.layer
+        config = self.shape.config
+        wide = config.spad_blocks
+        area = shape.areas[index]
+        window = own.window
         if self.turn == 0 and block < wide:
             low, high = block, block + 1
         else:
@@ -94,16 +105,19 @@ class Inputs:
             columns = min(own.pixels, window.kernel[1] - area.column) * own.group[0]
         y, x, _, width = self.tile.out
         row = (y + line) * window.stride[0] + area.phase - window.padding[0]
-        begin, step = x * window.stride[1] + area.column * window.dilation[1] - window.padding[2], window.stride[1]
+        begin = x * window.stride[1] + area.column * window.dilation[1] - window.padding[2]
+        step = window.stride[1]
         inside = range(0)  # the pixels that do not lie in the border
         if 0 <= row < own.size[0]:
             inside = range(max(0, -(begin // step)), min(width, (own.size[1] - 1 - begin) // step + 1))
         edges = (0, inside.start, inside.stop, width) if inside else (0, 0, 0, width)
-        apart, place = step * own.channels[0], self.place(low, index) + line * width
+        apart = step * own.channels[0]
+        place = self.place(low, index) + line * width
         dram = self._x + ((self.tile.image * own.size[0] + row) * own.size[1] + begin) * own.channels[0]
         dram += self.part.first * own.group[0] + low * config.dim
         beats = -(-columns // config.bus_bytes) + (apart % config.bus_bytes > 0)
-        free, found = max(now, self._shelf.free[self.chunk(low)]), list[tuple[int, float]]()
+        free = max(now, self._shelf.free[self.chunk(low)])
+        found = list[tuple[int, float]]()
         for side, (left, right) in enumerate(pairwise(edges)):
             for piece in ranges(right - left, config.dim):
                 at = left + piece.first
@@ -121,9 +135,14 @@ class Sums:
     """
 
     def __init__(self, shape: Shape, issue: Issue, stored: Array, d: int, job: Job, place: int) -> None:
-        self.shape, self.job, self.place, self.ready = shape, job, place, 0.0
+        self.shape = shape
+        self.job = job
+        self.place = place
+        self.ready = 0.0
         self.blocks = split(job.pixels, shape.config.dim)
-        self._issue, self._stored, self._d = issue, stored, d
+        self._issue = issue
+        self._stored = stored
+        self._d = d
         begins = list(accumulate(self.blocks, initial=0))[:-1]
         self._pieces = deque(
             (block, *piece)
