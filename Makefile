@@ -67,6 +67,7 @@ same: install    ## whether all results are those of main (BASE=REV); quick: OPT
 
 figures: install ## size and shape of the source, beside main (BASE=REV)
 	$(BIN)/python -m tests.structure.figures $(or $(BASE),main)
+	$(BIN)/python -m tests.structure.prose $(or $(BASE),main)
 
 picture: install ## docs/run.svg, the README's picture
 	$(BIN)/python docs/picture.py
