@@ -72,7 +72,7 @@ def test_results_are_in_the_buffer_after_synchronize() -> None:
 
 
 def test_the_program_in_the_docs_runs() -> None:
-    text = (ROOT / "docs" / "vta.md").read_text()
+    text = (ROOT / "docs" / "vta-programs.md").read_text()
     codes = re.findall("(?<=```python\n).*?(?=```)", text, re.DOTALL)
     (code,) = (code for code in codes if "low_bytes" in code)
     names = {"matrix": VALUES - 32}
