@@ -17,7 +17,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import HOST, Deviation, Layer
 from tilewright.report.result import RunResult
-from tilewright.sim.figures import Figures
+from tilewright.sim.figures import Cause, Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
@@ -42,6 +42,13 @@ class Approximates(Protocol):
 
     def approximates(self, program: Program) -> bool:
         """Return whether this program computes real numbers: the run then reports a deviation instead of a match."""
+
+
+@runtime_checkable
+class Defines(Protocol):
+    """A target that says what each cause of its cycles means, and what to do about it."""
+
+    causes: Mapping[str, Cause]
 
 
 @runtime_checkable
@@ -292,6 +299,7 @@ class _Job:
             clock_mhz=float(self.machine["clock_mhz"]),
             program=self.program,
             machine=self.machine,
+            definitions=self.target.causes if isinstance(self.target, Defines) else {},
             checked=self.options.check,
         )
 

@@ -104,6 +104,8 @@ def test_every_number_is_that_of_json(target: str, browser: Browser, run: Run) -
     legend = opened.page.locator(".causes + .legend").first.inner_text()
     for cause, cycles in printed["causes"].items():
         assert cause in legend and f"{cycles:,}" in legend
+    tips = opened.value("[...document.querySelectorAll('.causes + .legend')[0].children].map((item) => item.title)")
+    assert tips == [str(targets.get(target).causes[cause]) for cause in printed["causes"]]
     assert not opened.said
     opened.page.close()
 

@@ -15,7 +15,7 @@ from tilewright.array import Array
 from tilewright.energy import DEFAULT, Energy, Table, estimate, read
 from tilewright.errors import plain
 from tilewright.sim.events import Events
-from tilewright.sim.figures import Figures
+from tilewright.sim.figures import Cause, Figures
 from tilewright.sim.findings import Finding, grouped
 from tilewright.sim.steps import Trace
 
@@ -143,7 +143,8 @@ class Result:
     the whole run. `bound` is the least number of cycles that the work of the launches can take on this machine, one
     launch after the other; it is never above `cycles`. `whatifs` are the cycles on changed machines, fewest first.
     `clock_mhz` is the machine's clock (0: not known), and `checked` says whether the run looked for hazards. `program`
-    is what ran, and `machine` is what `Target.describe` says of its configuration.
+    is what ran, `machine` is what `Target.describe` says of its configuration, and `definitions` say what each cause of
+    cycles means.
     """
 
     model: str
@@ -166,6 +167,7 @@ class Result:
     checked: bool = True
     program: Program | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
+    definitions: Mapping[str, Cause] = field(default_factory=dict)
 
     def with_whatifs(self, found: Iterable[WhatIf]) -> Self:
         """Return this result with what-ifs, sorted by cycles, and with each layer's share of them."""

@@ -48,6 +48,7 @@ _RUN = {
     "facts": tuple[tuple[str, str, bool], ...],
     "clock_mhz": float,
     "machine": dict,
+    "definitions": dict[str, str],
     "made_by": str,
     "command": str,
     "source": str,
@@ -150,6 +151,7 @@ def of(summary: Summary, origin: Origin = ANYWHERE) -> Record:
         "facts": [list(fact) for fact in facts(summary)],
         "clock_mhz": summary.result.clock_mhz,
         "machine": dict(summary.result.machine),
+        "definitions": {name: str(cause) for name, cause in summary.result.definitions.items()},
         **origin._asdict(),
         "graph": _nodes(program.graph, program) if program and program.graph else [],
         "launches": launches,
@@ -166,7 +168,7 @@ def load(path: str | Path) -> Record:
     """Read a saved run. Raises ProgramError, naming the file, if it cannot be read or is malformed in any way."""
     data, arrays = archive.read(path, FORMAT)
     with archive.naming(path), archive.damage_of(FORMAT):
-        run = checked(_RUN, data, "run")
+        run = checked(_RUN, data, "run", {"definitions": {}})
         for index, node in enumerate(run["graph"]):
             checked(_NODE, node, f"graph[{index}]")
         layers = _layers(run["summary"])

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array, ascending
+from tilewright.sim.figures import Cause
 from tilewright.sim.jit import compiled
 
 #: Causes of a wait before a step: its command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
@@ -20,11 +21,41 @@ CAUSE_TOKEN = 2
 #: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port
 #: while it serves others, the delivery of a command, the wait for a place in a token queue.
 WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
-#: Names of causes for the kinds after WORK; TRANSFER is a load or a store.
-NAMES = (
-    *("load bandwidth", "store bandwidth", "DRAM latency", "DRAM contention"),
-    *("instruction fetch", "token queue full"),
-)
+#: Causes for the kinds after WORK, in their order; TRANSFER is a load or a store.
+CAUSES = {
+    "load bandwidth": Cause(
+        "The DRAM port moves data that the next instruction needs.",
+        "Load less, with larger tiles that are used more often, or widen the port.",
+    ),
+    "store bandwidth": Cause(
+        "The DRAM port writes results, and nothing else that could be done is left.",
+        "Store fewer bytes, such as codes instead of 32-bit sums, or widen the port.",
+    ),
+    "DRAM latency": Cause(
+        "A request has been sent, and its first data have not arrived.",
+        "Make fewer and longer transfers, or load earlier, into a second buffer.",
+    ),
+    "DRAM contention": Cause(
+        "A transfer waits while the DRAM port serves the transfer of another unit.",
+        "Move fewer bytes in total, spread loads and stores over time, or widen the port.",
+    ),
+    "instruction fetch": Cause(
+        "The unit is idle because its next instruction has not been delivered.",
+        "Use fewer instructions that do more work each, or deeper instruction queues.",
+    ),
+    "token queue full": Cause(
+        "A finished instruction cannot push its token, because the queue has no room.",
+        "Deepen the token queues, or pop their tokens earlier.",
+    ),
+}
+NAMES = tuple(CAUSES)
+#: The wait of the unit that does the work, from its last instruction to the end of the launch (sim.steps.Trace.stalls).
+DRAIN = {
+    "drain": Cause(
+        "The computing unit has finished, and its last results are still being stored.",
+        "Make the last tile smaller, or store earlier tiles sooner.",
+    ),
+}
 #: Microseconds that uncompiled `_walk` takes per step.
 STEP_US = 10
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+
+
+class Cause(NamedTuple):
+    """A cause of cycles, such as load bandwidth: what it means, and what to do about it, a sentence each."""
+
+    means: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.means} {self.remedy}"
 
 
 def by_size(causes: Mapping[str, int]) -> dict[str, int]:

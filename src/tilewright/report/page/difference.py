@@ -26,8 +26,8 @@ def page(before: Record, after: Record) -> str:
     bars = "".join(
         f"<h3>{escape(name)}: {cycles:,} cycles</h3>"
         f'<div class="causes" style="width:{100 * cycles / longest:.2f}%">{bar(run["causes"], colours)}</div>'
-        f"{legend(run['causes'], cycles, colours)}"
-        for name, cycles, run in zip(found.names, found.cycles, runs, strict=True)
+        f"{legend(run['causes'], cycles, colours, definitions=record.run.get('definitions', {}))}"
+        for name, cycles, run, record in zip(found.names, found.cycles, runs, (before, after), strict=True)
     )
     layers = [{layer["name"]: layer["causes"] for layer in run["layers"]} for run in runs]
     rows = "".join(_row(layer, layers, colours) for layer in found.layers)

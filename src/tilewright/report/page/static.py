@@ -42,6 +42,7 @@ COLUMNS = (
     *(("#", True), ("layer", False), ("op", False), ("where", False), ("cycles", True), ("why", False)),
     *(("cycles / bound", True), ("MACs", True), ("util", True), ("DRAM read", True), ("DRAM write", True)),
 )
+NOTHING: Mapping[str, str] = {}
 FILTER = '<input type="search" placeholder="filter: conv, host, GEMM ..." aria-label="filter layers">'
 #: Sections of the page that scripts fill: id and heading.
 FIGURES = (
@@ -77,12 +78,12 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
             f'<header><h1>{escape(run["headline"])}</h1><button id="theme" title="dark or light">◐</button></header>',
             f'<ul class="cards">{"".join(card(*each) for each in _cards(run, summary))}</ul>',
             _findings(summary),
-            _causes(summary, colours) if summary["cycles"] else "",
+            _causes(run, colours) if summary["cycles"] else "",
             _energy(summary, colours),
             strip + timeline if run["launches"] else "",
             _figure("chart", escape(charts[0])) if charts else "",
             flame if any(launch["shares"] for launch in run["launches"]) else "",
-            _table(summary, colours),
+            _table(run, colours),
             roofline if summary["cycles"] else "",
             network if run["graph"] else "",
             _about(run, summary),
@@ -134,32 +135,49 @@ def _figure(name: str, heading: str) -> str:
     return f'<section id="{name}"><h2>{heading}</h2><div class="figure"></div></section>'
 
 
-def bar(parts: Mapping[str, Any], colours: Mapping[str, str], unit: Callable[[Any], str] = "{:,} cycles".format) -> str:
-    """Return a stacked bar of parts that fills its place."""
+def bar(
+    parts: Mapping[str, Any],
+    colours: Mapping[str, str],
+    unit: Callable[[Any], str] = "{:,} cycles".format,
+    definitions: Mapping[str, str] = NOTHING,
+) -> str:
+    """Return a stacked bar of parts that fills its place. `definitions` of parts are shown as tooltips."""
     total = sum(parts.values())
+    more = {name: f"&#10;{escape(text)}" for name, text in definitions.items()}  # in the next line of the tooltip
     pieces = "".join(
         f'<i style="width:{100 * part / total:.3f}%;background:{colours.get(name, "#888")}"'
-        f' title="{escape(name)}: {unit(part)} ({percent(part / total)})"></i>'
+        f' title="{escape(name)}: {unit(part)} ({percent(part / total)}){more.get(name, "")}"></i>'
         for name, part in parts.items()
     )
     return f'<span class="bar">{pieces}</span>'
 
 
 def legend(
-    parts: Mapping[str, Any], total: float, colours: Mapping[str, str], unit: Callable[[Any], str] = "{:,}".format
+    parts: Mapping[str, Any],
+    total: float,
+    colours: Mapping[str, str],
+    unit: Callable[[Any], str] = "{:,}".format,
+    definitions: Mapping[str, str] = NOTHING,
 ) -> str:
-    """Return the colour, the share and the amount of each part."""
+    """Return the colour, the share and the amount of each part. `definitions` of parts are shown as tooltips."""
     items = "".join(
-        f'<li><i style="background:{colours.get(name, "#888")}"></i>{escape(name)} <b>{percent(part / total)}</b>'
-        f" <small>{unit(part)}</small></li>"
+        f'<li{_tip(name, definitions)}><i style="background:{colours.get(name, "#888")}"></i>{escape(name)}'
+        f" <b>{percent(part / total)}</b> <small>{unit(part)}</small></li>"
         for name, part in parts.items()
     )
     return f'<ul class="legend">{items}</ul>'
 
 
-def _causes(summary: Json, colours: Mapping[str, str]) -> str:
+def _tip(name: str, definitions: Mapping[str, str]) -> str:
+    """Return the attribute that shows a part's definition as a tooltip; "" if it has none."""
+    return f' title="{escape(definitions[name])}"' if name in definitions else ""
+
+
+def _causes(run: Json, colours: Mapping[str, str]) -> str:
+    summary, definitions = run["summary"], run.get("definitions", NOTHING)
     causes = summary["causes"]
-    shown = f'<div class="causes">{bar(causes, colours)}</div>{legend(causes, summary["cycles"], colours)}'
+    shown = f'<div class="causes">{bar(causes, colours, definitions=definitions)}</div>'
+    shown += legend(causes, summary["cycles"], colours, definitions=definitions)
     return f"<section><h2>Where the cycles go</h2>{shown}{_whatifs(summary)}</section>"
 
 
@@ -210,22 +228,25 @@ def _finding(finding: Json) -> str:
     return f"{escape(finding['kind'])} in {escape(finding['launch'])}: {escape(finding['message'])}"
 
 
-def _table(summary: Json, colours: Mapping[str, str]) -> str:
+def _table(run: Json, colours: Mapping[str, str]) -> str:
     head = "".join(f"<th{' class=n' if number else ''}><button>{name}</button></th>" for name, number in COLUMNS)
-    rows = "".join(_row(index, layer, colours) for index, layer in enumerate(summary["layers"]))
+    definitions = run.get("definitions", NOTHING)
+    rows = "".join(_row(index, layer, colours, definitions) for index, layer in enumerate(run["summary"]["layers"]))
     return (
         f'<section id="layers"><h2>Layers</h2><div class="tools">{FILTER}</div>'
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></section>'
     )
 
 
-def _row(index: int, layer: Json, colours: Mapping[str, str]) -> str:
+def _row(index: int, layer: Json, colours: Mapping[str, str], definitions: Mapping[str, str]) -> str:
     host = layer["where"] == "host"
     cycles = layer["cycles"]
     bound = layer.get("bound", 0)
-    why = (
-        escape(layer["reason"]) if host else bar(layer["causes"], colours) + f"<small>{escape(layer['binds'])}</small>"
-    )
+    if host:
+        why = escape(layer["reason"])
+    else:
+        most = f"<small{_tip(layer['binds'], definitions)}>{escape(layer['binds'])}</small>"
+        why = bar(layer["causes"], colours, definitions=definitions) + most
     utilised = percent(layer["utilization"]) if cycles and (layer["macs"] or layer["executed_macs"]) else ""
     cells = (
         (index, str(index)),

@@ -14,6 +14,7 @@ from tilewright.program.program import Program
 from tilewright.program.stages import Stages
 from tilewright.sim.walk import Walk
 from tilewright.targets.base import Change, ConformCase, TimingModel
+from tilewright.targets.bm1684x.causes import CAUSES
 from tilewright.targets.bm1684x.config import CUBE_MACS, PRESETS, Config
 from tilewright.targets.bm1684x.timing.model import MODELS
 from tilewright.targets.launched import LaunchedTarget
@@ -38,6 +39,7 @@ class Bm1684x(LaunchedTarget[Config]):
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
     passes = frozenset({"order", "time", "values"})
+    causes = CAUSES
     offers = ("precision=f16",)
 
     def describe(self, config: Config) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
 from tilewright.targets.base import Change, LaunchResult, TimingModel
+from tilewright.targets.cfu.causes import CAUSES
 from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.users import Execution, Firmware
 
@@ -55,6 +56,7 @@ class CfuSystem(given.Machine[Config]):
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
     passes = frozenset({"time", "values"})  # one loop computes both; a CPU runs in program order
+    causes = CAUSES
     time_needs_values = True
     _unit: Callable[[], Any] | None = None  # makes the CFU of a run (None: the model)
     _project: Project | None = None  # the firmware of the user's (None: a built-in variant)

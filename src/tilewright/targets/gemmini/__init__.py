@@ -13,6 +13,7 @@ from tilewright.program.listing import LaunchText
 from tilewright.program.program import Program
 from tilewright.sim.walk import Walk
 from tilewright.targets.base import Change, ConformCase, TimingModel
+from tilewright.targets.gemmini.causes import CAUSES
 from tilewright.targets.gemmini.config import PRESETS, UNITS, Config
 from tilewright.targets.gemmini.isa.fields import FORMATS
 from tilewright.targets.gemmini.isa.text import TEXT
@@ -39,6 +40,7 @@ class GemminiTarget(LaunchedTarget[Config]):
     presets = tuple(PRESETS)
     timing_models = (RTL,)
     passes = frozenset({"time", "values"})
+    causes = CAUSES
 
     def describe(self, config: Config) -> dict[str, Any]:
         return {

@@ -21,6 +21,7 @@ from tilewright.targets.base import Change, ConformCase, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.launched import LaunchedTarget
 from tilewright.targets.users import Loaded
+from tilewright.targets.vta.causes import CAUSES
 from tilewright.targets.vta.changes import SPACES, changes
 from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.stream import image_of
@@ -41,6 +42,7 @@ class VtaTarget(LaunchedTarget[Config]):
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
     passes = frozenset({"order", "time", "values"})
+    causes = CAUSES
     offers = ("alu=rounding", "alu=fused", "alu=float")
     spaces = SPACES
 

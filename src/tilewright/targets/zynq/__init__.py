@@ -15,6 +15,7 @@ from tilewright.sim.walk import Walk
 from tilewright.targets.base import Change, TimingModel
 from tilewright.targets.gateware import OnGateware, tools
 from tilewright.targets.launched import LaunchedTarget
+from tilewright.targets.zynq.causes import CAUSES
 from tilewright.targets.zynq.config import PRESETS, Config
 from tilewright.targets.zynq.isa.image import GRAMMAR, launch_of, text_of
 from tilewright.targets.zynq.timing import service
@@ -48,6 +49,7 @@ class Zynq(LaunchedTarget[Config]):
     presets = tuple(PRESETS)
     timing_models = tuple(service.MODELS.values())
     passes = frozenset({"time", "values"})
+    causes = CAUSES
     no_vectors = "there are no golden vectors, because the engine's design was never released"
 
     def describe(self, config: Config) -> dict[str, Any]:

@@ -18,6 +18,8 @@ class Detail {
       const giver = launch.waitedFor(step);
       const by = giver < 0 ? "" : `, which ${launch.units[launch.of("unit", giver)]} #${giver} (${launch.text(giver)}) gave`;
       found.push(`waited ${number(of("wait"))} cycles for ${launch.waits[of("wait_for")] || "its unit"}${by}`);
+      const definition = (RUN.definitions || {})[launch.waits[of("wait_for")]];
+      if (definition) found.push(definition);
     }
     if (of("read")) found.push(`reads ${bytes(of("read"))} of DRAM`);
     if (of("written")) found.push(`writes ${bytes(of("written"))} of DRAM`);

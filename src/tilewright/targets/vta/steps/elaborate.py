@@ -16,6 +16,7 @@ from tilewright.errors import MachineError
 from tilewright.program.launch_image import Dram
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.steps import Space, StepTable
+from tilewright.targets.vta.causes import WORKS
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Opcode, Stream
 from tilewright.targets.vta.isa.stream import decode_uops
@@ -96,7 +97,7 @@ def elaborate(stream: Stream, config: Config, dram: Dram, bases: Mapping[str, in
         footprint=footprint,
         footprints=rows,
         describe=lambda step: describe(stream, moved, config, step),
-        works=("GEMM", "ALU", "control"),
+        works=tuple(WORKS),
         work=np.where(stream.opcode == Opcode.GEMM, 0, np.where(stream.opcode == Opcode.ALU, 1, 2)),
     )
     micro_ops = np.append(kernels.micro_ops, 0)[kernel]
