@@ -19,6 +19,7 @@ from tests.conftest import ROOT, chromium
 from tilewright import targets
 from tilewright.cli import main
 from tilewright.model import inputs
+from tilewright.run import Defines
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -105,7 +106,9 @@ def test_every_number_is_that_of_json(target: str, browser: Browser, run: Run) -
     for cause, cycles in printed["causes"].items():
         assert cause in legend and f"{cycles:,}" in legend
     tips = opened.value("[...document.querySelectorAll('.causes + .legend')[0].children].map((item) => item.title)")
-    assert tips == [str(targets.get(target).causes[cause]) for cause in printed["causes"]]
+    machine = targets.get(target)
+    assert isinstance(machine, Defines)
+    assert tips == [str(machine.causes[cause]) for cause in printed["causes"]]
     assert not opened.said
     opened.page.close()
 

@@ -36,7 +36,7 @@ CAUSES = {
         "Make fewer and longer transfers, or load earlier, into a second buffer.",
     ),
     "DRAM contention": Cause(
-        "A transfer waits while the DRAM port serves the transfer of another unit.",
+        "A transfer waits while the DRAM port serves another transfer.",
         "Move fewer bytes in total, spread loads and stores over time, or widen the port.",
     ),
     "instruction fetch": Cause(
