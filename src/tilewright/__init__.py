@@ -39,13 +39,13 @@ _MODULES = {"array", "energy", "errors", "files", "graph", "model", "program", "
 def __getattr__(name: str) -> Any:
     """Import a name of this package. Raises AttributeError if there is none."""
     if name in _NAMES:
-        found = getattr(import_module(f"tilewright.{_NAMES[name]}"), name)
+        value = getattr(import_module(f"tilewright.{_NAMES[name]}"), name)
     elif name in _MODULES:
-        found = import_module(f"tilewright.{name}")
+        value = import_module(f"tilewright.{name}")
     else:
         raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -129,7 +129,7 @@ def _end_now() -> None:
     for child in _children():
         with suppress(OSError):
             os.kill(child, signal.SIGKILL)
-    timer = Timer(AGAIN, os._exit, (INTERRUPTED,))  # an exit function may wait for what is no more
+    timer = Timer(AGAIN, os._exit, (INTERRUPTED,))  # an exit function may wait for a process that has ended
     timer.daemon = True
     timer.start()
     with suppress(Exception):
@@ -138,16 +138,16 @@ def _end_now() -> None:
 
 
 def _children() -> list[int]:
-    """Return the processes that this one has started, and those that they have; none where /proc does not list them."""
+    """Return the descendants of this process, by /proc. Where there is no /proc, the list is empty."""
     parents = dict[int, int]()
     with suppress(OSError):
         for name in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
                 parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-    found = [os.getpid()]
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found[1:]
+    processes = [os.getpid()]
+    for process in processes:
+        processes += [child for child, parent in parents.items() if parent == process]
+    return processes[1:]
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ def ascending(values: Array) -> Array:
     For a million integers, np.unique, which hashes them, takes 40 times as long. Its first call also imports numpy.ma,
     in 25 ms.
     """
-    found = np.sort(values, axis=None, kind="stable")
-    return found[np.append(True, found[1:] > found[:-1])] if len(found) else found
+    ordered = np.sort(values, axis=None, kind="stable")
+    return ordered[np.append(True, ordered[1:] > ordered[:-1])] if len(ordered) else ordered
 
 
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:

@@ -29,23 +29,23 @@ def replay(target: Target, paths: Sequence[str | Path]) -> Iterator[ConformCase]
     """
     for path in _vectors(paths):
         try:
-            found = target.conform(path)
-            yield from (found,) if isinstance(found, ConformCase) else found
+            cases = target.conform(path)
+            yield from (cases,) if isinstance(cases, ConformCase) else cases
         except TilewrightError as error:
             yield ConformCase(path.stem, False, str(error))
 
 
 def _vectors(paths: Sequence[str | Path]) -> list[Path]:
-    found: dict[Path, None] = {}
+    paths_once: dict[Path, None] = {}
     for path in map(Path, paths):
         if path.is_dir():
             inside = sorted(path.rglob("*.npz"))
             if not inside:
                 raise InputError(path, "is a folder without .npz files", "give a folder with golden vectors")
-            found.update(dict.fromkeys(inside))
+            paths_once.update(dict.fromkeys(inside))
         else:
-            found[regular(path)] = None
-    return list(found)
+            paths_once[regular(path)] = None
+    return list(paths_once)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ def cosim(
 
 
 def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[tuple[Launch, dict[str, Array]]]:
-    """Yield each launch with the tensors known before it, of the first sample of `inputs`; none without a network.
+    """Yield each launch with the tensors that were computed before it, of the first sample of `inputs`.
+
+    A program without a network has no tensors.
 
     Raises MachineError if a launch cannot run.
     """
@@ -102,8 +104,8 @@ def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[t
             continue
         yield step, dict(values)
         if graph is not None:
-            made = targets.get(program.target).launch(program, step, values, RunOptions(check=False))
-            values.update(made.values)
+            result = targets.get(program.target).launch(program, step, values, RunOptions(check=False))
+            values.update(result.values)
 
 
 def dump(program: Program, inputs: Mapping[str, Array], folder: str | Path) -> None:

@@ -103,7 +103,7 @@ def a_saved_program_is_the_same_program(target: Target) -> None:
 def explain_counts_the_cycles_of_a_run(target: Target) -> None:
     """Check that `explain` gives the cycles of each launch, for every timing model and for the default one."""
     program = _program(target)
-    for model in (None, *(known.name for known in target.timing_models)):
+    for model in (None, *(timing.name for timing in target.timing_models)):
         text = stages.text(target.explain(program, model))
         if "order" not in target.passes:  # time may depend on values
             continue
@@ -134,7 +134,11 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
     for event in shown.events:
         assert event.start + (event.duration or 0) <= result.cycles, f"{event.name} ends after the run"
     for track in range(len(shown.tracks)):
-        mine = [(one.start, one.start + one.duration) for one in shown.events if one.track == track and one.duration]
+        mine = [
+            (shown_event.start, shown_event.start + shown_event.duration)
+            for shown_event in shown.events
+            if shown_event.track == track and shown_event.duration
+        ]
         assert all(a[1] <= b[0] for a, b in pairwise(mine)), f"steps of {shown.tracks[track]} overlap"
     causes = Counter[str]()
     for event in shown.events:
@@ -171,12 +175,14 @@ def what_ifs_equal_runs(target: Target) -> None:
     """Check that each what-if of the same program has the cycles of a run on the changed machine, and its outputs."""
     program = _program(target)
     result = run(program, inputs()[:1])
-    for found in whatifs(program, result, inputs()):
-        other = on_machine(program, {key: str(value) for key, value in found.set.items()})
-        again = run(other, inputs()[:1], timing=what_if_timing(result.timing, found.timing))
-        assert again.cycles == found.cycles, f"{found.change}: {found.cycles} cycles, a run takes {again.cycles}"
-        assert again.matches_reference is True and not again.findings, found.change
-        assert found.layers == {layer.name: layer.cycles for layer in again.layers if layer.where != HOST}, found.change
+    for what_if in whatifs(program, result, inputs()):
+        changed = on_machine(program, {key: str(value) for key, value in what_if.set.items()})
+        again = run(changed, inputs()[:1], timing=what_if_timing(result.timing, what_if.timing))
+        assert again.cycles == what_if.cycles, f"{what_if.change}: {what_if.cycles} cycles, a run takes {again.cycles}"
+        assert again.matches_reference is True and not again.findings, what_if.change
+        assert what_if.layers == {layer.name: layer.cycles for layer in again.layers if layer.where != HOST}, (
+            what_if.change
+        )
 
 
 def the_debugger_equals_a_straight_run(target: Target) -> None:
@@ -201,8 +207,8 @@ def the_debugger_equals_a_straight_run(target: Target) -> None:
             expected[position] = _content(walk, state.memory, state.dram)
         for position in rng.permutation([*expected] * 2).tolist():
             session.to(int(sequence[position])) if position < len(sequence) else session.end()
-            found = _content(walk, session.read, lambda low, size: session.read(f"dram[{low}:{low + size}]"))
-            assert found == expected[position], f"launch {name}, position {position}"
+            content = _content(walk, session.read, lambda low, size: session.read(f"dram[{low}:{low + size}]"))
+            assert content == expected[position], f"launch {name}, position {position}"
     assert session.differs() is None
 
 
@@ -239,14 +245,14 @@ def check_finds_nothing_in_compiled_programs(target: Target) -> None:
 
 def json_is_stable(target: Target) -> None:
     """Check that a result as JSON has the keys that scripts rely on."""
-    found = json.loads(json.dumps(run(_program(target), inputs()).to_json()))
+    printed = json.loads(json.dumps(run(_program(target), inputs()).to_json()))
     keys = "model target config rounding timing samples cycles macs utilization seconds matches_reference hazards"
-    assert {*keys.split(), "layers"} <= set(found)
+    assert {*keys.split(), "layers"} <= set(printed)
     keys = "name op where cycles macs utilization dram_read_bytes dram_write_bytes stalls"
-    assert all(set(keys.split()) <= set(layer) for layer in found["layers"])
-    assert found["cycles"] == sum(layer["cycles"] for layer in found["layers"])
-    for each in (found, *found["layers"]):
-        assert sum(each["causes"].values()) == each["cycles"], "each cycle needs exactly one cause"
+    assert all(set(keys.split()) <= set(layer) for layer in printed["layers"])
+    assert printed["cycles"] == sum(layer["cycles"] for layer in printed["layers"])
+    for counted in (printed, *printed["layers"]):
+        assert sum(counted["causes"].values()) == counted["cycles"], "each cycle needs exactly one cause"
 
 
 def offers_are_true(target: Target) -> None:
@@ -324,7 +330,7 @@ def _program(target: Target) -> Program:
     return target.compile(network(), target.config(None, {}), "tflm")
 
 
-def _same(found: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
-    assert set(found) == set(expected), what
+def _same(actual: Mapping[str, Array], expected: Mapping[str, Array], what: str) -> None:
+    assert set(actual) == set(expected), what
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=f"{what}: {name}")
+        np.testing.assert_array_equal(actual[name], values, err_msg=f"{what}: {name}")

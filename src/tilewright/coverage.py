@@ -49,7 +49,7 @@ def best_offer(program: Program) -> Offer | None:
     if not isinstance(target, Offers) or graph is None:
         return None
     left = [site for site in graph.sites() if site.node.name in host]
-    found = []
+    offers = []
     for setting in target.offers:
         key, _, value = setting.partition("=")
         try:
@@ -57,13 +57,15 @@ def best_offer(program: Program) -> Offer | None:
         except ConfigError:
             continue  # this machine cannot be built with the option
         taken = [site for site in left if target.takes(site, config, program.rounding)]
-        found.append(Offer(setting, len(taken), sum(site.node.op.macs(site) for site in taken)))
-    best = max(found, key=lambda offer: (offer.macs, offer.layers), default=None)
+        offers.append(Offer(setting, len(taken), sum(site.node.op.macs(site) for site in taken)))
+    best = max(offers, key=lambda offer: (offer.macs, offer.layers), default=None)
     return best if best and best.layers else None
 
 
 def advice(program: Program, model: str = "MODEL.onnx") -> str:
-    """Return how more of a network would run on the machine; if there is no way, the reason of most of the rest.
+    """Return text that says how more of a network would run on the machine.
+
+    If there is no way, the text is the reason that keeps most multiply-accumulates on the host.
 
     `model` is the network's file, for a command that quantises it.
     """

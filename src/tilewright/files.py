@@ -32,7 +32,7 @@ from platformdirs import user_cache_path
 from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError, UnwritableError, printable
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 #: Number of existing keys that an error lists, so that the user finds the place of the missing one.
 SHOWN = 3
 #: Limits of arrays: bytes of one and of all in an archive, unless the archive is large itself; the number of axes.
@@ -73,8 +73,8 @@ def user_folder() -> Path:
     return Path(given) if given else user_cache_path("tilewright", appauthor=False)
 
 
-def kept(folder: Path, make: Callable[[Path], Made]) -> Made:
-    """Return what `make` returns for a folder of a cache, which exists then.
+def kept(folder: Path, make: Callable[[Path], Result]) -> Result:
+    """Make a folder of a cache if it is missing, call `make` with it, and return the result.
 
     If nothing can be written there, `make` is called for a temporary folder, which is deleted when the process ends.
     """
@@ -145,8 +145,8 @@ def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path
     path = Path(path)
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
-    except (OSError, ValueError) as found:  # ValueError: a null character
-        reason = found.strerror if isinstance(found, OSError) else str(found)
+    except (OSError, ValueError) as cause:  # ValueError: a null character
+        reason = cause.strerror if isinstance(cause, OSError) else str(cause)
         raise error(path, f"is not a file: {reason}") from None
     if kind != stat.S_IFREG:
         remedy = "" if kind == stat.S_IFDIR else "save its output to a file, and give that file"
@@ -158,20 +158,20 @@ def digest(path: Path) -> str:
     """Return the SHA-256 of a file, or of the names and contents of a folder's files, as hexadecimal digits."""
     if not path.is_dir():
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    made = hashlib.sha256()
+    state = hashlib.sha256()
     for file in sorted(file for file in path.iterdir() if file.is_file()):
-        made.update(f"{file.name} {digest(file)}\n".encode())
-    return made.hexdigest()
+        state.update(f"{file.name} {digest(file)}\n".encode())
+    return state.hexdigest()
 
 
 def sources(package: Path) -> str:
     """Return a digest of a package's files, without the caches of Python and Numba."""
-    found = hashlib.sha256()
+    state = hashlib.sha256()
     for path in sorted(_files(package)):
         content = path.read_bytes()
-        found.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode())
-        found.update(content)
-    return found.hexdigest()
+        state.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode())
+        state.update(content)
+    return state.hexdigest()
 
 
 def _files(package: Path) -> Iterator[Path]:
@@ -266,13 +266,13 @@ def arrays(
         limit = max(FREE_BYTES, MAX_RATIO * path.stat().st_size)
         if total > min(limit, MAX_BYTES):
             raise error(path, f"unpacks to {total} bytes; the limit is {min(limit, MAX_BYTES)}", "split the data")
-        found = {}
+        loaded = {}
         for name in chosen(list(infos)):
             if infos[name].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{name} is compressed in another way than deflate")
             with archive.open(infos[name]) as file:
-                found[name] = _array(file, infos[name].file_size)
-        return found
+                loaded[name] = _array(file, infos[name].file_size)
+        return loaded
 
 
 def array(path: str | Path, error: type[TilewrightError] = InputError) -> Array:
@@ -316,8 +316,8 @@ def damage_of(path: Path, what: str, error: type[TilewrightError], remedy: str) 
     """Run a `with` block that decodes a file. Raises `error` for the exceptions that damaged data causes."""
     try:
         yield
-    except DAMAGE as found:
-        reason = " ".join(str(found.args[0] if found.args else type(found).__name__).split())[:MESSAGE]
+    except DAMAGE as cause:
+        reason = " ".join(str(cause.args[0] if cause.args else type(cause).__name__).split())[:MESSAGE]
         raise error(path, f"is damaged or not {what}: {reason}", remedy) from None
 
 
@@ -371,12 +371,12 @@ def _file_names(names: Iterable[str]) -> list[str]:
 
     Each is printable and names a file in the same folder, for programs that unpack archives.
     """
-    made: list[str] = []
+    file_names: list[str] = []
     for name in names:
         safe = re.sub(r"[/\\?]|\.\.|^[A-Za-z]:|^[.~]", "_", printable(name))[:NAME] or "_"
         forms = (safe if number == 1 else f"{safe}_{number}" for number in count(1))
-        made.append(next(form for form in forms if form not in made and (form != FIRST or not made)))
-    return made
+        file_names.append(next(form for form in forms if form not in file_names and (form != FIRST or not file_names)))
+    return file_names
 
 
 def _without_batch(array: Array) -> Array:

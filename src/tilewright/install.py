@@ -54,8 +54,8 @@ def origin() -> str:
     """Return where this Tilewright came from: a checkout, the address of a file or repository, or an index."""
     if folder := checkout():
         return f"checkout {folder}"
-    found = _distribution("tilewright")
-    text = found.read_text("direct_url.json") if found else None
+    distribution = _distribution("tilewright")
+    text = distribution.read_text("direct_url.json") if distribution else None
     try:
         return str(json.loads(text)["url"]) if text else "package index"
     except (ValueError, LookupError, TypeError):
@@ -64,9 +64,9 @@ def origin() -> str:
 
 def _pip() -> str:
     """Return `pip` if the shell's pip installs for this Python, else the whole command."""
-    found = shutil.which("pip")
+    pip = shutil.which("pip")
     here = Path(sys.executable)
-    if found and Path(found).parent == here.parent:
+    if pip and Path(pip).parent == here.parent:
         return "pip"
     shown = os.path.relpath(here) if here.is_relative_to(Path.cwd()) else str(here)
     return f"{shlex.quote(shown)} -m pip"
@@ -83,16 +83,16 @@ class Package:
 
 def packages(extra: str) -> tuple[Package, ...]:
     """Return the packages of an extra, by the metadata of the installed Tilewright."""
-    found = _distribution("tilewright")
-    lines = (found.requires or ()) if found else ()
+    distribution = _distribution("tilewright")
+    lines = (distribution.requires or ()) if distribution else ()
     matches = [match for line in lines if (match := _REQUIREMENT.match(line)) and match[3] == extra]
     return tuple(Package(match[1], match[2].strip(" ()"), version(match[1])) for match in matches)
 
 
 def version(package: str) -> str | None:
     """Return the installed version of a package, or None."""
-    found = _distribution(package)
-    return found.version if found else None
+    distribution = _distribution(package)
+    return distribution.version if distribution else None
 
 
 def _distribution(package: str) -> Distribution | None:

@@ -96,10 +96,10 @@ def run(
         before = parts[-1] if parts and graph.states and not reset else None
         with one_thread(), uncollected():
             values = {**some, **reference.states(graph, some, before)}
-            outputs, rows, found = _block(job, graph, values, progress if first else None)
+            outputs, rows, new_findings = _block(job, graph, values, progress if first else None)
         parts.append(outputs)
-        known = set() if first else set(findings)
-        findings.extend(finding for finding in found if finding not in known)  # a later sample may have more
+        earlier = set() if first else set(findings)
+        findings.extend(finding for finding in new_findings if finding not in earlier)  # a later sample may have more
         layers = (
             rows if first else [replace(a, seconds=a.seconds + b.seconds) for a, b in zip(layers, rows, strict=True)]
         )
@@ -108,8 +108,8 @@ def run(
             golden = reference.results(graph, {**some, **reference.states(graph, some, kept)}, program.rounding)
             compared.add(graph, outputs, golden)
     joined = {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
-    made = job.result(graph.name, program.rounding, joined, layers, findings)
-    return replace(made, samples=total, matches_reference=compared.matches, deviations=compared.deviations)
+    result = job.result(graph.name, program.rounding, joined, layers, findings)
+    return replace(result, samples=total, matches_reference=compared.matches, deviations=compared.deviations)
 
 
 class _Compared:
@@ -147,17 +147,17 @@ def run_bare(
     """
     job = _Job(program, timing, check)
     layers: list[Layer] = []
-    found = list(findings)
+    all_findings = list(findings)
     outputs: dict[str, Array] = {}
     for step in program.launches:
         with one_thread():
             rows, result = job.launch(step, {})
         layers.extend(rows)
         outputs.update(result.values)
-        found.extend(finding.inside(step.name) for finding in result.findings)
+        all_findings.extend(finding.inside(step.name) for finding in result.findings)
     name = program.launches[0].name if program.launches else "program"
-    made = job.result(name, "", outputs, layers, found)  # no rounding mode: the host requantises nothing
-    return replace(made, matches_reference=not any(differing(outputs, expected))) if expected else made
+    result_ = job.result(name, "", outputs, layers, all_findings)  # no rounding mode: the host requantises nothing
+    return replace(result_, matches_reference=not any(differing(outputs, expected))) if expected else result_
 
 
 def executed(done: Execution, name: str) -> RunResult:
@@ -181,12 +181,12 @@ def executed(done: Execution, name: str) -> RunResult:
 def differing(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> Iterator[str]:
     """Yield a sentence for each output whose first bytes are not those expected (uint8 [n])."""
     for name, wanted in expected.items():
-        own = outputs[name].reshape(-1).view(np.uint8)[: wanted.size]
-        wrong = np.flatnonzero(own != wanted)
+        actual = outputs[name].reshape(-1).view(np.uint8)[: wanted.size]
+        wrong = np.flatnonzero(actual != wanted)
         if wrong.size:
             first = int(wrong[0])
             differ = f"{wrong.size} of {wanted.size} bytes of {name} differ"
-            yield f"{differ}; byte {first} is {own[first]}, not {wanted[first]}"
+            yield f"{differ}; byte {first} is {actual[first]}, not {wanted[first]}"
 
 
 def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, LaunchResult]]:
@@ -198,10 +198,10 @@ def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, Launch
     options = RunOptions(timing_model(target, timing), check=False, values=False, serial=False)
     for launch in program.launches:
         with one_thread():
-            found = target.launch(program, launch, {}, options)
-        if found.trace is None:
+            result = target.launch(program, launch, {}, options)
+        if result.trace is None:
             raise MachineError(f"launch '{launch.name}'", "cannot run to its end")
-        yield launch, found
+        yield launch, result
 
 
 def layer_figures(launch: Launch, result: LaunchResult) -> dict[str, Figures]:
@@ -215,8 +215,8 @@ def layer_cycles(program: Program, timing: str | None) -> dict[str, int]:
 
     Raises MachineError if a launch cannot run to its end.
     """
-    each = (layer_figures(launch, found) for launch, found in timed(program, timing))
-    return {name: figures.cycles for layers in each for name, figures in layers.items()}
+    per_launch = (layer_figures(launch, result) for launch, result in timed(program, timing))
+    return {name: figures.cycles for layers in per_launch for name, figures in layers.items()}
 
 
 def samples_together(graph: Graph) -> int:
@@ -331,7 +331,7 @@ def _block(
 
 
 def _last_uses(program: Program, graph: Graph) -> dict[str, int]:
-    """Return the index of the last step that reads a tensor, for those that are not needed after the run."""
+    """Return the index of the last step that reads each tensor, except for tensors that are needed after the run."""
     steps = [(step.node,) if isinstance(step, HostStep) else step.nodes for step in program.steps]
     reads = {node.name: node.inputs for node in graph.nodes}
     ran = {name for nodes in steps for name in nodes}

@@ -66,18 +66,18 @@ def finalists(
     and the effort of finding it. The search ends when `effort` is spent and at least `least` candidates have been
     timed.
     """
-    found: list[tuple[float, T]] = []
+    timed: list[tuple[float, T]] = []
     best = float("inf")
     for bound, candidate in candidates:
-        if effort <= 0 and len(found) >= least:
+        if effort <= 0 and len(timed) >= least:
             break
         if bound >= best * (1 - worth):
             continue
         cycles, took = time(candidate)
         effort -= took
-        found.append((cycles, candidate))
+        timed.append((cycles, candidate))
         best = min(best, cycles)
-    return sorted(found, key=lambda item: item[0])
+    return sorted(timed, key=lambda item: item[0])
 
 
 class Held:
@@ -167,11 +167,11 @@ def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Ar
                     unit = uses.unit[writer[part]]
                     needs[step, unit] = max(needs[step, unit], writer[part])
                 continue
-            for other in range(parts):
-                if other != part and not (overlaps[part, other] and last[other] > writer[part]):
+            for overlapping in range(parts):
+                if overlapping != part and not (overlaps[part, overlapping] and last[overlapping] > writer[part]):
                     continue
                 for unit in range(units):
-                    needs[step, unit] = max(needs[step, unit], used[other, unit])
+                    needs[step, unit] = max(needs[step, unit], used[overlapping, unit])
         for use in mine:
             part = uses.part[use]
             if uses.writes[use]:
@@ -198,10 +198,10 @@ def place(tensors: Iterable[Lived]) -> tuple[dict[str, int], int]:
     for tensor in sorted(tensors, key=lambda tensor: -tensor.size):
         offset = 0
         together = (item for item in placed if item[1].first <= tensor.last and tensor.first <= item[1].last)
-        for other, held in sorted(together, key=lambda item: item[0]):
-            if offset + tensor.size <= other:
+        for start, held in sorted(together, key=lambda item: item[0]):
+            if offset + tensor.size <= start:
                 break
-            offset = max(offset, other + held.size)
+            offset = max(offset, start + held.size)
         placed.append((offset, tensor))
     end = max((offset + tensor.size for offset, tensor in placed), default=0)
     return {tensor.name: offset for offset, tensor in placed}, end

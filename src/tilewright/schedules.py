@@ -64,7 +64,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ScheduleComparison:
     """The layers of a program, with the cycles of the whole program and of the searched one."""
 
     rows: tuple[Row, ...]
@@ -75,7 +75,7 @@ class Beside:
         return {"layers": [vars(row) for row in self.rows], "cycles": self.cycles, "searched": self.searched}
 
 
-def beside(program: Program, searched: Program, wanted: UserSchedule, timing: str | None) -> Beside:
+def compare(program: Program, searched: Program, wanted: UserSchedule, timing: str | None) -> ScheduleComparison:
     """Compare a program, compiled with the schedule `wanted`, with the program that the search finds.
 
     Raises MachineError if a launch cannot run to its end.
@@ -89,11 +89,11 @@ def beside(program: Program, searched: Program, wanted: UserSchedule, timing: st
         same = name in given and given[name] == final.get(name)
         plan = "given" if same else "searched" if name in final else ""
         rows.append(Row(name, plan, cycles, best.get(name)))
-    return Beside(tuple(rows), sum(layers.values()), sum(best.values()))
+    return ScheduleComparison(tuple(rows), sum(layers.values()), sum(best.values()))
 
 
 def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
-    """Return the plan of each layer of a schedule by name, without what says nothing of the layer's own work."""
+    """Return the plan of each layer of a schedule, by name, without the fields on layers that share a launch."""
     only = ("nodes", "of", "alone")
     layers = schedule.to_json()["layers"]
-    return {each["layer"]: {key: value for key, value in each.items() if key not in only} for each in layers}
+    return {layer["layer"]: {key: value for key, value in layer.items() if key not in only} for layer in layers}

@@ -1,4 +1,4 @@
-"""A run of a program with all that a report tells of it: comparisons, what-ifs, predictions, advice."""
+"""A run of a program together with the other contents of its report: comparisons, what-ifs, predictions, advice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.whatif import Compile, beside_built_in, whatifs
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a report shall tell of a run.
+    """The settings of a run and of its report.
 
     `timing` names the timing model (None: the target's first). `check` looks for hazards, and `reset` starts each
     sample from the network's initial states. `thorough`: what-ifs include machines that need another program or a whole
@@ -51,10 +51,10 @@ class Simulation:
         verification = verify(model, graph, samples.values) if model else None
         result = run(program, samples.values, timing=self.timing, check=self.check, progress=progress, reset=self.reset)
         values = samples.values if self.thorough else None
-        other = whatifs(program, result, values, recompile=self.thorough and (recompile or True))
+        what_ifs = whatifs(program, result, values, recompile=self.thorough and (recompile or True))
         kernels = beside_built_in(program, samples.values, self.timing) if recompile else None
         return Summary(
-            result.with_whatifs(other),
+            result.with_whatifs(what_ifs),
             samples.source,
             predict(graph, result.outputs),
             samples.classes,

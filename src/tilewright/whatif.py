@@ -58,13 +58,13 @@ def whatifs(
         compile_ = recompile if callable(recompile) else lambda overrides: _compiled(program, overrides, result.timing)
     config = target.config(program.config, {})
     model = given.timing_model(target.timing_models, result.timing, target.name)
-    found = []
+    answers = []
     for change in target.changes(config, model):
         if change.recompile and compile_ is None:
             continue
-        if made := _tried(program, result, change, inputs if target.time_needs_values else None, compile_):
-            found.append(made)
-    return tuple(sorted(found, key=lambda whatif: whatif.cycles))
+        if answer := _tried(program, result, change, inputs if target.time_needs_values else None, compile_):
+            answers.append(answer)
+    return tuple(sorted(answers, key=lambda whatif: whatif.cycles))
 
 
 def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str | None) -> OwnKernels | None:
@@ -89,10 +89,10 @@ def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:
     Raises ConfigError if a key or value is illegal, or if a key can change more of a program than its time.
     """
     target = targets.get(program.target)
-    own = target.config(program.config, {})
-    given.require_digest(program, own)
-    changed = target.config(own.to_dict(), overrides)
-    keys = given.only_time(own)
+    config = target.config(program.config, {})
+    given.require_digest(program, config)
+    changed = target.config(config.to_dict(), overrides)
+    keys = given.only_time(config)
     for key, value in overrides.items():
         if key not in keys:
             others = f"; the keys of {target.name} that only change time are {', '.join(keys)}" if keys else ""
@@ -108,8 +108,8 @@ def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:
 def what_if_timing(timing: str, numbers: Mapping[str, float]) -> str:
     """Return the name of a timing model with some numbers changed, such as "tilewright,alu=1"."""
     name, *changes = timing.split(",")
-    known = dict(change.split("=", 1) for change in changes) | {key: repr(value) for key, value in numbers.items()}
-    return ",".join([name, *(f"{key}={value}" for key, value in known.items())])
+    settings = dict(change.split("=", 1) for change in changes) | {key: repr(value) for key, value in numbers.items()}
+    return ",".join([name, *(f"{key}={value}" for key, value in settings.items())])
 
 
 def _tried(
@@ -119,18 +119,18 @@ def _tried(
     inputs: Array | Mapping[str, Array] | None,
     compile_: Compile | None,
 ) -> WhatIf | None:
-    """Return what a change does to a program; None if the changed machine is illegal or cannot run the network."""
+    """Time a program on a changed machine. Return None if that machine is illegal or cannot run the network."""
     overrides = {key: str(value) for key, value in change.set.items()}
     timing = what_if_timing(result.timing, change.timing)
     try:
         if change.recompile:
             assert compile_ is not None
-            other = compile_(overrides)
-            if not _nodes(program) <= _nodes(other):
+            changed = compile_(overrides)
+            if not _nodes(program) <= _nodes(changed):
                 return None  # fewer cycles only because the host does more
         else:
-            other = on_machine(program, overrides)
-        layers = layer_cycles(other, timing) if inputs is None else _run(other, inputs, timing)
+            changed = on_machine(program, overrides)
+        layers = layer_cycles(changed, timing) if inputs is None else _run(changed, inputs, timing)
     except TilewrightError:
         return None
     how = RECOMPILED if change.recompile else SAME

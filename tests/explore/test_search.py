@@ -10,8 +10,8 @@ import pytest
 from tests.explore.pareto import front, hypervolume
 from tilewright.explore import Study, _search
 from tilewright.explore.measure import Subject
-from tilewright.explore.pool import Here
-from tilewright.explore.sampler import Grid, Searched
+from tilewright.explore.pool import InProcess
+from tilewright.explore.sampler import Grid, GuidedSampler
 from tilewright.explore.space import Axis, Space
 from tilewright.explore.trial import BASE, MEASURED, REFUSED, Trial
 from tilewright.targets import get
@@ -20,7 +20,7 @@ AXES = {"LOG_INP_BUFF_SIZE": "9..18", "LOG_WGT_BUFF_SIZE": "12..20", "LOG_ACC_BU
 AXES |= {"alu": "upstream, rounding, fused"}
 
 
-class Formula(Here):
+class Formula(InProcess):
     """Machines with a trade-off between time and area, with steps, plateaus and a corner that is refused."""
 
     def ended(self) -> Trial:
@@ -76,7 +76,7 @@ def test_the_front_of_a_study_is_that_of_its_points(grid: Study) -> None:
 def test_a_search_finds_the_front_with_a_tenth_of_the_trials(grid: Study, seed: int) -> None:
     found = study(seed)
     with Formula(found.subject) as pool:
-        _search(found, Searched(found), pool, len(grid.measured) // 10, False, None)
+        _search(found, GuidedSampler(found), pool, len(grid.measured) // 10, False, None)
     assert len(found.measured) == len(grid.measured) // 10
     assert volume(found, grid) >= 0.99, f"seed {seed}"
 
@@ -91,7 +91,7 @@ def test_a_search_of_a_small_space_finds_most_of_its_front(seed: int) -> None:
     with Formula(whole.subject) as pool:
         _search(whole, Grid(whole), pool, space.size, False, None)
     with Formula(found.subject) as pool:
-        _search(found, Searched(found), pool, len(whole.measured) // 10, False, None)
+        _search(found, GuidedSampler(found), pool, len(whole.measured) // 10, False, None)
     assert volume(found, whole) >= 0.97, f"seed {seed}"
 
 
@@ -100,7 +100,7 @@ def test_a_search_repeats_itself_and_never_a_point() -> None:
     for _ in range(2):
         found = study(7)
         with Formula(found.subject) as pool:
-            _search(found, Searched(found), pool, 60, False, None)
+            _search(found, GuidedSampler(found), pool, 60, False, None)
         runs.append([trial.point for trial in found.trials.values()])
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == len(runs[0])
@@ -139,5 +139,5 @@ def test_a_search_ends_when_the_space_does() -> None:
         )
     )
     with Formula(small.subject) as pool:
-        _search(small, Searched(small), pool, 100, False, None)
+        _search(small, GuidedSampler(small), pool, 100, False, None)
     assert len(small.trials) == 1 + small.space.size

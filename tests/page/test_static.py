@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.report.runs import LAUNCH, SOFTMAX, result, summed
 from tilewright.report import page, record
 from tilewright.report.metrics import RECOMPILED, SAME, WhatIf
-from tilewright.report.page.static import KNOWN, palette
+from tilewright.report.page.static import COLOUR_OF, palette
 
 
 def test_what_ifs_are_shown_with_their_cycles() -> None:
@@ -24,7 +24,7 @@ def test_each_cause_of_a_run_has_a_colour_of_its_own_where_it_is_known() -> None
     shown = palette(record.of(summed(result(LAUNCH, SOFTMAX), "1 sample", 100.0)))
     assert set(shown) >= {*LAUNCH.causes, "load bandwidth"}
     vta = ("GEMM", "ALU", "load bandwidth", "store bandwidth", "DRAM latency", "DRAM contention", "instruction fetch")
-    assert len({KNOWN[name] for name in vta}) == len(vta)
+    assert len({COLOUR_OF[name] for name in vta}) == len(vta)
 
 
 def test_data_cannot_end_their_script() -> None:

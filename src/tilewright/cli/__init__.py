@@ -32,7 +32,7 @@ COMMANDS = {
 }
 #: The environment variable by which a completion script asks this program what fits.
 COMPLETE = "_TILEWRIGHT_COMPLETE"
-FOUND = 1
+FINDING = 1
 BAD = 2
 DEFECT = 70
 INTERRUPTED = 130
@@ -54,7 +54,9 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return _registered().get(cmd_name)
         module = import_module(f"{__name__}.{COMMANDS[cmd_name]}")
-        return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == cmd_name)
+        return next(
+            value for value in vars(module).values() if isinstance(value, click.Command) and value.name == cmd_name
+        )
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the chosen command. Raises Interrupted on Ctrl-C."""
@@ -68,7 +70,7 @@ def _registered() -> dict[str, click.Command]:
     """Return the commands that one target alone has, by name: those of the module `cli` in the target's package."""
     from tilewright import targets
 
-    found: dict[str, click.Command] = {}
+    commands: dict[str, click.Command] = {}
     for name in targets.names():
         try:
             target = targets.get(name)
@@ -76,8 +78,8 @@ def _registered() -> dict[str, click.Command]:
             continue  # `tilewright targets` says why it is none
         if (targets.folder(target) / "cli.py").is_file():
             module = import_module(f"{type(target).__module__}.cli")
-            found |= {command.name: command for command in module.COMMANDS}
-    return found
+            commands |= {command.name: command for command in module.COMMANDS}
+    return commands
 
 
 def _name_folders(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
@@ -157,7 +159,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except click.ClickException as error:
         return _refuse(error.format_message(), BAD)
     except TilewrightError as error:
-        return _refuse(str(error), FOUND if isinstance(error, HazardError) else BAD)
+        return _refuse(str(error), FINDING if isinstance(error, HazardError) else BAD)
     except BrokenPipeError:
         return PIPE_CLOSED
     except MemoryError as error:

@@ -99,8 +99,8 @@ def _converse(
         return 0
     if not as_json:
         say(session.head)
-    others = len(session.launches) - 1
-    closed = [f"left out: {others} other launch{'es' * (others > 1)}, which `launch NAME` opens"] * (others > 0)
+    further = len(session.launches) - 1
+    closed = [f"left out: {further} other launch{'es' * (further > 1)}, which `launch NAME` opens"] * (further > 0)
     for line in (*closed, *left_out):
         say(line, err=as_json)
     if at is not None:
@@ -147,8 +147,8 @@ def _of_run(path: str, run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Ar
 def _same_run(path: str, program: Program, session: Session, run: Mapping[str, Any]) -> None:
     """Check that a compiled program is that of a saved run. Raises InputError if its launches differ."""
     names = [launch["name"] for launch in run["launches"]]
-    own = [launch.nodes[0] if launch.nodes else launch.name for launch in program.launches]
+    compiled = [launch.nodes[0] if launch.nodes else launch.name for launch in program.launches]
     trace = session.walk.trace
-    if names and (names != own or (trace and trace.cycles != run["launches"][0]["cycles"])):
+    if names and (names != compiled or (trace and trace.cycles != run["launches"][0]["cycles"])):
         reason = f"its program was compiled otherwise, by: {shown(run['command'])}"
         raise InputError(path, reason, "compile the program to a file with these options, and open the file")

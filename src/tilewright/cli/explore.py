@@ -149,8 +149,8 @@ def _space(name: str, target: str) -> dict[str, Any]:
     machine = targets.get(target)
     spaces = machine.spaces if isinstance(machine, Spaces) else {}
     if name not in spaces:
-        known = f"choose one of {', '.join(spaces)}, or give a .json file" if spaces else "give a .json file"
-        raise InputError("--space", f"{target} has no space '{name}'", known)
+        remedy = f"choose one of {', '.join(spaces)}, or give a .json file" if spaces else "give a .json file"
+        raise InputError("--space", f"{target} has no space '{name}'", remedy)
     return dict(spaces[name])
 
 
@@ -204,13 +204,13 @@ def _checked(study: Study) -> list[str]:
     from tilewright.explore.measure import differences
 
     front = study.front()
-    found = list[str]()
+    differing = list[str]()
     with options.progress_bar() as bar:
         for done, trial in enumerate(front):
             if bar:
                 bar(done, len(front), f"checking machine {trial.point}")
-            found += [f"machine {trial.point}: {text}" for text in differences(study.subject, trial)]
-    return found
+            differing += [f"machine {trial.point}: {text}" for text in differences(study.subject, trial)]
+    return differing
 
 
 @click.command()
@@ -237,16 +237,16 @@ def _show(study: Study, seconds: float, shown: list[Any]) -> None:
     front = {trial.point for trial in study.front()}
     estimates = study.estimates
     titles = [f"{name} (estimate)" if name in estimates else name for name in results]
-    made = Grid(("machine", *keys, *titles, "front"), {*keys, *titles}, ("utilization",))
+    grid = Grid(("machine", *keys, *titles, "front"), {*keys, *titles}, ("utilization",))
     for trial in shown:
         cells = [_cell(name, trial.values[name]) for name in results]
-        made.add_row(trial.point, *(trial.set[key] for key in keys), *cells, "*" if trial.point in front else "")
+        grid.add_row(trial.point, *(trial.set[key] for key in keys), *cells, "*" if trial.point in front else "")
     base = study.base
     if base:
-        made.add_section()
-        own = [str(study.subject.config.get(key, base.values.get(key, ""))) for key in keys]
-        made.add_row("base", *own, *(_cell(name, base.values[name]) for name in results), "")
-    to.print(made)
+        grid.add_section()
+        setting = [str(study.subject.config.get(key, base.values.get(key, ""))) for key in keys]
+        grid.add_row("base", *setting, *(_cell(name, base.values[name]) for name in results), "")
+    to.print(grid)
     said = study.to_json()
     to.print(
         f"{said['trials']} of {said['points']:,} machines measured in {seconds:.1f} s, {said['pruned']} left out by"

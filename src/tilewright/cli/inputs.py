@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     """Read NAME=1,3,224,224 texts. Raises BadParameter for another text, or for a name that is given twice."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for value in values:
         name, mark, text = value.rpartition("=")
         try:
@@ -27,9 +27,9 @@ def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
             raise click.BadParameter(f"'{value}' is not NAME=1,3,224,224", ctx, param) from None
         if not mark or not name:
             raise click.BadParameter(f"'{value}' is not NAME=1,3,224,224", ctx, param)
-        if found.setdefault(name, shape) != shape:
+        if shapes.setdefault(name, shape) != shape:
             raise click.BadParameter(f"{name} is given twice", ctx, param)
-    return found
+    return shapes
 
 
 shapes = click.option(

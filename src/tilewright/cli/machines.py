@@ -32,14 +32,14 @@ def targets(target: str | None, config: str | None, overrides: dict[str, str], a
     \f
     Raises InputError if there is no such target, or if -c or --set come without TARGET.
     """
-    from tilewright import targets as found
+    from tilewright import targets as registry
 
     if (config or overrides) and not target:
-        raise InputError("targets", "-c and --set need a TARGET", f"choose one of {', '.join(found.names())}")
+        raise InputError("targets", "-c and --set need a TARGET", f"choose one of {', '.join(registry.names())}")
     machines = []
-    for name in [target] if target else found.names():
+    for name in [target] if target else registry.names():
         try:
-            machines.append(found.get(name))
+            machines.append(registry.get(name))
         except InputError as error:
             if target:
                 raise
@@ -61,13 +61,13 @@ def conform(target: str, paths: tuple[str, ...], as_json: bool) -> int:
 
     PATH is an .npz file, or a folder that is searched for .npz files.
     """
-    from tilewright import targets as found
+    from tilewright import targets as registry
     from tilewright.conform import replay
 
     passed = 0
     failures = []
     counts: dict[str, tuple[int, int]] = {}
-    for case in replay(found.get(target), paths):
+    for case in replay(registry.get(target), paths):
         for name, (equal, of) in case.counts.items():
             before = counts.get(name, (0, 0))
             counts[name] = before[0] + equal, before[1] + of
@@ -129,12 +129,12 @@ def rtl(target: str, config: str | None, overrides: dict[str, str], output: Path
     machine = targets.get(target)
     if not isinstance(machine, Gateware):
         raise ConfigError(target, "has no gateware", "choose another target, such as vta")
-    made = machine.config(config, overrides)
+    chosen = machine.config(config, overrides)
     with options.progress_bar() as bar:
         if bar:
             bar(0, 1, f"{target}: modules from Python, then Verilog from Yosys")
-        files = machine.rtl(made)
-        excess = machine.excess(made)
+        files = machine.rtl(chosen)
+        excess = machine.excess(chosen)
     if excess:
         say(f"tilewright: {target}: the design {excess}", err=True)
     write_folder(output, files)
@@ -161,13 +161,13 @@ def new_target(name: str, folder: Path, as_json: bool) -> None:
     """
     from tilewright.template import new_target as write
 
-    made = write(name, folder)
-    files = sorted(path.name for path in made.iterdir())
+    package = write(name, folder)
+    files = sorted(path.name for path in package.iterdir())
     place = shlex.quote(str(folder))
     before = "" if folder.resolve() == Path.cwd() else f"cd {place} && "
-    tries = [f"{before}python -m pytest {made.name}", f"tilewright --targets {place} run MODEL.tflite -t {name}"]
-    said = f"{made}: a target of {len(files)} files: {', '.join(files)}"
-    told = {"target": name, "folder": str(made), "files": files, "next": tries}
+    tries = [f"{before}python -m pytest {package.name}", f"tilewright --targets {place} run MODEL.tflite -t {name}"]
+    said = f"{package}: a target of {len(files)} files: {', '.join(files)}"
+    told = {"target": name, "folder": str(package), "files": files, "next": tries}
     options.answer(as_json, told, said, *(f"  {command}" for command in tries))
 
 
@@ -186,9 +186,9 @@ def new_firmware(folder: Path, target: str, config: str | None, overrides: dict[
     machine = options.able(TakesFirmware, target, "--target", "runs no firmware", "choose -t cfu")
     files = machine.new_firmware(folder, machine.config(config, overrides))
     tries = f"tilewright run MODEL.tflite -t {target} --firmware {shlex.quote(str(folder))}"
-    own = [name for name in files if name.startswith("src/")]
+    kernels = [name for name in files if name.startswith("src/")]
     told = {"target": target, "folder": str(folder), "files": files, "next": [tries]}
-    options.answer(as_json, told, f"{folder}: {len(files)} files; the kernels are {', '.join(own)}", f"  {tries}")
+    options.answer(as_json, told, f"{folder}: {len(files)} files; the kernels are {', '.join(kernels)}", f"  {tries}")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -218,8 +218,8 @@ def config(
     machine = targets.get(name)
     if not isinstance(machine, TakesHosts):
         raise InputError(name, "has no library for hosts in C", f"choose {' or '.join(able)}")
-    found = machine.host_flags(machine.config(config, overrides))
-    wanted = {kind: list(found[kind]) for kind in kinds or found}
+    host_flags = machine.host_flags(machine.config(config, overrides))
+    wanted = {kind: list(host_flags[kind]) for kind in kinds or host_flags}
     options.answer(as_json, {"target": name, **wanted}, shlex.join(flag for flags in wanted.values() for flag in flags))
 
 
@@ -233,8 +233,10 @@ def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> 
         "name": machine.name,
         "title": machine.title,
         "passes": sorted(machine.passes),
-        "presets": {name: machine.describe(own) for name, own in chosen.items()},
-        "areas": {name: _area(machine, own) for name, own in chosen.items()} if isinstance(machine, Occupies) else {},
+        "presets": {name: machine.describe(configuration) for name, configuration in chosen.items()},
+        "areas": {name: _area(machine, configuration) for name, configuration in chosen.items()}
+        if isinstance(machine, Occupies)
+        else {},
         "timing_models": [
             {"name": model.name, "evidence": model.evidence, "numbers": model.values} for model in machine.timing_models
         ],
@@ -277,10 +279,10 @@ def _show_presets(presets: dict[str, dict[str, Any]], to: Console) -> None:
     same = [key for key in sizes if len({str(preset.get(key)) for preset in presets.values()}) == 1]
     shown = (*columns, *(key for key in sizes if key not in same))
     titles = [key.replace("_", " ").replace("macs per", "MAC /").replace("mhz", "MHz") for key in shown]
-    made = Grid(("preset", *titles), set(titles), titles[::-1])
+    grid = Grid(("preset", *titles), set(titles), titles[::-1])
     for name, preset in presets.items():
-        made.add_row(name, *(preset.get(key, "-") for key in shown))
-    to.print(made)
+        grid.add_row(name, *(preset.get(key, "-") for key in shown))
+    to.print(grid)
     first = next(iter(presets.values()))
     for key in same:
         value = first[key]

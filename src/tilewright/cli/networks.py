@@ -16,7 +16,7 @@ from tilewright.errors import InputError
 
 if TYPE_CHECKING:
     from tilewright.program.program import Program
-    from tilewright.schedules import Beside, UserSchedule
+    from tilewright.schedules import ScheduleComparison, UserSchedule
 
 
 @dataclass(frozen=True)
@@ -168,22 +168,22 @@ def explain(
     if planner and save_schedule:
         with replacing(save_schedule) as file:
             file.write(planner.schedule_of(program).text().encode())
-    beside = None
+    comparison = None
     if wanted := compilation.planned():
         searched = _compiled(replace(compilation, schedule=None, search=False), timing, firmware)
-        beside = schedules.beside(program, searched, wanted, chosen)
+        comparison = schedules.compare(program, searched, wanted, chosen)
     if as_json:
         layers = [row.to_json() for row in report.rows(program.graph)] if program.graph else []
         said = {**program.outline(), "timing": chosen, "analysis": layers, "text": text}
         if isinstance(machine, schedules.TakesSchedules):
             said["schedule"] = machine.schedule_of(program).to_json()
-        if beside:
-            said["comparison"] = beside.to_json()
+        if comparison:
+            said["comparison"] = comparison.to_json()
         say_json(said)
     else:
         report.show(program, text)
-        if beside:
-            _show_beside(beside)
+        if comparison:
+            _show_comparison(comparison)
 
 
 @click.command()
@@ -263,26 +263,32 @@ def quantize(
     settings = Options(scheme, method, activations, inputs.pixels(mean, std, bgr), residuals, shapes, until)
     output = output or Path(f"{Path(model).stem}_{scheme}.onnx")
     with options.progress_bar() as progress:
-        made = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)
+        outcome = quantised(model, calibration, output, settings, evaluation, labels, progress, verify)
     if as_json:
-        say_json(made.to_json())
+        say_json(outcome.to_json())
     else:
-        report.show(made)
-    return 1 if made.verification and made.verification.differences else 0
+        report.show(outcome)
+    return 1 if outcome.verification and outcome.verification.differences else 0
 
 
-def _show_beside(found: Beside) -> None:
+def _show_comparison(comparison: ScheduleComparison) -> None:
     from tilewright.report.render import console
     from tilewright.report.table import Grid
 
     to = console()
     to.print("\n== schedule ==", style="bold")
-    made = Grid(("layer", "plan", "cycles", "search finds", "difference"), {"cycles", "search finds", "difference"})
-    for row in found.rows:
+    grid = Grid(("layer", "plan", "cycles", "search finds", "difference"), {"cycles", "search finds", "difference"})
+    for row in comparison.rows:
         more = "" if row.searched is None else f"{row.cycles - row.searched:+,}"
-        made.add_row(row.layer, row.plan, f"{row.cycles:,}", "" if row.searched is None else f"{row.searched:,}", more)
-    made.add_row("total", "", f"{found.cycles:,}", f"{found.searched:,}", f"{found.cycles - found.searched:+,}")
-    to.print(made)
+        grid.add_row(row.layer, row.plan, f"{row.cycles:,}", "" if row.searched is None else f"{row.searched:,}", more)
+    grid.add_row(
+        "total",
+        "",
+        f"{comparison.cycles:,}",
+        f"{comparison.searched:,}",
+        f"{comparison.cycles - comparison.searched:+,}",
+    )
+    to.print(grid)
 
 
 def _compiled(asked: Compilation, timing: str | None = None, firmware: str | None = None) -> Program:

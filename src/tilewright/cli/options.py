@@ -199,16 +199,18 @@ def bundle(name: str, kind: type[Any], *first: Callable[[Any], Any]) -> Callable
     `first` give the others.
     """
     decorators = list(first)
-    for each in fields(kind):
-        if "about" in each.metadata:
-            decorators.append(click.option(*each.metadata["option"], each.name, **each.metadata["about"]))
-        elif "option" in each.metadata:
-            decorators.append(each.metadata["option"])
+    for declared in fields(kind):
+        if "about" in declared.metadata:
+            decorators.append(click.option(*declared.metadata["option"], declared.name, **declared.metadata["about"]))
+        elif "option" in declared.metadata:
+            decorators.append(declared.metadata["option"])
 
     def decorate(command: Command) -> Any:
         @wraps(command)
         def bundled(**given: Any) -> Any:
-            return command(**{name: kind(**{each.name: given.pop(each.name) for each in fields(kind)})}, **given)
+            return command(
+                **{name: kind(**{declared.name: given.pop(declared.name) for declared in fields(kind)})}, **given
+            )
 
         return _all(*decorators)(bundled)
 

@@ -171,15 +171,19 @@ def check(path: str, as_json: bool) -> int:
     from tilewright.sim.findings import grouped
 
     program = load(path)
-    found = tuple(targets.get(program.target).check(program))
+    findings = tuple(targets.get(program.target).check(program))
     if as_json:
-        told = {"target": program.target, "hazards": len(found), "findings": [finding.to_json() for finding in found]}
-        told["causes"] = [group.to_json() for group in grouped(found)]
+        told = {
+            "target": program.target,
+            "hazards": len(findings),
+            "findings": [finding.to_json() for finding in findings],
+        }
+        told["causes"] = [group.to_json() for group in grouped(findings)]
         say_json(told)
     else:
-        show_findings(found)
-        show_where(program, path, [group.place for group in grouped(found)])
-    return 1 if found else 0
+        show_findings(findings)
+        show_where(program, path, [group.place for group in grouped(findings)])
+    return 1 if findings else 0
 
 
 @click.command()
@@ -257,51 +261,51 @@ def cosim(
     if whole and wave is None:
         raise InputError("--whole", "needs --wave: it sets the length of the waveform", "give a file with --wave")
     cases = compare(program, samples.values if samples else None, engine, Wave(wave, whole) if wave else None)
-    found = _shown(program, cases, as_json)
-    differ = sum(bool(case.differences) for case in found)
-    left_out = [*inputs.left_out(program, samples), *_not_shown(found, wave, whole)]
+    compared = _shown(program, cases, as_json)
+    differ = sum(bool(case.differences) for case in compared)
+    left_out = [*inputs.left_out(program, samples), *_not_shown(compared, wave, whole)]
     if as_json:
-        launches = [asdict(case) for case in found]
+        launches = [asdict(case) for case in compared]
         say_json({"target": program.target, "launches": launches, "left_out": left_out})
     else:
-        say(f"{len(found)} launches, {differ} differ")
-        if wave and found and (whole or differ):
+        say(f"{len(compared)} launches, {differ} differ")
+        if wave and compared and (whole or differ):
             say(str(wave))
         for line in left_out:
             say(line)
     return 1 if differ else 0
 
 
-def _not_shown(found: list[CosimCase], wave: Path | None, whole: bool) -> Iterator[str]:
+def _not_shown(compared: list[CosimCase], wave: Path | None, whole: bool) -> Iterator[str]:
     """Yield lines on what was not compared, and on what the waveform does not show."""
-    differ = [case.name for case in found if case.differences]
-    if not found:
+    differ = [case.name for case in compared if case.differences]
+    if not compared:
         yield "nothing was compared: no layer runs on the machine"
-    if wave and not found:
+    if wave and not compared:
         yield f"{wave} is not written: there is no launch"
     elif wave and not (whole or differ):
         yield f"{wave} is not written: no launch differs; --whole writes the first one"
-    elif wave and len(found) > 1:
-        yield f"{wave} shows the launch {(differ or [found[0].name])[0]} only"
+    elif wave and len(compared) > 1:
+        yield f"{wave} shows the launch {(differ or [compared[0].name])[0]} only"
 
 
 def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:
     """Return the cases of a comparison. Print each one when it comes, or all after a progress bar."""
-    found: list[CosimCase] = []
+    compared: list[CosimCase] = []
     names = [*(launch.name for launch in program.launches), ""]
     with options.progress_bar() as bar:
         if bar:
             bar(0, len(names) - 1, f"{names[0]}: the gateware is compiled first")
         for case in cases:
-            found.append(case)
+            compared.append(case)
             if bar:
-                bar(len(found), len(names) - 1, names[len(found)])
+                bar(len(compared), len(names) - 1, names[len(compared)])
             elif not as_json:
                 _tell(case)
     if bar and not as_json:
-        for case in found:
+        for case in compared:
             _tell(case)
-    return found
+    return compared
 
 
 def _tell(case: CosimCase) -> None:
@@ -378,7 +382,7 @@ def compare(before: str, after: str, html: Path | None, as_json: bool) -> None:
     from tilewright.report.page import difference
 
     runs = record.load(before), record.load(after)
-    found = differences.compare(*(run.run["summary"] for run in runs))
+    comparison = differences.compare(*(run.run["summary"] for run in runs))
     if html:
         difference.write(*runs, html)
-    options.answer(as_json, found.to_json(), found.text)
+    options.answer(as_json, comparison.to_json(), comparison.text)

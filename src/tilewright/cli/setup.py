@@ -22,33 +22,33 @@ def doctor(as_json: bool) -> None:
     """
     from tilewright import doctor as finding
 
-    found = finding.report()
+    facts = finding.report()
     if as_json:
-        say_json(found)
+        say_json(facts)
     else:
-        _show(found)
+        _show(facts)
 
 
-def _show(found: dict[str, Any]) -> None:
-    cpu = found["processor"]
-    say(f"Tilewright {found['tilewright']} ({found['origin']})")
-    say(f"Python {found['python']} at {found['executable']}, {found['platform']}")
+def _show(facts: dict[str, Any]) -> None:
+    cpu = facts["processor"]
+    say(f"Tilewright {facts['tilewright']} ({facts['origin']})")
+    say(f"Python {facts['python']} at {facts['executable']}, {facts['platform']}")
     features = ", ".join(cpu["features"]) or "none of the instruction sets that make loops faster"
     say(f"processor {cpu['name']} ({cpu['machine']}), cores {cpu['cores']}, {features}")
     say("\nextras")
-    for name, extra in found["extras"].items():
+    for name, extra in facts["extras"].items():
         missing = [package["name"] for package in extra["packages"] if package["installed"] is None]
         state = "yes" if extra["packages"] and not missing else "no"
         say(f"  {state:<4}{name:<9}{extra['use']}")
         if missing:
             say(f"{'':15}missing: {', '.join(missing)}; {extra['install']}")
     say("\ntools")
-    for tool in found["tools"]:
+    for tool in facts["tools"]:
         say(f"  {'yes' if tool['path'] else 'no':<4}{tool['title']:<17}{tool['use']}")
         detail = f"{tool['path']}: {tool['version']}" if tool["path"] else tool["remedy"]
         say(f"{'':23}{detail}")
-    say(f"\ncaches in {found['cache_folder']} (safe to remove)")
-    for cache in found["caches"]:
+    say(f"\ncaches in {facts['cache_folder']} (safe to remove)")
+    for cache in facts["caches"]:
         say(f"  {Path(cache['folder']).name:<40}{cache['bytes'] / 2**20:8.1f} MiB")
 
 
@@ -77,11 +77,11 @@ def copy(folder: Path, as_json: bool) -> None:
     """
     from tilewright import examples as shipped
 
-    made = shipped.copy(folder)
+    paths = shipped.copy(folder)
     digits = shlex.quote(str(folder / "digits"))
     tries = f"tilewright run {digits}/digits.tflite -t vta -i {digits}/samples.npz"
-    told = {"folder": str(folder), "files": [str(path) for path in made], "next": [tries]}
-    options.answer(as_json, told, f"{folder}: {len(made)} files", f"  {tries}")
+    told = {"folder": str(folder), "files": [str(path) for path in paths], "next": [tries]}
+    options.answer(as_json, told, f"{folder}: {len(paths)} files", f"  {tries}")
 
 
 @click.command()

@@ -98,8 +98,8 @@ class Simulation:
             summary = self._summary(program, path if verify else None, recompile, loaded)
         except HazardError as error:
             if self.as_json:
-                found = [finding.to_json() for finding in error.findings]
-                say_json({"target": program.target, "hazards": max(1, len(found)), "findings": found})
+                findings = [finding.to_json() for finding in error.findings]
+                say_json({"target": program.target, "hazards": max(1, len(findings)), "findings": findings})
             else:
                 show_where(program, path, error.findings)
             raise
@@ -149,11 +149,11 @@ class Simulation:
 
             command = click.get_current_context().find_root().obj or ""
             origin = record.Origin(command, path, digest(Path(path)), f"Tilewright {__version__}")
-            made = record.of(summary, origin)
+            saved = record.of(summary, origin)
             if self.html:
-                page.write(made, self.html)
+                page.write(saved, self.html)
             if self.save:
-                record.save(made, self.save)
+                record.save(saved, self.save)
         if self.trace:
             perfetto.write(summary.result, self.trace)
 

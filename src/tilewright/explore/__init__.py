@@ -14,8 +14,8 @@ from tilewright import targets
 from tilewright.errors import InputError, option
 from tilewright.explore import bounds
 from tilewright.explore.measure import Model, Subject, machine, sizes
-from tilewright.explore.pool import Here, Pool, Processes
-from tilewright.explore.sampler import SMALL, Grid, Sampler, Searched
+from tilewright.explore.pool import InProcess, Pool, Processes
+from tilewright.explore.sampler import SMALL, Grid, GuidedSampler, Sampler
 from tilewright.explore.space import Space
 from tilewright.explore.study import Study
 from tilewright.explore.trial import BASE, PRUNED, REFUSED, Rule, Trial, dominates
@@ -51,13 +51,13 @@ def study_of(
     chosen = targets.get(target)
     if not models:
         raise InputError("explore", "no model is given", "give at least one .tflite or .onnx file")
-    own = tuple(Model.of(path, shapes) for path in models)
-    if unknown := set(shapes or ()).difference(*(dict(model.shapes) for model in own)):
+    loaded = tuple(Model.of(path, shapes) for path in models)
+    if unknown := set(shapes or ()).difference(*(dict(model.shapes) for model in loaded)):
         raise InputError(option("--shape", "shapes"), f"no model has an input '{min(unknown)}'", "check its name")
-    if len({model.name for model in own}) < len(own):
+    if len({model.name for model in loaded}) < len(loaded):
         raise InputError("explore", "two models have the same file name", "rename one")
-    for model in own:
-        model.load()  # what is wrong with a model is not the base machine's fault
+    for model in loaded:
+        model.load()  # here, so that a damaged model is not reported as a fault of the base machine
     fixed = {**space.fixed, **(overrides or {})}
     if twice := next((axis.key for axis in space.axes if axis.key in fixed), None):
         raise InputError(
@@ -70,7 +70,7 @@ def study_of(
     for rule in space.rules:
         Rule(rule)
     timing = timing_model(chosen, timing)
-    subject = Subject(target, own, config.to_dict(), rounding, timing, space.rules)
+    subject = Subject(target, loaded, config.to_dict(), rounding, timing, space.rules)
     return Study(subject, space, tuple(objectives), seed)
 
 
@@ -94,25 +94,25 @@ def explore(
     if trials is None and not whole:
         reason = f"the space has {study.space.size:,} points, more than {SMALL}"
         raise InputError("explore", reason, f"give {option('--trials')}, or {option('--grid')} to measure all")
-    sampler: Sampler = Grid(study) if whole else Searched(study)
+    sampler: Sampler = Grid(study) if whole else GuidedSampler(study)
     wanted = study.space.size if trials is None else trials
-    made = pool or (lambda subject: Processes(subject, workers) if workers > 1 else Here(subject))
-    with made(study.subject) as workshop:
+    make_pool = pool or (lambda subject: Processes(subject, workers) if workers > 1 else InProcess(subject))
+    with make_pool(study.subject) as workshop:
         _search(study, sampler, workshop, wanted, prune, progress)
 
 
 def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool, progress: Progress | None) -> None:
-    """Keep all workers busy until the study has `wanted` measured machines or the sampler has no more points.
-
-    The base machine comes first; other machines that end before it wait for it, because it decides if they count.
-    """
+    """Keep all workers busy until the study has `wanted` measured machines or the sampler has no more points."""
     busy = 0
     exhausted = False
+    # The base machine runs first, but the other workers start at once. A trial that ends before it must wait:
+    # whether it counts depends on the layers that the base machine leaves to the host.
     waiting = list[Trial]()
     if study.base is None:
         pool.submit(BASE, {})
     while True:
         while busy < pool.workers - (not study.base) and not exhausted:
+            # Machines in progress count as measured: the study ends with exactly `wanted` machines.
             if len(study.machines) + len(waiting) + busy >= wanted:
                 break
             point = sampler.ask()
@@ -182,9 +182,11 @@ def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
         return replace(same, point=point, set=keys, seconds=0.0)
     if not prune:
         return None
-    known = sizes(study.subject, config)
-    bound = bounds.least(study.subject, study.objectives, config, known, base.host)
+    measures = sizes(study.subject, config)
+    bound = bounds.least(study.subject, study.objectives, config, measures, base.host)
     if not any(dominates(better.objectives(study.objectives), bound) for better in study.front()):
         return None
     shown = ", ".join(f"{name} >= {value:,.0f}" for name, value in zip(study.objectives, bound, strict=True))
-    return Trial(point, keys, PRUNED, config.digest(), f"a measured machine is better than its bounds: {shown}", known)
+    return Trial(
+        point, keys, PRUNED, config.digest(), f"a measured machine is better than its bounds: {shown}", measures
+    )

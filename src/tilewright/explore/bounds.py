@@ -42,8 +42,8 @@ def least(
     products that no program can leave out, divided by the products per cycle: those with padding are not counted. An
     objective that is a size is known; the others are at least 0.
     """
-    known = {name: float(value) for name, value in sizes.items() if not isinstance(value, str)}
-    known |= {"cycles": 0.0, "dram_bytes": 0.0, "energy": 0.0}
+    lowest = {name: float(value) for name, value in sizes.items() if not isinstance(value, str)}
+    lowest |= {"cycles": 0.0, "dram_bytes": 0.0, "energy": 0.0}
     target = subject.machine
     timing = timing_model(target, subject.timing)
     for model in subject.models:
@@ -52,15 +52,15 @@ def least(
             graph = model.load()
             events = target.floor(graph, config, subject.rounding or graph.rounding, timing, here)
             cycles = float(events.cycles)
-            known["dram_bytes"] += events.read_bytes + events.write_bytes
-            known["energy"] += estimate(events, read(subject.energy)).picojoules
+            lowest["dram_bytes"] += events.read_bytes + events.write_bytes
+            lowest["energy"] += estimate(events, read(subject.energy)).picojoules
         else:
-            cycles = _products(model, here) / (known.get("macs_per_cycle") or inf)
-        known[f"cycles_{model.name}"] = cycles
-        known["cycles"] += cycles
-    if clock := known.get("clock_mhz"):
-        known["microseconds"] = known["cycles"] / clock
-    return tuple(known.get(name, 0.0) for name in objectives)
+            cycles = _products(model, here) / (lowest.get("macs_per_cycle") or inf)
+        lowest[f"cycles_{model.name}"] = cycles
+        lowest["cycles"] += cycles
+    if clock := lowest.get("clock_mhz"):
+        lowest["microseconds"] = lowest["cycles"] / clock
+    return tuple(lowest.get(name, 0.0) for name in objectives)
 
 
 @lru_cache(maxsize=64)

@@ -49,7 +49,7 @@ PAUSE = 1.0
 LOOK = 5.0
 
 
-class Opened(NamedTuple):
+class Connections(NamedTuple):
     """A connection to a cluster, and what to close after it (None: the cluster goes on without us)."""
 
     client: Client
@@ -57,10 +57,10 @@ class Opened(NamedTuple):
 
     def close(self) -> None:
         """Close both."""
-        for each in self:
-            if each is not None:
+        for connection in self:
+            if connection is not None:
                 with suppress(OSError, RuntimeError, TimeoutError):
-                    each.close(timeout=LOOK)
+                    connection.close(timeout=LOOK)
 
 
 class Cluster:
@@ -101,8 +101,9 @@ class Cluster:
 
     def ended(self) -> Trial:
         while True:
+            # Dask tells its futures nothing when the scheduler dies, so the wait is cut into pieces.
             if self._lost or not self._connected:
-                self._again()
+                self._reconnect()
             with suppress(Empty):
                 trial = self._trial(self._done.get(timeout=LOOK))
                 if trial:
@@ -116,19 +117,19 @@ class Cluster:
             return None
         point, keys = self._waiting.pop(future)
         try:
-            found = json.loads(future.result(timeout=LOOK))
+            answer = json.loads(future.result(timeout=LOOK))
         except KilledWorker:
             return Trial(point, keys, REFUSED, reason="the worker that measures it dies")
         except (OSError, TimeoutError, CancelledError):
             self._lost.append((point, keys))
             return None
-        if "failed" in found:
+        if "failed" in answer:
             raise InputError(
-                option("--cluster"), f"a worker failed: {found['failed']}", "measure with workers to see where"
+                option("--cluster"), f"a worker failed: {answer['failed']}", "measure with workers to see where"
             )
-        if "missing" not in found:
-            return Trial.from_json(found)
-        self._give(found["missing"], found["worker"])
+        if "missing" not in answer:
+            return Trial.from_json(answer)
+        self._give(answer["missing"], answer["worker"])
         self.submit(point, keys)
         return None
 
@@ -138,7 +139,7 @@ class Cluster:
             future.status in ("lost", "cancelled") for future in self._waiting
         )
 
-    def _again(self) -> None:
+    def _reconnect(self) -> None:
         lost = [*self._lost, *self._waiting.values()]
         self._waiting.clear()
         self._lost.clear()
@@ -155,7 +156,7 @@ class Cluster:
                     self._opened.client.run(_keep, tuple(model), data, workers=[worker])
 
 
-def opener(where: str) -> Callable[[float], Opened]:
+def opener(where: str) -> Callable[[float], Connections]:
     """Return a function that connects to a cluster within some seconds: `where` is ADDRESS, or KIND:WORKERS.
 
     Raises InputError if `where` is malformed, or if a package is not installed.
@@ -217,12 +218,12 @@ def _private() -> str:
     return folder
 
 
-def _shielded(start: Callable[[], Opened]) -> Opened:
+def _shielded(start: Callable[[], Connections]) -> Connections:
     """Call `start` in a thread that Ctrl-C does not reach, so that it reaches no process that Dask starts there either.
 
     Each of them would print a traceback. This thread can be interrupted; what was started is closed then.
     """
-    opened = Future[Opened]()
+    opened = Future[Connections]()
     context = copy_context()
     resource_tracker.ensure_running()  # when it starts, it unblocks the signal
 
@@ -241,16 +242,16 @@ def _shielded(start: Callable[[], Opened]) -> Opened:
         raise
 
 
-def _launched(start: Callable[[], Any]) -> Opened:
+def _launched(start: Callable[[], Any]) -> Connections:
     import dask
     from distributed import Client
 
     with dask.config.set(SETTINGS):
         cluster = start()
-    return Opened(Client(cluster, set_as_default=False), cluster)
+    return Connections(Client(cluster, set_as_default=False), cluster)
 
 
-def _connect(address: str, seconds: float) -> Opened:
+def _connect(address: str, seconds: float) -> Connections:
     """Connect to a scheduler. Raises InputError if it cannot be reached in time, or if TLS lacks certificates."""
     from distributed import Client
 
@@ -258,7 +259,7 @@ def _connect(address: str, seconds: float) -> Opened:
     while True:
         try:
             asyncio.run(_reached(address))
-            return Opened(Client(address, timeout=LOOK, set_as_default=False), None)
+            return Connections(Client(address, timeout=LOOK, set_as_default=False), None)
         except TypeError:  # Dask's error for a tls:// address without certificates
             remedy = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, __CLIENT__CERT and __CLIENT__KEY, see docs/explore.md"
             raise InputError(option("--cluster"), f"no certificates are configured for {address}", remedy) from None
@@ -283,14 +284,14 @@ def _measure(subject: str, asked: str) -> str:
 
     An error is text as well: Dask would pickle it, and a client that cannot read it would wait forever.
     """
-    own = Subject.from_json(json.loads(subject))
+    parsed = Subject.from_json(json.loads(subject))
     point, keys = json.loads(asked)
-    if missing := [model.digest for model in own.models if not model.here]:
+    if missing := [model.digest for model in parsed.models if not model.here]:
         from distributed import get_worker
 
         return json.dumps({"missing": missing, "worker": get_worker().address})
     try:
-        return json.dumps(measured(own, point, keys).to_json())
+        return json.dumps(measured(parsed, point, keys).to_json())
     except Exception as error:
         return json.dumps({"failed": f"{type(error).__name__}: {error}"})
 

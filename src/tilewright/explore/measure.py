@@ -58,8 +58,8 @@ class Model(NamedTuple):
         Raises InputError if it is not a regular file.
         """
         path = regular(path)
-        own = _inputs(path) if shapes else ()
-        kept = tuple((name, tuple(shape)) for name, shape in (shapes or {}).items() if name in own)
+        input_names = _inputs(path) if shapes else ()
+        kept = tuple((name, tuple(shape)) for name, shape in (shapes or {}).items() if name in input_names)
         return cls(path.stem, str(path.resolve()), sha256(path.read_bytes()).hexdigest(), kept)
 
     def load(self) -> Graph:
@@ -147,7 +147,7 @@ class Subject:
         return self.machine.compile(graph, config, self.rounding or graph.rounding, timing), timing
 
     def to_json(self) -> dict[str, Any]:
-        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
         models = [model._asdict() for model in self.models]
         return shown | {"models": models, "config": dict(self.config), "rules": list(self.rules)}
 
@@ -203,9 +203,13 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
     values = {**sizes(subject, config), **_totals(networks, target.describe(config))}
     if "energy" in values:
         values["estimates"] = f"{values.get('estimates', '')} energy".strip()
-    causes = list(dict.fromkeys(cause for each in networks.values() for own in each.layers.values() for cause in own))
+    causes = list(
+        dict.fromkeys(
+            cause for analysed in networks.values() for by_cause in analysed.layers.values() for cause in by_cause
+        )
+    )
     layers = {
-        name: {layer: [own.get(cause, 0) for cause in causes] for layer, own in network.layers.items()}
+        name: {layer: [by_cause.get(cause, 0) for cause in causes] for layer, by_cause in network.layers.items()}
         for name, network in networks.items()
     }
     host = {name: network.host for name, network in networks.items()}
@@ -225,7 +229,7 @@ def differences(subject: Subject, trial: Trial) -> list[str]:
     targets that do not approximate it), and there must be no hazards.
     """
     config = subject.configured(trial.set)
-    found = list[str]()
+    contradictions = list[str]()
     cycles = 0
     for model in subject.models:
         try:
@@ -233,14 +237,14 @@ def differences(subject: Subject, trial: Trial) -> list[str]:
             program, timing = subject.compiled(graph, config)
             result = run(program, inputs.random(graph).values, timing=timing)
         except TilewrightError as error:
-            return [*found, f"{model.name}: {error}"]
+            return [*contradictions, f"{model.name}: {error}"]
         cycles += result.cycles
-        found += [f"{model.name}: {finding}" for finding in result.findings]
+        contradictions += [f"{model.name}: {finding}" for finding in result.findings]
         if result.matches_reference is False:
-            found.append(f"{model.name}: outputs differ from the reference")
+            contradictions.append(f"{model.name}: outputs differ from the reference")
     if cycles != trial.values["cycles"]:
-        found.append(f"{cycles:,} cycles, {trial.values['cycles']:,} in the study")
-    return found
+        contradictions.append(f"{cycles:,} cycles, {trial.values['cycles']:,} in the study")
+    return contradictions
 
 
 class _Network(NamedTuple):
@@ -263,19 +267,20 @@ class _Network(NamedTuple):
 def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
     target = subject.machine
     program, timing = subject.compiled(graph, config)
-    own = {node for launch in program.launches for node in launch.nodes}
-    host = tuple(node.name for node in graph.nodes if node.name not in own)
+    on_machine = {node for launch in program.launches for node in launch.nodes}
+    host = tuple(node.name for node in graph.nodes if node.name not in on_machine)
     if isinstance(target, Explores) and not target.time_needs_values:
         layers = dict[str, Mapping[str, int]]()
         traffic = 0
         macs = 0
         counted = list[Events]()
-        for launch, found in timed(program, timing):
-            layers |= {name: figures.causes for name, figures in layer_figures(launch, found).items()}
-            macs += found.total.executed_macs
-            counted += [found.events()] if found.events else []
-            if found.trace:
-                traffic += int(found.trace.bytes_read.sum() + found.trace.bytes_written.sum()) + found.trace.fetch_bytes
+        for launch, launched in timed(program, timing):
+            layers |= {name: figures.causes for name, figures in layer_figures(launch, launched).items()}
+            macs += launched.total.executed_macs
+            counted += [launched.events()] if launched.events else []
+            if launched.trace:
+                traffic += int(launched.trace.bytes_read.sum() + launched.trace.bytes_written.sum())
+                traffic += launched.trace.fetch_bytes
         spent = estimate(Events.total(counted), read(subject.energy)).picojoules if counted else None
         return _Network(layers, traffic, macs, host, spent)
     result = run(program, inputs.random(graph).values, timing=timing, check=False, compare=False)
@@ -287,17 +292,17 @@ def _network(subject: Subject, graph: Graph, config: Configuration) -> _Network:
 
 
 def _totals(networks: Mapping[str, _Network], about: Mapping[str, Any]) -> dict[str, Value]:
-    each = networks.values()
-    cycles = sum(network.cycles for network in each)
+    every = networks.values()
+    cycles = sum(network.cycles for network in every)
     peak = about["macs_per_cycle"] * cycles
     clock = about["clock_mhz"]
     totals: dict[str, Value] = {
         "cycles": cycles,
-        "dram_bytes": sum(network.dram_bytes for network in each),
-        "utilization": sum(network.executed_macs for network in each) / peak if peak else 0.0,
-        "host_layers": sum(len(network.host) for network in each),
+        "dram_bytes": sum(network.dram_bytes for network in every),
+        "utilization": sum(network.executed_macs for network in every) / peak if peak else 0.0,
+        "host_layers": sum(len(network.host) for network in every),
     }
-    spent = [network.picojoules for network in each if network.picojoules is not None]
+    spent = [network.picojoules for network in every if network.picojoules is not None]
     if len(spent) == len(networks):
         totals["energy"] = sum(spent)
     if clock:

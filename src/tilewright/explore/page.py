@@ -29,18 +29,18 @@ def write(study: Study, path: Path) -> None:
 
 def page(study: Study) -> str:
     """Return the page of a study as an HTML document."""
-    found = study.to_json()
+    summary = study.to_json()
     title = f"{', '.join(m.name for m in study.subject.models)} on {study.subject.target}"
     cards = [
-        ("machines measured", f"{found['trials']:,}", f"of {found['points']:,} points", False),
-        ("on the front", str(len(found["front"])), f"for {', '.join(study.objectives)}", False),
-        ("left out by bounds", f"{found['pruned']:,}", "cannot reach the front", False),
-        ("left out by rules", f"{found['excluded']:,}", "; ".join(study.subject.rules), False),
-        ("refused", f"{found['refused']:,}", "illegal machines", False),
+        ("machines measured", f"{summary['trials']:,}", f"of {summary['points']:,} points", False),
+        ("on the front", str(len(summary["front"])), f"for {', '.join(study.objectives)}", False),
+        ("left out by bounds", f"{summary['pruned']:,}", "cannot reach the front", False),
+        ("left out by rules", f"{summary['excluded']:,}", "; ".join(study.subject.rules), False),
+        ("refused", f"{summary['refused']:,}", "illegal machines", False),
     ]
     script = (_HERE / "page.js").read_text("utf-8")
     body = f"""<header><h1>{escape(title)}</h1></header>
-<ul class="cards">{"".join(card(*each) for each in cards)}</ul>
+<ul class="cards">{"".join(card(*content) for content in cards)}</ul>
 <section id="front"><h2>The front</h2><div class="tools"></div><div class="figure"></div></section>
 <section id="all"><h2>All machines</h2><p class="hint">Drag along an axis to keep the machines in that
 range; click the axis to keep all again.</p><div class="figure"></div></section>
@@ -51,9 +51,9 @@ range; click the axis to keep all again.</p><div class="figure"></div></section>
 
 
 def _data(study: Study) -> dict[str, Any]:
-    columns, made = rows(study)
+    columns, table = rows(study)
     keys = [axis.key for axis in study.space.axes if len(axis.values) > 1]
-    measured = [row for row in made if row["status"] == MEASURED]
+    measured = [row for row in table if row["status"] == MEASURED]
     numeric = [name for name in columns if measured and all(_number(row.get(name)) for row in measured)]
     base = {name: study.base.values.get(name) for name in columns} if study.base else {}
     order = {axis.key: list(axis.values) for axis in study.space.axes if not axis.ordered}
@@ -87,10 +87,10 @@ def _table(study: Study) -> str:
 def _row(study: Study, trial: Trial, keys: list[str]) -> str:
     cells = "".join(f"<td class=n>{float(trial.values[name]):,.6g}</td>" for name in study.objectives)
     cells += "".join(f"<td>{escape(trial.set[key])}</td>" for key in keys)
-    own = f'<tr data-point="{trial.point}"><td>{trial.point}</td>{cells}</tr>'
+    first_row = f'<tr data-point="{trial.point}"><td>{trial.point}</td>{cells}</tr>'
     why = because(study, trial)
     width = 1 + len(keys) + len(study.objectives)
-    return f"{own}<tr><td colspan={width}><small>{escape(why)}</small></td></tr>" if why else own
+    return f"{first_row}<tr><td colspan={width}><small>{escape(why)}</small></td></tr>" if why else first_row
 
 
 def because(study: Study, trial: Trial) -> str:
@@ -100,7 +100,7 @@ def because(study: Study, trial: Trial) -> str:
     total = Counter[str]()
     layers = dict[tuple[str, str], Counter[str]]()
     for model, layer in dict.fromkeys(
-        (m, name) for own in (trial, study.base) for m in own.layers for name in own.layers[m]
+        (m, name) for compared in (trial, study.base) for m in compared.layers for name in compared.layers[m]
     ):
         layers[model, layer] = change = Counter(trial.by_cause(model, layer))
         change.subtract(study.base.by_cause(model, layer))
@@ -123,8 +123,8 @@ def _most(change: Counter[str], count: int) -> str:
 
 
 def _refusals(study: Study) -> str:
-    found = study.refusals()
-    if not found:
+    refusals = study.refusals()
+    if not refusals:
         return ""
-    items = "".join(f"<li>{count:,}: {escape(rule)}</li>" for rule, count in found.items())
+    items = "".join(f"<li>{count:,}: {escape(rule)}</li>" for rule, count in refusals.items())
     return f"<section><h2>Refused</h2><ul>{items}</ul></section>"

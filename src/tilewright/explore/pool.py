@@ -40,7 +40,7 @@ class Pool(Protocol):
         """Wait for the next of the submitted machines to be measured, and return its trial."""
 
 
-class Here:
+class InProcess:
     """Measures machines in this process, in order."""
 
     workers = 1

@@ -29,22 +29,22 @@ def rows(study: Study) -> tuple[list[str], list[dict[str, Any]]]:
     keys = [axis.key for axis in study.space.axes]
     trials = [trial for point, trial in sorted(study.trials.items()) if point != BASE]
     values = [name for name in dict.fromkeys(name for trial in trials for name in trial.values) if name not in keys]
-    made = [
+    table = [
         dict(zip(FIRST, (trial.point, trial.status, trial.reason, trial.point in front), strict=True))
         | {**trial.set, **{name: value for name, value in trial.values.items() if name not in keys}}
         | {"seconds": trial.seconds}
         for trial in trials
     ]
-    return [*FIRST, *keys, *values, "seconds"], made
+    return [*FIRST, *keys, *values, "seconds"], table
 
 
 def write_csv(study: Study, path: Path) -> None:
     """Write all trials as CSV. Raises InputError if the file cannot be written."""
-    columns, made = rows(study)
+    columns, trials = rows(study)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(map(_cell, columns))
-    table.writerows([_cell(row.get(name, "")) for name in columns] for row in made)
+    table.writerows([_cell(row.get(name, "")) for name in columns] for row in trials)
     with replacing(path) as file:
         file.write(text.getvalue().encode(errors="replace"))
 
@@ -71,8 +71,8 @@ def write_parquet(study: Study, path: Path) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    columns, made = rows(study)
-    table = pyarrow.table({name: _column([row.get(name) for row in made]) for name in columns})
+    columns, trials = rows(study)
+    table = pyarrow.table({name: _column([row.get(name) for row in trials]) for name in columns})
     with replacing(path) as file:
         parquet.write_table(table, file)
 
@@ -88,12 +88,12 @@ def _column(values: Sequence[Any]) -> list[Any]:
 
 def write_front(study: Study, folder: Path) -> list[Path]:
     """Write the configuration of each machine of the front as a file for `-c`; return the files, in that order."""
-    made = {
+    files = {
         f"machine_{number}.json": json.dumps(study.config(trial), indent=2) + "\n"
         for number, trial in enumerate(study.front(), start=1)
     }
-    write_folder(folder, made)
+    write_folder(folder, files)
     for path in folder.glob("machine_*.json"):
-        if path.name not in made:  # of an earlier, longer front
+        if path.name not in files:  # of an earlier, longer front
             path.unlink()
-    return [folder / name for name in made]
+    return [folder / name for name in files]

@@ -1,9 +1,10 @@
 """Samplers: they choose the machines that a study measures next.
 
-A small space is measured whole, by `Grid`. A large one is searched by `Searched`: after a few machines between the
-smallest and the largest, a fit to what is known says which machine promises most. Later, neighbours of the front take
-turns with it, which differ from a machine on the front by one step in one key: sizes of a machine act on
-its time in steps and one by one, so that a front is mostly connected. docs/explore.md has figures.
+`Grid` measures a small space whole. `GuidedSampler` searches a large one. It begins with a few machines between the
+smallest and the largest. Then it fits a model to the measured machines and takes the point that the model promises most
+for. Later, every second point is a neighbour of the front: it differs from a machine on the front by one step in one
+key. This works because each size of a machine changes its time in steps of its own, so that a front is mostly
+connected. docs/explore.md has figures.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ GUESSES = 5000
 TINY = 1e-9
 #: Optuna's choices that the study already has, before a random point is taken instead.
 REPEATS = 20
-#: What the constant, a slope and a step cost in the fit, squared, beside the squared errors of logarithms.
+#: Penalties in the fit of the squares of the constant, a slope and a step, beside squared errors of logarithms.
 CONSTANT = 1e-9
 SLOPE = 1e-4
 STEP = 1e-2
@@ -64,7 +65,7 @@ class Grid:
         pass
 
 
-class Searched:
+class GuidedSampler:
     """Points chosen by what earlier trials found; the study's seed makes the choice repeatable with one worker.
 
     If the fit promises no machine that beats the front, and all neighbours of the front are known, Optuna's sampler
@@ -83,7 +84,7 @@ class Searched:
         self._optuna = _study(study)
         for trial in study.trials.values():
             if trial.point >= 0 and trial.measured:
-                self._optuna.add_trial(_known(self._space, trial, study.objectives))
+                self._optuna.add_trial(_finished(self._space, trial, study.objectives))
 
     def ask(self) -> int | None:
         if len(self._given - {-1}) >= self._space.size:
@@ -107,10 +108,10 @@ class Searched:
         if asked is not None:
             self._answer(asked, trial)
         elif trial.measured:
-            self._optuna.add_trial(_known(self._space, trial, self._study.objectives))
+            self._optuna.add_trial(_finished(self._space, trial, self._study.objectives))
 
     def _answer(self, asked: optuna.Trial, trial: Trial | None) -> None:
-        """Tell Optuna what became of its choice: the objectives of a measured machine, or a failure."""
+        """Report the trial of a point to Optuna, which chose it: the objectives of a measured machine, or a failure."""
         import optuna
 
         if trial and trial.measured:
@@ -131,7 +132,7 @@ class Searched:
         return None
 
     def _guess(self) -> int | None:
-        """Return the point that promises most, of many that are not known; None if none beats the front."""
+        """Return the most promising of many unmeasured points; None if the fit lets none of them beat the front."""
         study = self._study
         size = self._space.size
         looked = np.arange(size) if size <= GUESSES else self._points.integers(size, size=GUESSES)
@@ -139,20 +140,20 @@ class Searched:
         if not len(left):
             return None
         front = np.array([trial.objectives(study.objectives) for trial in study.front()])
-        known = np.array([trial.point for trial in study.measured])
-        guesses = guessed(self._space, known, np.log(np.maximum(study.points(), TINY)), left)
+        measured = np.array([trial.point for trial in study.measured])
+        guesses = guessed(self._space, measured, np.log(np.maximum(study.points(), TINY)), left)
         gained = gains(np.log(np.maximum(front, TINY)), guesses)
         best = int(np.argmax(gained))
         return int(left[best]) if gained[best] > 0 else None
 
     def _neighbour(self) -> int | None:
-        """Return a random point next to the front that is not known yet; None if all are known."""
+        """Return a random unmeasured neighbour of the front; None if all neighbours are measured."""
         beside = [point for trial in self._study.front() for point in self._space.neighbours(trial.point)]
         unknown = [point for point in beside if point not in self._given]
         return self._random.choice(unknown) if unknown else None
 
     def _chosen(self) -> int:
-        """Return a point that Optuna chooses; a random one after many choices that are already known."""
+        """Return a point that Optuna chooses. If it keeps choosing measured points, the point is random."""
         for _ in range(REPEATS):
             asked = self._optuna.ask(_distributions(self._space))
             point = self._space.point([asked.params[axis.key] for axis in self._space.axes])
@@ -165,29 +166,29 @@ class Searched:
         return point
 
 
-def guessed(space: Space, points: Array, values: Array, others: Array) -> Array:
-    """Return a guess of the logarithms of objectives at points `others` int64 [m]: float [m, objectives].
+def guessed(space: Space, points: Array, values: Array, unmeasured: Array) -> Array:
+    """Return the predicted logarithms of the objectives at the points `unmeasured` int64 [m]: float [m, objectives].
 
     `values` float [n, objectives] are the logarithms at the measured `points` int64 [n]. A key of a machine mostly
     multiplies its cycles, bytes or cells by some factor, whatever the other keys are. So the logarithm of an objective
-    is fitted as a sum with a term for each key: a slope, and a step at each of its values. The fit leaves steps small
-    that the measured machines do not show (ridge regression).
+    is fitted as a sum with a term for each key: a slope, and a step at each of its values. Ridge
+    regression keeps a step small if the measured machines do not show it.
     """
     tables, costs = zip(*map(_table, space.axes), strict=True)
     parts = [table[index] for table, index in zip(tables, _indices(space, points), strict=True)]
-    known = np.concatenate([np.ones((len(points), 1)), *parts], axis=1)
+    design = np.concatenate([np.ones((len(points), 1)), *parts], axis=1)
     weight = np.diag(np.concatenate([[CONSTANT], *costs]))
     constant, *factors = np.split(
-        np.linalg.solve(known.T @ known + weight, known.T @ values), np.cumsum([1, *map(len, costs[:-1])])
+        np.linalg.solve(design.T @ design + weight, design.T @ values), np.cumsum([1, *map(len, costs[:-1])])
     )
-    found = np.repeat(constant, len(others), axis=0)
-    for table, own, index in zip(tables, factors, _indices(space, others), strict=True):
-        found += (table @ own)[index]
-    return found
+    predicted = np.repeat(constant, len(unmeasured), axis=0)
+    for table, factor, index in zip(tables, factors, _indices(space, unmeasured), strict=True):
+        predicted += (table @ factor)[index]
+    return predicted
 
 
 def _table(axis: Axis) -> tuple[Array, Array]:
-    """Return the terms of a key: float [values, terms], and what each costs, float [terms]."""
+    """Return the terms of a key, float [values, terms], and the penalty of each in the fit, float [terms]."""
     count = len(axis.values)
     if not axis.ordered:
         return np.eye(count), np.full(count, STEP)
@@ -208,11 +209,11 @@ def gains(front: Array, guesses: Array) -> Array:
 
     That is the least, over the machines of the front, of the largest difference in an objective; all are logarithms.
     """
-    found = np.full(len(guesses), np.inf)
+    least = np.full(len(guesses), np.inf)
     columns = np.ascontiguousarray(guesses.T)
     for machine in front:
-        np.minimum(found, (machine[:, None] - columns).max(axis=0), out=found)
-    return found
+        np.minimum(least, (machine[:, None] - columns).max(axis=0), out=least)
+    return least
 
 
 def _distributions(space: Space) -> dict[str, optuna.distributions.BaseDistribution]:
@@ -236,7 +237,7 @@ def _study(study: Study) -> optuna.Study:
     return optuna.create_study(directions=["minimize"] * len(study.objectives), sampler=sampler)
 
 
-def _known(space: Space, trial: Trial, objectives: tuple[str, ...]) -> optuna.trial.FrozenTrial:
+def _finished(space: Space, trial: Trial, objectives: tuple[str, ...]) -> optuna.trial.FrozenTrial:
     import optuna
 
     distributions = _distributions(space)

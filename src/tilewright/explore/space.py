@@ -106,12 +106,12 @@ class Space:
 
     def neighbours(self, point: int) -> Iterator[int]:
         """Yield the points that differ in one key: by one step if its values are ordered, else in any way."""
-        own = self.indices(point)
+        indices = self.indices(point)
         for place, axis in enumerate(self.axes):
-            steps = (own[place] - 1, own[place] + 1) if axis.ordered else range(len(axis.values))
+            steps = (indices[place] - 1, indices[place] + 1) if axis.ordered else range(len(axis.values))
             for index in steps:
-                if 0 <= index < len(axis.values) and index != own[place]:
-                    yield self.point((*own[:place], index, *own[place + 1 :]))
+                if 0 <= index < len(axis.values) and index != indices[place]:
+                    yield self.point((*indices[:place], index, *indices[place + 1 :]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the space in the form of its file."""
@@ -136,7 +136,7 @@ class Space:
         """
         with naming(where, InputError):
             values = record(_SPACE, data, "", {"config": None, "set": {}, "keys": {}, "where": (), "about": None})
-            axes = tuple(Axis.of(key, each) for key, each in {**values["keys"], **vary}.items())
+            axes = tuple(Axis.of(key, values_of_key) for key, values_of_key in {**values["keys"], **vary}.items())
             fixed = {key: str(value) for key, value in values["set"].items()}
             return cls(axes, values["config"], fixed, (*values["where"], *rules))
 
@@ -151,11 +151,11 @@ class Space:
 
 def _expanded(key: str, text: str) -> list[str]:
     """Return the values that a text describes, such as "13..17" or "a, b"."""
-    if not (found := _RANGE.fullmatch(text)):
+    if not (match := _RANGE.fullmatch(text)):
         return [part.strip() for part in text.split(",") if part.strip()]
-    low, high = (given.integer(key, "the range", part) for part in found.group(1, 2))
-    step = given.integer(key, "its step", found[4] or "1")
-    times = found[3] == "*"
+    low, high = (given.integer(key, "the range", part) for part in match.group(1, 2))
+    step = given.integer(key, "its step", match[4] or "1")
+    times = match[3] == "*"
     if low > high or step < (2 if times else 1) or (times and low < 1):
         raise InputError(key, f"'{text}' is not a range", "write LOW..HIGH, LOW..HIGH + STEP, or LOW..HIGH * FACTOR")
     values = list[str]()

@@ -72,16 +72,16 @@ class Study:
     def _kept(self, journal: IO[bytes], path: Path) -> list[Trial]:
         """Return the trials of a journal, and cut off a torn last line. Raises InputError if another is damaged."""
         journal.seek(0)
-        found = []
+        trials = []
         whole = 0
         for number, line in enumerate(journal, 1):
             if not line.endswith(b"\n"):
                 break
             with naming(f"{path}: line {number}", InputError, REMEDY):
-                found.append(self._trial(line))
+                trials.append(self._trial(line))
             whole += len(line)
         journal.truncate(whole)
-        return found
+        return trials
 
     def _trial(self, line: bytes) -> Trial:
         """Return the trial in a line of the journal. Raises FieldError if the study has no such trial."""
@@ -103,11 +103,11 @@ class Study:
         """Take note of a measured machine, and of the front with it: of equal machines, the first is kept."""
         if not trial.measured or trial.point == BASE or trial.digest in self.machines:
             return
-        own = trial.objectives(self.objectives)
+        objectives = trial.objectives(self.objectives)
         front = [(old, old.objectives(self.objectives)) for old in self._front]
         self.machines[trial.digest] = trial
-        if not any(dominates(known, own) or known == own for _, known in front):
-            kept = [old for old, known in front if not dominates(own, known)]
+        if not any(dominates(theirs, objectives) or theirs == objectives for _, theirs in front):
+            kept = [old for old, theirs in front if not dominates(objectives, theirs)]
             self._front = sorted([*kept, trial], key=lambda each: each.objectives(self.objectives))
 
     @property
@@ -212,8 +212,8 @@ class Study:
 
 def _sources(target: str) -> str:
     """Return a hash of the sources on which a machine's cycles depend."""
-    own = targets.folder(targets.get(target))
-    return sha256((sources(PACKAGE) + sources(own)).encode()).hexdigest()
+    package = targets.folder(targets.get(target))
+    return sha256((sources(PACKAGE) + sources(package)).encode()).hexdigest()
 
 
 def _journal(folder: Path) -> IO[bytes]:

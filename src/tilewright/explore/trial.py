@@ -21,9 +21,10 @@ MEASURED, REFUSED, EXCLUDED, PRUNED = STATUSES = get_args(Status)
 BASE = -1
 
 
-def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether objectives are nowhere worse than others, and somewhere better. All are to be small."""
-    return all(a <= b for a, b in zip(one, other, strict=True)) and any(a < b for a, b in zip(one, other, strict=True))
+def dominates(left: Sequence[float], right: Sequence[float]) -> bool:
+    """Return whether the objectives `left` are nowhere worse than `right`, and somewhere better. Smaller is better."""
+    pairs = list(zip(left, right, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class Rule:
         try:
             return bool(self._expression.value(values.__getitem__, str))
         except KeyError as error:
-            known = ", ".join(sorted(values))
+            names = ", ".join(sorted(values))
             reason = f"'{self.text}': there is no {error.args[0]}"
-            raise InputError(option("--where"), reason, f"choose of {known}") from None
+            raise InputError(option("--where"), reason, f"choose of {names}") from None
         except (TypeError, ArithmeticError) as error:
             raise InputError(option("--where"), f"'{self.text}' cannot be computed: {error}") from None

@@ -54,9 +54,9 @@ class Comparison:
     """The difference of two runs: second minus first, in cycles per sample.
 
     `names` are the runs' titles, `cycles` their cycles, `causes` the differences by cause, the largest first. `layers`
-    has every layer of either run, in the order of the first. `macs` are each run's multiply-accumulates on the target,
-    for which its cycles stand, and all of them. `settings` has the settings that differ, with the values of both runs;
-    None stands for a default.
+    has every layer of either run, in the order of the first. `macs` has two counts for each run: the
+    multiply-accumulates on the target, whose time the cycles are, and those of the whole network. `settings` has the
+    settings that differ, with the values of both runs; None stands for a default.
     """
 
     names: tuple[str, str]
@@ -74,8 +74,8 @@ class Comparison:
     @property
     def changed(self) -> list[Change]:
         """The layers whose cycles or causes differ, or which moved to or from the host; most cycles first."""
-        found = [layer for layer in self.layers if layer.cycles or layer.causes or layer.moved]
-        return sorted(found, key=lambda layer: -abs(layer.cycles))
+        differing = [layer for layer in self.layers if layer.cycles or layer.causes or layer.moved]
+        return sorted(differing, key=lambda layer: -abs(layer.cycles))
 
     @property
     def text(self) -> str:
@@ -88,9 +88,9 @@ class Comparison:
             yield "settings: " + ", ".join(
                 f"{key} {setting(a)} -> {setting(b)}" for key, (a, b) in self.settings.items()
             )
-        (mine, macs), (theirs, other) = self.macs
+        (mine, macs), (theirs, their_macs) = self.macs
         shares = [share(part, whole) if whole else "all" for part, whole in self.macs]
-        same = (mine, macs) == (theirs, other)
+        same = (mine, macs) == (theirs, their_macs)
         stands = f"for {shares[0]} of the MACs" if same else f"for {shares[0]} -> {shares[1]} of the MACs"
         ratio = f", {100 * self.difference / self.cycles[0]:+.1f} %" if self.cycles[0] else ""
         causes = f": {_listed(self.causes)}" if self.causes else ""
@@ -159,13 +159,15 @@ def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str
 def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the settings that differ. The configurations of different targets have nothing in common."""
     keys = ("timing", "rounding", "clock_mhz")
-    found = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
+    differing = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
     if first["target"] != second["target"]:
-        return found
+        return differing
     mine = first.get("config", {})
     theirs = second.get("config", {})
-    known = dict.fromkeys([*mine, *theirs])
-    return found | {key: (mine.get(key), theirs.get(key)) for key in known if mine.get(key) != theirs.get(key)}
+    keys_of_both = dict.fromkeys([*mine, *theirs])
+    return differing | {
+        key: (mine.get(key), theirs.get(key)) for key in keys_of_both if mine.get(key) != theirs.get(key)
+    }
 
 
 def setting(value: Any) -> str:

@@ -41,11 +41,11 @@ class Volumes:
 
 def rows(graph: Graph) -> list[Volumes]:
     """Return one row per node, and a total row with the network's inputs, its outputs and all weights."""
-    found = [_row(site) for site in graph.sites()]
+    nodes = [_row(site) for site in graph.sites()]
     ends = [sum(_bytes(graph.tensors[name]) for name in names) for names in (graph.inputs, graph.outputs)]
-    macs = sum(row.macs for row in found)
-    weights = sum(row.weight_bytes for row in found)
-    return [*found, Volumes("total", "", macs, ends[0], weights, ends[1])]
+    macs = sum(row.macs for row in nodes)
+    weights = sum(row.weight_bytes for row in nodes)
+    return [*nodes, Volumes("total", "", macs, ends[0], weights, ends[1])]
 
 
 def _row(site: Site) -> Volumes:
@@ -67,14 +67,14 @@ def _bytes(tensor: Tensor) -> int:
 def show(program: Program, plans: str) -> None:
     """Print where each step runs, the analysis of each layer, the graph as text, and the target's text `plans`."""
     to = console()
-    made = Grid(("#", "step", "where", "nodes / why on host"), {"#"}, ("#",))
+    grid = Grid(("#", "step", "where", "nodes / why on host"), {"#"}, ("#",))
     for index, step in enumerate(program.steps):
         if isinstance(step, HostStep):
             row = (str(index), step.name, "host", step.reason)
         else:
             row = (str(index), step.name, program.target, ", ".join(step.nodes))
-        made.add_row(*row, style="dim" if isinstance(step, HostStep) else "")
-    to.print(made)
+        grid.add_row(*row, style="dim" if isinstance(step, HostStep) else "")
+    to.print(grid)
     if program.graph is not None:
         _analysis(program.graph)
         _section("graph", graph_text(program.graph))
@@ -86,11 +86,11 @@ def _analysis(graph: Graph) -> None:
     to.print("\n== analysis ==", style="bold")
     columns = ("layer", "op", "MACs", "inputs", "weights", "outputs", "MACs per byte")
     drop = ("MACs per byte", "op", "outputs", "inputs", "weights")
-    made = Grid(columns, set(columns[2:]), drop)
+    grid = Grid(columns, set(columns[2:]), drop)
     for row in rows(graph):
         volumes = (size(number) for number in (row.input_bytes, row.weight_bytes, row.output_bytes))
-        made.add_row(row.name, row.op, count(row.macs), *volumes, f"{row.intensity:.1f}")
-    to.print(made)
+        grid.add_row(row.name, row.op, count(row.macs), *volumes, f"{row.intensity:.1f}")
+    to.print(grid)
 
 
 def _section(title: str, text: str) -> None:

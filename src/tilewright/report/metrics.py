@@ -103,10 +103,10 @@ class Deviation(NamedTuple):
     overflowed: int = 0
 
     @classmethod
-    def of(cls, found: Array, expected: Array) -> Deviation:
-        finite = np.isfinite(found) & np.isfinite(expected)
-        same = finite | (found == expected) | (np.isnan(found) & np.isnan(expected))
-        difference = found[finite].astype(np.float64) - expected[finite]
+    def of(cls, values: Array, expected: Array) -> Deviation:
+        finite = np.isfinite(values) & np.isfinite(expected)
+        same = finite | (values == expected) | (np.isnan(values) & np.isnan(expected))
+        difference = values[finite].astype(np.float64) - expected[finite]
         return cls(
             float(np.abs(difference).max(initial=0)),
             float(np.square(difference).sum()),
@@ -169,9 +169,9 @@ class Result:
     machine: Mapping[str, Any] = field(default_factory=dict)
     definitions: Mapping[str, Cause] = field(default_factory=dict)
 
-    def with_whatifs(self, found: Iterable[WhatIf]) -> Self:
+    def with_whatifs(self, answers: Iterable[WhatIf]) -> Self:
         """Return this result with what-ifs, sorted by cycles, and with each layer's share of them."""
-        whatifs = tuple(sorted(found, key=lambda whatif: whatif.cycles))
+        whatifs = tuple(sorted(answers, key=lambda whatif: whatif.cycles))
         layers = [
             replace(
                 layer,
@@ -279,7 +279,7 @@ class Result:
             "seconds": self.seconds,
             "clock_mhz": self.clock_mhz,
             "matches_reference": self.matches_reference,
-            "deviation": {name: own.to_json() for name, own in self.deviations.items()},
+            "deviation": {name: deviation.to_json() for name, deviation in self.deviations.items()},
             "hazards": len(self.findings),
             "findings": [finding.to_json() for finding in self.findings],
             "hazard_causes": [group.to_json() for group in grouped(self.findings)],
@@ -308,12 +308,12 @@ class OwnKernels:
 
         The kernels are in order of their cycles, the largest first.
         """
-        found: dict[str, tuple[int, int]] = {}
+        totals: dict[str, tuple[int, int]] = {}
         for layer in result.layers:
             if (kernel := self.kernels.get(layer.name)) is not None:
-                own, other = found.get(kernel, (0, 0))
-                found[kernel] = own + layer.cycles, other + self.cycles[layer.name]
-        return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+                cycles, built_in = totals.get(kernel, (0, 0))
+                totals[kernel] = cycles + layer.cycles, built_in + self.cycles[layer.name]
+        return dict(sorted(totals.items(), key=lambda item: -item[1][0]))
 
     def to_json(self, result: Result) -> dict[str, Any]:
         rows = [(row.name, row.cycles) for row in result.layers if row.name in self.kernels]

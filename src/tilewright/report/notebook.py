@@ -63,7 +63,7 @@ def line(result: Result) -> str:
 def outcome(result: Result) -> str:
     """Return text for the comparison with the reference, and for the findings."""
     if result.deviations:
-        worst = max(own.largest for own in result.deviations.values())
+        worst = max(deviation.largest for deviation in result.deviations.values())
         agreed = f"differs from the reference by up to {worst:.3g}"
     else:
         said = {True: "matches the reference", False: "DIFFERS from the reference", None: "not compared"}
@@ -75,11 +75,11 @@ def outcome(result: Result) -> str:
 
 def rows(result: Result) -> list[dict[str, Any]]:
     """Return one flat dictionary per layer, all with the same keys. The cycles of cause X have the key "causes.X"."""
-    found = []
+    table = []
     for layer in result.layers:
         row = {key: value for key, value in layer.to_json().items() if not isinstance(value, dict | list)}
-        found.append(row | {f"causes.{name}": layer.causes.get(name, 0) for name in result.causes})
-    return found
+        table.append(row | {f"causes.{name}": layer.causes.get(name, 0) for name in result.causes})
+    return table
 
 
 def table(result: Result) -> Any:
@@ -111,7 +111,7 @@ def plot(result: Result) -> Any:
     places = range(len(layers))
     for name, cycles in [*parts.items(), *([("other causes", rest)] if any(rest) else [])]:
         axes.barh(places, cycles, left=left, label=name)
-        left = [start + own for start, own in zip(left, cycles, strict=True)]
+        left = [start + length for start, length in zip(left, cycles, strict=True)]
     axes.set_yticks(places, [_label(layer.name) for layer in layers])
     axes.invert_yaxis()
     axes.set_xlabel(f"cycles per sample, for {summaries.coverage(result)}")

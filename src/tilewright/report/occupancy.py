@@ -1,9 +1,11 @@
 """When the elements of scratchpads are live, from the footprints of a launch's steps.
 
-Scratchpads are cut into blocks. Between two accesses of a block, the block is live if the second one reads it, or only
-writes a part of it and a read follows. Where a row of a footprint is only a bound (PARTLY), all its elements count as
-read if it reads, and none as overwritten if it writes. So, without bounds, a block of one element is live exactly as
-long as it holds a value that will be read, and a larger block is live as long as one of its elements or longer.
+Scratchpads are cut into blocks. A block is live between two accesses if the second access reads it. It is also live if
+the second access overwrites only a part of it and a later access reads it. A block of one element is live exactly as
+long as it holds a value that will be read. A larger block is live at least as long as any of its elements.
+
+A row of a footprint can be a mere bound of what its step touches (PARTLY). Then all its elements count as read if the
+step reads, and none of them counts as overwritten if the step writes.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
     first = np.cumsum(many) - many
     space = np.repeat(np.arange(len(sizes)), many)
     size = np.minimum(1 << shifts[space], sizes[space] - (np.arange(len(space)) - first[space] << shifts[space]))
-    pad = np.array([pads.index(one.scratchpad) if one.scratchpad else 0 for one in table.spaces], np.int64)
+    pad = np.array([pads.index(memory.scratchpad) if memory.scratchpad else 0 for memory in table.spaces], np.int64)
     order = np.argsort(trace.start, kind="stable")
     time = ascending(np.concatenate([trace.start, trace.end, [0, trace.cycles]]))
     start, end = (np.searchsorted(time, column) for column in (trace.start, trace.end))
@@ -150,7 +152,10 @@ class Sweep(NamedTuple):
 
 @compiled
 def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
-    """Add the changes of the number of live elements to `change` [scratchpads, times], by index of time."""
+    """Add the changes of the number of live elements to `change` [scratchpads, times], by index of time.
+
+    A value's life is added late, when the next value replaces it or the launch ends: only then its last read is known.
+    """
     read = sweep.read
     begun = sweep.begun
     until = sweep.until
@@ -163,12 +168,14 @@ def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
             count = _touch(sweep, pieces, row, place, count)
         for index in range(count):
             block = sweep.touched[index]
+            # A step that reads and writes a block keeps the old value alive: its write may depend on it.
             overwritten = read[block] == 0 and sweep.written[block] >= size[block]
             if begun[block] < 0:  # a read here is of contents from before the launch
                 begun[block] = 0 if read[block] != 0 else sweep.begins[step]
             elif overwritten:
-                if until[block] >= 0:
+                if until[block] >= 0:  # a value that no step has read was never live
                     change[pad[block], begun[block]] += size[block]
+                    # The last reader may still run when its successor begins to write; the block counts once.
                     change[pad[block], min(until[block], sweep.begins[step])] -= size[block]
                 begun[block] = sweep.begins[step]
                 until[block] = -1
@@ -188,7 +195,7 @@ def _touch(sweep: Sweep, pieces: Pieces, row: int, place: int, count: int) -> in
         bottom, top = pieces.low[row] + stretch * pieces.stride[row], pieces.high[row] + stretch * pieces.stride[row]
         for number in range(bottom >> shift, (top - 1 >> shift) + 1):
             block = pieces.first[row] + number
-            if sweep.seen[block] != place:
+            if sweep.seen[block] != place:  # the step's first access: what the step before it did is forgotten
                 sweep.seen[block] = place
                 sweep.read[block] = 0
                 sweep.written[block] = 0

@@ -101,9 +101,9 @@ def _write_packets(shown: Timeline, file: IO[bytes]) -> None:
     builder = StreamingTraceProtoBuilder(file)
 
     def packet() -> Any:
-        made = builder.create_packet()
-        made.trusted_packet_sequence_id = SEQUENCE
-        return made
+        new = builder.create_packet()
+        new.trusted_packet_sequence_id = SEQUENCE
+        return new
 
     about = packet()
     for key, value in shown.about.items():

@@ -138,10 +138,10 @@ def of(summary: Summary, origin: Origin = ANYWHERE) -> Record:
     program = summary.result.program
     launches = []
     for index, (first, count, trace) in enumerate(_launches(summary)):
-        launch, own = _launch(trace)
+        launch, launch_arrays = _launch(trace)
         name = summary.result.layers[first].name
         launches.append({"name": name, "layer": first, "layers": count, **launch})
-        for key, array in own.items():
+        for key, array in launch_arrays.items():
             kind, *number = key.split("/")
             arrays["/".join((kind, str(index), *number))] = array
     run = {
@@ -214,8 +214,8 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
     chart = trace.chart or NO_CHART
     arrays["chart"] = chart.boxes
     shown = series(trace)
-    for index, one in enumerate(shown):
-        short = one.at_most(POINTS)
+    for index, curve in enumerate(shown):
+        short = curve.at_most(POINTS)
         arrays[f"series/{index}"] = np.stack((short.time, short.value)).astype(np.float64)
     about = {
         "cycles": trace.cycles,
@@ -224,12 +224,12 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
         "causes": list(causes),
         "waits": trace.cause_names(),
         "texts": texts,
-        "series": [[one.name, one.unit, one.most] for one in shown],
+        "series": [[curve.name, curve.unit, curve.most] for curve in shown],
         "shares": {name: [dict(parts) for parts in steps] for name, steps in trace.shares.items()},
         "chart": {
             "title": chart.title,
             "rows": [[*row] for row in chart.rows],
-            "kinds": [[*one] for one in chart.kinds],
+            "kinds": [[*curve] for curve in chart.kinds],
         },
     }
     return about, arrays
@@ -239,13 +239,13 @@ def _texts(table: StepTable, work: Array, works: tuple[str, ...]) -> tuple[list[
     """Return the different texts of the steps, and the text of each step as an index, int64 [n]."""
     if len(table) > DESCRIBED:
         return list(works), work
-    known: dict[str, int] = {}
-    text = np.array([known.setdefault(table.describe(step), len(known)) for step in range(len(table))], np.int64)
-    return list(known), text
+    numbers: dict[str, int] = {}
+    text = np.array([numbers.setdefault(table.describe(step), len(numbers)) for step in range(len(table))], np.int64)
+    return list(numbers), text
 
 
 def _nodes(graph: Graph, program: Program) -> list[dict[str, Any]]:
-    """Return the network's nodes, with those of their inputs that are computed, and why they run on the host, if so."""
+    """Return the network's nodes, their inputs that other nodes compute, and the reason of those that the host runs."""
     reasons = {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
     return [
         {
@@ -282,8 +282,14 @@ def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -
         if array is None or array.dtype != np.int64 or array.ndim != 2 or len(array) != rows:
             raise ProgramError(f"{key}/{index}", f"is missing, or is no int64 array of {rows} rows")
     for number in range(len(launch["series"])):
-        one = arrays.get(f"series/{index}/{number}")
-        if one is None or one.dtype != np.float64 or one.ndim != 2 or len(one) != 2 or not np.isfinite(one).all():
+        curve = arrays.get(f"series/{index}/{number}")
+        if (
+            curve is None
+            or curve.dtype != np.float64
+            or curve.ndim != 2
+            or len(curve) != 2
+            or not np.isfinite(curve).all()
+        ):
             raise ProgramError(f"series/{index}/{number}", "is missing, or is no float64 array of 2 finite rows")
     steps = arrays[f"steps/{index}"]
     columns = dict(zip(COLUMNS, steps, strict=True))

@@ -51,9 +51,9 @@ def console(file: IO[str] | None = None) -> Console:
 
     file = file or sys.stdout
     width = None if file.isatty() or "COLUMNS" in os.environ else PIPED
-    made = Plain(file=file, width=width, highlight=False, markup=False, emoji=False)
-    made.width = max(made.width, NARROWEST)
-    return made
+    plain_console = Plain(file=file, width=width, highlight=False, markup=False, emoji=False)
+    plain_console.width = max(plain_console.width, NARROWEST)
+    return plain_console
 
 
 def show(summary: Summary, to: Console | None = None) -> None:
@@ -76,39 +76,42 @@ def show(summary: Summary, to: Console | None = None) -> None:
 
 
 def _layers(result: Result, fit: Fit | None = None) -> Grid:
-    """Return the table of layers, as it is or as it fits: then the last column can take over the column `where`.
+    """Return the table of layers; with `fit`, in the form for a narrow terminal.
 
-    A reason that does not fit in one line is printed once. Later layers refer to the first with this reason.
+    In that form, the last column says which layers run on the host if the column `where` is dropped. A reason that does
+    not fit in one line is printed once: later layers with this reason name the first one.
     """
     from tilewright.report.table import Grid
 
     rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
     named_by_op = all(row["layer"].startswith(row["op"]) for row in rows)
-    made = Grid(COLUMNS, NUMERIC, (*(["op"] if named_by_op else []), *DROPPED), {CAUSE: CAUSE_WIDTH})
+    grid = Grid(COLUMNS, NUMERIC, (*(["op"] if named_by_op else []), *DROPPED), {CAUSE: CAUSE_WIDTH})
     first: dict[str, str] = {}
     for row, layer in zip(rows, result.layers, strict=True):
         on_host = layer.where == HOST
         if on_host and fit:
             before = "host: " if "where" in fit.dropped else ""
             named = first.setdefault(layer.reason, layer.name)
-            again = named != layer.name and len(before + layer.reason) > fit.widths[-1]
-            row[CAUSE] = before + (f"as {named}" if again else layer.reason)
-        made.add_row(*(row[name] for name in COLUMNS), style="dim" if on_host else "")
-    made.add_section()
+            repeats = named != layer.name and len(before + layer.reason) > fit.widths[-1]
+            row[CAUSE] = before + (f"as {named}" if repeats else layer.reason)
+        grid.add_row(*(row[name] for name in COLUMNS), style="dim" if on_host else "")
+    grid.add_section()
     total = summaries.totals(result)
-    made.add_row(*(total.get(name, "") for name in COLUMNS), style="bold")
-    return made
+    grid.add_row(*(total.get(name, "") for name in COLUMNS), style="bold")
+    return grid
 
 
 def _kernels(kernels: OwnKernels, result: Result) -> Grid:
     from tilewright.report.table import Grid
 
     beside = f"built-in '{kernels.beside}'"
-    made = Grid(("kernel", "layers", "cycles", beside, "ratio"), ("layers", "cycles", beside, "ratio"))
+    grid = Grid(("kernel", "layers", "cycles", beside, "ratio"), ("layers", "cycles", beside, "ratio"))
     layers = Counter(kernels.kernels.values())
-    for kernel, (own, other) in kernels.by_kernel(result).items():
-        made.add_row(kernel, str(layers[kernel]), f"{own:,}", f"{other:,}", f"{own / other:.3f}" if other else "-")
-    return made
+    for kernel, (mine, built_in) in kernels.by_kernel(result).items():
+        grid.add_row(
+            kernel, str(layers[kernel]), f"{mine:,}", f"{built_in:,}", f"{mine / built_in:.3f}" if built_in else "-"
+        )
+    return grid
 
 
 def _say_fact(to: Console, fact: summaries.Fact) -> None:

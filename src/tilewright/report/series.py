@@ -49,8 +49,8 @@ class Series:
 
 def series(trace: Trace, windows: int = WINDOWS) -> tuple[Series, ...]:
     """Return all series of a launch that are not 0 throughout: `bandwidth`, `queue_depths` and `occupancy`."""
-    found = (*bandwidth(trace, windows), *queue_depths(trace), *occupancy(trace))
-    return tuple(one for one in found if one.value.any())
+    curves = (*bandwidth(trace, windows), *queue_depths(trace), *occupancy(trace))
+    return tuple(curve for curve in curves if curve.value.any())
 
 
 def bandwidth(trace: Trace, windows: int = WINDOWS) -> tuple[Series, Series]:
@@ -60,12 +60,17 @@ def bandwidth(trace: Trace, windows: int = WINDOWS) -> tuple[Series, Series]:
     (`Trace.fetch_bytes`) are not included, because their times are not recorded.
     """
     moved = (("DRAM read", trace.bytes_read), ("DRAM write", trace.bytes_written))
-    first, second = (_series(name, "bytes/cycle", *_rates(trace, own, windows)) for name, own in moved)
+    first, second = (_series(name, "bytes/cycle", *_rates(trace, bytes_of, windows)) for name, bytes_of in moved)
     return first, second
 
 
 def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
-    """Return the edges of windows, and the average bytes per cycle from each edge on (0 from the last one on)."""
+    """Return the edges of windows, and the average bytes per cycle from each edge on (0 from the last one on).
+
+    A step moves its bytes at a constant rate. The loop below adds the rate at the step's start and takes it away at its
+    end: a partial sum for the window of each edge, and a running rate for the windows after it. So the time does not
+    depend on how many windows a step covers.
+    """
     width = max(1, -(-trace.cycles // windows))
     edges = np.append(np.arange(0, trace.cycles, width), trace.cycles)
     count = len(edges) - 1
@@ -77,33 +82,33 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
     moved = moved[mine]
     long = end > start
     into = np.minimum(start // width, count - 1)
-    own = np.bincount(into[~long], moved[~long], count).astype(np.float64)  # bytes of each window
+    in_window = np.bincount(into[~long], moved[~long], count).astype(np.float64)  # bytes of each window
     rate = moved[long] / (end - start)[long]
     active = np.zeros(count)
     running = np.zeros(count, np.int64)  # of steps that run as a window begins: rate, number
     touched = np.bincount(into, minlength=count)
     for time, inside, sign in ((start[long], start[long], 1), (end[long], end[long] - 1, -1)):
         window = inside // width
-        own += sign * np.bincount(window, rate * (edges[window + 1] - time), count)
+        in_window += sign * np.bincount(window, rate * (edges[window + 1] - time), count)
         active[1:] += sign * np.cumsum(np.bincount(window, rate, count))[:-1]
         running[1:] += sign * np.cumsum(np.bincount(window, minlength=count))[:-1]
-    own += active * np.diff(edges)
-    own[(running == 0) & (touched == 0)] = 0  # exactly: the sums above leave rounding errors
-    return edges, np.append(own.clip(0) / np.diff(edges), 0.0)
+    in_window += active * np.diff(edges)
+    in_window[(running == 0) & (touched == 0)] = 0  # exactly: the sums above leave rounding errors
+    return edges, np.append(in_window.clip(0) / np.diff(edges), 0.0)
 
 
 def queue_depths(trace: Trace) -> list[Series]:
     """Return the number of tokens in each token queue that has any. A step pops at its start and pushes at its end."""
     table = trace.table
-    found = []
+    depths = []
     for index, queue in enumerate(table.queues):
         pushed = trace.end[table.pushes >> index & 1 > 0]
         popped = trace.start[table.pops >> index & 1 > 0]
         if len(pushed):
             time = np.concatenate([pushed, popped])
             change = np.repeat([1, -1], [len(pushed), len(popped)])
-            found.append(_sums(trace, f"{queue.name} tokens", "tokens", time, change, queue.depth))
-    return found
+            depths.append(_sums(trace, f"{queue.name} tokens", "tokens", time, change, queue.depth))
+    return depths
 
 
 def occupancy(trace: Trace) -> list[Series]:
@@ -120,7 +125,8 @@ def occupancy(trace: Trace) -> list[Series]:
     sizes = [sum(space.size for space in spaces if space.scratchpad == name) for name in pads]
     time, live = levels(trace, pads)
     return [
-        _series(f"{name} live", "elements", time, own, most) for name, own, most in zip(pads, live, sizes, strict=True)
+        _series(f"{name} live", "elements", time, live_of, most)
+        for name, live_of, most in zip(pads, live, sizes, strict=True)
     ]
 
 

@@ -86,22 +86,22 @@ class Summary:
         return not self.result.findings and self.result.matches_reference is not False
 
     def to_json(self) -> dict[str, Any]:
-        found = self.result.to_json(self.energy) | {"inputs": self.source, "checked": self.result.checked}
+        printed = self.result.to_json(self.energy) | {"inputs": self.source, "checked": self.result.checked}
         if self.predictions is not None:
-            found["predictions"] = list(self.predictions)
+            printed["predictions"] = list(self.predictions)
         if self.ranked is not None:
-            found["top"] = [[self._entry(*entry) for entry in best] for best in self.ranked]
+            printed["top"] = [[self._entry(*entry) for entry in best] for best in self.ranked]
         if self.wrong is not None:
-            found["correct"] = self.result.samples - len(self.wrong)
+            printed["correct"] = self.result.samples - len(self.wrong)
         if self.in_top is not None:
-            found["correct_in_top"] = self.in_top
+            printed["correct_in_top"] = self.in_top
         if self.verification is not None:
-            found["verification"] = self.verification.to_json()
+            printed["verification"] = self.verification.to_json()
         if self.advice:
-            found["advice"] = self.advice
+            printed["advice"] = self.advice
         if self.kernels is not None:
-            found["firmware"] = self.kernels.to_json(self.result)
-        return found
+            printed["firmware"] = self.kernels.to_json(self.result)
+        return printed
 
     def _entry(self, kind: int, score: float) -> dict[str, Any]:
         named = {"name": self.names[kind]} if self.names and kind < len(self.names) else {}
@@ -250,9 +250,9 @@ def _of_time(result: Result) -> Iterator[Fact]:
     peak = f"{percent(result.utilization)} of {_peak(result)}"
     yield Fact("utilisation", f"{peak} (executed MACs, in the cycles on {result.target})")
     for whatif in better(result):
-        other = " (compiled again)" if whatif.program == RECOMPILED else ""
+        recompiled = " (compiled again)" if whatif.program == RECOMPILED else ""
         less = share(result.cycles - whatif.cycles, result.cycles)
-        yield Fact("what-if", f"{whatif.change}{other}: {whatif.cycles:,} cycles (-{less})")
+        yield Fact("what-if", f"{whatif.change}{recompiled}: {whatif.cycles:,} cycles (-{less})")
 
 
 def _of_classes(summary: Summary) -> Iterator[Fact]:
@@ -276,21 +276,21 @@ def better(result: Result) -> list[WhatIf]:
 
 def energy(summary: Summary) -> str:
     """Return text: the estimated energy of a sample, its largest parts, and the table that it is from."""
-    found = summary.energy
-    if found is None:
+    estimated = summary.energy
+    if estimated is None:
         return f"not estimated: {summary.result.target} counts no events"
-    total = found.total
+    total = estimated.total
     told = 0.0
     shown = list[str]()
-    for cause, cost in found.by.items():
+    for cause, cost in estimated.by.items():
         shown.append(f"{cause.replace('_', ' ')} {percent(cost.picojoules / total.picojoules)}")
         told += cost.picojoules
         if told >= MOST * total.picojoules:
             break
     limits = f" ({joules(total.low)} to {joules(total.high)})" if total.low < total.high else ""
     parts = f": {', '.join(shown)}" if shown else ""
-    missing = f"; not counted: {', '.join(found.missing)}" if found.missing else ""
-    return f"about {joules(total.picojoules)}{limits}, an estimate by the table {found.table.name}{parts}{missing}"
+    missing = f"; not counted: {', '.join(estimated.missing)}" if estimated.missing else ""
+    return f"about {joules(total.picojoules)}{limits}, an estimate by the table {estimated.table.name}{parts}{missing}"
 
 
 def real_share(graph: Graph, nodes: Collection[str]) -> float:
@@ -376,7 +376,7 @@ def _accuracy(summary: Summary, wrong: list[int]) -> str:
 
 def _reference(result: Result) -> str:
     if result.deviations:
-        return "; ".join(_deviation(name, own) for name, own in result.deviations.items())
+        return "; ".join(_deviation(name, deviation) for name, deviation in result.deviations.items())
     if result.matches_reference is None:
         return "not compared"
     if result.matches_reference:
@@ -384,11 +384,11 @@ def _reference(result: Result) -> str:
     return f"MISMATCH: outputs differ from the {'integer reference' if result.rounding else 'expected bytes'}"
 
 
-def _deviation(name: str, own: Deviation) -> str:
-    ratio = "" if own.snr_db is None else f", signal to noise {own.snr_db:.1f} dB"
-    if own.overflowed:
-        name = f"{own.overflowed:,} values of {name} overflow (choose a type with a larger range); the rest"
-    return f"{name} differs by up to {own.largest:.3g}{ratio}"
+def _deviation(name: str, deviation: Deviation) -> str:
+    ratio = "" if deviation.snr_db is None else f", signal to noise {deviation.snr_db:.1f} dB"
+    if deviation.overflowed:
+        name = f"{deviation.overflowed:,} values of {name} overflow (choose a type with a larger range); the rest"
+    return f"{name} differs by up to {deviation.largest:.3g}{ratio}"
 
 
 def _listed(items: list[str]) -> str:

@@ -114,8 +114,8 @@ class Grid:
 
     def _lines(self, cells: Sequence[list[str]], fit: Fit, style: str) -> Iterator[Text]:
         for parts in zip_longest(*cells, fillvalue=""):
-            each = zip(parts, fit.shown, fit.widths, strict=True)
-            yield _line(GAP.join(_aligned(part, w, self.columns[i] in self.numeric) for part, i, w in each), style)
+            columns = zip(parts, fit.shown, fit.widths, strict=True)
+            yield _line(GAP.join(_aligned(part, w, self.columns[i] in self.numeric) for part, i, w in columns), style)
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -150,7 +150,10 @@ def _words(text: str) -> int:
 
 
 def _shared(least: Sequence[int], most: Sequence[int], room: int) -> tuple[int, ...]:
-    """Return a width for each column: between its least and its most, together at most `room`, as even as possible."""
+    """Return a width for each column, between its least and its most. Together they are at most `room`.
+
+    Wide columns share the space evenly: their common width grows until the table is full.
+    """
     best = tuple(least)
     for level in range(1, max(most) + 1):
         widths = tuple(min(max(level, low), high) for low, high in zip(least, most, strict=True))
@@ -161,7 +164,7 @@ def _shared(least: Sequence[int], most: Sequence[int], room: int) -> tuple[int, 
 
 
 def _heading(name: str) -> tuple[str, ...]:
-    """Return the lines of a heading over numbers. That of a column of volumes is broken: it is wider than they are."""
+    """Return the lines of a heading over numbers. "DRAM read" has two: it is wider than the volumes below it."""
     return tuple(name.replace("DRAM ", "DRAM\n").split("\n"))
 
 

@@ -72,7 +72,7 @@ def timeline(result: Result) -> Timeline:
     traces = [layer.trace for layer in result.layers if layer.trace]
     if not traces:
         raise InputError(option("--trace"), "this run has no cycles to show", "choose a timing model")
-    made = _Drawing(("layers", "host", *_tracks(traces)))
+    drawing = _Drawing(("layers", "host", *_tracks(traces)))
     now = busy = 0
     timed = False  # whether the launch's critical path is known
     for layer in result.layers:
@@ -80,13 +80,13 @@ def timeline(result: Result) -> Timeline:
             now = max(now, busy)  # a launch of several samples takes longer than its layers' cycles for one sample
         if layer.where == ON_HOST:
             args: Args = {"op": layer.op, "reason": layer.reason, "host seconds": round(layer.seconds, 6)}
-            made.events.append(Event(HOST, layer.name, now, None, args))
+            drawing.events.append(Event(HOST, layer.name, now, None, args))
             continue
         if layer.trace:
             busy = now + layer.trace.cycles
             timed = layer.trace.path is not None
-            made.launch(layer.trace, now)
-        made.layer(layer, now, by_size=not timed)
+            drawing.launch(layer.trace, now)
+        drawing.layer(layer, now, by_size=not timed)
         now += layer.cycles
     about = {
         "made by": "tilewright",
@@ -94,14 +94,14 @@ def timeline(result: Result) -> Timeline:
         "cycles": f"{result.cycles}, for one sample" if result.complete else cycles_of_launches(result),
         "MACs": machine_macs(result),
     }
-    return made.shown(title(result), about, result.clock_mhz)
+    return drawing.shown(title(result), about, result.clock_mhz)
 
 
 def of_launch(trace: Trace, name: str, about: Mapping[str, str], clock_mhz: float = 0.0) -> Timeline:
     """Return the timeline of one launch."""
-    made = _Drawing(tuple(track for track in _tracks([trace]) if track != CAUSES))
-    made.launch(trace, 0)
-    return made.shown(name, about, clock_mhz)
+    drawing = _Drawing(tuple(track for track in _tracks([trace]) if track != CAUSES))
+    drawing.launch(trace, 0)
+    return drawing.shown(name, about, clock_mhz)
 
 
 def _tracks(traces: Sequence[Trace]) -> list[str]:
@@ -148,8 +148,8 @@ class _Drawing:
         for name, shares in trace.shares.items():
             for index, (start, parts) in enumerate(zip(trace.start.tolist(), shares, strict=True)):
                 self._sizes(f"{name}{BY_SIZE}", parts, offset + start, {"of": f"#{index} {names[index]}"})
-        for one in series(trace):
-            self._counters.setdefault(one.name, []).append((offset, one.at_most(POINTS)))
+        for curve in series(trace):
+            self._counters.setdefault(curve.name, []).append((offset, curve.at_most(POINTS)))
 
     def _steps(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
         """Yield a slice for each step and for its wait. A step's slice stops where the unit's next step starts.
@@ -235,8 +235,8 @@ class _Drawing:
 
 def _joined(parts: Sequence[tuple[int, Series]]) -> Series:
     """Return the series of launches, each with its start, as one; between launches, the last value holds."""
-    time = np.concatenate([start + one.time for start, one in parts])
-    value = np.concatenate([one.value for _, one in parts])
+    time = np.concatenate([start + curve.time for start, curve in parts])
+    value = np.concatenate([curve.value for _, curve in parts])
     kept = np.append(time[1:] > time[:-1], True)
-    one = parts[0][1]
-    return Series(one.name, one.unit, time[kept], value[kept], one.most)
+    curve = parts[0][1]
+    return Series(curve.name, curve.unit, time[kept], value[kept], curve.most)

@@ -20,54 +20,54 @@ def write(before: Record, after: Record, path: str | Path) -> None:
 def page(before: Record, after: Record) -> str:
     """Return the page of two runs as an HTML document."""
     runs = before.run["summary"], after.run["summary"]
-    found = compare(*runs)
+    comparison = compare(*runs)
     colours = palette(before) | palette(after)
-    longest = max(1, *found.cycles)
+    longest = max(1, *comparison.cycles)
     bars = "".join(
         f"<h3>{escape(name)}: {cycles:,} cycles</h3>"
         f'<div class="causes" style="width:{100 * cycles / longest:.2f}%">{bar(run["causes"], colours)}</div>'
         f"{legend(run['causes'], cycles, colours, definitions=record.run.get('definitions', {}))}"
-        for name, cycles, run, record in zip(found.names, found.cycles, runs, (before, after), strict=True)
+        for name, cycles, run, record in zip(comparison.names, comparison.cycles, runs, (before, after), strict=True)
     )
     layers = [{layer["name"]: layer["causes"] for layer in run["layers"]} for run in runs]
-    rows = "".join(_row(layer, layers, colours) for layer in found.layers)
-    title = f"{found.names[0]} → {found.names[1]}"
+    rows = "".join(_row(layer, layers, colours) for layer in comparison.layers)
+    title = f"{comparison.names[0]} → {comparison.names[1]}"
     body = f"""<header><h1>{escape(title)}</h1></header>
-<ul class="cards">{_cards(found)}</ul>
+<ul class="cards">{_cards(comparison)}</ul>
 <section><h2>Where the cycles go</h2>{bars}</section>
 <section id="layers"><h2>Layers</h2><div class="wide"><table>
 <thead><tr><th>layer</th><th>where</th><th class=n>before</th><th class=n>after</th><th class=n>change</th>
 <th>before and after</th><th>why</th></tr></thead>
 <tbody>
 {rows}</tbody></table></div></section>
-{_settings(found)}"""
+{_settings(comparison)}"""
     return document(title, body)
 
 
-def _cards(found: Comparison) -> str:
-    first, second = found.cycles
-    ratio = f"{100 * found.difference / first:+.1f} %" if first else ""
-    largest = next(iter(found.causes.items()), ("none", 0))
+def _cards(comparison: Comparison) -> str:
+    first, second = comparison.cycles
+    ratio = f"{100 * comparison.difference / first:+.1f} %" if first else ""
+    largest = next(iter(comparison.causes.items()), ("none", 0))
     cards = [
-        ("cycles before", f"{first:,}", _macs(found, 0), False),
-        ("cycles after", f"{second:,}", _macs(found, 1), False),
-        ("difference", f"{found.difference:+,}", ratio, found.difference > 0),
+        ("cycles before", f"{first:,}", _macs(comparison, 0), False),
+        ("cycles after", f"{second:,}", _macs(comparison, 1), False),
+        ("difference", f"{comparison.difference:+,}", ratio, comparison.difference > 0),
         ("largest cause", largest[0], f"{largest[1]:+,} cycles", False),
-        ("layers that differ", f"{len(found.changed)}", f"of {len(found.layers)}", False),
+        ("layers that differ", f"{len(comparison.changed)}", f"of {len(comparison.layers)}", False),
     ]
-    return "".join(card(*each) for each in cards)
+    return "".join(card(*content) for content in cards)
 
 
-def _macs(found: Comparison, run: int) -> str:
-    mine, whole = found.macs[run]
+def _macs(comparison: Comparison, run: int) -> str:
+    mine, whole = comparison.macs[run]
     return f"for {100 * mine / whole:.4g} % of the MACs" if whole else ""
 
 
 def _row(layer: Change, causes: list[dict[str, Mapping[str, int]]], colours: Mapping[str, str]) -> str:
     most = max(1, layer.before, layer.after)
     bars = "".join(
-        f'<div style="width:{100 * cycles / most:.1f}%">{bar(own.get(layer.name, {}), colours)}</div>'
-        for cycles, own in zip((layer.before, layer.after), causes, strict=True)
+        f'<div style="width:{100 * cycles / most:.1f}%">{bar(by_layer.get(layer.name, {}), colours)}</div>'
+        for cycles, by_layer in zip((layer.before, layer.after), causes, strict=True)
         if cycles
     )
     where = " → ".join(dict.fromkeys(place or "not there" for place in layer.where))
@@ -80,11 +80,11 @@ def _row(layer: Change, causes: list[dict[str, Mapping[str, int]]], colours: Map
     )
 
 
-def _settings(found: Comparison) -> str:
-    if not found.settings:
+def _settings(comparison: Comparison) -> str:
+    if not comparison.settings:
         return ""
     rows = "".join(
         f"<dt>{escape(key)}</dt><dd>{escape(setting(before))} → {escape(setting(after))}</dd>"
-        for key, (before, after) in found.settings.items()
+        for key, (before, after) in comparison.settings.items()
     )
     return f"<section><h2>Settings that differ</h2><dl>{rows}</dl></section>"

@@ -23,7 +23,7 @@ VIOLET = "#7b61c9"
 BROWN = "#8c5a2b"
 LILAC = "#b3a4e0"
 #: Work is blue, data that move are green and yellow, waits are red and pink. Of energies, work is blue, DRAM red.
-KNOWN = {
+COLOUR_OF = {
     **dict.fromkeys(("GEMM", "tiu", "engine", "CPU arithmetic", "compute"), BLUE),
     **dict.fromkeys(("ALU", "CFU wait"), SKY),
     **dict.fromkeys(("load bandwidth", "dma", "data block", "data blocks", "load"), GREEN),
@@ -36,7 +36,7 @@ KNOWN = {
     **dict.fromkeys(("sram uop", "sram alu_uop", "sram par", "sram command queues"), GREY),
     **{"macs": BLUE, "operations": SKY, "dram_read": RED, "dram_write": ORANGE, "dram_activate": PINK},
 }
-OTHERS = (BROWN, VIOLET, PINK, RED, ORANGE, GREEN, SKY, BLUE)
+FURTHER_COLOURS = (BROWN, VIOLET, PINK, RED, ORANGE, GREEN, SKY, BLUE)
 #: Columns of the table: heading, whether its cells are numbers.
 COLUMNS = (
     *(("#", True), ("layer", False), ("op", False), ("where", False), ("cycles", True), ("why", False)),
@@ -61,9 +61,9 @@ def palette(record: Record) -> dict[str, str]:
     names = [*summary["causes"], *(name for launch in launches for name in launch["causes"])]
     names += [colour for launch in launches for _, colour, *_ in launch["chart"]["kinds"] if colour]
     names += (summary.get("energy") or {}).get("by", ())
-    unknown = [name for name in dict.fromkeys(names) if name not in KNOWN]
-    return {name: KNOWN[name] for name in dict.fromkeys(names) if name in KNOWN} | {
-        name: OTHERS[index % len(OTHERS)] for index, name in enumerate(unknown)
+    unknown = [name for name in dict.fromkeys(names) if name not in COLOUR_OF]
+    return {name: COLOUR_OF[name] for name in dict.fromkeys(names) if name in COLOUR_OF} | {
+        name: FURTHER_COLOURS[index % len(FURTHER_COLOURS)] for index, name in enumerate(unknown)
     }
 
 
@@ -76,7 +76,7 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
     return "\n".join(
         (
             f'<header><h1>{escape(run["headline"])}</h1><button id="theme" title="dark or light">◐</button></header>',
-            f'<ul class="cards">{"".join(card(*each) for each in _cards(run, summary))}</ul>',
+            f'<ul class="cards">{"".join(card(*content) for content in _cards(run, summary))}</ul>',
             _findings(summary),
             _causes(run, colours) if summary["cycles"] else "",
             _energy(summary, colours),
@@ -121,8 +121,8 @@ def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
         cards.append(("accuracy", percent(right / samples), f"{right} of {samples} samples", False))
     hazards = summary["hazards"]
     checked = summary["checked"]
-    known = str(hazards) if checked or hazards else "-"
-    return [*cards, ("hazards", known, "" if checked else "not checked", hazards > 0)]
+    number = str(hazards) if checked or hazards else "-"
+    return [*cards, ("hazards", number, "" if checked else "not checked", hazards > 0)]
 
 
 def card(topic: str, value: str, remark: str, bad: bool) -> str:
@@ -183,32 +183,32 @@ def _causes(run: Json, colours: Mapping[str, str]) -> str:
 
 def _energy(summary: Json, colours: Mapping[str, str]) -> str:
     """Return the estimated energy by cause; "" if the run has none."""
-    found: Json = summary.get("energy") or {}
-    if not found or not found["picojoules"]:
+    spent: Json = summary.get("energy") or {}
+    if not spent or not spent["picojoules"]:
         return ""
-    total = found["picojoules"]
-    names = {name.replace("_", " "): name for name in found["by"]}
-    parts = {name: found["by"][key] for name, key in names.items()}
+    total = spent["picojoules"]
+    names = {name.replace("_", " "): name for name in spent["by"]}
+    parts = {name: spent["by"][key] for name, key in names.items()}
     shades = {name: colours.get(key, "#888") for name, key in names.items()}
     shown = f'<div class="causes">{bar(parts, shades, joules)}</div>{legend(parts, total, shades, joules)}'
-    limits = f", {joules(found['low'])} to {joules(found['high'])}" if found["low"] < found["high"] else ""
-    left = f" Not counted: {escape(', '.join(found['missing']))}." if found["missing"] else ""
-    about = f"About {joules(total)} for one sample{limits}, by the table {escape(found['table'])}: "
-    about += f"{escape(found['source'])} ({escape(found['technology'])}).{left}"
+    limits = f", {joules(spent['low'])} to {joules(spent['high'])}" if spent["low"] < spent["high"] else ""
+    left = f" Not counted: {escape(', '.join(spent['missing']))}." if spent["missing"] else ""
+    about = f"About {joules(total)} for one sample{limits}, by the table {escape(spent['table'])}: "
+    about += f"{escape(spent['source'])} ({escape(spent['technology'])}).{left}"
     return f'<section id="energy"><h2>Energy (estimate)</h2>{shown}<p><small>{about}</small></p></section>'
 
 
 def _whatifs(summary: Json) -> str:
-    found: Sequence[Json] = summary.get("whatifs", ())
-    if not found:
+    answers: Sequence[Json] = summary.get("whatifs", ())
+    if not answers:
         return ""
     cycles = summary["cycles"]
     rows = "".join(
-        f'<tr><td>{escape(str(one["change"]))}</td><td class="n">{one["cycles"]:,}</td>'
-        f'<td class="n">{100 * (one["cycles"] / cycles - 1):+.1f}%</td>'
-        f'<td><span class="bar"><i style="width:{100 * min(1, one["cycles"] / cycles):.2f}%"></i></span></td>'
-        f"<td>{escape(str(one['program']))} program</td></tr>"
-        for one in found
+        f'<tr><td>{escape(str(answer["change"]))}</td><td class="n">{answer["cycles"]:,}</td>'
+        f'<td class="n">{100 * (answer["cycles"] / cycles - 1):+.1f}%</td>'
+        f'<td><span class="bar"><i style="width:{100 * min(1, answer["cycles"] / cycles):.2f}%"></i></span></td>'
+        f"<td>{escape(str(answer['program']))} program</td></tr>"
+        for answer in answers
     )
     table = f'<div class="wide"><table class="whatifs">{rows}</table></div>'
     return f"<h3>What would help (each found by running again)</h3>{table}"
@@ -216,7 +216,7 @@ def _whatifs(summary: Json) -> str:
 
 def _findings(summary: Json) -> str:
     """Return the section of hazards, by cause and the root first; "" for a run without hazards."""
-    causes = summary.get("hazard_causes") or [{"shown": [one], "others": ""} for one in summary["findings"]]
+    causes = summary.get("hazard_causes") or [{"shown": [finding], "others": ""} for finding in summary["findings"]]
     if not causes:
         return ""
     entries = (["<br>so ".join(map(_finding, cause["shown"])), escape(cause["others"])] for cause in causes[:LISTED])
