@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo quick test slow pages check warm bench size cycles same figures picture gallery notebooks docs clean install
+.PHONY: help demo quick test slow pages check warm bench size cycles same figures claims picture gallery notebooks docs clean install
 
 help:            ## this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -68,6 +68,9 @@ same: install    ## whether all results are those of main (BASE=REV); quick: OPT
 figures: install ## size and shape of the source, beside main (BASE=REV)
 	$(BIN)/python -m tests.structure.figures $(or $(BASE),main)
 	$(BIN)/python -m tests.structure.prose $(or $(BASE),main)
+
+claims: install  ## repeats the quick measured results of the documentation; one: NAME=digits-vta (docs/claims.md)
+	$(BIN)/python -m docs.claims check $(NAME)
 
 picture: install ## docs/run.svg, the README's picture
 	$(BIN)/python docs/picture.py
