@@ -1,283 +1,223 @@
-"""Functions of the device API: convolutions, transposed convolutions, depthwise convolutions, pools and products."""
+"""Functions of the device API: convolutions, transposed convolutions, depthwise convolutions, pools and products.
+
+The names of a function and of its parameters say which operands and attributes its command has. So one function serves
+all convolutions and pools, and another one all products.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import (
-    Functions,
-    Given,
-    Issuer,
-    Operands,
-    Place,
-    Run,
-    Source,
-    attributes,
-    issue,
-    windowed,
-)
-from tilewright.targets.bm1684x.capi.names import constant
+from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Operands, Run, attributes
+from tilewright.targets.bm1684x.capi.names import PROTOTYPES, constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.isa.operation import Flow
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
-from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Operand, Rows
+from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Operand, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
-
-def _weights(
-    api: Issuer, given: Given, sizes: tuple[int, int, int, int], dtype: DType, by_channel: bool
-) -> Operand | Constant:
-    """Return the weights (oc, ic, kh, kw) of a call, or of a depthwise convolution (c, 1, kh, kw). C is a number."""
-    if "C" in given:
-        return constant(given["C"], dtype)
-    if given.get("kernel_is_const"):  # the address is the number
-        return Constant(given["weight"] & (1 << dtype.bits) - 1, dtype)
-    if by_channel:
-        return api.local(given["weight"], Shape(1, sizes[0], *sizes[2:]), None, dtype, layout.compact)
-    return ConvWeights(LOCAL_BASE + given["weight"], sizes, dtype, api.config)
+#: Functions whose result must be signed, or unsigned. Others of their kind take both (measured).
+RESULT_SIGNED = {
+    "tpu_bdc_int8_asym_pc_quant_conv2d": True,
+    "tpu_bdc_int8_asym_pc_quant_conv2d_for_deconv2d": False,
+}
 
 
-def _conv(operation: str) -> Run:
-    """Return what a convolution does. Those for transposed convolutions rotate the weights by 180 degrees."""
-    depthwise = OPERATIONS[operation].flow is Flow.WINDOW
+def _windowed(operation: str) -> Run:
+    """Return the function of a convolution or a pool, over the whole input or over regions of interest."""
+    inputs = OPERATIONS[operation].inputs
 
     def run(api: Issuer, given: Given) -> None:
-        said = attributes(given)
+        named = attributes(given)
         sizes = given["shape"].shape
-        window: Window = said["window"]
         dtype = given.get("input_dtype", given.get("dtype"))
-        weight = given.get("weight_dtype", dtype)
-        outputs = sizes.c if depthwise else given["output_c"]
-        shape = Shape(sizes.n, outputs, *window.out(sizes.h, sizes.w))
-        y = api.local(given["output"], shape, None, given.get("output_dtype", dtype))
-        operands: Operands = {
-            "x": api.local(given["input"], sizes, given.get("input_stride"), dtype),
-            "w": _weights(api, given, (outputs, 1 if depthwise else sizes.c, *window.kernel), weight, depthwise),
-        }
+        window: Window = named["window"]
+        channels = given.get("output_c", sizes.c)
+        rows, columns = (1, given["output_w"]) if "output_w" in given else window.out(sizes.h, sizes.w)
+        result = given.get("output_dtype", dtype)
+        signed = RESULT_SIGNED.get(given["name"], result.signed)
+        if result.signed != signed:
+            raise MachineError(given["name"], f"the result is {result}", f"give {I32 if signed else U32}")
 
-        def by_channel(address: int, channels: int, kind: DType) -> Operand:
-            return api.local(address, Shape(1, channels, 1, 1), None, kind, layout.compact)
+        def table(parameter: str, shape: Shape, kind: DType) -> Tensor:
+            return api.local(given[parameter], shape, None, kind, layout.compact)
 
+        by_channel = Shape(1, channels, 1, 1)
+        y = api.local(given["output"], Shape(sizes.n, channels, rows, columns), None, result)
+        operands: Operands = {"x": api.local(given["input"], sizes, given.get("input_stride"), dtype)}
+        if "roi" in given:
+            operands["rois"] = table("roi", Shape(1, columns, 1, 4), U16)
+        for name, parameter in (("pad", "pad"), ("pad", "except_val"), ("between", "between")):
+            if parameter in given:
+                number = constant(given[parameter], dtype)
+                if name in inputs:
+                    operands[name] = number
+                else:
+                    named[name] = int(number.value)
+        if "w" in inputs:
+            operands["w"] = _weights(api, given, dtype)
+        if "scale" in given:
+            operands["scale"] = constant(given["scale"], dtype if dtype.is_float else U8)
         if given.get("has_bias"):
-            operands["bias"] = by_channel(given["bias"], outputs, given.get("bias_dtype", dtype if depthwise else F32))
+            # a float convolution has an f32 bias, a depthwise convolution one of its own type
+            operands["bias"] = table("bias", by_channel, given.get("bias_dtype", F32 if "output_c" in given else dtype))
         if "zero" in given:
             operands["zero"] = constant(given["zero"], given["zero_dtype"])
         if "zero_addr" in given:
-            operands["zero"] = by_channel(given["zero_addr"], outputs, given["zero_dtype"])
-        if "pad_addr" in given or "pad_insert_addr" in given:  # pairs of a value of padding and one to insert
-            place = given.get("pad_addr", given.get("pad_insert_addr"))
-            pairs = api.local(place, Shape(1, sizes.c, 1, 2), None, dtype, layout.compact)
-            operands["pads"] = pairs[:, :, :, 0:1]
-            if "pad_insert_addr" in given:
-                operands["inserts"] = pairs[:, :, :, 1:2]
+            operands["zero"] = table("zero_addr", by_channel, given["zero_dtype"])
+        for parameter in ("pad_addr", "pad_insert_addr"):
+            if parameter in given:  # a value of padding and a value to insert between elements, for each channel
+                pairs = table(parameter, Shape(1, sizes.c, 1, 2), dtype)
+                operands["pads"] = pairs[:, :, :, 0:1]
+                if parameter == "pad_insert_addr":
+                    operands["inserts"] = pairs[:, :, :, 1:2]
         if given.get("result_add"):
             operands["acc"] = y
-        for name in ("pad", "between"):
-            if name in given:
-                said[name] = int(constant(given[name], dtype).value)
-        if given["name"].endswith("_for_deconv2d"):
-            said["rotated"] = True
-        api.issue(operation, operands, {"y": y}, said)
+        if given["name"].endswith("_for_deconv2d"):  # a transposed convolution rotates its weights by 180 degrees
+            named["rotated"] = True
+        api.issue(operation, operands, {"y": y}, named)
 
     return run
 
 
-def _into(signed: bool, convolution: Run) -> Run:
-    """Return a convolution whose result must be signed, or unsigned. Others of its kind take both (measured)."""
+def _weights(api: Issuer, given: Given, dtype: DType) -> Operand | Constant:
+    """Return the weights (oc, ic, kh, kw) of a call, or those of a depthwise convolution (1, c, kh, kw).
 
-    def run(api: Issuer, given: Given) -> None:
-        if given["output_dtype"].signed != signed:
-            wanted = I32 if signed else U32
-            raise MachineError(given["name"], f"the result is {given['output_dtype']}", f"give {wanted}")
-        convolution(api, given)
-
-    return run
-
-
-def _regions(operation: str) -> Run:
-    def run(api: Issuer, given: Given) -> None:
-        n, c, _, _ = shape = given["shape"].shape
-        columns = given["output_w"]
-        kernel = (given["kernel"].h, given["kernel"].w)
-        dtype = given.get("input_dtype", given.get("dtype"))
-        y = api.local(given["output"], Shape(n, c, 1, columns), None, given.get("output_dtype", dtype))
-        operands: Operands = {
-            "x": api.local(given["input"], shape, None, dtype),
-            "rois": api.local(given["roi"], Shape(1, columns, 1, 4), None, U16, layout.compact),
-            "pad": constant(given["except_val"], dtype),
-        }
-        if "weight" in given:
-            operands["w"] = _weights(api, given, (c, 1, *kernel), given["weight_dtype"], True)
-        if "scale" in given:
-            operands["scale"] = constant(given["scale"], dtype if dtype.is_float else U8)
-        api.issue(operation, operands, {"y": y}, {"window": Window(kernel)})
-
-    return run
+    C is a number, which all weights are. `dtype` is the type of weights without a type of their own.
+    """
+    own = given.get("weight_dtype", dtype)
+    channels = given["shape"].c
+    kernel = given["kernel"]
+    if "C" in given:
+        return constant(given["C"], own)
+    if given.get("kernel_is_const"):  # the address is the number
+        return Constant(given["weight"] & (1 << own.bits) - 1, own)
+    if "output_c" in given:
+        sizes = (given["output_c"], channels, kernel.h, kernel.w)
+        return ConvWeights(LOCAL_BASE + given["weight"], sizes, own, api.config)
+    return api.local(given["weight"], Shape(1, channels, kernel.h, kernel.w), None, own, layout.compact)
 
 
-FLOAT, SYMMETRIC, ASYMMETRIC = (
-    _conv(name) for name in ("fp_conv2d", "int8_sym_quant_conv2d", "int8_asym_quant_conv2d")
-)
-FLOAT_DEPTHWISE = _conv("fp_depthwise2d")
-DEPTHWISE = _conv("int8_depthwise2d")
-POOLED: dict[str, Source] = {"y": Place("output", shape=windowed), "x": "input"}
-LARGEST = issue("max_pool2d", **POOLED, pad="pad")
-FLOAT_MEAN = issue("fp_avg_pool2d", **POOLED, scale="scale")
-MEAN = issue("int8_avg_pool2d", **POOLED, scale=Place("scale", U8))
+#: The ends of names of functions that run an operation.
+WINDOWED: Mapping[str, str] = {
+    "fp_conv2d": "fp_conv2d fp_conv2d_long_instr fp_conv2d_kernel_const fp_conv2d_for_deconv2d",
+    "int8_sym_quant_conv2d": "int8_sym_quant_conv2d int8_sym_quant_conv2d_for_deconv2d",
+    "int8_asym_quant_conv2d": """int8_asym_quant_conv2d int8_asym_quant_conv2d_kernel_const
+        int8_asym_quant_conv2d_for_deconv2d int8_asym_pc_quant_conv2d int8_asym_pc_quant_conv2d_for_deconv2d""",
+    "fp_depthwise2d": "fp_depthwise2d fp_ins_depthwise fp_depthwise_for_deconv2d",
+    "int8_depthwise2d": """int8_depthwise2d int8_depthwise2d_kernel_const int8_depthwise_for_deconv2d
+        int8_pc_pad_depthwise2d int8_pc_pad_depthwise_for_deconv2d""",
+    "max_pool2d": "fp_max_pool2d int8_max_pool2d",
+    "fp_avg_pool2d": "fp_avg_pool2d fp_ins_avg_pool2d",
+    "int8_avg_pool2d": "int8_avg_pool2d int8_ins_avg_pool2d",
+    "roi_max_pool2d": "fp_roi_max_pool2d int8_roi_max_pool2d",
+    **{name: name for name in ("fp_roi_avg_pool2d", "int8_roi_avg_pool2d", "int8_roi_depthwise2d")},
+}
 #: Functions by name, without the prefix tpu_bdc_.
 CONVOLUTIONS: Functions = {
-    **dict.fromkeys((f"fp_conv2d{end}" for end in ("", "_long_instr", "_kernel_const", "_for_deconv2d")), FLOAT),
-    **dict.fromkeys((f"int8_sym_quant_conv2d{end}" for end in ("", "_for_deconv2d")), SYMMETRIC),
-    **dict.fromkeys((f"int8_asym_quant_conv2d{end}" for end in ("", "_kernel_const", "_for_deconv2d")), ASYMMETRIC),
-    "int8_asym_pc_quant_conv2d": _into(True, ASYMMETRIC),
-    "int8_asym_pc_quant_conv2d_for_deconv2d": _into(False, ASYMMETRIC),
-    **dict.fromkeys(("fp_depthwise2d", "fp_ins_depthwise", "fp_depthwise_for_deconv2d"), FLOAT_DEPTHWISE),
-    **dict.fromkeys((f"int8_{kind}depthwise_for_deconv2d" for kind in ("", "pc_pad_")), DEPTHWISE),
-    **dict.fromkeys(("int8_depthwise2d", "int8_depthwise2d_kernel_const", "int8_pc_pad_depthwise2d"), DEPTHWISE),
-    **dict.fromkeys(("fp_max_pool2d", "int8_max_pool2d"), LARGEST),
-    **dict.fromkeys(("fp_avg_pool2d", "fp_ins_avg_pool2d"), FLOAT_MEAN),
-    **dict.fromkeys(("int8_avg_pool2d", "int8_ins_avg_pool2d"), MEAN),
-    **dict.fromkeys(("fp_roi_max_pool2d", "int8_roi_max_pool2d"), _regions("roi_max_pool2d")),
-    **{name: _regions(name) for name in ("fp_roi_avg_pool2d", "int8_roi_avg_pool2d", "int8_roi_depthwise2d")},
+    name: _windowed(operation) for operation, names in WINDOWED.items() for name in names.split()
 }
 
-
-#: What a product of matrices stored by rows transposes, by the end of the function's name.
-TURNS: Mapping[str, Mapping[str, Any]] = {
-    "": {},
-    "_R_trans": {"right_transposed": True},
-    "_all_trans": {"both_transposed": True},
-}
-#: The factor that is a number C, by a part of the function's name.
-NUMBERS = {"": "", "_L_const": "left", "_R_const": "right"}
+#: The attribute that a product has, by the end of the function's name.
+TRANSPOSED = {"_L_trans": "left_transposed", "_R_trans": "right_transposed", "_all_trans": "both_transposed"}
 
 
-def _by_rows(turns: Mapping[str, Any], integer: bool, number: str, zeros: bool) -> Run:
-    """Return the function of a matrix product. Factors have a row per channel; `turns` says which are transposed.
+def _product(operation: str) -> Run:
+    """Return the function of a matrix product.
 
-    `number` is the factor that is a number C, if one is. With `zeros`, the zero points are a tensor.
+    A function with the parameter right_size takes matrices with a row per channel; all others take matrices with their
+    columns spread over lanes. The number C, if a function has it, takes the place of one factor.
     """
-    swapped = turns.get("both_transposed")
-    turned = turns.get("right_transposed")
 
     def run(api: Issuer, given: Given) -> None:
-        rows = given["left_rows"]
-        depth = given["left_columns"]
-        size = given["right_size"]
-        sizes = {"L": (rows, depth), "R": (size, depth) if turned else (depth, size), "y": (rows, size)}
-        if swapped:
-            sizes = {"L": (rows, depth), "R": (size, rows), "y": (size, depth)}
-        left, right = (given.get(f"{side}_dtype", given.get("dtype")) for side in ("left", "right"))
-        types: dict[str, DType] = {"y": given.get("out_dtype", I32), "L": left, "R": right}
+        name = given["name"]
+        transposed = next((attribute for end, attribute in TRANSPOSED.items() if name.endswith(end)), "")
+        named = {**attributes(given), **({transposed: True} if transposed else {})}
+        sizes = _sizes(given, transposed)
+        columns = sizes["y"][1]
+        left = given.get("left_dtype", given.get("dtype", F32))
+        types: dict[str, DType] = {"L": left, "R": given.get("right_dtype", left)}
 
-        def factor(name: str, address: str) -> Rows:
-            height, width = sizes[name]
-            return Rows(api.local(given[address], Shape(1, height, 1, width), None, types[name]))
+        def matrix(parameter: str, size: tuple[int, int], dtype: DType) -> Rows | Matrix:
+            if "right_size" in given:
+                return Rows(api.local(given[parameter], Shape(1, size[0], 1, size[1]), None, dtype))
+            width = given["left_width" if parameter == "left" else "right_width"]
+            return api.matrix(given[parameter], *size, width, dtype)
 
-        y = factor("y", "output")
-        operands: Operands = {
-            own: Constant(constant(given["C"], types[own]).bits, types[own]) if side == number else factor(own, side)
-            for own, side in (("L", "left"), ("R", "right"))
-        }
-        if zeros and swapped:
-            form = Shape(1, sizes["y"][0], 1, 1)
-            operands["zeros"] = api.local(given["zero_addr"], form, None, types["R"], layout.compact)
-        elif zeros:
-            operands["zeros"] = api.row(given["zero_addr"], sizes["R"][0], sizes["y"][1], types["R"])
-        elif integer:
-            operands["zero"] = constant(given["zero"], types["R"])
+        operands: Operands = {}
+        for factor, parameter in (("L", "left"), ("R", "right")):
+            if parameter in given:
+                operands[factor] = matrix(parameter, sizes[factor], types[factor])
+            else:
+                operands[factor] = Constant(constant(given["C"], types[factor]).bits, types[factor])
+                named["depth"] = given["left_rows" if transposed == "both_transposed" else "left_columns"]
+        issued = operation
+        wide = I32
+        if operation == "int_mm" and left.bits == types["R"].bits == I8.bits:  # it is not shifted
+            issued = "int8_zp_mm"
+            del named["mode"]
+        elif operation == "int_mm":
+            wide = I32 if left.signed or types["R"].signed else U32
+            by_column = "shift_addr" in given
+            operands["shift"] = matrix("shift_addr", (1, columns), I8) if by_column else constant(given["shift"], I8)
+        y = matrix("output", sizes["y"], given.get("out_dtype", F32 if left.is_float else wide))
+        operands |= _zero_points(api, given, sizes, types["R"])
+        if given.get("has_bias"):
+            operands["bias"] = matrix("bias", (1, columns), given.get("bias_dtype", F32))
         if given.get("result_add"):
+            if operation == "int8_mm":
+                reason = "result_add is not supported: no golden vector shows how it shifts the old result"
+                raise MachineError(name, reason, "clear result_add, and add with a separate command")
             operands["acc"] = y
-        length = {"depth": rows if swapped else depth} if number else {}
-        api.issue("int8_zp_mm" if integer else "fp_mm", operands, {"y": y}, {**turns, **length})
+        api.issue(issued, operands, {"y": y}, named)
 
     return run
 
 
-def _factors(api: Issuer, given: Given, columns: int, transposed: bool) -> tuple[int, Operands, dict[str, Any]]:
-    """Return the rows of the result, and the factors and attributes of a product of such matrices.
-
-    left_rows and left_columns are the sizes of the left factor as stored, before any transposition. The factor is the
-    number C if the call has one. `columns` is the columns of the right factor.
-    """
+def _sizes(given: Given, transposed: str) -> dict[str, tuple[int, int]]:
+    """Return the sizes of the factors L and R as stored, before any transposition, and of the result y."""
     rows = given["left_rows"]
     depth = given["left_columns"]
-    inner, height = (rows, depth) if transposed else (depth, rows)
-    left, right = given.get("left_dtype", F32), given.get("right_dtype", F32)
-    operands: Operands = {"R": api.matrix(given["right"], inner, columns, given["right_width"], right)}
-    named = {"left_transposed": transposed}
-    if "C" in given:
-        return height, {"L": constant(given["C"], left), **operands}, {**named, "depth": depth}
-    return height, {"L": api.matrix(given["left"], rows, depth, given["left_width"], left), **operands}, named
-
-
-def _spread(integer: bool, transposed: bool) -> Run:
-    """Return the function of a product of floats, or of 8-bit integers that are shifted and clamped."""
-
-    def run(api: Issuer, given: Given) -> None:
-        if integer and given["result_add"]:
-            reason = "result_add is not supported: no golden vector shows how it shifts the old result"
-            raise MachineError(given["name"], reason, "clear result_add, and add with a separate command")
+    if "right_size" in given:
+        columns = given["right_size"]
+    else:
         columns = given["right_columns"]
-        width = given["right_width"]
-        height, operands, named = _factors(api, given, columns, transposed)
-        y = api.matrix(given["output"], height, columns, width, given.get("out_dtype", F32))
-        if given["has_bias"]:
-            operands["bias"] = api.matrix(given["bias"], 1, columns, width, given.get("bias_dtype", F32))
-        if given["result_add"]:
-            operands["acc"] = y
-        api.issue("int8_mm" if integer else "fp_mm", operands, {"y": y}, {**attributes(given), **named})
-
-    return run
+        if "left_dtype" in given and "out_dtype" not in given:  # a product of integers computes whole channels
+            columns = -(-columns // given["right_width"]) * given["right_width"]
+    if transposed == "left_transposed":
+        return {"L": (rows, depth), "R": (rows, columns), "y": (depth, columns)}
+    if transposed == "both_transposed":
+        return {"L": (rows, depth), "R": (columns, rows), "y": (columns, depth)}
+    right = (columns, depth) if transposed == "right_transposed" else (depth, columns)
+    return {"L": (rows, depth), "R": right, "y": (rows, columns)}
 
 
-def _whole(by_column: bool, transposed: bool) -> Run:
-    """Return the function of a product of integers, in 32 bits.
-
-    The shift is one number or, if `by_column`, a row with a number for each column of the result.
-    """
-
-    def run(api: Issuer, given: Given) -> None:
-        width = given["right_width"]
-        left = given["left_dtype"]
-        right = given["right_dtype"]
-        columns = -(-given["right_columns"] // width) * width  # the machine computes whole channels
-        height, operands, named = _factors(api, given, columns, transposed)
-        if left.bits == right.bits == I8.bits:  # it is not shifted
-            y = api.matrix(given["output"], height, columns, width, I32)
-            api.issue("int8_zp_mm", operands, {"y": y}, named)
-            return
-        shift = api.matrix(given["shift_addr"], 1, columns, width, I8) if by_column else constant(given["shift"], I8)
-        operands["shift"] = shift
-        y = api.matrix(given["output"], height, columns, width, I32 if left.signed or right.signed else U32)
-        api.issue("int_mm", operands, {"y": y}, {**named, "mode": given["mode"]})
-
-    return run
+def _zero_points(api: Issuer, given: Given, sizes: Mapping[str, tuple[int, int]], dtype: DType) -> Operands:
+    """Return the zero point of the right factor, a number, or its zero points, one per row or column."""
+    if "zero" in given:
+        return {"zero": constant(given["zero"], dtype)}
+    if "zero_addr" not in given:
+        return {}
+    if given["name"].endswith("_all_trans"):
+        shape = Shape(1, sizes["y"][0], 1, 1)
+        return {"zeros": api.local(given["zero_addr"], shape, None, dtype, layout.compact)}
+    return {"zeros": api.row(given["zero_addr"], sizes["R"][0], sizes["y"][1], dtype)}
 
 
+#: The operation of a product, by the start of its function's name.
+PRODUCT_OF = {
+    **dict.fromkeys(("fp", "fp32"), "fp_mm"),
+    **dict.fromkeys(("int8_zp", "int8_pc_zp"), "int8_zp_mm"),
+    **dict.fromkeys(("int", "int_pcs"), "int_mm"),
+    "int8": "int8_mm",
+}
 #: Functions by name, without the prefix tpu_bdc_.
 PRODUCTS: Functions = {
-    **{
-        f"{name}_mm{number}{turn}": _by_rows(TURNS[turn], name != "fp", NUMBERS[number], name == "int8_pc_zp")
-        for name in ("fp", "int8_zp", "int8_pc_zp")
-        for number in NUMBERS
-        for turn in TURNS
-        if (number, turn) != ("_R_const", "_R_trans")  # the machine does not have it
-    },
-    **{
-        f"{name}{kind}": make(integer, kind == "_L_trans")
-        for name, make, integer in (
-            ("int_mm", _whole, False),
-            ("int_pcs_mm", _whole, True),
-            ("fp32_mm", _spread, False),
-            ("int8_mm", _spread, True),
-        )
-        for kind in ("", "_L_trans", "_L_const")
-    },
+    name: _product(PRODUCT_OF[name.partition("_mm")[0]])
+    for name in (function.removeprefix("tpu_bdc_") for function in PROTOTYPES)
+    if name.partition("_mm")[0] in PRODUCT_OF and "_mm" in name
 }

@@ -17,6 +17,7 @@ from tilewright.targets.bm1684x.capi.names import (
     constant,
     dim2,
     dim4,
+    padding_t,
     variable_t,
 )
 from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE
@@ -273,10 +274,6 @@ def row_of(length: str) -> Callable[[Shape, Given], Shape]:
     return lambda shape, given: Shape(1, 1, 1, given[length])
 
 
-def windowed(shape: Shape, given: Given) -> Shape:
-    return Shape(shape.n, shape.c, *window(given).out(shape.h, shape.w))
-
-
 def turned_nc(shape: Shape, given: Given) -> Shape:
     return Shape(shape.c, shape.n, shape.h, shape.w)
 
@@ -356,8 +353,9 @@ def attributes(given: Given) -> dict[str, Any]:
 
 
 def window(given: Given) -> Window:
-    kernel, pads, dilation = (given[name] for name in ("kernel", "padding", "dilation"))
-    stride = given.get("stride", dim2(1, 1))
+    kernel = given["kernel"]
+    pads = given.get("padding", padding_t(0, 0, 0, 0))
+    stride, dilation = (given.get(name, dim2(1, 1)) for name in ("stride", "dilation"))
     between = given.get("insert", dim2(0, 0))
     around = (pads.top, pads.bottom, pads.left, pads.right)
     sizes = ((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w), (between.h, between.w))

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import InputError
-from tilewright.targets.bm1684x.capi.convolutions import TURNS
+from tilewright.targets.bm1684x.capi.convolutions import TRANSPOSED
 from tilewright.targets.bm1684x.capi.forms import ATTRIBUTES
 from tilewright.targets.bm1684x.capi.moves import FROM, WAYS
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS, OPTIONAL, Operation
@@ -117,6 +117,11 @@ sorted_names = {"y": "value", "numbers": "index"}
 indexed = {"index": "idt"}
 by_rows = {"index": "u32"}
 looked_up = {"x": "dst", "index": "src", "y": "dst"}
+#: The attributes of products of matrices stored by rows, by the end of the function's name.
+BY_ROWS: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    **{end: {TRANSPOSED[end]: True} for end in ("_R_trans", "_all_trans")},
+}
 multiplied = {name: name for name in ("multiplier", "shift", "offset")}
 
 #: Gathers and scatters by kind: the function's name, the types, and how gathers and scatters arrange their operands.
@@ -163,12 +168,12 @@ CALLS: dict[str, Call] = {
     "fp_avg_pool2d": Call("fp_avg_pool2d", constants={"scale": "scale_bits"}),
     "int8_avg_pool2d": Call("int8_avg_pool2d", {"y": "odt"}, {"scale": "scale"}),
     **{f"{name}_max_pool2d": Call("max_pool2d", constants=pad) for name in ("fp", "int8")},
-    **{f"fp_mm{which}": Call("fp_mm", product, attributes=turned) for which, turned in TURNS.items()},
+    **{f"fp_mm{end}": Call("fp_mm", product, attributes=attributes) for end, attributes in BY_ROWS.items()},
     "fp32_mm": Call("fp_mm", {"": "f32"}),
     "int8_mm": Call("int8_mm", {"L": "ldt", "R": "rdt", "y": "odt", "bias": "i16"}),
     **{
-        f"int8_zp_mm{which}": Call("int8_zp_mm", wide_product, {"zero": "zp"}, attributes=turned)
-        for which, turned in TURNS.items()
+        f"int8_zp_mm{end}": Call("int8_zp_mm", wide_product, {"zero": "zp"}, attributes=attributes)
+        for end, attributes in BY_ROWS.items()
     },
     **{
         f"{name}_{way}": Call(f"{kind}_{way}", types, renamed={"x": "param"}, arranged=arranged[way == "scatter"])
