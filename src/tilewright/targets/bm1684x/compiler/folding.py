@@ -25,7 +25,6 @@ from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing import estimate
-from tilewright.targets.bm1684x.timing.estimate import PIXELS
 from tilewright.targets.bm1684x.values.dtypes import I8, I32
 from tilewright.targets.bm1684x.values.window import Window
 
@@ -92,9 +91,8 @@ def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
 
 
 def _products(layer: Layer, kernel: Sequence[int], config: Config) -> int:
-    oc, ic, kh, kw = kernel
-    pixels = -(-layer.result.h * layer.result.w // PIXELS[1])
-    return -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(1))
+    assert layer.kernel is not None
+    return estimate.conv_cycles(kernel, layer.result.h * layer.result.w, layer.kernel.dtype.bytes, config)
 
 
 def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> set[str] | None:
@@ -172,12 +170,9 @@ def _cost(layer: Layer, config: Config) -> float:
     The two overlap between the samples of a batch. Within a sample they overlap only in parts, if there are tiles.
     """
     assert layer.kernel is not None
-    oc, ic, kh, kw = layer.kernel.values.shape
     x = layer.shapes[0]
     result = layer.result
-    size = layer.kernel.dtype.bytes
-    pixels = -(-result.h * result.w // PIXELS[size])
-    products = -(-oc // config.lanes) * pixels * kh * kw * -(-ic // config.cube_group(size))
+    products = _products(layer, layer.kernel.values.shape, config)
     channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
     far = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
     load = loads * estimate.cycles(copy(far, far), config)  # into local memory it takes as long, but need not fit here

@@ -32,7 +32,6 @@ from tilewright.targets.bm1684x.launch.image import QueueImage, StoredTensor
 from tilewright.targets.bm1684x.launch.listing import line
 from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch, Machine
 from tilewright.targets.bm1684x.layouts.stored import Stored
-from tilewright.targets.bm1684x.values.floats import as_stored
 
 
 class Lying(NamedTuple):
@@ -199,11 +198,8 @@ class NetworkWalk(CommandWalk):
 
     def value(self, state: State, tensor: str) -> Array:
         placed = self.placed(tensor)
-        stored = self._places[tensor].stored
-        held = numbers(state, placed.byte, placed.dtype)
-        if stored.dtype.is_float:
-            return as_stored(held, stored.dtype)
-        return (held.astype(np.int16) - stored.add).astype(self._places[tensor].tensor.dtype)
+        lying = self._places[tensor]
+        return lying.stored.decoded(numbers(state, placed.byte, placed.dtype), lying.tensor)
 
     def _complete(self, index: int, computed: int) -> Array:
         """Return the commands after which the result of a layer is in local memory, for its readers.

@@ -154,7 +154,10 @@ class Stored:
 
     def unpack(self, stored: Array, tensor: Tensor) -> Array:
         """Return S stored samples, (S, elements), as values of the graph's `tensor`: (S, *shape)."""
-        values = stored[:, self.places].reshape(len(stored), *tensor.shape)
+        return self.decoded(stored[:, self.places].reshape(len(stored), *tensor.shape), tensor)
+
+    def decoded(self, values: Array, tensor: Tensor) -> Array:
+        """Return stored values of any shape as values of the graph's `tensor`."""
         if self.dtype.is_float:
             return as_stored(values, self.dtype)
         return (values.astype(np.int16) - self.add).astype(tensor.dtype)

@@ -56,7 +56,10 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     if command.operation.engine == DMA:
         return max(1, transfer(command, timing))
     if command.operation.flow is Flow.CONVOLUTION:
-        return _conv(command, config)
+        n, oc, oh, ow = command.results["y"].shape
+        x = command.operands["x"]
+        kernel = (oc, x.shape[1], *command.attributes["window"].kernel)
+        return n * conv_cycles(kernel, oh * ow, x.dtype.bytes, config)
     if command.operation.flow is Flow.PRODUCT:
         return _matmul(command, config)
     if command.operation.flow is Flow.INDEXED:
@@ -93,13 +96,14 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
     return timeline(program.table, program.order, Simulated(costs, no_port, no_fetch), serial)
 
 
-def _conv(command: Command, config: Config) -> int:
-    """Return a convolution's cycles: `n * (oc / lanes) * (pixels / PIXELS) * taps * (ic / group)`. `/` rounds up."""
-    n, oc, oh, ow = command.results["y"].shape
-    size = command.operands["x"].dtype.bytes
-    ic = command.operands["x"].shape[1]
-    kh, kw = command.attributes["window"].kernel
-    return n * _up(oc, config.lanes) * _up(oh * ow, PIXELS[size]) * kh * kw * _up(ic, config.cube_group(size))
+def conv_cycles(kernel: Sequence[int], pixels: int, size: int, config: Config) -> int:
+    """Return the cycles of a convolution with a kernel (oc, ic, kh, kw) of `size`-byte weights, for one sample.
+
+    They are `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up: the cube takes as long for
+    a part of its lanes, pixels or input channels as for all of them.
+    """
+    oc, ic, kh, kw = kernel
+    return _up(oc, config.lanes) * _up(pixels, PIXELS[size]) * kh * kw * _up(ic, config.cube_group(size))
 
 
 def _moved(command: Command, config: Config, timing: Timing) -> int:
