@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tilewright.targets.vta.compiler.chain import Member, chains
 from tilewright.targets.vta.compiler.legal import broken, chunks, noted, whole
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.schedule import Schedule
+from tilewright.targets.vta.schedule import Halvings, Schedule, Slots, Tile
 from tilewright.targets.vta.timing import DEFAULT
 
 #: Draws of a plan before the searched one is taken, and the most chunks of a layer, which bound a test's time.
@@ -38,11 +38,12 @@ def random_plan(rng: np.random.Generator, plan: Plan, config: Config) -> Plan:
     """A legal plan of a layer in a few chunks; the given one where none is found."""
     sizes = whole(plan.layer)
     for _ in range(TRIES):
-        cut: list[Any] = [size(rng, most) for most in vars(sizes).values()]
-        cut.append("channels" if rng.random() < 0.5 else "space")
-        made = Plan(plan.layer, *cut, *(int(rng.choice([1, 1, 2, 2, 3, 4, 5, 7, 16])) for _ in range(3)))
+        tile = Tile(*(size(rng, most) for most in vars(sizes).values()))
+        outer_loop: Literal["channels", "space"] = "channels" if rng.random() < 0.5 else "space"
+        slots = Slots(*(int(rng.choice([1, 1, 2, 2, 3, 4, 5, 7, 16])) for _ in range(3)))
+        made = Plan(plan.layer, tile, outer_loop, slots)
         if rng.random() < 0.5 and made.tapers:
-            made = replace(made, head=int(rng.integers(0, 4)), tail=int(rng.integers(0, 4)))
+            made = replace(made, halvings=Halvings(int(rng.integers(0, 4)), int(rng.integers(0, 4))))
         if chunks(made) <= CHUNKS and broken(made, config) is None:
             return made
     return plan
@@ -59,7 +60,7 @@ def random_schedule(rng: np.random.Generator, graph: Graph, config: Config, roun
             plan = (
                 replace(member.plan, layer=form.layer)
                 if form is member.lowered
-                else Plan(form.layer, 1, 1, 1, 1, "space", 1, 1, 1)
+                else Plan(form.layer, Tile(1, 1, 1, 1), "space", Slots())
             )
             nodes = tuple(site.node.name for site in member.sites)
             plan = random_plan(rng, plan, config)

@@ -37,7 +37,7 @@ def program(case: Case, config: Config, folder: Path | None = None) -> list[Any]
 def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The searches that run, by name."""
     found: list[str] = []
-    for module, name in ((compiler, "tuned"), (search, "_timed"), (search, "_bounds"), (scores, "_timed")):
+    for module, name in ((compiler, "tuned"), (search, "finalists"), (search, "_bounds"), (scores, "_estimate")):
         original = getattr(module, name)
 
         def noted(*given: Any, name: str = name, original: Any = original) -> Any:
@@ -66,7 +66,7 @@ def test_a_random_network_is_compiled_to_the_same_bytes(case: Case, config: Conf
 def test_nothing_is_searched_again(seed: int, tmp_path: Path, searched: list[str]) -> None:
     case, config = residuals.case_of(seed, channels=64), PRESETS["pynq"]
     expected = program(case, config, tmp_path)
-    assert {"tuned", "_timed", "_bounds"} <= set(searched)
+    assert {"tuned", "finalists", "_bounds"} <= set(searched)
     searched.clear()
     assert program(case, config, tmp_path) == expected
     assert not searched

@@ -48,8 +48,8 @@ def test_tiles_carry_the_byte_that_the_same_accumulator_held_before(shared: Path
             for y in range(group.rows.start, group.rows.start + group.rows.extent):
                 for x in range(group.columns.start, group.columns.start + group.columns.extent):
                     tile = (out * found.layer.out[0] + y) * found.layer.out[1] + x
-                    expected[tile] = held.get((turn % found.acc, at), -1)
-                    held[turn % found.acc, at] = tile
+                    expected[tile] = held.get((turn % found.slots.acc, at), -1)
+                    held[turn % found.slots.acc, at] = tile
                     at += 1
     assert carried(found).tolist() == [expected[tile] for tile in range(len(expected))]
     assert max(expected.values()) >= 0

@@ -319,8 +319,8 @@ def test_a_plan_that_a_memory_does_not_hold_would_have_hazards(memory: str, monk
     )
     graph, machine = builder.graph(), buffers(12, 13, 15, 14)
     (member,) = members(graph, machine, "tflm")
-    least = replace(member.plan, rows=2, columns=12, outs=1, sums=1, inp=1, wgt=1, acc=1, head=0, tail=0)
-    plans = [replace(least, **dict[str, Any]({memory: count})) for count in range(1, 99)]
+    least = replace(member.plan, tile=Tile(2, 12, 1, 1), halvings=Halvings())
+    plans = [replace(least, slots=Slots(**{memory: count})) for count in range(1, 99)]
     slots = next(count for count, plan in enumerate(plans) if legal.broken(plan, machine))
     for count in (slots - 1, slots):
         plan = plans[count]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -81,7 +81,7 @@ def test_times_are_remembered_by_other_processes(tmp_path: Path, monkeypatch: py
         known = scores.score(plan, PRESETS["pynq"], DEFAULT)
     scores._score.cache_clear()
     monkeypatch.setattr(scores, "_REMEMBERED", {})
-    monkeypatch.setattr(scores, "_timed", lambda *given: pytest.fail("it was timed again"))
+    monkeypatch.setattr(scores, "_estimate", lambda *given: pytest.fail("it was timed again"))
     with scores.remembering(tmp_path):
         assert scores.score(plan, PRESETS["pynq"], DEFAULT) == known
     scores._score.cache_clear()
@@ -90,10 +90,15 @@ def test_times_are_remembered_by_other_processes(tmp_path: Path, monkeypatch: py
 def test_nothing_is_remembered_outside_of_the_block(tmp_path: Path) -> None:
     with scores.remembering(tmp_path):
         pass
-    assert scores.recalled("a", (1,), lambda: 2) == 2
+    results = count()
+
+    @scores.recalled
+    def search(argument: int) -> int:
+        return next(results)
+
+    assert [search(1), search(1)] == [0, 1]
     with scores.remembering(tmp_path):
-        assert scores.recalled("a", (1,), lambda: 3) == 3
-        assert scores.recalled("a", (1,), lambda: 4) == 3
+        assert [search(1), search(1), search(2)] == [2, 2, 3]
 
 
 def test_what_is_remembered(tmp_path: Path) -> None:

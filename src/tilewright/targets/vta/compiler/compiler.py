@@ -21,13 +21,13 @@ from tilewright.schedule import Range
 from tilewright.sim.findings import DEADLOCK
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.chain import Chain, ChainNode, Member, chains
-from tilewright.targets.vta.compiler.emit import Code, Draft, Names, Place, draft, emit, weight_image
+from tilewright.targets.vta.compiler.emit import Code, Draft, Place, TensorPlaces, draft, emit, weight_image
 from tilewright.targets.vta.compiler.legal import noted
 from tilewright.targets.vta.compiler.plan import Plan, carried
 from tilewright.targets.vta.compiler.scores import recalled
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing, walked
 from tilewright.targets.vta.compiler.tune import Timed, tuned
-from tilewright.targets.vta.compiler.work import Item, LoadTiles
+from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Item, LoadTiles
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, READ, TABLES, NodeLayout
@@ -107,12 +107,12 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
     """
     inside = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in inside for name in node.inputs} | set(graph.results)
-    names = _names(chain)
+    places = _places(chain)
     stages = tuple(Stage(member.plan, member.reads, member.given) for member in chain.members)
-    stages, code = _code(stages, names, chain.config, timing)
+    stages, code = _code(stages, places, chain.config, timing)
     chain.members = [replace(each, plan=stage.plan) for each, stage in zip(chain.members, stages, strict=True)]
-    layers = [_layout_of(chain, names, node, wanted) for node in chain.nodes]
-    kinds = _kinds(chain.members, names) | {form.result: "output" for form in layers if form.result}
+    layers = [_layout_of(chain, places, node, wanted) for node in chain.nodes]
+    kinds = _kinds(chain.members, places) | {form.result: "output" for form in layers if form.result}
     meta: dict[str, Any] = {
         "bases": dict.fromkeys(("uop", "inp", "wgt", "acc", "out"), 0),
         "segments": [
@@ -123,20 +123,22 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
         "schedule": [noted(each.plan, each.lowered.form, each.nodes, alone).to_json() for each in chain.members],
     }
     nodes = tuple(node.site.node.name for node in chain.nodes)
-    return Launch(nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, _arrays(chain, names, code))
+    return Launch(
+        nodes[0] if len(nodes) == 1 else f"{nodes[0]}..{nodes[-1]}", nodes, meta, _arrays(chain, places, code)
+    )
 
 
-def _arrays(chain: Chain, names: tuple[Names, ...], code: Code) -> dict[str, Array]:
+def _arrays(chain: Chain, places: tuple[TensorPlaces, ...], code: Code) -> dict[str, Array]:
     positions = [position for position, node in enumerate(chain.nodes) if chain.leads(node)]
     arrays: dict[str, Array] = {"insns": code.insns, "dram.uop": code.uops.reshape(-1)}
     if len(chain.nodes) > 1:
         arrays["layer"] = np.array(positions, np.int64)[code.layer]
-    for position, member, name in zip(positions, chain.members, names, strict=True):
+    for position, member, tensors in zip(positions, chain.members, places, strict=True):
         lowered = member.lowered
         if lowered.tiles is not None:
-            arrays[f"dram.{name.weights}"] = weight_image(member.plan, lowered.tiles)
+            arrays[f"dram.{tensors[WEIGHTS].segment}"] = weight_image(member.plan, lowered.tiles)
         if lowered.parameters is not None:
-            arrays[f"dram.{name.parameters}"] = lowered.parameters.reshape(-1).view("uint8")
+            arrays[f"dram.{tensors[PARAMETERS].segment}"] = lowered.parameters.reshape(-1).view("uint8")
         elif not lowered.layer.closed:
             if lowered.layer.carries:
                 arrays[f"{CARRIED}.{position}"] = carried(member.plan).astype(np.int32)
@@ -149,22 +151,22 @@ def _arrays(chain: Chain, names: tuple[Names, ...], code: Code) -> dict[str, Arr
 
 @lru_cache(maxsize=256)
 def _code(
-    stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str
+    stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str
 ) -> tuple[tuple[Stage, ...], Code]:
     """Return the stages (layers of a chain) with their final plans, and the chain's code; equal chains share both.
 
     Weights and zero points are data in DRAM, so the code does not depend on them.
     """
     try:
-        stages, made = _arranged(stages, names, config, timing)
+        stages, made = _arranged(stages, places, config, timing)
     except HazardError:  # deadlock on short token queues: _launches splits such a chain
         walk = walked(stages, config, timing)
-        return stages, emit(draft(stages, names, listing(walk, early(walk.loads)), config), config)
+        return stages, emit(draft(stages, places, listing(walk, early(walk.loads)), config), config)
     return stages, emit(made, config)
 
 
 def _arranged(
-    stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str
+    stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str
 ) -> tuple[tuple[Stage, ...], Draft]:
     """Return the stages of a chain with their final plans, and the draft to emit: tuned, or as it is remembered.
 
@@ -174,22 +176,19 @@ def _arranged(
     """
     new: list[Timed] = []
 
-    def make() -> dict[str, Any]:
-        new.append(tuned(stages, names, config, timing))
+    @recalled
+    def order(*chain: Any) -> dict[str, Any]:
+        new.append(tuned(*chain))
         return _noted(new[0])
 
-    layers = tuple(stage.plan.layer for stage in stages)
-    others = tuple((stage.plan.cut, *stage[1:]) for stage in stages)
-    known = recalled("order", (*layers, others, names, config, timing), make)
+    saved = order(stages, places, config, timing)
     if new:
         best = new[0]
-        return best.stages, best.draft if best.walk.apart else draft(best.stages, names, best.draft.listing, config)
-    stages = tuple(
-        stage._replace(plan=Plan(stage.plan.layer, *cut)) for stage, cut in zip(stages, known["cuts"], strict=True)
-    )
-    return stages, draft(
-        stages, names, _listing(walked(stages, config, timing, known["apart"]), known["order"]), config
-    )
+        return best.stages, best.draft if best.walk.apart else draft(best.stages, places, best.draft.listing, config)
+    plans = (Plan.of(stage.plan.layer, plan) for stage, plan in zip(stages, saved["plans"], strict=True))
+    stages = tuple(stage._replace(plan=plan) for stage, plan in zip(stages, plans, strict=True))
+    walk = walked(stages, config, timing, saved["apart"])
+    return stages, draft(stages, places, _listing(walk, saved["order"]), config)
 
 
 def _noted(best: Timed) -> dict[str, Any]:
@@ -212,7 +211,7 @@ def _noted(best: Timed) -> dict[str, Any]:
             order.append((whole[layer, item.slot, item.chunk], *item.tiles))
         else:
             order.append(number)
-    return {"apart": best.walk.apart, "cuts": [stage.plan.cut for stage in best.stages], "order": order}
+    return {"apart": best.walk.apart, "plans": [stage.plan.to_json() for stage in best.stages], "order": order}
 
 
 def _listing(walk: Walk, order: list[Any]) -> Listing:
@@ -230,18 +229,20 @@ def _listing(walk: Walk, order: list[Any]) -> Listing:
     return Listing(found, work, walk.regions)
 
 
-def _kinds(members: Sequence[Member], names: tuple[Names, ...]) -> dict[str, str]:
+def _kinds(members: Sequence[Member], places: tuple[TensorPlaces, ...]) -> dict[str, str]:
     """Return the kind of each DRAM segment, by name: const, input, or scratch."""
     kinds = {"uop": "const"}
-    for member, name in zip(members, names, strict=True):
-        kinds |= {name.weights: "input" if member.lowered.tiles is None else "const", name.parameters: "const"}
-        kinds |= {place.segment: "input" for place, made in zip(name.inputs, member.reads, strict=True) if not made}
-        kinds.setdefault(name.result.segment, "scratch")
+    for member, tensors in zip(members, places, strict=True):
+        kinds[tensors[WEIGHTS].segment] = "input" if member.lowered.tiles is None else "const"
+        kinds[tensors[PARAMETERS].segment] = "const"
+        operands = zip(tensors[:RESULT], member.reads, strict=True)
+        kinds |= {place.segment: "input" for place, writers in operands if not writers}
+        kinds.setdefault(tensors[RESULT].segment, "scratch")
     return kinds
 
 
-def _names(chain: Chain) -> tuple[Names, ...]:
-    """Return the names of the members' DRAM segments; they contain numbers if the chain has several members."""
+def _places(chain: Chain) -> tuple[TensorPlaces, ...]:
+    """Return the places of the members' tensors; segments' names contain numbers if the chain has several members."""
     members = chain.members
     numbers = [str(index) if len(members) > 1 else "" for index in range(len(members))]
     results: dict[int, Place] = {}
@@ -252,22 +253,22 @@ def _names(chain: Chain) -> tuple[Names, ...]:
             results[index] = Place(f"{kind}{numbers[segment[0]]}", at)
             layer = members[index].lowered.layer
             at += layer.planes * layer.out_tiles * layer.out_pixels
-    names = []
+    places = []
     for index, (number, member) in enumerate(zip(numbers, members, strict=True)):
         inputs = tuple(
             results[made[0]] if made else Place(f"x{number}{'b' * operand}")
             for operand, made in enumerate(member.reads)
         )
-        names.append(Names(f"wgt{number}", f"par{number}", inputs, results[index]))
-    return tuple(names)
+        places.append((*inputs, results[index], Place(f"par{number}"), Place(f"wgt{number}")))
+    return tuple(places)
 
 
-def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: set[str]) -> NodeLayout:
+def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, wanted: set[str]) -> NodeLayout:
     """Return what the host must know of a node; of a member's nodes, the first one reads its tensors."""
     index = node.members[0]
     name = node.site.node.name
     member = chain.members[index]
-    place = names[index].result
+    result = places[index][RESULT]
     layer = member.lowered.layer
     config = chain.config
     needed = node.stored and (node.site.output.name in wanted or not layer.closed)
@@ -276,8 +277,8 @@ def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: 
         node=name,
         batch=config.batch,
         block=config.block,
-        result=place.segment if needed else None,
-        first=place.first if needed else 0,
+        result=result.segment if needed else None,
+        first=result.first if needed else 0,
         in_tiles=tiles,
         in_pixels=pixels,
         out_tiles=tiles,
@@ -291,9 +292,9 @@ def _layout_of(chain: Chain, names: tuple[Names, ...], node: ChainNode, wanted: 
     plan = f"{JOINED}{member.nodes[0]}"
     by_host: list[tuple[str, str, bool]] = []
     if chain.leads(node):
-        weights = names[index].weights if chunks else None
+        weights = places[index][WEIGHTS].segment if chunks else None
         plan = member.plan.dump()
-        operands = enumerate(zip(names[index].inputs, member.operands, member.reads, strict=True))
+        operands = enumerate(zip(places[index][:RESULT], member.operands, member.reads, strict=True))
         by_host = [(place.segment, tensor, at < layer.operands) for at, (place, tensor, made) in operands if not made]
     return replace(
         form,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from tilewright.targets.vta.compiler.kernels import Dim, RelativeKernel, Step
 from tilewright.targets.vta.compiler.layer import covered
 from tilewright.targets.vta.compiler.plan import ParameterRoom, Plan, Regions, SlotRegion, memory_of, parameter_room
 from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
-from tilewright.targets.vta.compiler.work import PARAMETERS, WEIGHTS, Costs, LoadTiles, RunSteps, StoreResults
+from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Costs, LoadTiles, RunSteps, StoreResults
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
@@ -53,22 +53,9 @@ class Place(NamedTuple):
     first: int = 0
 
 
-class Names(NamedTuple):
-    """The DRAM segments of a layer's weights and parameters; the places of its operands and result.
-
-    `inputs` are those of chain.operands: the inputs (two for an add), then the residual if there is one.
-    """
-
-    weights: str
-    parameters: str
-    inputs: tuple[Place, ...]
-    result: Place
-
-    def of(self, tensor: int) -> Place:
-        """Return the place of a tensor that is loaded; `tensor`: see LoadTiles."""
-        if tensor == WEIGHTS:
-            return Place(self.weights)
-        return Place(self.parameters) if tensor == PARAMETERS else self.inputs[tensor]
+#: The places of a layer's tensors: its operands (see chain.operands), its result, parameters and weights. The number
+#: of a tensor (work.RESULT and so on) is its index.
+TensorPlaces: TypeAlias = tuple[Place, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +96,7 @@ def emit(draft: Draft, config: Config) -> Code:
 
 
 def draft(
-    stages: Sequence[Stage], names: Sequence[Names], order: Listing, config: Config, costs: Costs | None = None
+    stages: Sequence[Stage], places: Sequence[TensorPlaces], order: Listing, config: Config, costs: Costs | None = None
 ) -> Draft:
     """Return the instructions of layers, in the order of a listing, with addresses, tokens and loads of micro-ops.
 
@@ -120,17 +107,17 @@ def draft(
     runs = _Runs(builder, order.regions, costs)
     computes = [runs.of(layer, item) if isinstance(item, RunSteps) else None for layer, item in order.items]
     sizes: dict[str, int] = {}
-    for stage, name in zip(stages, names, strict=True):
-        for segment, size in _sizes(stage.plan, name, config).items():
+    for stage, tensors in zip(stages, places, strict=True):
+        for segment, size in _sizes(stage.plan, tensors, config).items():
             sizes[segment] = max(sizes.get(segment, 0), size)
     sizes["uop"] = sum(part.offsets[-1] for part in runs.lists.values()) * config.uop.tile_bytes
     segments = Segments(sizes)
     runs.open(segments.tile("uop", config.uop.tile_bytes))
-    results = {name.result.segment for name in names}
+    results = {tensors[RESULT].segment for tensors in places}
     stored = {segment: np.full(sizes[segment] // config.out.tile_bytes, NOBODY) for segment in results}
     movers = [
-        _Mover(stage.plan, where, name, segments, stored, builder)
-        for stage, where, name in zip(stages, order.regions, names, strict=True)
+        _Mover(stage.plan, where, tensors, segments, stored, builder)
+        for stage, where, tensors in zip(stages, order.regions, places, strict=True)
     ]
     ends: list[int] = []
     for (layer, item), known in zip(order.items, computes, strict=True):
@@ -152,22 +139,22 @@ def draft(
 
 def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
     count = plan.layer.operands + (plan.layer.residual is not None)
-    inputs = tuple(Place(f"x{operand}") for operand in range(count))
+    tensors = (*(Place(f"x{operand}") for operand in range(count)), Place("out"), Place("par"), Place("wgt"))
     order = listing(walk, early(walk.loads))
     costs = walk.costs if plan.layer.planes == 1 else None
-    return draft((Stage(plan),), (Names("wgt", "par", inputs, Place("out")),), order, config, costs)
+    return draft((Stage(plan),), (tensors,), order, config, costs)
 
 
-def _sizes(plan: Plan, names: Names, config: Config) -> dict[str, int]:
+def _sizes(plan: Plan, places: TensorPlaces, config: Config) -> dict[str, int]:
     """Return the sizes of a layer's DRAM segments by name, in bytes."""
     layer = plan.layer
-    sizes = {names.weights: plan.weight_starts[-1] * config.wgt.tile_bytes}
+    sizes = {places[WEIGHTS].segment: plan.weight_starts[-1] * config.wgt.tile_bytes}
     if layer.parameters:
         tile = config.sram(parameter_room(config).memory).tile_bytes
-        sizes[names.parameters] = layer.parameter_tiles(layer.out_tiles) * tile
-    ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in names.inputs[: layer.operands]]
-    ends += [(place, layer.out_tiles * layer.out_pixels) for place in names.inputs[layer.operands :]]
-    ends.append((names.result, layer.planes * layer.out_tiles * layer.out_pixels))
+        sizes[places[PARAMETERS].segment] = layer.parameter_tiles(layer.out_tiles) * tile
+    ends = [(place, layer.in_tiles * layer.size[0] * layer.size[1]) for place in places[: layer.operands]]
+    ends += [(place, layer.out_tiles * layer.out_pixels) for place in places[layer.operands : RESULT]]
+    ends.append((places[RESULT], layer.planes * layer.out_tiles * layer.out_pixels))
     for place, tiles in ends:
         sizes[place.segment] = (place.first + tiles) * config.inp.tile_bytes
     return sizes
@@ -180,14 +167,14 @@ class _Mover:
         self,
         plan: Plan,
         where: Regions,
-        names: Names,
+        places: TensorPlaces,
         segments: Segments,
         stored: dict[str, Array],
         builder: StreamBuilder,
     ) -> None:
         self.plan = plan
         self.where = where
-        self.names = names
+        self.places = places
         self.segments = segments
         self.stored = stored  # by segment with results: the step that stores each tile
         self.builder = builder
@@ -208,14 +195,14 @@ class _Mover:
         else:
             part = self.builder.parts.of(*_slot(memory, region, slot))
         for tensor, rows in item.parts:
-            segment, begin = self.names.of(tensor)
+            segment, begin = self.places[tensor]
             address = self.segments.tile(segment, self.config.sram(memory).tile_bytes) + begin + rows.offset
             after = int(self.stored[segment][begin + covered(rows)].max()) if segment in self.stored else NOBODY
             self.builder.load(memory, base + rows.at, address, (rows.rows, rows.length), rows.stride, part, after)
 
     def store(self, item: StoreResults) -> None:
         layer = self.plan.layer
-        segment, begin = self.names.result
+        segment, begin = self.places[RESULT]
         first = self.segments.tile(segment, self.config.out.tile_bytes) + begin
         first += item.plane * layer.out_tiles * layer.out_pixels
         # Without an out memory (fsim), a store reads the accumulators.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tilewright.errors import InputError, shown
@@ -16,29 +17,19 @@ from tilewright.targets.vta.compiler.lowered import Lowered
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_room
 from tilewright.targets.vta.compiler.search import ranked
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.schedule import Halvings, LayerSchedule, Slots, Tile
+from tilewright.targets.vta.schedule import LayerSchedule, Tile
 from tilewright.targets.vta.timing import DEFAULT
 
 #: Most chunks of a layer (more only if the search's plans have as many): they take half a minute and 1 GB to compile.
 CHUNKS = 1 << 15
 #: Most halvings of a group: then each of its pieces has one row.
 HALVINGS = 16
-#: The name in a schedule of each field of `Plan`.
-FIELDS = {
-    "rows": "tile.rows",
-    "columns": "tile.columns",
-    "outs": "tile.output_tiles",
-    "sums": "tile.input_tiles",
-    "inp": "slots.inp",
-    "wgt": "slots.wgt",
-    "acc": "slots.acc",
-    "head": "halvings.first",
-    "tail": "halvings.last",
-}
+#: What the sizes of a tile count, in the order of `Tile`.
+SIZES = ("rows", "columns", "output channel tiles", "input channel tiles")
 
 
 class Broken(NamedTuple):
-    """A rule that a plan breaks, and the fields of the plan that may be made smaller to keep it."""
+    """A rule that a plan breaks, and the fields of the plan (such as "tile.rows") to make smaller to keep it."""
 
     reason: str
     fields: tuple[str, ...] = ()
@@ -51,11 +42,8 @@ def whole(layer: Layer) -> Tile:
 
 def noted(plan: Plan, form: str, nodes: tuple[str, ...], alone: bool) -> LayerSchedule:
     """Return the schedule of the layer that computes `nodes`; `plan_of` returns its plan again."""
-    cut = plan.cut
-    tile = Tile(*cut[:4])
-    slots = Slots(*cut[5:8])
-    halvings = Halvings(*cut[8:])
-    return LayerSchedule(nodes[0], tile, plan.outside, slots, halvings, form, nodes, whole(plan.layer), alone)
+    choices = plan.tile, plan.outer_loop, plan.slots, plan.halvings
+    return LayerSchedule(nodes[0], *choices, form, nodes, whole(plan.layer), alone)
 
 
 def plan_of(
@@ -77,11 +65,9 @@ def plan_of(
         sizes = " x ".join(f"{size} {name}" for name, size in vars(whole(form.layer)).items())
         reason = f"of is another size: this layer has {sizes}"
         raise InputError(where, reason, "the schedule is of another network; `explain` writes that of this one")
-    tile, slots, halvings = (vars(part).values() for part in (given.tile, given.slots, given.halvings))
-    cut: tuple[Any, ...] = (*tile, given.outer_loop, *slots, *halvings)
-    plan = Plan(form.layer, *cut)
+    plan = Plan(form.layer, given.tile, given.outer_loop, given.slots, given.halvings)
     if rule := broken(plan, config):
-        near = [f"{FIELDS[name]} {value}" for name, value in _smaller(plan, config, rule.fields)]
+        near = [f"{name} {value}" for name, value in _smaller(plan, config, rule.fields)]
         remedy = f"possible with {' or '.join(near)}" if near else "make the tile smaller" if rule.fields else ""
         raise InputError(where, rule.reason, remedy)
     return form, plan
@@ -94,42 +80,41 @@ def broken(plan: Plan, config: Config) -> Broken | None:
 
 def chunks(plan: Plan) -> int:
     """Return the number of chunks into which a plan cuts a layer, at most."""
-    cut = plan.rows, plan.columns, plan.outs, plan.sums
-    return prod(-(-size // part) for size, part in zip(vars(whole(plan.layer)).values(), cut, strict=True))
+    sizes = vars(whole(plan.layer)).values(), vars(plan.tile).values()
+    return prod(-(-size // part) for size, part in zip(*sizes, strict=True))
 
 
 def _broken(plan: Plan, config: Config) -> Iterator[Broken]:
     """Yield the rules that a plan breaks; the rules on memories hold for tiles that are parts of their layer."""
-    most = whole(plan.layer)
-    names = {"rows": "rows", "columns": "columns", "outs": "output channel tiles", "sums": "input channel tiles"}
-    for (name, what), limit in zip(names.items(), vars(most).values(), strict=True):
-        if (value := getattr(plan, name)) > limit:
-            yield Broken(f"{FIELDS[name]} {value:,} is more than the {limit:,} {what} of the layer", (name,))
-    if plan.layer.link == "banded" and plan.outs > 1:
+    tile = plan.tile
+    slots = plan.slots
+    for (name, limit), what in zip(vars(whole(plan.layer)).items(), SIZES, strict=True):
+        if (value := getattr(tile, name)) > limit:
+            yield Broken(f"tile.{name} {value:,} is more than the {limit:,} {what} of the layer", (f"tile.{name}",))
+    if plan.layer.link == "banded" and tile.output_tiles > 1:
         reason = "each output channel tile reads input tiles of its own, so a group has one"
-        yield Broken(f"tile.output_tiles {plan.outs}: {reason}", ("outs",))
+        yield Broken(f"tile.output_tiles {tile.output_tiles}: {reason}", ("tile.output_tiles",))
     if (count := chunks(plan)) > CHUNKS:
         searched = max((chunks(known) for known in ranked(plan.layer, config, DEFAULT)), default=0)
         if count > max(CHUNKS, searched):
             yield Broken(f"the tile cuts the layer into {count:,} chunks, more than {CHUNKS:,}; make it larger")
     tokens = max(2, config.token_depth)
-    if plan.inp + plan.wgt > tokens:
+    if slots.inp + slots.wgt > tokens:
         reason = f"each load may push a token, and the queue has token_depth {config.token_depth:,}"
-        yield Broken(f"slots.inp {plan.inp:,} and slots.wgt {plan.wgt:,}: {reason}", ("inp", "wgt"))
-    if plan.acc > config.token_depth:
+        yield Broken(f"slots.inp {slots.inp:,} and slots.wgt {slots.wgt:,}: {reason}", ("slots.inp", "slots.wgt"))
+    if slots.acc > config.token_depth:
         reason = f"each store may push a token, and the queue has token_depth {config.token_depth:,}"
-        yield Broken(f"slots.acc {plan.acc:,}: {reason}", ("acc",))
-    if config.stages > 3 and config.acc_banks % plan.acc:
-        yield Broken(
-            f"slots.acc {plan.acc}: the {config.acc_banks} banks of acc cannot be shared out equally", ("acc",)
-        )
-    for name in ("head", "tail"):
-        value = getattr(plan, name)
+        yield Broken(f"slots.acc {slots.acc:,}: {reason}", ("slots.acc",))
+    if config.stages > 3 and config.acc_banks % slots.acc:
+        reason = f"the {config.acc_banks} banks of acc cannot be shared out equally"
+        yield Broken(f"slots.acc {slots.acc}: {reason}", ("slots.acc",))
+    for key, value in vars(plan.halvings).items():
+        name = f"halvings.{key}"
         if value > HALVINGS:
-            yield Broken(f"{FIELDS[name]} {value:,} is more than {HALVINGS}", (name,))
+            yield Broken(f"{name} {value:,} is more than {HALVINGS}", (name,))
         if value and not plan.tapers:
             reason = "only tiles of more than 2 rows (in matrix products: columns), without a pool, are halved"
-            yield Broken(f"{FIELDS[name]} {value}: {reason}", (name,))
+            yield Broken(f"{name} {value}: {reason}", (name,))
     yield from _memories(plan, config)
 
 
@@ -137,31 +122,35 @@ def _memories(plan: Plan, config: Config) -> Iterator[Broken]:
     """Yield the rules on the sizes of memories that a plan breaks."""
     layer = plan.layer
     needs = plan.needs()
-    space = ("rows", "columns")
+    slots = plan.slots
+    outs = plan.tile.output_tiles
+    sums = plan.tile.input_tiles
+    space = ("tile.rows", "tile.columns")
+    channels = ("tile.input_tiles", "tile.output_tiles")
     diagonal = layer.link == "diagonal"
     added = int(layer.residual is not None)
-    tile = f"a tile of {plan.rows}x{plan.columns} pixels"
-    deep, field = (plan.outs, "outs") if diagonal else (plan.sums, "sums")
-    row = max(max(span.size, span.extent) for span in spans(layer, 1, plan.columns))
+    tile = f"a tile of {plan.tile.rows}x{plan.tile.columns} pixels"
+    deep = outs if diagonal else sums
+    row = max(max(span.size, span.extent) for span in spans(layer, 1, plan.tile.columns))
     if row > LARGEST_SIZE:
         yield Broken(f"{tile} has rows of {row:,} tiles; a transfer has at most {LARGEST_SIZE:,}", space)
     what = f"{tile} reads {needs.inp:,} tiles of {deep} input channel tiles"
-    yield from _over("inp", what, plan.inp, needs.inp, needs.residual, config.inp.depth, (field, *space))
-    what = f"a chunk of {plan.outs} x {1 if diagonal else plan.sums} channel tiles has {needs.wgt:,} weight tiles"
+    fields = (channels[diagonal], *space)
+    yield from _over("inp", what, slots.inp, needs.inp, needs.residual, config.inp.depth, fields)
+    what = f"a chunk of {outs} x {1 if diagonal else sums} channel tiles has {needs.wgt:,} weight tiles"
     if needs.wgt > LARGEST_SIZE:
-        yield Broken(f"{what}; a transfer has at most {LARGEST_SIZE:,}", ("sums", "outs"))
-    yield from _over("wgt", what, plan.wgt, needs.wgt, added, config.wgt.depth, ("sums", "outs"))
+        yield Broken(f"{what}; a transfer has at most {LARGEST_SIZE:,}", channels)
+    yield from _over("wgt", what, slots.wgt, needs.wgt, added, config.wgt.depth, channels)
     room = parameter_room(config)
     par = needs.par if room.in_slots else 0
     with_par = f" and {par:,} tiles of parameters" if par else ""
-    what = f"{tile} x {plan.outs} output channel tiles has {needs.acc:,} tiles of sums{with_par}"
+    what = f"{tile} x {outs} output channel tiles has {needs.acc:,} tiles of sums{with_par}"
     most = accumulator_tiles(config, layer)
-    yield from _over("acc", what, plan.acc, needs.acc + par, 0, most, ("outs", *space))
+    yield from _over("acc", what, slots.acc, needs.acc + par, 0, most, (channels[1], *space))
     if needs.par > room.tiles:
         of = f"the {room.tiles:,} tiles of {room.memory.name.lower()} that hold parameters"
-        yield Broken(
-            f"{plan.outs} output channel tiles have {needs.par:,} tiles of parameters, more than {of}", ("outs",)
-        )
+        reason = f"{outs} output channel tiles have {needs.par:,} tiles of parameters, more than {of}"
+        yield Broken(reason, ("tile.output_tiles",))
 
 
 def _over(
@@ -172,18 +161,21 @@ def _over(
     if total > depth:
         counted = f"{slots:,} {'slot needs' if slots == 1 else 'slots need'}"
         rest = f", with {more:,} for a residual," if more else ""
-        yield Broken(f"{what}; {counted} {total:,} of {depth:,} {memory} tiles{rest}".rstrip(","), (memory, *fields))
+        yield Broken(
+            f"{what}; {counted} {total:,} of {depth:,} {memory} tiles{rest}".rstrip(","), (f"slots.{memory}", *fields)
+        )
 
 
 def _smaller(plan: Plan, config: Config, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
     """Yield fields of a plan, each with a smaller value for which it keeps all rules: the largest one, as a rule."""
     for name in names:
         fits = None
-        low = 0 if name in ("head", "tail") else 1
-        high = getattr(plan, name) - 1
+        part, key = name.split(".")
+        low = 0 if part == "halvings" else 1
+        high = attrgetter(name)(plan) - 1
         while low <= high:
             middle = (low + high + 1) // 2 if fits is not None else low
-            smaller: dict[str, Any] = {name: middle}
+            smaller: dict[str, Any] = {part: replace(getattr(plan, part), **{key: middle})}
             if broken(replace(plan, **smaller), config) is None:
                 fits = middle
                 low = middle + 1

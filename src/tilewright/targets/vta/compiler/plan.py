@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count, repeat
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from tilewright.targets.vta.compiler.layer import (
 )
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.schedule import Halvings, Slots, Tile
 
 
 class Chunk(NamedTuple):
@@ -87,45 +88,42 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a layer is cut: a group is `rows` x `columns` pixels of `outs` output channel tiles.
+    """How a layer is cut into groups and chunks, in which order they run, and the slots of each memory.
 
-    A chunk is `sums` input channel tiles. `outside`: whether the outer loop is over image tiles ("space") or output
-    channels ("channels"). `inp`, `wgt`, `acc`: the number of equal slots in each memory. `head`, `tail`: how
-    often the first or last group is halved, so that sums start earlier and less is left to store at the end.
+    The fields have the names and the meaning of those of a schedule (see schedule.LayerSchedule).
     """
 
     layer: Layer
-    rows: int
-    columns: int
-    outs: int
-    sums: int
-    outside: Literal["space", "channels"]
-    inp: int
-    wgt: int
-    acc: int
-    head: int = 0
-    tail: int = 0
+    tile: Tile
+    outer_loop: Literal["space", "channels"]
+    slots: Slots
+    halvings: Halvings = Halvings()
 
-    @property
-    def cut(self) -> tuple[Any, ...]:
-        """All fields but the layer, in order."""
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__ if name != "layer")
+    @classmethod
+    def of(cls, layer: Layer, saved: list[Any]) -> Self:
+        """Return the plan of a layer that `to_json` has saved."""
+        tile, outer_loop, slots, halvings = saved
+        return cls(layer, Tile(**tile), outer_loop, Slots(**slots), Halvings(**halvings))
+
+    def to_json(self) -> list[Any]:
+        """Return the plan as JSON values, without its layer."""
+        return [vars(self.tile), self.outer_loop, vars(self.slots), vars(self.halvings)]
 
     @property
     def tapers(self) -> bool:
-        return self.layer.pool is None and (self.columns if self._axis else self.rows) > 2
+        return self.layer.pool is None and (self.tile.columns if self._axis else self.tile.rows) > 2
 
     @property
     def _axis(self) -> int:
         """The axis along which groups are cut: 0 for rows, 1 for columns."""
-        return int(self.layer.matrix or (self.layer.planes > 1 and self.rows <= 2))
+        return int(self.layer.matrix or (self.layer.planes > 1 and self.tile.rows <= 2))
 
     @property
     def keeps(self) -> bool:
         """Whether the sums that a pool's windows share with the rows above are kept in the previous group's slot."""
         pool = self.layer.pool
-        inside = self.outside == "channels" or self.outs >= self.layer.out_tiles
-        return pool is not None and pool.kernel[0] > pool.stride[0] and self.acc > 1 and inside
+        inside = self.outer_loop == "channels" or self.tile.output_tiles >= self.layer.out_tiles
+        return pool is not None and pool.kernel[0] > pool.stride[0] and self.slots.acc > 1 and inside
 
     @cached_property
     def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
@@ -134,8 +132,8 @@ class Plan:
             return ((Range(0, 1), Range(0, 1)),)
         return tuple(
             (outs, sums)
-            for outs in ranges(self.layer.out_tiles, self.outs)
-            for sums in ranges(self._depth(outs), self.sums)
+            for outs in ranges(self.layer.out_tiles, self.tile.output_tiles)
+            for sums in ranges(self._depth(outs), self.tile.input_tiles)
         )
 
     def weight_tiles(self, chunk: int) -> int:
@@ -157,26 +155,26 @@ class Plan:
     def groups(self) -> Iterator[Group]:
         """Yield the groups in execution order; inner loops alternate in direction, to reuse the last loads."""
         layer = self.layer
-        rows, columns = self._rows(), spans(layer, 1, self.columns)
+        rows, columns = self._rows(), spans(layer, 1, self.tile.columns)
         tiles = [(r, c) for c in columns for r in rows] if self.keeps else [(r, c) for r in rows for c in columns]
-        channels = ranges(layer.out_tiles, self.outs)
+        channels = ranges(layer.out_tiles, self.tile.output_tiles)
         numbers = repeat(0) if layer.shared else count()
         chunks = [self._chunks(outs, numbers) for outs in channels]
-        if self.outside == "space":
+        if self.outer_loop == "space":
             pairs = [(s, o) for s in range(len(tiles)) for o in to_and_fro(len(channels), s)]
         else:
             pairs = [(s, o) for o in range(len(channels)) for s in to_and_fro(len(tiles), 0 if self.keeps else o)]
         for turn, (s, o) in enumerate(pairs):
             group = Group(*tiles[s], channels[o], chunks[o][:: -1 if turn % 2 else 1])
-            if turn == 0 and self.head:
+            if turn == 0 and self.halvings.first:
                 yield from self._cut(group, growing=True)
-            elif turn == len(pairs) - 1 and self.tail:
+            elif turn == len(pairs) - 1 and self.halvings.last:
                 yield from self._cut(group, growing=False)
             else:
                 yield group
 
     def _rows(self) -> list[Span]:
-        rows = spans(self.layer, 0, self.rows)
+        rows = spans(self.layer, 0, self.tile.rows)
         if self.keeps:
             return [pooled_span(self.layer, 0, row.start, row.extent, kept=row.start > 0) for row in rows]
         return rows
@@ -184,10 +182,11 @@ class Plan:
     @property
     def period(self) -> int:
         """The number of groups after which the pattern of loads and sums repeats, except at image borders."""
-        columns = -(-self.layer.out[1] // self.columns)
-        if self.outside == "space":
-            return columns * -(-self.layer.out_tiles // self.outs)
-        return columns * -(-self.layer.out[0] // self.rows)
+        tile = self.tile
+        columns = -(-self.layer.out[1] // tile.columns)
+        if self.outer_loop == "space":
+            return columns * -(-self.layer.out_tiles // tile.output_tiles)
+        return columns * -(-self.layer.out[0] // tile.rows)
 
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
         """Yield a group in pieces: a half, a quarter and so on, the last two equal; if `growing`, in reverse order.
@@ -198,7 +197,7 @@ class Plan:
         whole = group.columns if axis else group.rows
         sizes = []
         left = whole.extent
-        for _ in range(self.head if growing else self.tail):
+        for _ in range(self.halvings.first if growing else self.halvings.last):
             sizes.append(-(-left // 2))
             left -= sizes[-1]
         parts = tuple(size for size in (*sizes, left) if size)
@@ -211,37 +210,40 @@ class Plan:
         if layer.link == "diagonal":
             return (Chunk(outs, next(numbers)),)
         low = layer.bands[outs.first][0] if layer.link == "banded" else 0
-        parts = ranges(self._depth(outs), self.sums)
+        parts = ranges(self._depth(outs), self.tile.input_tiles)
         return tuple(Chunk(Range(low + part.first, part.size), next(numbers)) for part in parts)
 
     def needs(self) -> Needs:
         """Return the number of tiles that one slot of each memory must hold."""
         layer = self.layer
+        outs = self.tile.output_tiles
         rows = self._rows()
-        columns = spans(self.layer, 1, self.columns)
+        columns = spans(self.layer, 1, self.tile.columns)
         box = max(row.size for row in rows) * max(column.size for column in columns)
         pixels = max(row.held for row in rows) * max(column.held for column in columns)
-        carried = self.outs if layer.link == "diagonal" else self.sums
+        carried = outs if layer.link == "diagonal" else self.tile.input_tiles
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
-        weights = 1 if layer.shared else self.outs * self.sums * layer.taps
-        residual = pixels * self.outs if layer.residual is not None else 0
-        par = layer.parameter_tiles(self.outs)
-        return Needs(box * carried * layer.operands, weights, held * self.outs, par, residual)
+        weights = 1 if layer.shared else outs * self.tile.input_tiles * layer.taps
+        residual = pixels * outs if layer.residual is not None else 0
+        par = layer.parameter_tiles(outs)
+        return Needs(box * carried * layer.operands, weights, held * outs, par, residual)
 
     def dump(self) -> str:
         layer = self.layer
+        tile = self.tile
+        halvings = self.halvings
         pooled = ""
         if layer.pool:
             shared = "; rows of sums that two groups share are computed once" if self.keeps else ""
             pooled = f"; largest of {layer.pool.kernel[0]}x{layer.pool.kernel[1]} sums, then requantised{shared}"
         return (
             f"packed as {layer.packing}; {layer.planes} byte plane{'s' if layer.planes > 1 else ''}\n"
-            f"tile {self.rows}x{self.columns} pixels x {self.outs} of {layer.out_tiles} output channel tiles, "
-            f"{self.sums} of {layer.depth} input channel tiles per chunk, outer loop over {self.outside}"
+            f"tile {tile.rows}x{tile.columns} pixels x {tile.output_tiles} of {layer.out_tiles} output channel tiles, "
+            f"{tile.input_tiles} of {layer.depth} input channel tiles per chunk, outer loop over {self.outer_loop}"
             f"{pooled}\n"
-            f"{f'first group halved {self.head} times; ' if self.head else ''}"
-            f"{f'last group halved {self.tail} times; ' if self.tail else ''}"
-            f"slots: {self.inp} inp, {self.wgt} wgt, {self.acc} acc"
+            f"{f'first group halved {halvings.first} times; ' if halvings.first else ''}"
+            f"{f'last group halved {halvings.last} times; ' if halvings.last else ''}"
+            f"slots: {self.slots.inp} inp, {self.slots.wgt} wgt, {self.slots.acc} acc"
             f"{'; a residual is added to the sums' if layer.residual else ''}"
         )
 
@@ -255,10 +257,10 @@ def carried(plan: Plan) -> Array:
     layer = plan.layer
     found = np.full(layer.out_tiles * layer.out_pixels, -1)
     if layer.carries:
-        left = np.full((plan.acc, plan.needs().acc), -1)
+        left = np.full((plan.slots.acc, plan.needs().acc), -1)
         for turn, group in enumerate(plan.groups()):
             tiles = np.concatenate([covered(part) for part in group.stores(layer)])
-            slot = left[turn % plan.acc, : len(tiles)]
+            slot = left[turn % plan.slots.acc, : len(tiles)]
             found[tiles] = slot
             slot[:] = tiles
     return found
@@ -350,22 +352,23 @@ class Places:
         room = parameter_room(config)
         par = SlotRegion(0, 0, 0)
         tiles = accumulator_tiles(config, plan.layer)
-        acc = tiles // plan.acc
+        slots = plan.slots
+        acc = tiles // slots.acc
         if self._alone or plan.layer.planes == 1 or config.stages > 3:
-            accumulators = SlotRegion(0, acc, plan.acc)
+            accumulators = SlotRegion(0, acc, slots.acc)
         else:  # beside those of the layer before, whose byte planes may be left
-            accumulators = self._region("acc", tiles, needs.acc, plan.acc)
+            accumulators = self._region("acc", tiles, needs.acc, slots.acc)
         if needs.par and room.in_slots:
-            sets = -(-plan.layer.out_tiles // plan.outs)
+            sets = -(-plan.layer.out_tiles // plan.tile.output_tiles)
             par = SlotRegion(needs.acc, needs.par, min(sets, (acc - needs.acc) // needs.par))
         elif needs.par:
-            sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.outs)
+            sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.tile.output_tiles)
             fit = room.tiles // needs.par if self._alone else max(1, room.tiles // 2 // needs.par)
             par = self._region("par", room.tiles, needs.par, min(sets, fit))
         return Regions(
-            self._region("inp", config.inp.depth, needs.inp, plan.inp, needs.residual),
+            self._region("inp", config.inp.depth, needs.inp, slots.inp, needs.residual),
             self._region(
-                "wgt", config.wgt.depth, needs.wgt, min(plan.wgt, len(plan.weight_chunks)), needs.residual > 0
+                "wgt", config.wgt.depth, needs.wgt, min(slots.wgt, len(plan.weight_chunks)), needs.residual > 0
             ),
             accumulators,
             par._replace(base=room.first + par.base),

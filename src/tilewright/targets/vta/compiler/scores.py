@@ -8,13 +8,12 @@ it depends on: layers, plans, machine, timing model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
-from hashlib import sha256
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -44,6 +43,7 @@ FINE_OVERHEAD = 0.5
 FEW = 3
 #: Plans whose instructions are kept: a plan takes 90 kB on average.
 SAMPLES = 3072
+P = ParamSpec("P")
 T = TypeVar("T")
 #: What is remembered, by folder; and that of the innermost `with` block comes last.
 _REMEMBERED: dict[Path, Remembered] = {}
@@ -64,29 +64,24 @@ def remembering(folder: Path) -> Iterator[None]:
         _IN_USE.pop().flush()
 
 
-def recalled(kind: str, made_from: tuple[Hashable, ...], make: Callable[[], T]) -> T:
-    """Return what is remembered of a search; if nothing is, search by `make`. The result is a JSON value.
+def recalled(search: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a search: within `remembering`, its result is kept by its name and arguments.
 
-    Tuples come back as lists. Nothing is remembered outside of `remembering`.
+    The result is a JSON value; tuples come back as lists. Only equal arguments may have the same `repr`.
     """
-    if not _IN_USE:
-        return make()
-    key = " ".join([kind, *map(_text, made_from)])
-    found: T | None = _IN_USE[-1].get(key)
-    if found is None:
-        found = make()
-        _IN_USE[-1].put(key, found)
-    return found
 
+    @wraps(search)
+    def recall(*arguments: P.args, **named: P.kwargs) -> T:
+        if not _IN_USE:
+            return search(*arguments, **named)
+        key = f"{search.__name__} {arguments} {named}"
+        result: T | None = _IN_USE[-1].get(key)
+        if result is None:
+            result = search(*arguments, **named)
+            _IN_USE[-1].put(key, result)
+        return result
 
-def _text(part: Hashable) -> str:
-    """Return a text that only equal parts share."""
-    return repr(part) if isinstance(part, str | int) or type(part) is tuple else _digest(part)
-
-
-@lru_cache(maxsize=4096)
-def _digest(part: Hashable) -> str:
-    return sha256(repr(part).encode()).hexdigest()
+    return recall
 
 
 @lru_cache(maxsize=1024)
@@ -110,7 +105,8 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     first and last of many equal groups are timed.
     """
     plan = replace(plan, layer=plan.layer.canonical)
-    return _score(plan, smallest(plan, config.plain), timing)
+    cycles, timed = _score(plan, smallest(plan, config.plain), timing)
+    return cycles, timed
 
 
 class _Sample(NamedTuple):
@@ -132,12 +128,8 @@ class _Sample(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 16)
+@recalled
 def _score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
-    cycles, timed = recalled("score", (plan.layer, plan.cut, config, timing), lambda: _timed(plan, config, timing))
-    return cycles, timed
-
-
-def _timed(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     # One byte plane: the order of instructions does not depend on the DRAM.
     unclocked = replace(config, LOG_BUS_WIDTH=6, dram_latency=1) if plan.layer.planes == 1 else config
     return _estimate(_sample(plan, unclocked, timing), config, timing)
@@ -195,11 +187,11 @@ def smallest(plan: Plan, config: Config) -> Config:
     least = config.par.index_bits if config.has_parameters else 1  # the parameters are addressed with these bits too
     inp = max(least, (places.inp.slots * needs.inp + needs.residual - 1).bit_length())
     wgt = max(least, (places.wgt.slots * needs.wgt + residual - 1).bit_length())
-    for acc in range((plan.acc * needs.acc - 1).bit_length(), config.index_bits.acc):
+    for acc in range((plan.slots.acc * needs.acc - 1).bit_length(), config.index_bits.acc):
         other = _resized(config, inp, wgt, acc)
         if (
             other
-            and accumulator_tiles(other, plan.layer) // plan.acc >= needs.acc
+            and accumulator_tiles(other, plan.layer) // plan.slots.acc >= needs.acc
             and parameter_room(other).tiles >= needs.par
             and Places(other, alone=True).take(plan).par.slots == places.par.slots
         ):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parame
 from tilewright.targets.vta.compiler.scores import fine, overhead, recalled, score
 from tilewright.targets.vta.compiler.work import Costs, costs_of
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.schedule import Halvings, Slots, Tile
 from tilewright.targets.vta.timing import Intervals
 
 CUT = ("rows", "columns", "outs", "sums")
@@ -65,32 +67,30 @@ def least(layer: Layer, config: Config, timing: str) -> float:
 
 
 @lru_cache(maxsize=1024)
+@recalled
 def _least(layer: Layer, config: Config, timing: str) -> float:
-    return recalled(
-        "least", (layer, config, timing), lambda: float(_bounded(layer, config, timing)[1].min(initial=np.inf))
-    )
+    return float(_bounded(layer, config, timing)[1].min(initial=np.inf))
 
 
 def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    return tuple(replace(plan, layer=layer) for plan in _ranked(layer.canonical, config, timing))
+    return tuple(Plan.of(layer, saved) for saved in _ranked(layer.canonical, config, timing))
 
 
 @lru_cache(maxsize=1024)
-def _ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
-    cuts = recalled("ranked", (layer, config, timing), lambda: [plan.cut for plan in _timed(layer, config, timing)])
-    return tuple(Plan(layer, *cut) for cut in cuts)
+@recalled
+def _ranked(layer: Layer, config: Config, timing: str) -> list[list[Any]]:
+    """Time the plans of a layer that may be the fastest, and variants of the best.
 
-
-def _timed(layer: Layer, config: Config, timing: str) -> list[Plan]:
-    """Time the plans of a layer that may be the fastest, and variants of the best; return them, lowest score first."""
+    Return them as Plan.to_json does, lowest score first.
+    """
     longer = FINE_EFFORT, FINE_REFINING, FINE_REFINED
     effort, refining, refined = longer if fine(layer) else (EFFORT, REFINING, REFINED)
     made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST)
     cuts = FINE_CUTS if fine(layer) else CUTS
     tapering = [plan for _, plan in made[:refined] if plan.tapers]
-    variants = [(0.0, replace(plan, head=head, tail=tail)) for plan in tapering for head, tail in cuts]
+    variants = [(0.0, replace(plan, halvings=Halvings(*often))) for plan in tapering for often in cuts]
     made += finalists(variants, lambda plan: score(plan, config, timing), refining)
-    return [plan for _, plan in sorted(made, key=lambda item: item[0])]
+    return [plan.to_json() for _, plan in sorted(made, key=lambda item: item[0])]
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
@@ -107,8 +107,8 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
     )
     for i in turn[np.sort(np.unique(cuts, return_index=True)[1])].tolist():
         rows, columns, outs, sums, outside, inp, wgt, acc = (int(grid[name][i]) for name in CHOICES)
-        plan = Plan(layer, rows, columns, outs, sums, "channels" if outside else "space", inp, wgt, acc)
-        yield float(bounds[i]), plan
+        tile = Tile(rows, columns, outs, sums)
+        yield float(bounds[i]), Plan(layer, tile, "channels" if outside else "space", Slots(inp, wgt, acc))
 
 
 @lru_cache(maxsize=16)

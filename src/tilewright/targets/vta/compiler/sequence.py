@@ -160,7 +160,7 @@ class Walk:
         With four stages, where the ALU starts accumulators, it does so for a group before it finishes the one before.
         """
         layer = stage.plan.layer
-        acc_slots = stage.plan.acc
+        acc_slots = stage.plan.slots.acc
         regions = {"inp": where.inp, "wgt": where.wgt, "par": where.par}
         held = {name: Held(region.slots) for name, region in regions.items()}
         slots = {name: region.tiles for name, region in regions.items()}
@@ -319,7 +319,7 @@ class Walk:
         rows = plan.layer.window.kernel[0]
         if layer.planes == 1 or rows == 1 or layer.shared or plan.weight_tiles(chunk.weights) != layer.taps:
             return False
-        fits = plan.inp + plan.wgt * rows <= self._config.token_depth  # each load may push a token
+        fits = plan.slots.inp + plan.slots.wgt * rows <= self._config.token_depth  # each load may push a token
         return fits and self._state.held["wgt"].find(chunk.weights) is None
 
     def _begin(self, group: Group, chunk: Chunk, acc: int, inp: int) -> int:
@@ -432,7 +432,7 @@ class Walk:
         at = self._cleared[0]
         stored = -1  # after the first clearing, so that its micro-ops are loaded first
         if group >= 0:
-            again = group + self._state.plan.acc
+            again = group + self._state.plan.slots.acc
             stored = self.stores[group]
             at = max(stored + 1, self._cleared[again] if again < len(self._cleared) else need)
         self.loads.append(PlacedLoad(max(free, at), need, self._state.index, item, free, stored))

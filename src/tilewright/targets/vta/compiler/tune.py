@@ -20,7 +20,7 @@ from tilewright.array import Array
 from tilewright.errors import HazardError
 from tilewright.schedule import Range
 from tilewright.sim.steps import Trace
-from tilewright.targets.vta.compiler.emit import Draft, Names, draft
+from tilewright.targets.vta.compiler.emit import Draft, TensorPlaces, draft
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.scores import trace_of
 from tilewright.targets.vta.compiler.search import ranked
@@ -86,12 +86,12 @@ class Timed(NamedTuple):
         return found
 
 
-def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, timing: str) -> Timed:
+def tuned(stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str) -> Timed:
     """Return the chain with the fastest order of loads that was found; plans that are not given may be replaced.
 
     Raises HazardError if a full token queue causes a deadlock.
     """
-    chain = _Chain(names, config, timing)
+    chain = _Chain(places, config, timing)
     first = chain.timed(stages)
     best = chain.ordered(first)
     if first.walk.steps <= LONG and (other := chain.planned(first)) is not first:
@@ -100,16 +100,16 @@ def tuned(stages: tuple[Stage, ...], names: tuple[Names, ...], config: Config, t
 
 
 class _Chain:
-    """Times consecutive layers, whose tensors are in segments `names`, under timing model `timing`."""
+    """Times consecutive layers, whose tensors are at `places` in DRAM, under timing model `timing`."""
 
-    def __init__(self, names: tuple[Names, ...], config: Config, timing: str) -> None:
-        self.names = names
+    def __init__(self, places: tuple[TensorPlaces, ...], config: Config, timing: str) -> None:
+        self.places = places
         self.config = config
         self.timing = timing
 
     def _timed(self, stages: tuple[Stage, ...], walk: Walk, loads: list[PlacedLoad]) -> Timed:
         costs = None if walk.apart else walk.costs
-        made = draft(stages, self.names, listing(walk, loads), self.config, costs)
+        made = draft(stages, self.places, listing(walk, loads), self.config, costs)
         return Timed(stages, walk, loads, made, trace_of(made, self.config, self.timing))
 
     def timed(self, stages: tuple[Stage, ...]) -> Timed:
@@ -181,7 +181,7 @@ class _Chain:
             plans = ranking[:TRIED]
             if layer.planes > 1 and len(best.stages) > 1 and best.walk.steps <= SHORT:
                 # The more sums a layer leaves on chip, the more overlap.
-                plans += tuple(sorted(ranking, key=lambda plan: -plan.acc * plan.needs().acc)[:TRIED])
+                plans += tuple(sorted(ranking, key=lambda plan: -plan.slots.acc * plan.needs().acc)[:TRIED])
             for plan in plans:
                 stages = tuple(
                     stage._replace(plan=replace(plan, layer=stage.plan.layer))

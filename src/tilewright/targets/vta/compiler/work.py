@@ -31,9 +31,10 @@ from tilewright.targets.vta.timing import MODELS, Handover, Intervals
 
 #: What an accumulator may hold: anything; at least sums that `raised` shifts to FLOOR or more; at least FLOOR.
 ANYTHING, SUMS, CLIPPED = range(3)
-#: The tensors of a layer besides its operands, in LoadTiles.parts.
+#: The numbers of a layer's tensors besides its operands, which have those from 0 on: indices of emit.TensorPlaces.
 WEIGHTS = -1
 PARAMETERS = -2
+RESULT = -3
 #: The smallest code, with which a maximum starts.
 LEAST = -128
 
@@ -41,11 +42,11 @@ LEAST = -128
 class LoadTiles(NamedTuple):
     """A load of tiles into slot `slot` (see plan.py) of the memory `memory`.
 
-    `parts`: the rows of tiles that are moved, each with its tensor: an operand (see Names.inputs), WEIGHTS or
-    PARAMETERS. They lie in the slot from tile `at` on. `chunk`: the number of a weight chunk (see Plan.weight_chunks;
-    the tile for residuals follows the last one, as a chunk of its own). `piece`: the runs that use the chunk name its
-    pieces (RunSteps.pieces), and need not wait for other pieces. `acc`: the accumulator slot that contains the
-    parameter slot (-1: none).
+    `parts`: the rows of tiles that are moved, each with its tensor: an operand, WEIGHTS or PARAMETERS. They lie in the
+    slot from tile `at` on. `chunk`: the number of a weight chunk (see Plan.weight_chunks; the tile for residuals
+    follows the last one, as a chunk of its own). `piece`: the runs that use the chunk name its pieces
+    (RunSteps.pieces), and need not wait for other pieces. `acc`: the accumulator slot that contains the parameter slot
+    (-1: none).
     """
 
     memory: Literal["inp", "wgt", "par"]
