@@ -70,36 +70,25 @@ def watching_loop(m: Machine, c: Costs, port: Port) -> None:
 def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
     """Run the program until an instruction must leave the loop; m.cpu holds the reason and the position."""
     cpu = m.cpu
-    code = m.code
-    regs = m.regs
-    ready = m.ready
-    entered = m.entered
-    base = m.base
-    count = m.code.shape[0]
     fetched = -1  # the cache line of the current instruction
     t = cpu[Cpu.CYCLE]
     i = cpu[Cpu.POSITION]
     first = cpu[Cpu.FIRST]
     retired = cpu[Cpu.RETIRED]
-    reason = state.TO_SYSTEM
-    address = 0
+    cpu[Cpu.ADDRESS] = 0
     while True:
         if i >> LINE != fetched:
-            if i >= count:
-                reason = state.TO_TARGET
-                address = base + 4 * i
+            if i >= m.code.shape[0]:
+                reason = outside_code(m, i << 2)
                 break
             fetched = i >> LINE
             t = fetch(m, c, i, t)
-        insn = code[i]
+        insn = m.code[i]
         op = insn & 255
-        one = insn >> RS1 & 255
-        two = insn >> RS2 & 255
         imm = insn >> IMM
-        if ready[one] > t or ready[two] > t:
-            by = one if ready[one] >= ready[two] else two
-            t += wait(m, i, m.late[by], ready[by] - t)
-        a, b = regs[one], regs[two]
+        t = wait_for_operands(m, i, t)
+        a = m.regs[insn >> RS1 & 255]
+        b = m.regs[insn >> RS2 & 255]
         target = NEXT
 
         if op < rv32.LOAD:
@@ -108,7 +97,7 @@ def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
             at = ((a + imm) & LOW) - RAM_BASE
             reason = refused(m, op, at, watching)
             if reason != state.STAYS:
-                address = at + RAM_BASE
+                cpu[Cpu.ADDRESS] = at + RAM_BASE
                 break
             t = load(m, c, i, at, t) if op < rv32.STORE else store(m, c, i, at, b, t)
         elif op < rv32.OTHER:
@@ -124,27 +113,57 @@ def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
             break
 
         t += 1
-        i += 1
-        if target != NEXT:
-            if target & 3 or target < 0 or target >= 4 * count:
-                i -= 1
-                reason = state.TO_TARGET
-                address = target + base
-                break
-            entered[i] -= 1
-            retired += i - first
-            i = first = target >> 2
-            entered[i] += 1
-            if retired >= cpu[Cpu.LIMIT]:
-                reason = state.TO_LIMIT
-                break
+        if target == NEXT:
+            i += 1
+            continue
+        if target & 3 or target < 0 or target >= 4 * m.code.shape[0]:
+            reason = outside_code(m, target)
+            break
+        retired += i + 1 - first
+        i = first = enter(m, i + 1, target >> 2)
+        if retired >= cpu[Cpu.LIMIT]:
+            reason = state.TO_LIMIT
+            break
+    leave(cpu, t, i, first, retired, reason)
 
+
+@part
+def outside_code(m: Machine, offset: int) -> int:
+    """Note that the next instruction is at `offset` from the code's base, where there is none. Return the reason."""
+    m.cpu[Cpu.ADDRESS] = m.base + offset
+    return state.TO_TARGET
+
+
+@part
+def enter(m: Machine, end: int, start: int) -> int:
+    """Count an execution of the instructions up to before `end`, and begin one at `start`; return `start`.
+
+    `entered` holds only differences: its running sum is the number of executions of each instruction.
+    """
+    m.entered[end] -= 1
+    m.entered[start] += 1
+    return start
+
+
+@part
+def leave(cpu: Array, t: int, i: int, first: int, retired: int, reason: int) -> None:
+    """Keep the loop's variables for its next call, and say why it stopped."""
     cpu[Cpu.CYCLE] = t
     cpu[Cpu.POSITION] = i
     cpu[Cpu.FIRST] = first
     cpu[Cpu.RETIRED] = retired
     cpu[Cpu.REASON] = reason
-    cpu[Cpu.ADDRESS] = address
+
+
+@part
+def wait_for_operands(m: Machine, i: int, t: int) -> int:
+    """Return the cycle in which both operands of an instruction can be read. The later one is the cause of the wait."""
+    rs1 = m.code[i] >> RS1 & 255
+    rs2 = m.code[i] >> RS2 & 255
+    if m.ready[rs1] > t or m.ready[rs2] > t:
+        later = rs1 if m.ready[rs1] >= m.ready[rs2] else rs2
+        t += wait(m, i, m.late[later], m.ready[later] - t)
+    return t
 
 
 @part
