@@ -20,6 +20,7 @@ from tilewright.targets.vta.isa.alu import ALUS, RESCALING, SEMANTICS, AluOp, Se
 from tilewright.targets.vta.isa.fields import (
     INSN_BYTES,
     OPCODE_BITS,
+    PAGE,
     PIPELINES,
     SRAM_BASE_BITS,
     UOP_BYTES,
@@ -54,9 +55,6 @@ BOARDS = {
 }
 
 
-#: The page of upstream's DRAM allocators, in bytes; a larger tile breaks the address arithmetic of upstream's runtime.
-MAX_TILE_BYTES = 4096
-
 #: Keys that set the sizes of upstream's memories.
 BUFFERS = ("LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
 #: Keys of the compute core, each a power of two. None: wide enough for one GEMM micro-op per cycle.
@@ -66,7 +64,7 @@ RANGES = {
     "clock_mhz": (1, 5000, "clocks of chips"),
     **dict.fromkeys(("LOG_INP_WIDTH", "LOG_WGT_WIDTH"), (0, 4, "fsim handles 1, 2, 4, 8 and 16 bits")),
     "LOG_ACC_WIDTH": (3, 5, "fsim computes in 32 bits; below 8 no reference has been run"),
-    **dict.fromkeys(("LOG_BATCH", "LOG_BLOCK"), (0, 12, f"a tile has at most {MAX_TILE_BYTES} bytes")),
+    **dict.fromkeys(("LOG_BATCH", "LOG_BLOCK"), (0, 12, f"a tile has at most {PAGE} bytes")),
     **dict.fromkeys(BUFFERS, (0, 30, "log2 bytes")),
     "LOG_BUS_WIDTH": (6, 10, "published designs use 64 to 512 bits, HLS allows 1024"),
     "dram_latency": (0, 1 << 20, "cycles"),
@@ -75,8 +73,8 @@ RANGES = {
     "stages": (3, 4, "load, compute, store; or load, gemm, activate, store"),
     "acc_banks": (1, 16, "parts of acc"),
     **dict.fromkeys(("LOG_ALU_UOP_BUFF_SIZE", "LOG_PAR_BUFF_SIZE"), (3, 18, "log2 bytes")),
-    **dict.fromkeys(CORE_KEYS, (1, 8 * MAX_TILE_BYTES, "at most one tile of 4096 bytes per cycle")),
-    "acc_read_bits": (1, 16 * MAX_TILE_BYTES, "at most two tiles of 4096 bytes per cycle"),
+    **dict.fromkeys(CORE_KEYS, (1, 8 * PAGE, "at most one tile of 4096 bytes per cycle")),
+    "acc_read_bits": (1, 16 * PAGE, "at most two tiles of 4096 bytes per cycle"),
 }
 
 #: The keys of hdl.multipliers.MULTIPLIERS, repeated here because runs import nothing of gateware.
@@ -450,8 +448,8 @@ def _check(c: Config) -> None:
             refuse(f"the {name} memory has 2^{bits} tiles, not {depths}", f"change {key}")
     for sram in (c.inp, c.wgt, c.acc, c.out):
         bits = sram.shape[0] * sram.shape[1] * sram.width
-        if bits % 8 or bits // 8 > MAX_TILE_BYTES:
-            reason = f"it must be whole bytes, at most {MAX_TILE_BYTES} (a page of upstream's allocators)"
+        if bits % 8 or bits // 8 > PAGE:
+            reason = f"it must be whole bytes, at most {PAGE} (a page of upstream's allocators)"
             refuse(f"{sram.name}: a tile has {bits} bits; {reason}", "change LOG_BATCH, LOG_BLOCK or a width")
     _check_extensions(c, refuse)
     try:

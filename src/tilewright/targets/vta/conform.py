@@ -16,12 +16,10 @@ from tilewright.program.launch_image import Dram, Segment
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import ConformCase
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import FORMAT_OF
+from tilewright.targets.vta.isa.fields import FORMAT_OF, PAGE, REGIONS, paged
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, decode, decode_uops
 from tilewright.targets.vta.passes import run_passes
 
-REGIONS = ("uop", "inp", "wgt", "acc", "out")
-PAGE = 1 << 12
 REMEDY = "give the .npz files of golden vectors (vta_vectors)"
 
 
@@ -78,7 +76,7 @@ def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:
         bases[name] = address
         if data.size:
             segments.append(Segment(name, address, data.reshape(1, -1).copy(), initialised=name != "out"))
-        address += -(-data.size // PAGE) * PAGE + PAGE
+        address += paged(data.size) + PAGE
     return Dram(segments), bases
 
 

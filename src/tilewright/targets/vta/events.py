@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.array import Array, ascending
 from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
 from tilewright.sim.steps import Trace
-from tilewright.targets.vta.config import Sram
+from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import kinds_of
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.isa.own import OWN
@@ -84,15 +84,9 @@ class _Executed:
         return int(self.each[mask].sum())
 
     def macs(self) -> tuple[Work, ...]:
-        config = self.config
-        a = config.inp.width
-        b = config.wgt.width
-        c = config.acc.width
-        parts = (Part("multiply", sqrt(a * b)), Part("add", c))
-        each = config.macs_per_cycle
-        found = (Work(f"{a}x{b}+{c}", self.gemm * each, parts),)
         resets = self.products - self.gemm
-        return (*found, Work(f"{a}x{b}+{c} in resets", resets * each, parts)) if resets else found
+        more = (products(self.config, resets, " in resets"),) if resets else ()
+        return (products(self.config, self.gemm), *more)
 
     def operations(self) -> tuple[Work, ...]:
         config = self.config
@@ -119,20 +113,20 @@ class _Executed:
         shared = line.alu == line.gemm
         gemm_uops = self.gemm + self.reset + self.alu * shared
         found = [
-            _access(config.uop, gemm_uops, self._moved(Memory.UOP)),
-            _access(config.inp, self.products, self._moved(Memory.INP)),
-            _access(config.wgt, self.products, self._moved(Memory.WGT)),
-            _access(
+            access(config.uop, gemm_uops, self._moved(Memory.UOP)),
+            access(config.inp, self.products, self._moved(Memory.INP)),
+            access(config.wgt, self.products, self._moved(Memory.WGT)),
+            access(
                 config.acc,
                 acc + stored * (not from_out),
                 computed + self._moved(Memory.ACC) + self._moved(Memory.ACC_8BIT),
             ),
-            _access(config.out, stored * from_out, self.to_out + self.alu * from_out),
+            access(config.out, stored * from_out, self.to_out + self.alu * from_out),
         ]
         if not shared:
-            found.append(_access(config.alu_uop, self.alu, self._moved(Memory.ALU_UOP)))
+            found.append(access(config.alu_uop, self.alu, self._moved(Memory.ALU_UOP)))
         if config.has_parameters:
-            found.append(_access(config.par, self.of_form[REQUANTISE] + self.factors, self._moved(Memory.PAR)))
+            found.append(access(config.par, self.of_form[REQUANTISE] + self.factors, self._moved(Memory.PAR)))
         count = len(self.program.stream)
         capacity = config.queue_depth * INSN_BYTES
         return [*found, Access("command queues", capacity, 8 * INSN_BYTES, count, count)]
@@ -143,5 +137,14 @@ class _Executed:
         return int(moved.tiles[moved.memory == memory].sum())
 
 
-def _access(sram: Sram, reads: int, writes: int) -> Access:
+def products(config: Config, micro_ops: int, where: str = "") -> Work:
+    """Return the multiply-accumulates of GEMM micro-ops."""
+    a = config.inp.width
+    b = config.wgt.width
+    c = config.acc.width
+    parts = (Part("multiply", sqrt(a * b)), Part("add", c))
+    return Work(f"{a}x{b}+{c}{where}", micro_ops * config.macs_per_cycle, parts)
+
+
+def access(sram: Sram, reads: int, writes: int) -> Access:
     return Access(sram.name, sram.depth * sram.tile_bytes, 8 * sram.tile_bytes, reads, writes)

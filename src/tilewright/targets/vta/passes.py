@@ -254,6 +254,13 @@ def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], 
     return Prepared(program, passes, stored, options)
 
 
+def timed(launch: Launch, config: Config, timing: str) -> Prepared:
+    """Return the order and the time of a launch under a timing model; hazards are not checked."""
+    image = image_of(launch)
+    options = RunOptions(timing=timing, check=False, values=False)
+    return prepare(image.insns, config, image.dram({}, 1), image.bases, options)
+
+
 def _off_chip(program: Elaborated) -> list[Finding]:
     return [finding for finding in out_of_range(program.table) if finding.space != "DRAM"]
 

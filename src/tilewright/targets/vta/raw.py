@@ -35,7 +35,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
 from tilewright.targets.users import Loaded
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, Memory
+from tilewright.targets.vta.isa.fields import INSN_BYTES, PAGE, REGIONS, Memory, paged
 from tilewright.targets.vta.isa.stream import decode
 from tilewright.targets.vta.passes import run_passes
 from tilewright.targets.vta.steps.moves import Moves, moves
@@ -43,8 +43,6 @@ from tilewright.targets.vta.steps.moves import Moves, moves
 CODE = "instructions"
 ADDRESSES = "memory_addresses"
 EXPECTED = "expected_out"
-#: Bytes of a page of DRAM: each file begins on one.
-PAGE = 1 << 12
 
 
 class Kind(NamedTuple):
@@ -106,7 +104,7 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
         if word not in where:
             raise ProgramError(listed, f"has no line for {word}", f"add the line {word},ADDRESS")
         name = word.lower()
-        page = -(-content.size // PAGE) * PAGE
+        page = paged(content.size)
         if word == "OUT":
             segments.append(DramSegment(name, address, max(content.size, last - address), "output"))
             if content.size:
@@ -201,7 +199,7 @@ def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Ar
         made[f"{kind.file}{end}.bin"] = data.tobytes()
         lines.append(f"{word},{first:#x},{first // config.dram_tile_bytes(kind.memory):#x}")
     made[f"{EXPECTED}_sram{end}.bin"] = made[f"{EXPECTED}{end}.bin"]  # its simulator takes the size of OUT from here
-    last = _paged(max(segment.address + segment.size for segment in used))
+    last = paged(max(segment.address + segment.size for segment in used))
     lines.append(f"INSN,{last:#x},{last // INSN_BYTES:#x}")
     return made | {f"{ADDRESSES}{end}.csv": "".join(f"{line}\n" for line in lines).encode()}
 
@@ -236,11 +234,7 @@ def _placed(segments: Sequence[DramSegment], kinds: Mapping[str, str]) -> Iterat
         for segment in segments:
             if kinds.get(segment.name) == word:
                 yield segment.name, (word, address)
-                address = _paged(address + segment.size)
-
-
-def _paged(address: int) -> int:
-    return -(-address // PAGE) * PAGE
+                address = paged(address + segment.size)
 
 
 def _readdressed(image: LaunchImage, config: Config, moved: Moves, home: Array, addresses: Mapping[str, int]) -> Raw:

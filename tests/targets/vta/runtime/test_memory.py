@@ -9,9 +9,10 @@ from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
 from tilewright.program.launch_image import MAX_BYTES
 from tilewright.targets.vta.config import PRESETS, Config
+from tilewright.targets.vta.isa.fields import PAGE
 from tilewright.targets.vta.runtime import Memory, Runtime
 from tilewright.targets.vta.runtime import memory as tiles
-from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, PAGE, UOPS
+from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, UOPS
 
 SEED = 5
 

@@ -19,7 +19,6 @@ from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.schedule import Range
 from tilewright.sim.findings import DEADLOCK
-from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler.chain import Chain, ChainNode, Member, chains
 from tilewright.targets.vta.compiler.emit import Code, Draft, Place, TensorPlaces, draft, emit, weight_image
 from tilewright.targets.vta.compiler.legal import noted
@@ -29,9 +28,8 @@ from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early
 from tilewright.targets.vta.compiler.tune import Timed, tuned
 from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Item, LoadTiles
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.stream import image_of
 from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, READ, TABLES, NodeLayout
-from tilewright.targets.vta.passes import Prepared, prepare
+from tilewright.targets.vta.passes import timed
 from tilewright.targets.vta.schedule import NONE, Schedule
 from tilewright.targets.vta.timing import DEFAULT
 
@@ -79,7 +77,7 @@ def _launches(chain: Chain, graph: Graph, timing: str, apart: set[str]) -> list[
         launch = _launch(chain, graph, timing)
         if len(chain.members) == 1 or chain.config.token_depth >= AMPLE:
             return [launch]
-        if all(finding.kind != DEADLOCK for finding in prepared(launch, chain.config, "hls").findings):
+        if all(finding.kind != DEADLOCK for finding in timed(launch, chain.config, "hls").findings):
             return [launch]
     alone: list[Launch | HostStep] = []
     for node in chain.nodes:
@@ -91,13 +89,6 @@ def _launches(chain: Chain, graph: Graph, timing: str, apart: set[str]) -> list[
             single.add(member.sites, member.lowered, member.plan, member.given)
             alone.append(_launch(single, graph, timing, alone=True))
     return alone
-
-
-def prepared(launch: Launch, config: Config, timing: str) -> Prepared:
-    """Return the order and the time of a launch."""
-    image = image_of(launch)
-    options = RunOptions(timing=timing, check=False, values=False)
-    return prepare(image.insns, config, image.dram({}, 1), image.bases, options)
 
 
 def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Launch:

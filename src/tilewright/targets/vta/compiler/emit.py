@@ -20,16 +20,16 @@ from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early
 from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Costs, LoadTiles, RunSteps, StoreResults
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
+from tilewright.targets.vta.isa.fields import PAGE, UOP_MEMORIES, Memory, paged
 from tilewright.targets.vta.isa.instructions import ONCE, Loop, UopCache, UopLists, ahead
-
-#: Alignment of DRAM segments, bytes: the size of the largest legal tile. The first page stays empty.
-PAGE = 4096
 
 
 @dataclass(frozen=True)
 class Segments:
-    """DRAM segments by name: sizes and addresses in bytes. Base registers hold 0: DRAM index = address / tile bytes."""
+    """DRAM segments by name: sizes and addresses in bytes. The first page stays empty.
+
+    Base registers hold 0, so that the index of a tile in DRAM is its address divided by the bytes of a tile.
+    """
 
     sizes: dict[str, int]
 
@@ -39,7 +39,7 @@ class Segments:
         at = PAGE
         for name, size in self.sizes.items():
             found[name] = at
-            at += -(-size // PAGE) * PAGE
+            at += paged(size)
         return found
 
     def tile(self, name: str, tile_bytes: int) -> int:

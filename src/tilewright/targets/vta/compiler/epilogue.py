@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.targets.vta.compiler.kernels import ONE, Blocks, Dim, RelativeKernel, Step, merged, nest, over
-from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, Codes, Layer, Phase, Pooled, Residual, Span, Words
+from tilewright.targets.vta.compiler.layer import Codes, Layer, Phase, Pooled, Residual, Span, Words
 from tilewright.targets.vta.compiler.plan import Group
-from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.alu import LARGEST_SHIFT, AluOp
 
 #: The smallest immediate: no accumulator holds less after its group was clipped, or cleared.
 FLOOR = -(1 << 15)

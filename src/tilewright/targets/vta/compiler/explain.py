@@ -8,12 +8,11 @@ from typing import Any
 from tilewright.array import Array
 from tilewright.program.program import Launch, Program
 from tilewright.program.stages import Stage, Stages, by_step
-from tilewright.sim.passes import RunOptions
 from tilewright.targets.vta.compiler import explain_walk
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Fields, Memory, Opcode
 from tilewright.targets.vta.isa.stream import decode, image_of
-from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.passes import timed
 
 
 def explain(program: Program, timing: str) -> Stages:
@@ -61,14 +60,13 @@ def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
     A node's line has the bound of its instructions on the busiest resource (timing/limits.py), and cycles / bound. A
     line with an argument follows if no order of its instructions takes fewer cycles (timing/limits.py).
     """
-    image = image_of(launch)
-    options = RunOptions(timing=timing, check=False, values=False)
-    passes = run_passes(image.insns, config, image.dram({}, 1), image.bases, 1, options)
+    layers = image_of(launch).layer
+    passes = timed(launch, config, timing)
     if not passes.trace:
         return []
-    figures = passes.figures(image.layer, len(launch.nodes))
+    figures = passes.figures(layers, len(launch.nodes))
     total = f"{passes.trace.cycles} cycles (timing model {timing})"
-    single = image.layer is None
+    single = layers is None
     stages = []
     for node, layer in zip(launch.nodes, figures, strict=False):
         most = f", {layer.binds} binds" if layer.binds else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import gcd, prod, sqrt
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from tilewright.graph.ir import Graph, Site, Tensor
 from tilewright.graph.ops import Add, DepthwiseConv2D, Linear, MaxPool2D, Window
 from tilewright.graph.ops.linear import Convolution
 from tilewright.graph.rounding import Rounding
-from tilewright.sim.events import Access, Events, Part, Work
+from tilewright.sim.events import Events
 from tilewright.targets.vta.compiler.chain import chains_layers
 from tilewright.targets.vta.compiler.constant import ranges, starts
 from tilewright.targets.vta.compiler.lowered import Bounds
-from tilewright.targets.vta.config import Config, Sram
+from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.events import access, products
 from tilewright.targets.vta.timing import MODELS
 
 
@@ -58,16 +59,8 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
     codes = sum(sources.values())
     beat = config.bus_bits // 8
     work = micro_ops * MODELS[timing].intervals(config).gemm
-    a = config.inp.width
-    b = config.wgt.width
-    c = config.acc.width
-    macs = Work(f"{a}x{b}+{c}", micro_ops * config.macs_per_cycle, (Part("multiply", sqrt(a * b)), Part("add", c)))
-
-    def access(sram: Sram, reads: int, writes: int) -> Access:
-        return Access(sram.name, sram.depth * sram.tile_bytes, 8 * sram.tile_bytes, reads, writes)
-
     return Events(
-        (macs,),
+        (products(config, micro_ops),),
         accesses=(
             access(config.inp, micro_ops, codes // config.inp.tile_bytes),
             access(config.wgt, micro_ops, weights // config.wgt.tile_bytes),

@@ -24,10 +24,8 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ops import Window
 from tilewright.targets.vta.compiler.layer import Layer, Phase, Span
-from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.alu import WRITE_BACK, AluOp
 
-#: Least distance in micro-ops between two writes of an accumulator tile (upstream's runtime: VerifyDep).
-DISTANCE = 3
 #: Assumed cycles of an instruction besides its micro-ops, to compare alternatives; HLS takes 1.
 OVERHEAD = 3
 #: Assumed cycles of a listed micro-op: loading takes half a cycle, and lists are reused.
@@ -215,7 +213,7 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
-    """Return the cheapest choice (few instructions, short lists) with writes of a tile DISTANCE micro-ops apart."""
+    """Return the cheapest choice (few instructions, short lists) with writes of a tile WRITE_BACK micro-ops apart."""
     sums = [dim for dim in dims if dim.sums]
     best = None
     best_cost = float("inf")
@@ -236,15 +234,15 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
 
 
 def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
-    """Return whether two writes of one output are at least DISTANCE micro-ops apart; in lists, outputs vary fastest."""
+    """Return whether writes of one output are at least WRITE_BACK micro-ops apart; in lists, outputs vary fastest."""
     outputs = prod(dim.extent for dim in listed if not dim.sums)
-    if outputs >= DISTANCE:
+    if outputs >= WRITE_BACK:
         return True
     if any(dim.sums and dim.extent > 1 for dim in listed):
         return False
     if inner.sums and inner.extent > 1:
         return False
-    return not outer.sums or outer.extent == 1 or outputs * inner.extent >= DISTANCE
+    return not outer.sums or outer.extent == 1 or outputs * inner.extent >= WRITE_BACK
 
 
 class Step(NamedTuple):

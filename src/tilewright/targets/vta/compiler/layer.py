@@ -16,10 +16,9 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ops import Window
+from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
-#: Largest immediate of SHR: the HLS design reads it as five signed bits.
-LARGEST_SHIFT = 15
 #: The input channel tiles that an output channel tile reads: all; the one with the same index; or a range (`bands`).
 Link = Literal["dense", "diagonal", "banded"]
 #: What the accumulators of a group start with: zeros, by GEMM; the biases, or one constant, by the ALU.

@@ -37,7 +37,7 @@ from tilewright.graph.rounding import clamp_range, mean_factor
 from tilewright.targets.vta.compiler import parameters, strips
 from tilewright.targets.vta.compiler.constant import Kept, centred_weights, kept
 from tilewright.targets.vta.compiler.elementwise import add, rescale
-from tilewright.targets.vta.compiler.layer import LARGEST_SHIFT, LARGEST_SIZE, Codes, Layer, Residual
+from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Codes, Layer, Residual
 from tilewright.targets.vta.compiler.lowered import (
     Context,
     Fold,
@@ -52,6 +52,7 @@ from tilewright.targets.vta.compiler.lowered import (
     windowed,
 )
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
 #: log2 of the largest weight of a residual, the largest power of two that int8 holds.

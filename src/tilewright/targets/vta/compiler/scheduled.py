@@ -10,8 +10,9 @@ from typing import Any
 from tilewright.errors import ConfigError, InputError, shown
 from tilewright.graph.ir import Graph
 from tilewright.program.program import HostStep, Launch, Program
-from tilewright.targets.vta.compiler.compiler import compile_graph, prepared
+from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.passes import timed
 from tilewright.targets.vta.schedule import TARGET, VERSION, Schedule, close_to, read
 
 #: The remedy of a schedule that was made for another machine, or for other arithmetic.
@@ -111,6 +112,6 @@ def _cycles(steps: tuple[Launch | HostStep, ...], config: Config, timing: str) -
     total = 0.0
     for launch in steps:
         if isinstance(launch, Launch):
-            trace = prepared(launch, config, timing).trace
+            trace = timed(launch, config, timing).trace
             total += trace.cycles if trace else inf
     return total

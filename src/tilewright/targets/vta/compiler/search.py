@@ -16,12 +16,12 @@ import numpy as np
 from tilewright.array import Array, ascending
 from tilewright.schedule import combinations, extents, finalists
 from tilewright.targets.vta.compiler.epilogue import residual_steps
-from tilewright.targets.vta.compiler.kernels import DISTANCE
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_room
 from tilewright.targets.vta.compiler.scores import fine, overhead, recalled, score
 from tilewright.targets.vta.compiler.work import Costs, costs_of
 from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.isa.alu import WRITE_BACK
 from tilewright.targets.vta.schedule import Halvings, Slots, Tile
 from tilewright.targets.vta.timing import Intervals
 
@@ -342,10 +342,10 @@ def _alu_cycles(layer: Layer, own: Intervals) -> int:
 def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array:
     """Estimate each candidate's number of GEMM instructions per chunk; tiles at the image border need more.
 
-    A chunk with fewer than DISTANCE outputs needs one instruction per input channel tile.
+    A chunk with fewer than WRITE_BACK outputs needs one instruction per input channel tile.
     """
     if layer.taps == 1:
-        few = grid["rows"] * grid["columns"] * grid["outs"] < DISTANCE
+        few = grid["rows"] * grid["columns"] * grid["outs"] < WRITE_BACK
         return np.where(few & (layer.kind == "sum"), grid["sums"], 1).astype(np.float64)
     rectangles = np.where(spatial == 1, 9.0, np.where(spatial == 2, 6.0, 4.0))
     return np.minimum(rectangles, layer.taps) * np.where(grid["outs"] < 3, 2.0, 1.0)

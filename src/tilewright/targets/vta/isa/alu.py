@@ -85,6 +85,10 @@ class AluOp(IntEnum):
     REQ = 7
 
 
+#: Largest amount of SHR that means the same to all of upstream's implementations: HLS reads five signed bits of it.
+LARGEST_SHIFT = 15
+#: Least distance in micro-ops from a write of an accumulator tile to its next use (upstream's runtime: VerifyDep).
+WRITE_BACK = 3
 UPSTREAM = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL)
 #: Operations on the rescaling lanes, which have a longer latency; see timing/model.py, EXTENDED.
 RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)

@@ -66,6 +66,8 @@ UOP_BYTES = 4
 #: Field widths in bits: sram_base, and loop counts (VTA_LOOP_ITER_WIDTH).
 SRAM_BASE_BITS = 16
 ITER_BITS = 14
+#: Bytes of a page of upstream's DRAM allocators (VTA_PAGE_BYTES); no legal tile is larger.
+PAGE = 4096
 
 #: The low bits of every instruction.
 COMMON = (
@@ -88,6 +90,11 @@ MEM = (
     Field("x_pad_0", 4, doc="zero tiles left"),
     Field("x_pad_1", 4, doc="zero tiles right"),
 )
+
+
+def paged(size: int) -> int:
+    """Round a size or an address up to whole pages."""
+    return -(-size // PAGE) * PAGE
 
 
 class IndexBits(NamedTuple):

@@ -22,10 +22,8 @@ from tilewright.program.launch_image import KINDS, MAX_ADDRESS, Dram
 from tilewright.program.program import Program
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.gateware import area, header
-from tilewright.targets.vta.isa.fields import REGIONS
+from tilewright.targets.vta.isa.fields import PAGE, REGIONS, paged
 from tilewright.targets.vta.isa.stream import image_of
-
-PAGE = 1 << 12
 
 
 def write(program: Program, folder: str | Path) -> None:
@@ -86,7 +84,7 @@ def sources(program: Program) -> dict[str, bytes]:
 def loaded(dram: Dram, insns: Array) -> tuple[Array, int]:
     """Return one sample's DRAM with the instructions, uint8 by address, and the address of the instructions."""
     memory = contents(dram, insns.size)
-    base = memory.size - PAGE - -(-insns.size // PAGE) * PAGE
+    base = memory.size - PAGE - paged(insns.size)
     memory[base : base + insns.size] = insns.reshape(-1)
     return memory, base
 
@@ -94,7 +92,7 @@ def loaded(dram: Dram, insns: Array) -> tuple[Array, int]:
 def contents(dram: Dram, more: int = 0) -> Array:
     """Return one sample's DRAM by address, uint8, followed by pages of zeros: those for `more` bytes, and one more."""
     top = max((segment.end for segment in dram.segments), default=0)
-    memory = np.zeros((-(-top // PAGE) + -(-more // PAGE) + 1) * PAGE, np.uint8)
+    memory = np.zeros(paged(top) + paged(more) + PAGE, np.uint8)
     for segment in dram.segments:
         memory[segment.address : segment.end] = segment.data[0]
     return memory

@@ -13,11 +13,9 @@ from tilewright.array import Array
 from tilewright.errors import InputError, ProgramError
 from tilewright.program.launch_image import MAX_ADDRESS, MAX_BYTES
 from tilewright.targets.vta.config import Config
-from tilewright.targets.vta.isa.fields import Memory
+from tilewright.targets.vta.isa.fields import PAGE, Memory, paged
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 
-#: Alignment of buffers in bytes; no legal tile is larger (upstream: VTA_PAGE_BYTES).
-PAGE = 4096
 #: Address of the micro-op area, and the most bytes of instructions or of micro-ops (upstream: VTA_MAX_XFER).
 UOPS = PAGE
 MAX_TRANSFER = 1 << 25
@@ -91,7 +89,7 @@ class DeviceMemory:
         for taken in self.buffers:
             if address + size <= taken.address:
                 break
-            address = -(-(taken.address + taken.size) // PAGE) * PAGE
+            address = paged(taken.address + taken.size)
         used = sum(buffer.size for buffer in self.buffers)
         if address + size > MAX_ADDRESS or used + size > MAX_BYTES - MAX_TRANSFER:
             reason = f"{size} bytes do not fit beside the {used} bytes in use"

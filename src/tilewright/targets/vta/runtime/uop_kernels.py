@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.vta.config import Config, Sram
-from tilewright.targets.vta.isa.alu import ALUS, AluOp
+from tilewright.targets.vta.isa.alu import ALUS, WRITE_BACK, AluOp
 from tilewright.targets.vta.isa.fields import ITER_BITS
 from tilewright.targets.vta.isa.instructions import ONCE, Loop
 from tilewright.targets.vta.isa.own import OWN
@@ -21,8 +21,6 @@ from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: The most loops of one instruction.
 MAX_LOOPS = 2
-#: A micro-op may not write an accumulator tile that one of this many preceding micro-ops wrote (upstream: VerifyDep).
-DISTANCE = 2
 
 
 class Shared(NamedTuple):
@@ -86,7 +84,7 @@ class UopRecorder:
         the bias par[src], and the factors from par[wgt] on, with one wgt for the whole kernel. `reset`, `opcode` and
         `imm` are fields of the instruction, so they must also be the same in the whole kernel. Raises ProgramError if
         they differ, the ALU lacks the operation, `imm` is not allowed here, dst was written by one of the last
-        DISTANCE micro-ops, or a loop has already ended.
+        WRITE_BACK - 1 micro-ops, or a loop has already ended.
         """
         if self._open < len(self._loops):
             raise ProgramError("uop_push", "is called after uop_loop_end", "record all micro-ops inside the loops")
@@ -103,8 +101,8 @@ class UopRecorder:
             raise ProgramError("uop_push", reason, "leave imm out: REQ reads its operands from the memory par")
         if imm is not None and (opcode is None or not -(1 << 15) <= imm < 1 << 15):
             raise ProgramError("uop_push", f"imm is {imm}", "give imm to ALU micro-ops only, in -32768..32767")
-        if dst in (uop[0] for uop in self._uops[-DISTANCE:]):
-            reason = f"dst {dst} was written by one of the last {DISTANCE} micro-ops"
+        if dst in (uop[0] for uop in self._uops[1 - WRITE_BACK :]):
+            reason = f"dst {dst} was written by one of the last {WRITE_BACK - 1} micro-ops"
             remedy = "write other tiles in between: the pipeline has not written this one back yet"
             raise ProgramError("uop_push", reason, remedy)
         self._uops.append((index(dst), index(src), index(wgt)))

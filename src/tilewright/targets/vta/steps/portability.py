@@ -8,15 +8,11 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.findings import PORTABILITY, WRITE_DISTANCE, Finding
-from tilewright.targets.vta.isa.alu import AluOp
+from tilewright.targets.vta.isa.alu import LARGEST_SHIFT, WRITE_BACK, AluOp
 from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import Kernels
 
-#: Largest portable shift in bits. HLS reads five signed bits of the amount, fsim all bits.
-LARGEST_SHIFT = 15
-#: Fewest micro-ops from a write of an accumulator tile to its next read or write (upstream's runtime: VerifyDep).
-WRITE_BACK = 3
 #: The most findings of one rule that a report lists.
 LISTED = 8
 

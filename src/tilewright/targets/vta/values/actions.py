@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.array import Array, among, ascending
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM, AluOp
-from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
+from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Uops
 from tilewright.targets.vta.isa.own import OWN
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FIELDS, Kernel, Kernels
@@ -231,7 +231,7 @@ class Table(NamedTuple):
     address: Array
     end: Array
     kernels: tables.KernelTable
-    tiles: tables.Tiles
+    tiles: Uops
 
 
 def plan(
@@ -294,7 +294,7 @@ def _short(program: Elaborated, samples: int) -> Array:
     return known & (np.where(program.kernel >= 0, ran, np.where(quiet, 0, moved)) <= 1000 * ARRAYS_US)
 
 
-def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tables.KernelTable, tables.Tiles]:
+def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tables.KernelTable, Uops]:
     """Return three values for `loop.run`: the step kind of each kernel, a table of the kernels, and their tiles.
 
     `used` int64 [k] are the numbers of the kernels in the tables.
@@ -322,7 +322,7 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tabl
         "table": (column["imm"] < 0).astype(np.int64),
     }
     lists = np.concatenate([np.zeros((0, 3), np.int64), *(kernels.lists[index] for index in used.tolist())])
-    tiles = tables.Tiles(*map(np.ascontiguousarray, lists.T))
+    tiles = Uops(*map(np.ascontiguousarray, lists.T))
     return (
         kinds,
         tables.KernelTable(*(np.ascontiguousarray(column[name]) for name in tables.KernelTable._fields)),

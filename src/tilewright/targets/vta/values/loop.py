@@ -16,8 +16,9 @@ from tilewright.sim.jit import compiled, in_llvm, part
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.expression import Do
+from tilewright.targets.vta.isa.fields import Uops
 from tilewright.targets.vta.isa.own import OWN
-from tilewright.targets.vta.values.tables import KernelTable, Own, Steps, Tiles
+from tilewright.targets.vta.values.tables import KernelTable, Own, Steps
 from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
@@ -71,7 +72,7 @@ def in_lanes(config: Config) -> bool:
 
 
 @compiled
-def run(steps: Steps, kernels: KernelTable, tiles: Tiles, shifts: Array, own: Own, chips: Chips, shape: Shape) -> None:
+def run(steps: Steps, kernels: KernelTable, tiles: Uops, shifts: Array, own: Own, chips: Chips, shape: Shape) -> None:
     """Execute the steps on the machine's memories. Integers wrap when they are written."""
     for step in range(steps.kind.shape[0]):
         kind = steps.kind[step]
@@ -223,7 +224,7 @@ def pack(memory: Array, values: Array, at: int, bits: int) -> None:
 
 
 @part
-def multiply(kernels: KernelTable, tiles: Tiles, chips: Chips, shape: Shape, kernel: int) -> None:
+def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute a GEMM: add products of tiles to accumulator tiles.
 
     Micro-ops before the inner loop: its iterations mostly use the same wgt tile. Sums commute.
@@ -302,7 +303,7 @@ def products(
 
 @part
 def change(
-    kernels: KernelTable, tiles: Tiles, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int
+    kernels: KernelTable, tiles: Uops, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int
 ) -> None:
     """Execute an ALU instruction or a reset GEMM, whose inner loop is a single step if it runs over adjacent tiles."""
     at_once = kernels.adjacent[kernel] and kind != RESET_OUT
@@ -336,7 +337,7 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
     chips.acc[dst * size : (dst + count) * size] = 0
 
 
-def change_own(kernels: KernelTable, tiles: Tiles, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
+def change_own(kernels: KernelTable, tiles: Uops, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute an instruction of an own operation: as `change`, which it leaves as fast as it is."""
     count = kernels.iter_in[kernel] if kernels.adjacent[kernel] else 1
     size = shape.batch * shape.block

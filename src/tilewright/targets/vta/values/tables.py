@@ -32,7 +32,7 @@ class Steps(NamedTuple):
 
 
 class KernelTable(NamedTuple):
-    """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of Tiles in two loops.
+    """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of a list (Uops) in two loops.
 
     Names are those of the instruction's fields (micro_kernel.FIELDS). `adjacent`: the tiles of the inner loop follow
     each other. The columns from `code` on are for the ALU only.
@@ -54,14 +54,6 @@ class KernelTable(NamedTuple):
     imm: Array
     first_is_src: Array
     table: Array  # the row of `shifts` that SHR uses
-
-
-class Tiles(NamedTuple):
-    """The tile numbers of each micro-op before loops, int64 [t] each."""
-
-    dst: Array
-    src: Array
-    wgt: Array
 
 
 class Own(NamedTuple):
