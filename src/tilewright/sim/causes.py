@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.array import Array, ascending
 from tilewright.sim.figures import Cause
-from tilewright.sim.jit import compiled
+from tilewright.sim.jit import compiled, part
 
 #: Causes of a wait before a step: its command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
 CAUSE_COMMAND = 1
@@ -60,8 +60,8 @@ DRAIN = {
 STEP_US = 10
 
 
-class Timed(NamedTuple):
-    """The times of n steps and what each of them waited for, as int64 arrays [n] with times in cycles.
+class StepTimes(NamedTuple):
+    """When n steps started and ended, and what each of them waited for: int64 arrays [n], times in cycles.
 
     Unit u runs the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]).
     `giver` [n, queues] is the step that pushed the token that step s pops, as in `sim.order.Order`. `room` [n, queues]
@@ -115,102 +115,55 @@ class Path(NamedTuple):
         `codes` [m]: the cause of each stretch, 0..count-1. Span i begins where span i - 1 ends, and ends in `ends[i]`;
         ends never decrease, and the last one is the launch's.
         """
+        # The path is cut at the ends of the spans as well, so that a piece lies in one stretch and in one span.
         edges = ascending(np.concatenate([self.end, ends]))
         stretch = np.searchsorted(self.end, edges)
         span = np.searchsorted(ends, edges)
         cells = span * count + codes[stretch]
-        found = np.bincount(cells, np.diff(edges, prepend=0), len(ends) * count)
-        return found.astype(np.int64).reshape(len(ends), count)
+        cycles = np.bincount(cells, np.diff(edges, prepend=0), len(ends) * count)
+        return cycles.astype(np.int64).reshape(len(ends), count)
 
 
-def critical_path(timed: Timed, limits: Limits) -> Path:
+def critical_path(timed: StepTimes, limits: Limits) -> Path:
     """Return the critical path of a launch, from cycle 0 to the end of its last step."""
     count = len(timed.start)
-    made = np.zeros((3, 6 * count + 1), np.int64)
+    stretches = np.zeros((3, 6 * count + 1), np.int64)
     last = int(np.argmax(timed.end)) if count else 0
     position = np.empty_like(timed.order)  # of each step in timed.order
     position[timed.order] = np.arange(count)
-    size = int(_walk.of(STEP_US * count)(timed, position, limits, last, made)) if count else 0
-    step, kind, cycles = made[:, :size][:, ::-1].copy()  # not a view, which would keep all of `made`
+    size = int(_walk.of(STEP_US * count)(timed, position, limits, last, stretches)) if count else 0
+    step, kind, cycles = stretches[:, :size][:, ::-1].copy()  # not a view, which would keep all of `stretches`
     return Path(step, kind, np.cumsum(cycles))
 
 
 @compiled
-def _walk(timed: Timed, position: Array, limits: Limits, last: int, made: Array) -> int:
-    """Write the stretches to `made`, from the last one to the first, and return the number of stretches.
+def _walk(timed: StepTimes, position: Array, limits: Limits, last: int, stretches: Array) -> int:
+    """Write the stretches of the path, from the last one to the first, and return their number.
 
-    The rows of `made` [3, room] are the step, kind and cycles of each stretch. `last` is the step that ends last.
+    The rows of `stretches` [3, room] are the step, kind and cycles of each stretch. `last` is the step that ends last.
     """
     count = 0
     s = last
     t = timed.end[last]
     while True:
-        before = -1
-        begin = timed.start[s]
-        if timed.released[s] > timed.worked[s]:  # the unit waited for room for a token, or for an earlier step's end
-            for q in range(timed.room.shape[1]):
-                r = timed.room[s, q]
-                if r >= 0 and timed.start[r] + limits.room == timed.released[s]:
-                    before = r
-                    begin = timed.start[r]
-            if before < 0:
+        # The path has reached time t in step s. Go on to the start of s, or of the step that kept s in its unit.
+        if timed.released[s] > timed.worked[s]:
+            popper = _made_room(timed, limits, s)
+            if popper < 0:  # no token waited for room: s waited for the end of an earlier step (Units.outstanding)
                 early = timed.order[position[s] - limits.outstanding]
-                made[0, count] = s
-                made[1, count] = LATENCY
-                made[2, count] = t - timed.end[early]
-                count = count + 1
+                count = _add(stretches, count, s, LATENCY, t - timed.end[early])
                 s = early
                 t = timed.end[early]
                 continue
-            made[0, count] = s
-            made[1, count] = QUEUE
-            made[2, count] = t - begin
-            count = count + 1
-            s = before
-            t = begin
+            count = _add(stretches, count, s, QUEUE, t - timed.start[popper])
+            s = popper
         else:
-            left = t - begin
-            if timed.beats[s] > 0:
-                own = min(left, timed.beats[s])
-                others = min(left - own, timed.contention[s])
-                made[0, count] = s
-                made[1, count] = TRANSFER
-                made[2, count] = own
-                made[0, count + 1] = s
-                made[1, count + 1] = CONTENTION
-                made[2, count + 1] = others
-                made[0, count + 2] = s
-                made[1, count + 2] = LATENCY
-                made[2, count + 2] = left - own - others
-                count += 3
-            else:
-                made[0, count] = s
-                made[1, count] = WORK
-                made[2, count] = left
-                count += 1
-            t = begin
-        # Now t is the start of step s.
+            count = _add_work(timed, s, t, stretches, count)
+        t = timed.start[s]
+        # The path is at the start of step s. Go on to the step whose start or end let s start.
         while timed.wait[s] > 0 and timed.cause[s] == CAUSE_COMMAND:
-            i = s
-            while i >= 0:
-                freed = position[i] - limits.depth
-                k = timed.order[freed] if freed >= timed.first[timed.unit[i]] else -1
-                earlier = timed.delivered[i - 1] if i > 0 else 0
-                if k >= 0 and timed.start[k] + 1 == timed.delivered[i] and timed.start[k] >= earlier:
-                    made[0, count] = i
-                    made[1, count] = FETCH
-                    made[2, count] = t - timed.start[k]
-                    count = count + 1
-                    s = k
-                    t = timed.start[k]
-                    break
-                made[0, count] = i
-                made[1, count] = FETCH
-                made[2, count] = t - earlier
-                count = count + 1
-                t = earlier
-                i -= 1
-            if i < 0:
+            s, t, count = _delivery(timed, position, limits, s, t, stretches, count)
+            if s < 0:
                 return count
         if timed.wait[s] > 0:
             s = timed.giver[s, timed.cause[s] - CAUSE_TOKEN]
@@ -219,3 +172,62 @@ def _walk(timed: Timed, position: Array, limits: Limits, last: int, made: Array)
             s = timed.order[position[s] - 1]
         else:
             return count
+
+
+@part
+def _add(stretches: Array, count: int, step: int, kind: int, cycles: int) -> int:
+    """Write a stretch behind `count` others, and return the new number of stretches."""
+    stretches[0, count] = step
+    stretches[1, count] = kind
+    stretches[2, count] = cycles
+    return count + 1
+
+
+@part
+def _made_room(timed: StepTimes, limits: Limits, s: int) -> int:
+    """Return the step whose pop made room for a token of step `s` when `s` released its unit; -1 if there is none."""
+    popper = -1
+    for q in range(timed.room.shape[1]):
+        r = timed.room[s, q]
+        if r >= 0 and timed.start[r] + limits.room == timed.released[s]:
+            popper = r
+    return popper
+
+
+@part
+def _add_work(timed: StepTimes, s: int, t: int, stretches: Array, count: int) -> int:
+    """Write the stretches of step `s` from its start to `t`, and return the new number of stretches.
+
+    A step that moves data has three stretches even if their cycles are 0. The port's cycles are charged first and the
+    wait for other clients next, since the path may leave the step before its data have arrived (see Costs.ahead).
+    """
+    left = t - timed.start[s]
+    if timed.beats[s] == 0:
+        return _add(stretches, count, s, WORK, left)
+    moving = min(left, timed.beats[s])
+    blocked = min(left - moving, timed.contention[s])
+    count = _add(stretches, count, s, TRANSFER, moving)
+    count = _add(stretches, count, s, CONTENTION, blocked)
+    return _add(stretches, count, s, LATENCY, left - moving - blocked)
+
+
+@part
+def _delivery(
+    timed: StepTimes, position: Array, limits: Limits, s: int, t: int, stretches: Array, count: int
+) -> tuple[int, int, int]:
+    """Follow the delivery of the command of step `s` back from time `t`, one command at a time in stream order.
+
+    A command waited for a place in its unit's queue or for the command before it. The start of an earlier step frees a
+    place: return this step, its start and the number of stretches. The step is -1 if delivery never waited for one.
+    """
+    i = s
+    while i >= 0:
+        freed = position[i] - limits.depth  # a full queue of `depth` commands has room when this step starts
+        k = timed.order[freed] if freed >= timed.first[timed.unit[i]] else -1
+        earlier = timed.delivered[i - 1] if i > 0 else 0
+        if k >= 0 and timed.start[k] + 1 == timed.delivered[i] and timed.start[k] >= earlier:
+            return k, timed.start[k], _add(stretches, count, i, FETCH, t - timed.start[k])
+        count = _add(stretches, count, i, FETCH, t - earlier)
+        t = earlier
+        i -= 1
+    return -1, 0, count

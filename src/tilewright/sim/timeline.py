@@ -18,11 +18,11 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import HazardError
-from tilewright.sim.causes import Limits, Timed, critical_path
+from tilewright.sim.causes import CAUSE_COMMAND, CAUSE_TOKEN, Limits, StepTimes, critical_path
 from tilewright.sim.costs import Channel, Costs, Fetch, Simulated, Units
 from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order, runs_in_stream_order
-from tilewright.sim.steps import StepTable, Trace
+from tilewright.sim.steps import NEVER, StepTable, Trace
 
 #: The bool columns of State, which are its last ones.
 FLAGS = ("ending", "filling", "moving", "writing")
@@ -41,8 +41,8 @@ def times(table: StepTable, order: Order, simulated: Simulated) -> tuple[Trace, 
 
     Raises HazardError if a step never starts or never ends.
     """
-    alone = timeline(table, order, simulated, serial=True) if runs_in_stream_order(table, order) else None
-    return timeline(table, order, simulated), alone
+    serial = timeline(table, order, simulated, serial=True) if runs_in_stream_order(table, order) else None
+    return timeline(table, order, simulated), serial
 
 
 def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool = False) -> Trace:
@@ -55,7 +55,7 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
     costs, channel, fetch, _ = simulated
     bursts = 2 + costs.row_bytes // max(1, channel.beat_bytes * channel.burst)
     events = 3 * len(table) + int((costs.rows * bursts).sum())
-    run = _before(table, order, simulated)
+    run = _before_the_first_event(table, order, simulated)
     done = simulate.of(EVENT_US * events)(run, serial)
     if done < len(table):
         raise HazardError(
@@ -77,23 +77,24 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
         bytes_written=np.where(costs.writes == 1, moved, 0),
         fetch_bytes=len(table) * fetch.insn_bytes,
         cycles=int(out.end.max(initial=0)),
-        walk=partial(critical_path, *_timed(run)),
+        walk=partial(critical_path, *_step_times(run)),
     )
 
 
-def _timed(run: Run) -> tuple[Timed, Limits]:
+def _step_times(run: Run) -> tuple[StepTimes, Limits]:
+    """Return what the critical path needs of a run that has ended."""
     costs = run.costs
     channel = run.channel
     stream = run.stream
     out = run.out
     beats = costs.rows * -(-costs.row_bytes // max(1, channel.beat_bytes)) * (channel.burst > 0)
-    known = {name: getattr(out, name) for name in Timed._fields if name in Outcome._fields}
-    known |= {name: getattr(stream, name) for name in Timed._fields if name in Stream._fields}
-    timed = Timed(**known, start=out.begin, beats=beats)
-    return timed, Limits(run.fetch.depth, run.units.room, run.units.outstanding)
+    columns = {name: getattr(out, name) for name in StepTimes._fields if name in Outcome._fields}
+    columns |= {name: getattr(stream, name) for name in StepTimes._fields if name in Stream._fields}
+    step_times = StepTimes(**columns, start=out.begin, beats=beats)
+    return step_times, Limits(run.fetch.depth, run.units.room, run.units.outstanding)
 
 
-def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
+def _before_the_first_event(table: StepTable, order: Order, simulated: Simulated) -> Run:
     """Return the data of the event loop (a Run) before the first event."""
     count = len(table)
     clients = len(table.units) + 1
@@ -112,7 +113,10 @@ def _before(table: StepTable, order: Order, simulated: Simulated) -> Run:
 
 
 class Stream(NamedTuple):
-    """The steps of unit u are `order[first[u]:first[u + 1]]`. `giver` is Order.giver, `room` StepTable.makes_room."""
+    """The steps of a launch as `simulate` reads them.
+
+    Those of unit u are `order[first[u]:first[u + 1]]`. `giver` is Order.giver, `room` is StepTable.makes_room.
+    """
 
     first: Array
     order: Array
@@ -182,7 +186,8 @@ class Run(NamedTuple):
 def simulate(run: Run, serial: bool) -> int:
     """Run all steps and write the columns of `run.out`. Return how many steps ended.
 
-    With `serial`, each step starts when the previous one in the stream has ended.
+    Fewer steps than there are mean a deadlock: no event can happen any more. With `serial`, each step starts when the
+    previous one in the stream has ended.
     """
     stream = run.stream
     state = run.state
@@ -195,6 +200,8 @@ def simulate(run: Run, serial: bool) -> int:
         run.fetched[:] = count
     done = now = 0
     while done < count:
+        # Nothing changes between two events, so the earliest of the three is the next one. Of equal times, a step goes
+        # before a delivery and both before a grant: what a step requests can be granted in the same cycle.
         time, unit = next_step(run, serial)
         delivery = next_delivery(run)
         grant, client = next_grant(run, now, min(time, delivery))
@@ -257,7 +264,7 @@ def when_ends(run: Run, u: int) -> int:
         t = max(t, out.end[stream.order[before]])
     for q in range(stream.room.shape[1]):
         r = stream.room[s, q]
-        if r == -2:
+        if r == NEVER:
             return NOT_YET
         if r >= 0:
             t = max(t, out.begin[r] + run.units.room)
@@ -286,6 +293,8 @@ def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
             t = state.request[u]
             if in_flight > 0 and not state.writing[u]:
                 t = max(t, port[COMMAND_FREE], now)
+                # `bursts` is a ring: its next entry is the read of `in_flight` grants ago. Until the data of that read
+                # have arrived, as many reads are outstanding as are allowed.
                 if port[GRANTED] >= in_flight:
                     t = max(t, run.bursts[port[GRANTED] % in_flight])
             if t < best or (t == best and client >= 0 and state.priority[u] < state.priority[client]):
@@ -324,12 +333,12 @@ def grant_fetch(run: Run, now: int) -> None:
     beats_each = -(-fetch.insn_bytes // beat)
     batch = fetch.batch if fetch.batch > 0 else max(1, run.channel.burst // beats_each)
     first = fetched[FETCHED]
-    many = min(batch, count - fetched[FETCHED])
-    packed = fetch.buffer > 0
-    at = take_bus(run, False, -(-many * fetch.insn_bytes // beat) if packed else many * beats_each, now)
-    for k in range(1, many + 1):
+    commands = min(batch, count - fetched[FETCHED])
+    packed = fetch.buffer > 0  # a beat holds parts of several commands; else each command begins with a new beat
+    at = take_bus(run, False, -(-commands * fetch.insn_bytes // beat) if packed else commands * beats_each, now)
+    for k in range(1, commands + 1):
         run.out.arrival[first + k - 1] = at + (-(-k * fetch.insn_bytes // beat) if packed else k * beats_each)
-    fetched[FETCHED] += many
+    fetched[FETCHED] += commands
     client = run.state.moving.shape[0] - 1
     run.state.moving[client] = fetched[FETCHED] < count and fetched[FETCHED] - fetched[SENT] + batch <= fetch.buffer
     run.state.request[client] = now + 1
@@ -360,9 +369,10 @@ def grant_step(run: Run, u: int, now: int) -> bool:
     s = run.stream.order[run.state.position[u]]
     size = min(state.to_edge[u], state.beats_left[u])
     at = take_bus(run, state.writing[u], size, now)
+    # Alone on the port, the burst would follow its request by the latency, or the step's own data without a gap.
     uncontended = max(state.request[u] + first_beat(run, state.writing[u]), state.data_end[u])
     run.out.contention[s] += max(0, at - uncontended)
-    if state.filling[u]:
+    if state.filling[u]:  # zeros are written in the cycles without a beat, such as those before this burst
         state.fill_left[u] -= min(at - state.filled[u], state.fill_left[u])
         state.filled[u] = at + size
     state.data_end[u] = at + size
@@ -371,7 +381,7 @@ def grant_step(run: Run, u: int, now: int) -> bool:
     last = state.beats_left[u] == 0
     if run.channel.in_flight > 0:
         state.request[u] = now + 1
-    else:
+    else:  # the next burst of the row is requested with the first beat, the next row when this one has arrived
         state.request[u] = at + size if last else at
     if last:
         state.rows_left[u] -= 1
@@ -394,13 +404,14 @@ def start(run: Run, u: int, now: int) -> None:
     out.begin[s] = now
     out.wait[s] = now - state.free[u]
     if out.wait[s] > 0:
-        out.cause[s] = 1
+        # The step waited for whatever came last. Of equal times the delivery is named, then the first queue.
+        out.cause[s] = CAUSE_COMMAND
         latest = out.delivered[s]
         for q in range(stream.giver.shape[1]):
             g = stream.giver[s, q]
             if g >= 0 and out.end[g] > latest:
                 latest = out.end[g]
-                out.cause[s] = 2 + q
+                out.cause[s] = CAUSE_TOKEN + q
     state.filled[u] = max(now + costs.fill_lead[s], state.arrived[u])
     state.request[u] = state.data_end[u] = now + costs.lead[s]
     state.fill_left[u] = costs.fill[s]
@@ -420,6 +431,7 @@ def next_row(run: Run, u: int, now: int) -> None:
     beat = run.channel.beat_bytes
     s = run.stream.order[state.position[u]]
     if state.rows_left[u] > 0:
+        # A row that starts inside a beat needs that whole beat, and bursts end at multiples of the longest burst.
         state.beats_left[u] = -(-(state.row_address[u] % beat + costs.row_bytes[s]) // beat)
         state.to_edge[u] = run.channel.burst - state.row_address[u] // beat % run.channel.burst
         return
@@ -427,6 +439,7 @@ def next_row(run: Run, u: int, now: int) -> None:
     state.ending[u] = True
     if state.filling[u]:
         state.data_end[u] = max(state.data_end[u], state.filled[u] + state.fill_left[u])
+    # A step that runs ahead is done with its unit one cycle after its last grant; `end` waits for its data by `settle`.
     state.work_end[u] = now + 1 if costs.ahead[s] > 0 else state.data_end[u] + costs.busy[s]
 
 
@@ -439,7 +452,7 @@ def end(run: Run, u: int, now: int) -> None:
     s = run.stream.order[state.position[u]]
     out.end[s] = out.released[s] = now
     out.worked[s] = state.work_end[u]
-    if costs.tail[s] > 0:
+    if costs.tail[s] > 0:  # steps of a unit overlap; they end in order, one per cycle
         out.end[s] = max(now + costs.tail[s], state.data_end[u] + costs.settle[s], state.last_end[u] + 1)
     state.last_end[u] = out.end[s]
     state.arrived[u] = max(state.arrived[u], state.data_end[u])
