@@ -75,7 +75,7 @@ def test_the_compiled_loop_finds_the_same_ranges(trial: int, monkeypatch: pytest
     found = []
     for patience in (1 << 30, 0):
         monkeypatch.setattr(jit, "PATIENCE", patience)
-        monkeypatch.setattr(jit, "PATIENCE_IF_KEPT", patience)
+        monkeypatch.setattr(jit, "PATIENCE_IF_ON_DISK", patience)
         monkeypatch.setattr(coarse, "_mark", jit.compiled(coarse._mark.python))
         found.append(suspects(steps, relation))
     np.testing.assert_array_equal(found[0], found[1], err_msg=f"seed {SEED - trial}")

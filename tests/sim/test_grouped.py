@@ -25,7 +25,7 @@ def race(first: int, second: int, space: str, path: str, launch: str = "") -> Fi
 
 
 def unwritten(step: int, space: str, low: int, high: int, blind: str = "") -> Finding:
-    return Finding(UNINITIALISED, f"#{step} reads {space}", (step,), space, low, high, blind=blind)
+    return Finding(UNINITIALISED, f"#{step} reads {space}", (step,), space, low, high, undefined_by=blind)
 
 
 FOUND = [
@@ -77,7 +77,7 @@ def kinds(*findings: Finding) -> list[list[str]]:
 def test_steps_with_uninitialised_micro_ops_explain_all_that_they_do() -> None:
     root = [unwritten(step, "uop", 0, 1, "uop") for step in (3, 8)]
     later = [race(2, 3, "out", "store->gemm"), unwritten(8, "inp", 0, 4)]
-    blind = [replace(finding, blind="uop") for finding in later]
+    blind = [replace(finding, undefined_by="uop") for finding in later]
     assert kinds(*blind, *root) == [[UNINITIALISED, UNINITIALISED, RACE, UNINITIALISED]]
     assert kinds(*later, *root) == [[UNINITIALISED, UNINITIALISED], [RACE], [UNINITIALISED]]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.array import Array
-from tilewright.sim.jit import LONG, apart, beside, compiled
+from tilewright.sim.jit import LONG, compiled, in_parallel, interruptible
 
 
 @compiled
@@ -29,7 +29,7 @@ def test_a_long_loop_is_left_at_once() -> None:
     state = np.zeros(1, np.int64)
     turn(state, 1)  # compiled before the clock runs
     start = time.monotonic()
-    turn.apart(state, 1 << 24)
+    turn.interruptible(state, 1 << 24)
     turns = int(4 / max(time.monotonic() - start, 1e-4)) << 24  # for 4 seconds
     with pytest.raises(KeyboardInterrupt):
         interrupted(0.2)
@@ -42,12 +42,12 @@ def test_work_beside_a_block_is_left_at_once() -> None:
     with pytest.raises(KeyboardInterrupt):
         start = time.monotonic()
         interrupted(0.2)
-        with beside(lambda: time.sleep(4)):
+        with in_parallel(lambda: time.sleep(4)):
             pass
     assert time.monotonic() - start < 2
 
 
 def test_results_and_errors_come_through() -> None:
-    assert apart(lambda: 3) == 3
+    assert interruptible(lambda: 3) == 3
     with pytest.raises(ZeroDivisionError):
-        apart(lambda: 1 // 0)
+        interruptible(lambda: 1 // 0)

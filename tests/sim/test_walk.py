@@ -16,14 +16,14 @@ from tilewright.sim.order import order
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable
 from tilewright.sim.walk import (
     SUMS,
-    Placed,
+    PlacedTensor,
     Range,
     Scratchpad,
     State,
     Walk,
     by_name,
     numbers,
-    own_spaces,
+    ranges_by_address,
     refusals,
 )
 
@@ -75,12 +75,12 @@ class CopyWalk(Walk):
         )
         super().__init__("copy", (), table, order(table))
         self.memories = by_name(Scratchpad("buf", 4, (), "uint8", "one byte", BUF))
-        self.segments = own_spaces([("y", AT_Y, 8, "output"), ("x", AT_X, 4, "input")], X)
+        self.segments = ranges_by_address([("y", AT_Y, 8, "output"), ("x", AT_X, 4, "input")], X)
 
     @property
-    def placements(self) -> Mapping[str, Placed]:
+    def placements(self) -> Mapping[str, PlacedTensor]:
         x, y = AT_X + np.arange(4).reshape(2, 2, 1), AT_Y + np.arange(8).reshape(2, 4)
-        return {"in": Placed("in", "", x, True), "out": Placed("out", "copy", y, False, self.numbers)}
+        return {"in": PlacedTensor("in", "", x, True), "out": PlacedTensor("out", "copy", y, False, self.numbers)}
 
     def unpacked(self, state: State) -> Mapping[str, Array]:
         return {"out": np.array([[7, 8]])}
@@ -128,7 +128,7 @@ def test_what_a_walk_says_of_instructions(walk: CopyWalk) -> None:
 def test_segments_have_spaces_of_their_own_by_address(walk: CopyWalk) -> None:
     assert walk.segments == (Range("x", AT_X, 4, "input", X, AT_X), Range("y", AT_Y, 8, "output", Y, AT_Y))
     assert walk.segments[1].end == AT_Y + 8
-    assert [part.name for part in own_spaces([("b", 8, 1, "const"), ("a", 0, 2, "const")], 0)] == ["a", "b"]
+    assert [part.name for part in ranges_by_address([("b", 8, 1, "const"), ("a", 0, 2, "const")], 0)] == ["a", "b"]
     assert [(space, found.tolist()) for space, found in walk.at(np.array([AT_X, AT_X + 3, AT_Y + 7]))] == [
         (X, [0, 3]),
         (Y, [7]),

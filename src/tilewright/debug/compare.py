@@ -15,7 +15,7 @@ from tilewright.graph.ir import Graph
 from tilewright.graph.ops import MatMul
 from tilewright.graph.ops.linear import Linear
 from tilewright.program.program import Program
-from tilewright.sim.walk import Elements, Placed, State, Walk
+from tilewright.sim.walk import Elements, PlacedTensor, State, Walk
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Difference:
     size: int
     position: int
     is_sum: bool
-    placed: Placed
+    placed: PlacedTensor
     wrong: Array
     known: Array
 
@@ -71,7 +71,7 @@ def differences(
     walk: Walk,
     graph: Graph,
     expected: Mapping[str, Array],
-    when: Callable[[Placed], int],
+    when: Callable[[PlacedTensor], int],
     state_at: Callable[[int], State],
 ) -> Iterator[Difference]:
     """Yield a Difference for each tensor of a launch that differs from the reference, in the order of its layers.
@@ -101,7 +101,7 @@ def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Arr
         if part.name in expected:
             right = expected[part.name][: part.size]
             byte = part.address + np.arange(len(right))[:, None]
-            placed = Placed(f"dram.{part.name}", walk.layers[-1], byte, is_code=True)
+            placed = PlacedTensor(f"dram.{part.name}", walk.layers[-1], byte, is_code=True)
             found = _compared(walk.name, placed, position, state.dram(part.address, len(right)), right)
             if found:
                 return found
@@ -109,7 +109,12 @@ def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Arr
 
 
 def _compared(
-    launch: str, placed: Placed, position: int, got: Array, expected: Array, sums: tuple[Array, Array] | None = None
+    launch: str,
+    placed: PlacedTensor,
+    position: int,
+    got: Array,
+    expected: Array,
+    sums: tuple[Array, Array] | None = None,
 ) -> Difference | None:
     """Return where values differ from those expected; None: nowhere. `sums` marks wrong and right bytes of sums."""
     differ = got != expected
@@ -135,7 +140,7 @@ def _compared(
 
 
 def _sums(
-    walk: Walk, state: State, graph: Graph, placed: Placed, expected: Mapping[str, Array]
+    walk: Walk, state: State, graph: Graph, placed: PlacedTensor, expected: Mapping[str, Array]
 ) -> tuple[Array, Array, Array, Array] | None:
     """Return a layer's sums in DRAM, those of the reference, the lowest wrong bytes and the right ones; None: no sums.
 

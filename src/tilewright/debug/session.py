@@ -26,7 +26,7 @@ from tilewright.errors import InputError, MachineError
 from tilewright.graph import reference
 from tilewright.program.program import Program
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, live
-from tilewright.sim.walk import Elements, Placed, Walk
+from tilewright.sim.walk import Elements, PlacedTensor, Walk
 
 #: The most writes of a place that `changes` returns.
 CHANGES = 64
@@ -439,12 +439,12 @@ class Session:
         layer = self.walk.layers.index(self._found.layer)  # the layers before it gave right results
         return sorted(found, key=lambda one: self.walk.layer[one.step] != layer)
 
-    def _complete(self, placed: Placed) -> int:
+    def _complete(self, placed: PlacedTensor) -> int:
         """Return the position from which on a tensor has its values."""
         opened = self._opened
         return opened.last if placed.last is None else int(opened.position_of[placed.last].max(initial=-1)) + 1
 
-    def tensors(self) -> list[Placed]:
+    def tensors(self) -> list[PlacedTensor]:
         """Return the tensors of the launch that lie in its memories."""
         return [self.walk.placed(name) for name in self.walk.tensors]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.walk import Elements, Walk, Wanted
+from tilewright.sim.walk import Elements, SliceBits, Walk
 
 #: Slices of one walk back.
 SLICES = 64
@@ -26,7 +26,7 @@ class Slice(NamedTuple):
     """
 
     hit: Array
-    left: Wanted
+    left: SliceBits
 
 
 class Suspect(NamedTuple):

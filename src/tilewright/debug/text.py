@@ -18,7 +18,7 @@ from tilewright.debug.records import Access, Depends, Wait
 from tilewright.debug.session import Session
 from tilewright.debug.slices import Suspect
 from tilewright.errors import plain
-from tilewright.sim.walk import Placed
+from tilewright.sim.walk import PlacedTensor
 
 #: The most lines of an answer, and values of a place, that are printed.
 LINES = 40
@@ -158,13 +158,13 @@ def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
     return f"{head}\n{np.array2string(content, max_line_width=120, threshold=VALUES, formatter=cast(Any, formatter))}"
 
 
-def tensors(session: Session, answers: Sequence[Placed]) -> list[str]:
+def tensors(session: Session, answers: Sequence[PlacedTensor]) -> list[str]:
     """Return tensors with the numbers that places use."""
     given = "an input" if session.graph else "an argument"
     return [f"t{number} {_placed(each, given)}" for number, each in enumerate(answers)] or ["none"]
 
 
-def _placed(placed: Placed, given: str) -> str:
+def _placed(placed: PlacedTensor, given: str) -> str:
     shape = placed.byte.shape[:-1]
     held = placed.byte[placed.byte >= 0]
     span = f"dram[{held.min():#x}:{held.max() + 1:#x}]" if held.size else "not in DRAM"

@@ -1,4 +1,4 @@
-"""A chart of a launch: boxes in rows over its time. It shows what only one machine has, such as banks or pages.
+"""A chart of a launch: boxes in rows over its time. It shows a part of one machine only, such as banks or pages.
 
 The target makes the chart (`Trace.draw`); the page of a run draws it without knowing the machine.
 """

@@ -10,7 +10,7 @@ from tilewright.array import Array
 
 
 class Channel(NamedTuple):
-    """The DRAM port. `latency`: cycles from a grant to its first beat; `burst`: most beats of a burst.
+    """The DRAM port: cycles from a grant to its first beat (`latency`), the most beats of a burst (`burst`).
 
     If `burst` is 0, there is no port, and Costs.busy includes the cycles of transfers.
 
@@ -97,11 +97,11 @@ class Simulated(NamedTuple):
     units: Units = Units()
 
 
-def least(simulated: Simulated) -> Array:
+def least_cycles(simulated: Simulated) -> Array:
     """Return the least cycles for which each step occupies its unit, int64 [n].
 
-    They are its lead, its work and, if it moves data before it releases the unit, the latency of the first beat and
-    one cycle for each beat.
+    They are its lead and its work. A step that moves data before it releases the unit adds the latency of its first
+    beat, and one cycle for each beat. A step that runs ahead counts as 0: its unit may be free before its data arrive.
     """
     costs = simulated.costs
     channel = simulated.channel

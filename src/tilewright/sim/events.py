@@ -47,7 +47,10 @@ class Access(NamedTuple):
 
 
 class Bursts(NamedTuple):
-    """DRAM transfers one after the other, for `samples` samples: int64 [n, 2], the first byte's address and bytes."""
+    """DRAM transfers one after the other, for `samples` samples.
+
+    `moved` is int64 [n, 2]: the address of a transfer's first byte, and its bytes.
+    """
 
     moved: Array
     samples: int = 1
@@ -73,30 +76,32 @@ class Events:
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def total(cls, each: Iterable[Events]) -> Events:
+    def total(cls, launches: Iterable[Events]) -> Events:
         """Return the sum of the events of several launches."""
-        every = tuple(each)
+        parts = tuple(launches)
         return cls(
-            _summed(work for one in every for work in one.macs),
-            _summed(work for one in every for work in one.operations),
-            _together(access for one in every for access in one.accesses),
-            bursts=tuple(bursts for one in every for bursts in one.bursts),
-            missing={name: reason for one in every for name, reason in one.missing.items()},
-            **{name: sum(getattr(one, name) for one in every) for name in COUNTS},
+            _work_by_operation(work for launch in parts for work in launch.macs),
+            _work_by_operation(work for launch in parts for work in launch.operations),
+            _accesses_by_memory(access for launch in parts for access in launch.accesses),
+            bursts=tuple(bursts for launch in parts for bursts in launch.bursts),
+            missing={name: reason for launch in parts for name, reason in launch.missing.items()},
+            **{name: sum(getattr(launch, name) for launch in parts) for name in COUNTS},
         )
 
     def per_sample(self, samples: int) -> Events:
-        """Return these events, which are those of `samples` samples, divided by `samples` and rounded up."""
+        """Return the events of one of `samples` samples: the counts divided by `samples`, rounded up."""
 
-        def each(count: int) -> int:
+        def share(count: int) -> int:
             return -(-count // samples)
 
-        counts: dict[str, Any] = {name: each(getattr(self, name)) for name in COUNTS}
+        counts: dict[str, Any] = {name: share(getattr(self, name)) for name in COUNTS}
         return replace(
             self,
-            macs=tuple(replace(work, count=each(work.count)) for work in self.macs),
-            operations=tuple(replace(work, count=each(work.count)) for work in self.operations),
-            accesses=tuple(one._replace(reads=each(one.reads), writes=each(one.writes)) for one in self.accesses),
+            macs=tuple(replace(work, count=share(work.count)) for work in self.macs),
+            operations=tuple(replace(work, count=share(work.count)) for work in self.operations),
+            accesses=tuple(
+                access._replace(reads=share(access.reads), writes=share(access.writes)) for access in self.accesses
+            ),
             bursts=tuple(Bursts(moved, of * samples) for moved, of in self.bursts),
             **counts,
         )
@@ -136,7 +141,9 @@ def activations(bursts: Array, row_bytes: int, banks: int) -> int:
     count = (live[:, 0] + live[:, 1] - 1) // row_bytes - first + 1
     before = np.cumsum(count) - count
     rows = np.repeat(first - before, count) + np.arange(int(count.sum()))
-    by_bank = rows[np.argsort(rows % banks, kind="stable")]  # rows of different banks differ
+    # The rows of each bank, still in order of time: a bank opens a row that differs from the one before it. The first
+    # row of a bank always differs, because a row lies in one bank only.
+    by_bank = rows[np.argsort(rows % banks, kind="stable")]
     return 1 + int(np.count_nonzero(by_bank[1:] != by_bank[:-1]))
 
 
@@ -153,7 +160,7 @@ def rows_of(address: Array, rows: Array, row_bytes: Array, stride: Array) -> Arr
     return np.stack([np.repeat(address, count) + nth * np.repeat(stride, count), np.repeat(size, count)], axis=1)
 
 
-def _summed(works: Iterable[Work]) -> tuple[Work, ...]:
+def _work_by_operation(works: Iterable[Work]) -> tuple[Work, ...]:
     """Return one Work for each operation, in the order in which they first occur."""
     total = Counter[str]()
     parts = dict[str, tuple[Part, ...]]()
@@ -163,10 +170,10 @@ def _summed(works: Iterable[Work]) -> tuple[Work, ...]:
     return tuple(Work(name, count, parts[name]) for name, count in total.items())
 
 
-def _together(accesses: Iterable[Access]) -> tuple[Access, ...]:
+def _accesses_by_memory(accesses: Iterable[Access]) -> tuple[Access, ...]:
     """Return one Access for each memory and width, in the order in which they first occur."""
-    found: dict[tuple[str, int, int], Sequence[int]] = {}
+    totals: dict[tuple[str, int, int], Sequence[int]] = {}
     for memory, capacity, bits, *counts in accesses:
-        before = found.get((memory, capacity, bits), (0, 0))
-        found[memory, capacity, bits] = [a + b for a, b in zip(before, counts, strict=True)]
-    return tuple(Access(*key, *counts) for key, counts in found.items())
+        before = totals.get((memory, capacity, bits), (0, 0))
+        totals[memory, capacity, bits] = [a + b for a, b in zip(before, counts, strict=True)]
+    return tuple(Access(*key, *counts) for key, counts in totals.items())

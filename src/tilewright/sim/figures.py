@@ -28,7 +28,7 @@ def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int
     return by_size({unit: cycles - sum(waits.values()), **waits})
 
 
-def _serial(cycles: Iterable[int | None]) -> int | None:
+def _serial_sum(cycles: Iterable[int | None]) -> int | None:
     """Return the sum; None if one of the terms is not defined."""
     total = 0
     for term in cycles:
@@ -38,15 +38,15 @@ def _serial(cycles: Iterable[int | None]) -> int | None:
     return total
 
 
-def _causes(each: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _causes_sum(rows: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total = Counter[str]()
-    for causes in each:
+    for causes in rows:
         total.update(causes)
     return by_size(total)
 
 
 def _figure(total: Callable[[Iterable[Any]], Any] | None, default: Any = 0) -> Any:
-    """Declare a figure. `total` adds up those of several layers or launches; None: the figure has no sum."""
+    """Declare a figure. `total` adds up the values of several layers or launches; None: the figure has no sum."""
     content = {"default_factory": dict} if default is dict else {"default": default}
     return field(**content, metadata={"total": total})
 
@@ -68,30 +68,30 @@ class Figures:
     """
 
     cycles: int = _figure(sum)
-    serial_cycles: int | None = _figure(_serial)
+    serial_cycles: int | None = _figure(_serial_sum)
     executed_macs: int = _figure(sum)
     macs_per_cycle: int = _figure(None)
     dram_read_bytes: int = _figure(sum)
     dram_write_bytes: int = _figure(sum)
-    stalls: Mapping[str, int] = _figure(_causes, dict)
-    causes: Mapping[str, int] = _figure(_causes, dict)
+    stalls: Mapping[str, int] = _figure(_causes_sum, dict)
+    causes: Mapping[str, int] = _figure(_causes_sum, dict)
     bound: int = _figure(sum)
     optimal: str = _figure(None, "")
 
     def __post_init__(self) -> None:
-        if self.bound > self.cycles:
+        if self.bound > self.cycles:  # a part of the work was done before these cycles begin
             object.__setattr__(self, "bound", 0)
 
     @classmethod
     def total(cls, rows: Iterable[Figures]) -> Figures:
         """Return the sums of the figures of several layers, or of several launches."""
-        each = tuple(rows)
+        figures = tuple(rows)
         sums = {key.name: key.metadata["total"] for key in fields(Figures) if key.metadata["total"]}
-        return Figures(**{name: total(getattr(row, name) for row in each) for name, total in sums.items()})
+        return Figures(**{name: total(getattr(row, name) for row in figures) for name, total in sums.items()})
 
     @classmethod
     def of(cls, figures: Figures, *about: Any, **further: Any) -> Self:
-        """Return these figures as an object of this class, whose other fields are given."""
+        """Return an object of this class, a subclass of Figures: these figures, and its further fields as given."""
         return cls(*about, **{**{key.name: getattr(figures, key.name) for key in fields(Figures)}, **further})
 
     @property

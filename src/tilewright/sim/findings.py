@@ -33,8 +33,10 @@ class Finding:
     """A defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of memory `space`.
 
     `ranges` are the affected parts of low..high; empty means all of it. `queue` names the token queue of a deadlock or
-    leak, or the path of the token that a race lacks. `blind` names the memory of uninitialised micro-ops that decide
-    which elements one of the steps touches; the finding `decides` if it is about their read itself.
+    leak, or the path of the token that a race lacks.
+
+    `undefined_by` names a memory (of micro-ops) that decides which elements one of the steps touches, and that the
+    step reads uninitialised. It is not known then what the step touches, so the finding follows from that read.
     """
 
     kind: str
@@ -46,11 +48,12 @@ class Finding:
     queue: str = ""
     launch: str = ""
     ranges: tuple[tuple[int, int], ...] = ()
-    blind: str = ""
+    undefined_by: str = ""
 
     @property
     def decides(self) -> bool:
-        return self.kind == UNINITIALISED and bool(self.blind) and self.space == self.blind
+        """Whether this is the finding of the read that `undefined_by` is about."""
+        return self.kind == UNINITIALISED and bool(self.undefined_by) and self.space == self.undefined_by
 
     def __str__(self) -> str:
         return f"{self.kind} in {self.launch}: {self.message}" if self.launch else f"{self.kind}: {self.message}"
@@ -60,9 +63,9 @@ class Finding:
         return replace(self, launch=launch)
 
     def overlaps(self, other: Finding) -> bool:
-        """Return whether two findings affect an element of the same memory."""
-        mine, others = (each.ranges or ((each.low, each.high),) for each in (self, other))
-        return self.space == other.space and any(a < d and c < b for a, b in mine for c, d in others)
+        """Return whether two findings affect a common element of a memory."""
+        mine, theirs = (finding.ranges or ((finding.low, finding.high),) for finding in (self, other))
+        return self.space == other.space and any(a < d and c < b for a, b in mine for c, d in theirs)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -136,15 +139,15 @@ def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:
     launches: dict[str, list[Finding]] = {}
     for finding in findings:
         launches.setdefault(finding.launch, []).append(finding)
-    return tuple(group for some in launches.values() for group in _of_launch(some))
+    return tuple(group for members in launches.values() for group in _of_launch(members))
 
 
 def _of_launch(findings: Sequence[Finding]) -> Iterator[Group]:
-    found: dict[_Cause, list[Finding]] = {}
+    by_cause: dict[_Cause, list[Finding]] = {}
     rules = _Rules(findings)
     for finding in sorted(findings, key=_order):
-        found.setdefault(rules.cause(finding), []).append(finding)
-    groups = sorted(_joined(found), key=lambda group: _order(group[0]))
+        by_cause.setdefault(rules.cause(finding), []).append(finding)
+    groups = sorted(_joined(by_cause), key=lambda group: _order(group[0]))
     yield from (Group(tuple(sorted(group, key=_order))) for group in groups)
 
 
@@ -156,32 +159,34 @@ def _order(finding: Finding) -> tuple[int, int]:
 
 
 class _Rules:
-    """What puts findings of a launch down to another's cause: races, and queues with tokens too many."""
+    """The rules that give each finding of a launch its cause. See `grouped`."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._leaks = {finding.queue for finding in findings if finding.kind == LEAK}
         self._races = [finding for finding in findings if finding.kind == RACE]
 
     def cause(self, finding: Finding) -> _Cause:
-        if finding.blind:
-            return "micro-ops", finding.blind
+        if finding.undefined_by:
+            return "micro-ops", finding.undefined_by
         if finding.kind == UNINITIALISED:
             for race in self._races:
                 if finding.overlaps(race):
                     return self.cause(race)
         if finding.queue and finding.kind in (RACE, STREAM, LEAK):
+            # A race names a path that may lead through several queues (`hazards.token_path`). A queue on it with tokens
+            # too many is the likely mistake, since its consumer runs ahead by these tokens.
             units = finding.queue.split("->")
             legs = ("->".join(pair) for pair in pairwise(units))
             return "tokens", next((leg for leg in legs if leg in self._leaks), finding.queue)
         return finding.kind, f"{finding.space} {finding.queue}"
 
 
-def _joined(found: Mapping[_Cause, list[Finding]]) -> list[list[Finding]]:
+def _joined(by_cause: Mapping[_Cause, list[Finding]]) -> list[list[Finding]]:
     """Join the groups of races that have one step in common, such as a load to the wrong place."""
     groups: list[list[Finding]] = []
     common: list[set[int]] = []  # of each group, the steps that all its races have
-    for (what, _), group in found.items():
-        steps = set.intersection(*(set(one.steps) for one in group)) if what == "tokens" else set()
+    for (what, _), group in by_cause.items():
+        steps = set.intersection(*(set(finding.steps) for finding in group)) if what == "tokens" else set()
         near = next((place for place, others in enumerate(common) if others & steps), None)
         if near is None:
             groups.append(group)

@@ -41,10 +41,12 @@ MAX_EVENTS = 256
 ELEMENT_US = 6
 #: Ranges of one pair of steps that a message lists.
 SHOWN = 3
-#: States of an element without a writer: not written, filled by the host before the launch, not to be checked.
+#: States of an element without a writer: not written, filled by the host before the launch, outside the ranges.
 UNWRITTEN = -1
 PRESET = -2
-NOT_ASKED = -4
+NOT_CHECKED = -4
+#: The result of `_access` if an access conflicts with no other.
+NO_CONFLICT = -3
 
 
 def hazards(table: StepTable, order: Order) -> list[Finding]:
@@ -54,11 +56,11 @@ def hazards(table: StepTable, order: Order) -> list[Finding]:
 
 
 def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
-    """Return the hazards in some ranges (int64 [k, 3]: memory, low, high, ascending), found element by element."""
+    """Check some ranges (int64 [k, 3]: memory, low, high, ascending) element by element; return their hazards."""
     footprints = _inside(table.footprints, ranges)
     rows = footprints.rows
     low, offset, total = _windows(table, rows, ranges)
-    written = np.full(total, NOT_ASKED, np.int32)
+    written = np.full(total, NOT_CHECKED, np.int32)
     for index, space in enumerate(table.spaces):
         shadow = written[offset[index] : offset[index + 1]]
         for a, b in (ranges[ranges[:, 0] == index, 1:] - low[index]).clip(0).tolist():
@@ -72,27 +74,30 @@ def scan(table: StepTable, order: Order, ranges: Array) -> list[Finding]:
     shadows = Shadows(low, offset, written, np.full((total, len(table.units)), UNWRITTEN, np.int32))
     steps = Accesses(order.sequence, table.unit, order.rank, order.clock, table.footprint, rows, footprints.start)
     count = _scan.of(ELEMENT_US * touched)(steps, shadows, events)
-    found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    ranges_of: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for first, second, space_index, a, b in events[:count].tolist():
-        found.setdefault((first, second, space_index), []).append((a, b))
-    blind = _blind(table, order, found)
-    findings = [finding(table, pair, sorted(parts)) for pair, parts in found.items()]
-    return [replace(one, blind=next((blind[step] for step in one.steps if step in blind), "")) for one in findings]
+        ranges_of.setdefault((first, second, space_index), []).append((a, b))
+    memory_of = _undefined_steps(table, order, ranges_of)
+    findings = [finding(table, pair, sorted(parts)) for pair, parts in ranges_of.items()]
+    return [
+        replace(hazard, undefined_by=next((memory_of[step] for step in hazard.steps if step in memory_of), ""))
+        for hazard in findings
+    ]
 
 
-def _blind(
-    table: StepTable, order: Order, found: Mapping[tuple[int, int, int], Sequence[tuple[int, int]]]
+def _undefined_steps(
+    table: StepTable, order: Order, ranges_of: Mapping[tuple[int, int, int], Sequence[tuple[int, int]]]
 ) -> dict[int, str]:
-    """Return the steps that read uninitialised elements of memories that decide what steps touch, {step: memory}.
+    """Return the steps whose footprint depends on uninitialised elements (see Space.decides), {step: memory}.
 
-    A scan reports only the first step that reads an element. Here are all that run before the element is written.
+    A scan reports only the first step that reads an element. These are all that run before the element is written.
     """
-    place = np.zeros(len(table), np.int64)
-    blind = dict[int, str]()
-    place[order.sequence] = np.arange(len(order.sequence))
+    position = np.zeros(len(table), np.int64)
+    memory_of = dict[int, str]()
+    position[order.sequence] = np.arange(len(order.sequence))
     footprints = table.footprints
     owner = table.footprints.owner()
-    for (first, _, space), ranges in found.items():
+    for (first, _, space), ranges in ranges_of.items():
         if first != UNWRITTEN or not table.spaces[space].decides:
             continue
         for low, high in ranges:
@@ -101,9 +106,9 @@ def _blind(
                 np.isin(table.footprint, owner[rows & ((footprints.rows[:, MODE] & mode) > 0)])
                 for mode in (READ, WRITE)
             )
-            until = place[writes].min(initial=len(table))
-            blind |= dict.fromkeys(np.flatnonzero(reads & (place < until)).tolist(), table.spaces[space].name)
-    return blind
+            until = position[writes].min(initial=len(table))
+            memory_of |= dict.fromkeys(np.flatnonzero(reads & (position < until)).tolist(), table.spaces[space].name)
+    return memory_of
 
 
 def out_of_range(table: StepTable) -> list[Finding]:
@@ -157,7 +162,7 @@ def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array
 
 def _filled(space: Space, rows: Array) -> Array:
     """Return, for each footprint row, whether it lies inside one range that the host has initialised."""
-    ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)
+    ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)  # (-1, -1): for rows before the first range
     home = ranges[np.searchsorted(ranges[:, 0], rows[:, BASE], side="right") - 1]
     return end_of(rows) <= home[:, 1]
 
@@ -200,13 +205,13 @@ def _scan(steps: Accesses, shadows: Shadows, events: Array) -> int:
     for position in range(steps.sequence.shape[0]):
         step = steps.sequence[position]
         for row in range(steps.start[steps.footprint[step]], steps.start[steps.footprint[step] + 1]):
-            space = rows[row, 0]
+            space = rows[row, SPACE]
             size = offset[space + 1] - offset[space]
-            for k in range(rows[row, 4]):
-                first = rows[row, 2] + k * rows[row, 5] - low[space]
-                for element in range(max(first, 0), min(first + rows[row, 3], size)):
-                    other = _access(steps, shadows, step, rows[row, 1], offset[space] + element)
-                    count = _noted(events, count, other, step, space, element + low[space])
+            for k in range(rows[row, COUNT]):
+                first = rows[row, BASE] + k * rows[row, STRIDE] - low[space]
+                for element in range(max(first, 0), min(first + rows[row, LENGTH], size)):
+                    earlier = _access(steps, shadows, step, rows[row, MODE], offset[space] + element)
+                    count = _record(events, count, earlier, step, space, element + low[space])
     return count
 
 
@@ -214,7 +219,11 @@ def _scan(steps: Accesses, shadows: Shadows, events: Array) -> int:
 def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) -> int:
     """Note an access to the element `at`, and return the earlier step with which it conflicts.
 
-    That is -1 if it reads what nothing has written, and -3 if there is no conflict.
+    The result is UNWRITTEN if the step reads an element that nothing has written, and NO_CONFLICT if all is well.
+
+    `clock[step, v]` steps of unit v certainly end before the step: those of a lower rank. The last writer and the last
+    reader of each unit are enough. Earlier accesses of a unit come before its last one in program order, and an earlier
+    writer was compared with the last writer when that one wrote.
     """
     unit = steps.unit
     rank = steps.rank
@@ -223,35 +232,38 @@ def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) ->
     read = shadows.read
     me = unit[step]
     writer = written[at]
-    other = -3
+    conflict = NO_CONFLICT
     if writer >= 0:
         if unit[writer] != me and clock[step, unit[writer]] <= rank[writer]:
-            other = writer
-    elif writer == -1 and mode & 1:
-        other = -1
-        written[at] = -2  # an unwritten element is reported once
-    if mode & 2:
+            conflict = writer
+    elif writer == UNWRITTEN and mode & READ:
+        conflict = UNWRITTEN
+        written[at] = PRESET  # an unwritten element is reported once
+    if mode & WRITE:
         for v in range(read.shape[1]):
             reader = read[at, v]
             if v != me and reader >= 0 and clock[step, v] <= rank[reader]:
-                other = reader
+                conflict = reader
         written[at] = step
-    if mode & 1:
+    if mode & READ:
         read[at, me] = step
-    return other
+    return conflict
 
 
 @part
-def _noted(events: Array, count: int, other: int, step: int, space: int, where: int) -> int:
-    """Add a conflict at an element to the last of `count` events, or as a new one. Return the number of events."""
-    if other == -3:
+def _record(events: Array, count: int, first: int, step: int, space: int, where: int) -> int:
+    """Add a conflict at element `where` to the last of `count` events if they adjoin, or as a new event.
+
+    Return the number of events. There are at most as many as `events` has rows; the others are dropped.
+    """
+    if first == NO_CONFLICT:
         return count
     last = count - 1
-    known = count > 0 and events[last, 0] == other and events[last, 1] == step and events[last, 2] == space
-    if known and events[last, 4] == where:
+    same = count > 0 and events[last, 0] == first and events[last, 1] == step and events[last, 2] == space
+    if same and events[last, 4] == where:
         events[last, 4] = where + 1
     elif count < events.shape[0]:
-        events[count, 0] = other
+        events[count, 0] = first
         events[count, 1] = step
         events[count, 2] = space
         events[count, 3] = where

@@ -18,17 +18,17 @@ R = TypeVar("R")
 #: loop takes a second more, once per installation.
 PATIENCE = 300_000
 #: The same for a loop that is on disk: loading LLVM and the loops takes 60 to 100 ms.
-PATIENCE_IF_KEPT = 100_000
+PATIENCE_IF_ON_DISK = 100_000
 #: Uncompiled microseconds from which on a call is left by Ctrl-C. Compiled, such a call takes 5 ms.
 LONG = 1_000_000
 
 
 @contextmanager
-def beside(work: Callable[[], object]) -> Iterator[None]:
-    """Run `work` in a thread beside a `with` block, which ends when both have ended.
+def in_parallel(work: Callable[[], object]) -> Iterator[None]:
+    """Run `work` in a thread while a `with` block runs; the block ends when both have ended.
 
     Compiled loops release Python's lock, so both advance. An error of the block is raised before one of `work`. Ctrl-C
-    ends the block at once (see `apart`).
+    ends the block at once (see `interruptible`).
     """
     raised: list[BaseException] = []
 
@@ -50,15 +50,16 @@ def beside(work: Callable[[], object]) -> Iterator[None]:
         raise raised[0]
 
 
-def apart(work: Callable[[], R]) -> R:
-    """Return the result of `work`, which the main thread runs in another one, and leaves at once on Ctrl-C.
+def interruptible(work: Callable[[], R]) -> R:
+    """Return the result of `work`, and stop waiting for it on Ctrl-C.
 
-    A compiled loop sees no signal: after Ctrl-C it goes on until it ends, or until the process does.
+    The main thread runs `work` in another thread, because Python handles signals only between its own instructions. A
+    compiled loop sees no signal: after Ctrl-C it goes on until it ends, or until the process does.
     """
     if current_thread() is not main_thread():
         return work()
     results: list[R] = []
-    with beside(lambda: results.append(work())):
+    with in_parallel(lambda: results.append(work())):
         pass
     return results[0]
 
@@ -69,8 +70,9 @@ class Compiled(Generic[P, R]):
     Its arguments are positional: arrays, numbers, and named tuples of these.
     """
 
-    #: Uncompiled microseconds of all loops so far, plus those that `expect` announced; the part of these still ahead.
+    #: Uncompiled microseconds of all loops so far, and of those that `expect` announced.
     spent: ClassVar[int] = 0
+    #: The announced microseconds whose calls are still to come.
     expected: ClassVar[int] = 0
 
     def __init__(self, python: Callable[P, R]) -> None:
@@ -83,24 +85,25 @@ class Compiled(Generic[P, R]):
 
         Calls stay in Python until all of them together have taken as long as loading the compiled version takes.
         """
+        # `expect` has already counted the announced microseconds as spent.
         announced = min(Compiled.expected, microseconds)
         Compiled.expected -= announced
         Compiled.spent += microseconds - announced
         return (
             bool(self._native)
             or Compiled.spent >= PATIENCE
-            or (Compiled.spent >= PATIENCE_IF_KEPT and native.kept(self.python))
+            or (Compiled.spent >= PATIENCE_IF_ON_DISK and native.on_disk(self.python))
         )
 
     def of(self, microseconds: int) -> Callable[P, R]:
         """Return the function, compiled or not, for a call that takes about `microseconds` uncompiled."""
         if not self.due(microseconds):
             return self.python
-        return self.apart if microseconds >= LONG else self
+        return self.interruptible if microseconds >= LONG else self
 
-    def apart(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def interruptible(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the compiled function so that Ctrl-C ends the wait for it, at the cost of 0.1 ms."""
-        return apart(lambda: self(*args, **kwargs))
+        return interruptible(lambda: self(*args, **kwargs))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         assert not kwargs, "a compiled loop takes its arguments by position"
@@ -123,8 +126,9 @@ def expect(microseconds: int) -> None:
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:
     """Return `function`, to be compiled on its first call (a decorator).
 
-    It returns an integer or None and writes to arrays that it is given: it may allocate nothing, and use no function of
-    Numba's library, such as math.frexp. It may call other functions of this kind, and use constants, from any file.
+    The function returns an integer or None, and writes its other results to arrays that are its arguments. It must not
+    allocate memory, and use no function of Numba's library, such as math.frexp. It may call other functions of this
+    kind, and use constants, from any file.
     """
     return Compiled(function)
 

@@ -102,7 +102,7 @@ def _kinds(arguments: Sequence[Any]) -> Iterator[str]:
     """Yield the kind of each scalar of `_scalars`: a key of C_TYPES."""
     for value in arguments:
         if isinstance(value, np.ndarray):
-            yield from "ppiip" + "ii" * value.ndim
+            yield from "ppiip" + "ii" * value.ndim  # see the module's text
         elif isinstance(value, tuple):
             yield from _kinds(value)
         else:
@@ -122,9 +122,9 @@ def _scalars(arguments: Sequence[Any]) -> Iterator[Any]:
 
 
 def load(function: Function, arguments: Sequence[Any]) -> Loop:
-    """Return `function` compiled for the types of `arguments`: from disk, or else by Numba, which is then kept on disk.
+    """Return `function` compiled for the types of `arguments`: from disk, or else by Numba.
 
-    Raises a Numba error if it allocates memory or cannot be compiled.
+    The machine code is then kept on disk. Raises a Numba error if the loop allocates memory or cannot be compiled.
     """
     assert function.__closure__ is None, "a kept loop does not depend on variables of another function"
     types = signature(arguments)
@@ -133,8 +133,8 @@ def load(function: Function, arguments: Sequence[Any]) -> Loop:
     content = Content(function, {**EMITTED, **_CALLS})
     stamp = _stamp(content, arguments)
     for path in paths:
-        if kept_code := _read(path, stamp):
-            return Loop(function.__qualname__, *kept_code, arguments)
+        if entry_and_code := _read(path, stamp):
+            return Loop(function.__qualname__, *entry_and_code, arguments)
     entry, code = _compiled(function, content.functions[1:], arguments)
     for path in paths:
         with suppress(OSError, InputError):  # the package's folder may not be writable, and the user's neither
@@ -143,7 +143,7 @@ def load(function: Function, arguments: Sequence[Any]) -> Loop:
     return Loop(function.__qualname__, entry, code, arguments)
 
 
-def kept(function: Function) -> bool:
+def on_disk(function: Function) -> bool:
     """Return whether a file of this loop is on disk, for any types of arguments; it may be out of date."""
     start = re.sub("[<>]", "_", f"{Path(_source(function)).stem}.{function.__qualname__}-")
     return any(name.startswith(start) for folder in _folders(function) for name in _listed(folder))
@@ -175,7 +175,7 @@ def _stamp(content: Content, arguments: Sequence[Any]) -> str:
     """
     import llvmlite
 
-    inlined = [each.__qualname__ for each in content.functions if each in INLINED]
+    inlined = [callee.__qualname__ for callee in content.functions if callee in INLINED]
     tools = FORM, llvmlite.__version__, sys.version, _processor()
     return sha256(
         repr((*tools, signature(arguments), [*_fields(arguments)], inlined, content.digest)).encode()
@@ -222,14 +222,14 @@ def _compiled(function: Function, callees: Sequence[Function], arguments: Sequen
                 numba.extending.register_jitable(forceinline=callee in INLINED, **options)(callee)
     types = tuple(_numba_type(value) for value in arguments)
     compiler: Any = numba.njit
-    made = compiler(types, nogil=True, **options)(function)
-    module = llvm.parse_assembly(made.inspect_llvm(types))
+    dispatcher = compiler(types, nogil=True, **options)(function)
+    module = llvm.parse_assembly(dispatcher.inspect_llvm(types))
     module.verify()
     # LLVM ends the process if it loads code that uses a function of Numba's library.
-    names = (*module.functions, *module.global_variables)
-    needs = [each.name for each in names if each.is_declaration and not each.name.startswith(INTRINSIC)]
-    assert not needs, f"{function.__qualname__} uses {', '.join(needs)}, which is not in its own code"
-    return made.overloads[types].fndesc.llvm_func_name, _machine().emit_object(module)
+    symbols = (*module.functions, *module.global_variables)
+    missing = [symbol.name for symbol in symbols if symbol.is_declaration and not symbol.name.startswith(INTRINSIC)]
+    assert not missing, f"{function.__qualname__} uses {', '.join(missing)}, which is not in its own code"
+    return dispatcher.overloads[types].fndesc.llvm_func_name, _machine().emit_object(module)
 
 
 def call_c(address: int, *arguments: int) -> int:
@@ -348,41 +348,42 @@ def processor_features() -> frozenset[str]:
 
 
 Function = Callable[..., Any]
-#: Packages that are not followed: the stamp of machine code has the versions on which the code depends.
+#: Packages whose content is not described: their versions are in the stamp of machine code (`_stamp`).
 FOREIGN = frozenset({"builtins", "llvmlite", "math", "numba", "numpy", "typing"})
 #: Types whose `repr` tells all values apart.
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 class Content:
-    """The content of `function`: `functions` are itself and all that it calls, in the order in which they are found.
+    """The content of `function`: the code and the constants of itself and of all functions that it calls.
 
-    `stands_for` has functions whose machine code another function writes (jit.in_llvm); these are followed instead.
+    `functions` lists these, `function` first. `substitutes` names, for a function whose machine code is written by
+    another one (jit.in_llvm), this other one. The content is then that of the other one.
     """
 
-    def __init__(self, function: Function, stands_for: Mapping[Function, Function]) -> None:
+    def __init__(self, function: Function, substitutes: Mapping[Function, Function]) -> None:
         self.functions = [function]
         parts = list[object]()
-        for each in self.functions:  # grows
-            followed = stands_for.get(each, each)
-            parts.append((each.__qualname__, self._of_code(followed.__code__, followed.__globals__)))
-            parts.append(self._of_all(followed.__defaults__ or (), ()))
-            cells = (cell.cell_contents for cell in followed.__closure__ or ())
-            parts.append(self._of_all(cells, followed.__code__.co_names))
+        for member in self.functions:  # grows: `_describe` adds the functions that it meets
+            source = substitutes.get(member, member)
+            parts.append((member.__qualname__, self._describe_code(source.__code__, source.__globals__)))
+            parts.append(self._describe_all(source.__defaults__ or (), ()))
+            cells = (cell.cell_contents for cell in source.__closure__ or ())
+            parts.append(self._describe_all(cells, source.__code__.co_names))
         #: A hash that differs if any part of the content does.
         self.digest = sha256(repr(parts).encode()).hexdigest()
 
-    def _of_code(self, code: CodeType, names: Mapping[str, object]) -> object:
+    def _describe_code(self, code: CodeType, names: Mapping[str, object]) -> object:
         """Describe the instructions of a function, the constants in it, and the values of the global names."""
-        inner = [self._of_code(each, names) for each in code.co_consts if isinstance(each, CodeType)]
-        constants = [self._of(each, ()) for each in code.co_consts if type(each) is not CodeType]
-        used = [(name, self._of(names[name], code.co_names)) for name in code.co_names if name in names]
+        inner = [self._describe_code(constant, names) for constant in code.co_consts if isinstance(constant, CodeType)]
+        constants = [self._describe(constant, ()) for constant in code.co_consts if type(constant) is not CodeType]
+        used = [(name, self._describe(names[name], code.co_names)) for name in code.co_names if name in names]
         return code.co_code, code.co_exceptiontable, code.co_names, code.co_varnames, inner, constants, used
 
-    def _of_all(self, values: Iterable[object], names: Collection[str]) -> list[object]:
-        return [self._of(value, names) for value in values]
+    def _describe_all(self, values: Iterable[object], names: Collection[str]) -> list[object]:
+        return [self._describe(value, names) for value in values]
 
-    def _of(self, value: object, names: Collection[str]) -> object:
+    def _describe(self, value: object, names: Collection[str]) -> object:
         """Describe a value. Of a module, only the members with one of the `names` that the code mentions count."""
         if type(value) in PLAIN:
             return value
@@ -391,18 +392,18 @@ class Content:
         if isinstance(value, np.ndarray):
             return value.dtype.str, value.shape, value.tobytes()
         if isinstance(value, tuple | list):
-            return self._of_all(value, names)
+            return self._describe_all(value, names)
         if isinstance(value, dict):
-            return sorted((repr(key), self._of(item, names)) for key, item in value.items())
+            return sorted((repr(key), self._describe(item, names)) for key, item in value.items())
         if isinstance(value, set | frozenset):
             return sorted(map(repr, value))
         if _is_foreign(value):
             return getattr(value, "__qualname__", type(value).__qualname__)
         if isinstance(value, ModuleType):
             used = [name for name in names if name in vars(value)]
-            return [(name, self._of(vars(value)[name], {*names} - {name})) for name in used]
+            return [(name, self._describe(vars(value)[name], {*names} - {name})) for name in used]
         if isinstance(value, type):
-            members = [(each.name, each.value) for each in value] if issubclass(value, Enum) else ()
+            members = [(member.name, member.value) for member in value] if issubclass(value, Enum) else ()
             return value.__qualname__, getattr(value, "_fields", members)
         function = getattr(value, "__wrapped__", value)  # of a function with a cache, the function itself
         if isfunction(function):

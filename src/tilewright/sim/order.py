@@ -17,9 +17,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import DEADLOCK, LEAK, Finding
 from tilewright.sim.jit import compiled, part
-from tilewright.sim.steps import NEVER, StepTable
+from tilewright.sim.steps import NEVER, NO_STEP, StepTable
 
-#: Microseconds that uncompiled _run takes per step.
+#: Microseconds that uncompiled _run_all takes per step.
 STEP_US = 6
 
 
@@ -50,14 +50,14 @@ def order(table: StepTable) -> Order:
     rank = np.empty(len(table), np.int64)
     rank[steps] = np.arange(len(table)) - start[table.unit[steps]]
     giver, left = match_tokens(table)
-    sequence, clock, position = _ran(table, giver, rank, np.zeros(len(table.units), np.int64))
+    sequence, clock, position = _simulated(table, giver, rank, np.zeros(len(table.units), np.int64))
     findings = [*_deadlock(table, start, steps, giver, position), *_leftovers(table, left)]
     return Order(sequence, giver, clock, rank, tuple(findings))
 
 
 def match_tokens(table: StepTable) -> tuple[Array, Array]:
     """Return the step that pushes each popped token, int64 [n, queues], and the pushes never popped, bit masks [n]."""
-    giver = np.full((len(table), len(table.queues)), -1, np.int64)
+    giver = np.full((len(table), len(table.queues)), NO_STEP, np.int64)
     left = table.pushes.copy()
     _match.of(len(table) * STEP_US)(table.pops, table.pushes, giver, left)
     return giver, left
@@ -67,11 +67,12 @@ def match_tokens(table: StepTable) -> tuple[Array, Array]:
 def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
     """Match pops with pushes (each queue is first in, first out). The results are those of `match_tokens`.
 
-    At first, `giver` is -1 and `left` equals `pushes`.
+    At first, `giver` is NO_STEP and `left` equals `pushes`. The k-th pop takes the k-th push, even if it stands earlier
+    in the stream: the two are in different units, which overlap.
     """
     count = pops.shape[0]
     for q in range(giver.shape[1]):
-        source = 0
+        source = 0  # the pushes of the steps before `source` are matched
         for step in range(count):
             if pops[step] >> q & 1:
                 while source < count and not pushes[source] >> q & 1:
@@ -81,7 +82,7 @@ def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
                     left[source] ^= 1 << q
                     source += 1
                 else:
-                    giver[step, q] = -2
+                    giver[step, q] = NEVER
 
 
 def runs_in_stream_order(table: StepTable, order: Order) -> bool:
@@ -104,11 +105,11 @@ def sequence_by_time(order: Order, start: Array) -> Array:
 
 def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> Array:
     """Return the steps in a legal order that always advances the runnable unit with the lowest priority number."""
-    return _ran(table, order.giver, order.rank, np.array(priority, np.int64))[0]
+    return _simulated(table, order.giver, order.rank, np.array(priority, np.int64)).sequence
 
 
 class _Program(NamedTuple):
-    """The steps of unit u are `steps[start[u]:start[u + 1]]`; `giver` and `rank` are those of Order."""
+    """The steps of a launch. Those of unit u are `steps[start[u]:start[u + 1]]`; `giver` and `rank` are as in Order."""
 
     start: Array
     steps: Array
@@ -117,28 +118,28 @@ class _Program(NamedTuple):
     rank: Array
 
 
-class _Ran(NamedTuple):
-    """The results of `_run`: the steps that ran, vector clocks [n, units], each unit's position after its last step."""
+class _Simulation(NamedTuple):
+    """The results of `_run_all`: the steps that ran, in order; vector clocks [n, units]; each unit's next position."""
 
     sequence: Array
     clock: Array
     position: Array
 
 
-def _ran(table: StepTable, giver: Array, rank: Array, priority: Array) -> _Ran:
+def _simulated(table: StepTable, giver: Array, rank: Array, priority: Array) -> _Simulation:
     start, steps = table.by_unit
     count = len(table)
-    made = _Ran(np.empty(count, np.int64), np.zeros((count, len(table.units)), np.int64), start[:-1].copy())
+    results = _Simulation(np.empty(count, np.int64), np.zeros((count, len(table.units)), np.int64), start[:-1].copy())
     done = np.zeros(count, np.bool_)
-    ran = _run.of(count * STEP_US)(_Program(start, steps, table.unit, giver, rank), priority, done, made)
-    return made._replace(sequence=made.sequence[:ran])
+    ran = _run_all.of(count * STEP_US)(_Program(start, steps, table.unit, giver, rank), priority, done, results)
+    return results._replace(sequence=results.sequence[:ran])
 
 
 @compiled
-def _run(program: _Program, priority: Array, done: Array, made: _Ran) -> int:
+def _run_all(program: _Program, priority: Array, done: Array, results: _Simulation) -> int:
     """Repeatedly run the next step of the runnable unit with the lowest priority number; ties go by stream order.
 
-    Write the results to `made`, and return the number of steps that ran. `done` bool [n] is False at first, clocks are
+    Write the `results`, and return the number of steps that ran. `done` bool [n] is False at first, clocks are
     zero, and positions are those of each unit's first step.
     """
     start = program.start
@@ -148,9 +149,9 @@ def _run(program: _Program, priority: Array, done: Array, made: _Ran) -> int:
     rank = program.rank
     units = start.shape[0] - 1
     count = unit.shape[0]
-    sequence = made.sequence
-    clock = made.clock
-    position = made.position
+    sequence = results.sequence
+    clock = results.clock
+    position = results.position
     emitted = 0
     while True:
         best = count
@@ -162,6 +163,8 @@ def _run(program: _Program, priority: Array, done: Array, made: _Ran) -> int:
                     best = step
         if best == count:
             break
+        # The clock of a step is the maximum of those of the steps it waits for, each of which has then ended itself:
+        # the previous step of its unit, and the steps that pushed its tokens. A unit's step of rank r is its r+1-th.
         u = int(unit[best])
         if rank[best] > 0:
             before = steps[position[u] - 1]
@@ -186,7 +189,7 @@ def _ready(giver: Array, done: Array, step: int) -> bool:
     """Return whether all tokens that a step pops have been pushed."""
     for q in range(giver.shape[1]):
         g = giver[step, q]
-        if g == -2 or (g >= 0 and not done[g]):
+        if g == NEVER or (g >= 0 and not done[g]):
             return False
     return True
 
@@ -202,7 +205,7 @@ def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
     sequence: list[int] = []
     for draw in rng.random(len(runnable)).tolist():
         heads = [(unit, steps[done[unit]]) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
-        ready = [head for head in heads if all(map(le, clock[head[1]], done))]
+        ready = [head for head in heads if all(map(le, clock[head[1]], done))]  # all steps before it have ended
         reached = accumulate(weight[unit] for unit, _ in ready)
         target = draw * sum(weight[unit] for unit, _ in ready)
         unit, step = next((head for head, high in zip(ready, reached, strict=True) if target < high), ready[-1])
@@ -212,7 +215,10 @@ def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
 
 
 def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, position: Array) -> list[Finding]:
-    """Return one finding that names each blocked step, the token it waits for, and the unit that should push it."""
+    """Return one finding that names each blocked step, the token it waits for, and the unit that should push it.
+
+    `position` is the place in `steps` of the first step of each unit that did not run. There is no finding if all ran.
+    """
     blocked = [u for u in range(len(table.units)) if position[u] < start[u + 1]]
     if not blocked:
         return []

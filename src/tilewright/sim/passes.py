@@ -48,33 +48,33 @@ Times = tuple[Trace, Trace | None]
 class Passes:
     """The results of the passes over one launch, without its data.
 
-    `times` runs the time pass; it raises HazardError if a queue is too short. `given` are findings from decoding the
-    instructions. `outside` are findings of accesses outside the memories (None: made from the footprints). `further`
-    finds hazards that only this machine has.
+    `times` runs the time pass; it raises HazardError if a queue is too short. `decoding` are the findings of decoding
+    the instructions. `outside` are the accesses outside the memories, if the machine has found them itself; None: the
+    footprints tell. `machine_hazards` finds hazards that only this machine has.
     """
 
     table: StepTable
     order: Order
     times: Callable[[], Times]
-    given: Sequence[Finding] = ()
+    decoding: Sequence[Finding] = ()
     outside: Sequence[Finding] | None = None
-    further: Callable[[], Sequence[Finding]] = lambda: ()
+    machine_hazards: Callable[[], Sequence[Finding]] = lambda: ()
 
     @cached_property
     def _unsound(self) -> tuple[Finding, ...]:
         """Findings of decoding, of the order pass and of accesses out of range. Most make later passes meaningless."""
         outside = out_of_range(self.table) if self.outside is None else self.outside
-        return (*self.given, *self.order.findings, *outside)
+        return (*self.decoding, *self.order.findings, *outside)
 
     @cached_property
     def sound(self) -> bool:
         """Whether every step can run and stays inside the memories."""
-        return self.order.complete and not any(found.kind == OUT_OF_RANGE for found in self._unsound)
+        return self.order.complete and not any(finding.kind == OUT_OF_RANGE for finding in self._unsound)
 
     @cached_property
     def hazards(self) -> tuple[Finding, ...]:
-        """Races, uninitialised reads, and the findings of `further`; empty if the launch is not sound."""
-        return (*hazards(self.table, self.order), *self.further()) if self.sound else ()
+        """Races, uninitialised reads, and the machine's own hazards; empty if the launch is not sound."""
+        return (*hazards(self.table, self.order), *self.machine_hazards()) if self.sound else ()
 
     @cached_property
     def _timed(self) -> tuple[Trace | None, Trace | None, tuple[Finding, ...]]:
@@ -97,15 +97,15 @@ class Passes:
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
         """Return the findings of the passes that `options` select, in the order of the passes."""
-        found = (*self._unsound, *(self.hazards if options.check else ()))
-        return (*found, *self._timed[2]) if options.timed else found
+        findings = (*self._unsound, *(self.hazards if options.check else ()))
+        return (*findings, *self._timed[2]) if options.timed else findings
 
     def refuse(self, options: RunOptions) -> None:
         """Check that all values are defined. Raises HazardError after a deadlock or an access out of range."""
-        found = self.findings(options)
-        for finding in found:
+        findings = self.findings(options)
+        for finding in findings:
             if finding.kind in (DEADLOCK, OUT_OF_RANGE):
-                raise HazardError("program", str(finding), findings=found)
+                raise HazardError("program", str(finding), findings=findings)
 
     def sequence(self, options: RunOptions) -> Array:
         """Return the steps in the order that `options` select: the order pass's, by start time, or random but legal."""

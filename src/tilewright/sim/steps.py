@@ -55,7 +55,7 @@ class Footprints:
     `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride. A row touches the elements
     `base + k * stride + j` for k < count and j < length. Footprint f is `rows[start[f]:start[f + 1]]`.
     With `exact`, rows may be bounds (PARTLY): only their lowest and highest element are certainly touched. exact(f)
-    returns the exact rows of footprint f; most checks end before they need them.
+    returns the exact rows of footprint f. They are computed on demand, since most checks end without them.
     """
 
     rows: Array
@@ -120,7 +120,8 @@ def runs(space: int, mode: int, elements: Array) -> Array:
     low = elements.min()
     touched = np.zeros(elements.max() - low + 3, np.int8)
     touched[elements - (low - 1)] = 1
-    edges = np.flatnonzero(touched[1:] != touched[:-1])  # starts and ends of runs in turn
+    # `touched` begins and ends with an untouched element, so its changes are starts and ends of runs in turn.
+    edges = np.flatnonzero(touched[1:] != touched[:-1])
     return row_of_runs(space, mode, low + edges[::2], edges[1::2] - edges[::2])
 
 
@@ -137,10 +138,11 @@ def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """A table of n steps in stream order. Bit q of `pops` and `pushes`: the step pops or pushes a token of `queues[q]`.
+    """A table of n steps in stream order.
 
-    `footprint` indexes `footprints`; `describe(i)` is the text of step i for messages. `work` [n] indexes `works`, the
-    kinds of work that explain a launch's cycles; without them, the kinds are the units.
+    Bit q of `pops` and `pushes` is set if the step pops or pushes a token of `queues[q]`. `footprint` indexes
+    `footprints`; `describe(i)` is the text of step i for messages. `work` [n] indexes `works`, the kinds of work that
+    explain a launch's cycles; without them, the kinds are the units.
     """
 
     units: tuple[str, ...]
@@ -180,9 +182,13 @@ class StepTable:
 
     @cached_property
     def makes_room(self) -> Array:
-        """For each push, the step whose pop makes room for it, int64 [n, queues] (NO_STEP: has room, NEVER: none)."""
+        """The step whose pop makes room for each push, int64 [n, queues].
+
+        NO_STEP: the queue has room at once. NEVER: no step pops the token that fills the queue.
+        """
         room = np.full((len(self), len(self.queues)), NO_STEP, np.int64)
         for index, queue in enumerate(self.queues):
+            # A queue of depth d has room for its first d pushes; push d + k needs the k-th pop.
             late = np.flatnonzero(self.pushes >> index & 1)[queue.depth :]
             if late.size:
                 freed = np.flatnonzero(self.pops >> index & 1)[: len(late)]
@@ -232,7 +238,7 @@ class Trace:
 
     @cached_property
     def chart(self) -> Chart | None:
-        """A figure of what only this machine has, over the launch's time; None if there is none."""
+        """The machine's own chart of the launch, such as of its banks; None if it draws none."""
         return self.draw() if self.draw else None
 
     @cached_property
@@ -264,7 +270,10 @@ class Trace:
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
     def figures(self, unit: str, executed_macs: int = 0, bound: int = 0, serial_cycles: int | None = 0) -> Figures:
-        """Return the figures of the whole launch; `unit` does its work. The others are no part of a trace."""
+        """Return the figures of the whole launch, whose work `unit` does.
+
+        A trace does not have the other arguments: the caller passes them on to the figures.
+        """
         return Figures(
             cycles=self.cycles,
             serial_cycles=serial_cycles,
@@ -289,20 +298,20 @@ class Trace:
         works = self.table.unit == self.table.units.index(unit)
         ends = self._ends(part, count, macs)
         cycles = np.diff(ends, prepend=0).tolist()
-        alone = None if serial is None else np.diff(serial.end, prepend=0)
+        serial_cycles = None if serial is None else np.diff(serial.end, prepend=0)
         stalls = [self._waits(np.flatnonzero((part == index) & works)) for index in range(count)]
         if self.path:
             causes = self.causes(unit, ends)
         else:
             causes = [with_rest(unit, *row) for row in zip(cycles, stalls, strict=True)]
-        found = []
+        figures = []
         for index in range(count):
             mine = part == index
             fetched = self.fetch_bytes * int(mine.sum()) // len(part)
-            found.append(
+            figures.append(
                 Figures(
                     cycles=cycles[index],
-                    serial_cycles=None if alone is None else int(alone[mine].sum()),
+                    serial_cycles=None if serial_cycles is None else int(serial_cycles[mine].sum()),
                     executed_macs=0 if macs is None else int(macs[mine].sum()),
                     dram_read_bytes=int(self.bytes_read[mine].sum()) + fetched,
                     dram_write_bytes=int(self.bytes_written[mine].sum()),
@@ -310,7 +319,7 @@ class Trace:
                     causes=causes[index],
                 )
             )
-        return tuple(found)
+        return tuple(figures)
 
     def _ends(self, part: Array, count: int, macs: Array | None) -> list[int]:
         """Return the cycle in which each of `count` layers ends; the arguments are those of `parts`."""
@@ -322,13 +331,14 @@ class Trace:
         return [*ends, self.cycles]
 
     def _latest(self, part: Array, count: int, macs: Array | None) -> list[int]:
-        """Return when the first step of a later part starts that does multiply-accumulates, for each part."""
+        """Return, for each part, when the first step of a later part that does multiply-accumulates starts."""
         first = np.full(count + 1, self.cycles, np.int64)
         if macs is not None:
             working = np.flatnonzero(macs)
             np.minimum.at(first, part[working], self.start[working])
-        found: list[int] = np.minimum.accumulate(first[::-1])[::-1][1:].tolist()
-        return found
+        # first[i] is when part i starts to multiply; the minimum from the end on is that of part i and all later ones.
+        latest: list[int] = np.minimum.accumulate(first[::-1])[::-1][1:].tolist()
+        return latest
 
     def causes(self, unit: str, ends: Sequence[int] = ()) -> list[dict[str, int]]:
         """Return the cycles of each span of the launch by cause, the largest first. Every cycle has exactly one cause.
@@ -345,9 +355,11 @@ class Trace:
     def causes_on(self, path: Path) -> tuple[tuple[str, ...], Array]:
         """Return the names of the causes on the launch's critical path, and each stretch's index in them, int64 [m]."""
         works, work = self.kinds()
+        # TRANSFER has two names, of loads and of stores. So it and the kinds after it are one further on in NAMES, but
+        # for the transfers of loads.
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
-        later = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
-        return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], later)
+        not_work = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
+        return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], not_work)
 
     def kinds(self) -> tuple[tuple[str, ...], Array]:
         """Return the names of the kinds of work, and each step's index in them, int64 [n]."""

@@ -25,7 +25,7 @@ MAX_ACCESSES = 1 << 24
 BLOCK = 1 << 15
 #: Shadow of a cell that no step has accessed.
 NOBODY = -1
-#: Accesses that `_sorted` checks in a microsecond.
+#: Accesses that `_conflicts_by_sorting` checks in a microsecond.
 SORTED_PER_US = 10
 
 
@@ -36,13 +36,13 @@ def everything(table: StepTable) -> Array:
 
 def suspects(table: StepTable, order: Order) -> Array:
     """Return the ranges where a race or uninitialised read is possible: int64 [k, 3], memory, low, high, ascending."""
-    ranges = _suspects(table, order, everything(table))
+    ranges = _suspect_cells(table, order, everything(table))
     if len(ranges) and (parts := _in_parts(table.footprints, ranges)):
-        ranges = _suspects(replace(table, footprints=parts), order, ranges)
+        ranges = _suspect_cells(replace(table, footprints=parts), order, ranges)
     return ranges
 
 
-def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
+def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
     """Return the cells (pieces of memories) inside some ranges where a race or uninitialised read is possible.
 
     The result has the form of `suspects`. Rows of footprints that do not touch the ranges may be missing.
@@ -78,8 +78,9 @@ def _suspects(table: StepTable, order: Order, ranges: Array) -> Array:
         *(order.sequence, table.unit, order.rank, order.clock, table.footprint, table.footprints.start),
         *(begin, end, (rows[:, MODE] & READ) > 0, (rows[:, MODE] & WRITE) > 0, surely, _covered(cuts, filled)),
     )
-    marked = (_marked if _mark.due(accesses // SORTED_PER_US) else _sorted)(visits, len(table.units))
-    cells = np.flatnonzero(marked & _covered(cuts, asked.reshape(-1)))
+    find = _conflicts_by_loop if _mark.due(accesses // SORTED_PER_US) else _conflicts_by_sorting
+    conflicts = find(visits, len(table.units))
+    cells = np.flatnonzero(conflicts & _covered(cuts, asked.reshape(-1)))
     space = np.searchsorted(offset, cuts[cells], "right") - 1
     return np.stack([space, cuts[cells] - offset[space], cuts[cells + 1] - offset[space]], axis=1)
 
@@ -143,23 +144,24 @@ class Visits(NamedTuple):
     preset: Array
 
 
-def _marked(visits: Visits, units: int) -> Array:
+def _conflicts_by_loop(visits: Visits, units: int) -> Array:
     """Return whether a conflict is possible in each cell: bool [cells]."""
     cells = len(visits.preset)
     writer = np.full(cells, NOBODY, np.int32)
     readers = np.full((cells, units), NOBODY, np.int32)
-    found = np.zeros(cells, np.bool_)
-    _mark(visits, writer, np.zeros(cells, np.bool_), readers, found)
-    return found
+    conflicts = np.zeros(cells, np.bool_)
+    _mark(visits, writer, np.zeros(cells, np.bool_), readers, conflicts)
+    return conflicts
 
 
 @compiled
-def _mark(visits: Visits, writer: Array, written: Array, readers: Array, found: Array) -> None:
-    """Mark the cells in `found` where an access may race with an earlier one, or read uninitialised data.
+def _mark(visits: Visits, writer: Array, written: Array, readers: Array, conflicts: Array) -> None:
+    """Mark the cells in `conflicts` where an access may race with an earlier one, or read uninitialised data.
 
     An access can race with the last write of its cell; a write can also race with the cell's last read in each unit.
-    For each cell, `writer` is the last step that wrote to it, `written` whether it is certainly written in whole, and
-    `readers` [cells, units] the last step of each unit that read it.
+    Earlier accesses need no check, as in `hazards`. For each cell, `writer` is the last step that wrote to it,
+    `written` whether it is certainly written in whole, and `readers` [cells, units] the last step of each unit that
+    read it.
     """
     for position in range(visits.sequence.shape[0]):
         step = visits.sequence[position]
@@ -168,7 +170,7 @@ def _mark(visits: Visits, writer: Array, written: Array, readers: Array, found: 
             for cell in range(visits.begin[row], visits.end[row]):
                 unread = reads and not visits.preset[cell] and not written[cell]
                 if unread or _races(visits, writer, readers, step, cell, writes):
-                    found[cell] = True
+                    conflicts[cell] = True
                 if writes:
                     writer[cell] = step
                 if visits.surely[row]:
@@ -180,46 +182,48 @@ def _mark(visits: Visits, writer: Array, written: Array, readers: Array, found: 
 @part
 def _races(visits: Visits, writer: Array, readers: Array, step: int, cell: int, writes: bool) -> bool:
     """Return whether an access may race with the last write of its cell, or, if it writes, with the last reads."""
-    before = writer[cell]
+    last_writer = writer[cell]
     unit = visits.unit[step]
-    if before >= 0:
-        other = visits.unit[before]
-        if other != unit and visits.clock[step, other] <= visits.rank[before]:
+    if last_writer >= 0:
+        writer_unit = visits.unit[last_writer]
+        if writer_unit != unit and visits.clock[step, writer_unit] <= visits.rank[last_writer]:
             return True
     if writes:
-        for other in range(readers.shape[1]):
-            reader = readers[cell, other]
-            if other != unit and reader >= 0 and visits.clock[step, other] <= visits.rank[reader]:
+        for reader_unit in range(readers.shape[1]):
+            reader = readers[cell, reader_unit]
+            if reader_unit != unit and reader >= 0 and visits.clock[step, reader_unit] <= visits.rank[reader]:
                 return True
     return False
 
 
-def _sorted(visits: Visits, units: int) -> Array:
-    """Return what `_marked` returns. Sorting a few accesses takes less time than loading the loop."""
+def _conflicts_by_sorting(visits: Visits, units: int) -> Array:
+    """Return the result of `_conflicts_by_loop`. Sorting a few accesses takes less time than loading the loop."""
     mine = visits.footprint[visits.sequence]
     row, visit = numbers(visits.start[mine], np.diff(visits.start)[mine])
     begin = visits.begin[row]
     end = visits.end[row]
     cells = len(visits.preset)
-    many = np.cumsum(np.bincount(begin, minlength=cells) - np.bincount(end, minlength=cells))  # per cell
-    found = np.zeros(cells, np.bool_)
-    for low_cell, high_cell in pairwise(_blocks(many)):
+    # The accesses of each cell: a row adds one from its first cell on, and takes it away behind its last.
+    accesses = np.cumsum(np.bincount(begin, minlength=cells) - np.bincount(end, minlength=cells))
+    conflicts = np.zeros(cells, np.bool_)
+    for low_cell, high_cell in pairwise(_blocks(accesses)):
         part = np.flatnonzero((begin < high_cell) & (end > low_cell))
         start = np.maximum(begin[part], low_cell)
+        # A stable sort by cell leaves the accesses of a cell in visiting order. It is a radix sort for small integers.
         cell, access = numbers(start, np.minimum(end[part], high_cell) - start)
         by_cell = np.argsort((cell - low_cell).astype(np.min_scalar_type(high_cell - low_cell)), kind="stable")
         cell = cell[by_cell]
         access = part[access[by_cell]]
         bad = _possible(visits, units, cell, row[access], visits.sequence[visit[access]])
-        found[cell[bad]] = True
-    return found
+        conflicts[cell[bad]] = True
+    return conflicts
 
 
-def _blocks(many: Array) -> list[int]:
-    """Return the indices that split a list of cells into blocks of about BLOCK accesses; cell i has `many[i]`."""
-    total = np.cumsum(many)
+def _blocks(accesses: Array) -> list[int]:
+    """Return the indices that split a list of cells into blocks of about BLOCK accesses; cell i has `accesses[i]`."""
+    total = np.cumsum(accesses)
     edges = np.searchsorted(total, np.arange(0, total[-1], BLOCK), "right").tolist()
-    return sorted({0, *edges, len(many)})
+    return sorted({0, *edges, len(accesses)})
 
 
 def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) -> Array:
@@ -233,9 +237,9 @@ def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) 
     last = _LastBefore(cell)
     possible: Array = reads & ~visits.preset[cell] & (last(visits.surely[row]) < 0)
     earlier = last(writes)
-    other = unit[earlier]
-    possible |= (earlier >= 0) & (other != unit) & (visits.clock[step, other] <= visits.rank[step[earlier]])
-    later = np.flatnonzero(writes)
+    writer_unit = unit[earlier]  # where `earlier` is -1, there is no writer, and the unit of another step stands here
+    possible |= (earlier >= 0) & (writer_unit != unit) & (visits.clock[step, writer_unit] <= visits.rank[step[earlier]])
+    later = np.flatnonzero(writes)  # only a write races with earlier reads
     for reader in range(units):
         earlier = last(reads & (unit == reader))[later]
         races = (earlier >= 0) & (unit[later] != reader)
@@ -249,12 +253,14 @@ class _LastBefore:
 
     def __init__(self, cell: Array) -> None:
         self._at = np.arange(len(cell), dtype=np.int32)
-        first = np.concatenate([[True], cell[1:] != cell[:-1]])
-        self._head = np.maximum.accumulate(np.where(first, self._at, 0))
+        is_first = np.concatenate([[True], cell[1:] != cell[:-1]])
+        self._first = np.maximum.accumulate(np.where(is_first, self._at, 0))  # of the cell of each access
 
     def __call__(self, kind: Array) -> Array:
+        # latest[i] is i - 1 if that access is of this kind; the running maximum is the last one of the kind before i.
+        # An index below the first access of the cell is of another cell.
         latest = np.full(len(kind), -1, np.int32)
         np.copyto(latest[1:], self._at[:-1], where=kind[:-1])
         np.maximum.accumulate(latest, out=latest)
-        latest[latest < self._head] = -1
+        latest[latest < self._first] = -1
         return latest

@@ -20,8 +20,9 @@ from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.order import Order
 from tilewright.sim.steps import BASE, COUNT, LENGTH, READ, STRIDE, WRITE, StepTable, Trace, live
 
-#: For each space of the step table: a set of up to 64 slices, as bits of a uint64, for each of its elements.
-Wanted = list[Array]
+#: For each space of the step table, uint64 [elements]: the slices that an element belongs to, one bit for each slice. A
+#: slice is the set of elements and instructions that a result was computed from.
+SliceBits = list[Array]
 #: Elements of one space of the step table: its index, and the elements, int64 [n], ascending.
 Elements = tuple[int, Array]
 Index = tuple[int | slice, ...]
@@ -68,7 +69,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class PlacedTensor:
     """A tensor of the network in DRAM, computed by `node` ("": an input of the launch).
 
     `byte` is int64 [*shape, planes]: the address of each byte of each element, the lowest byte first. An element that
@@ -96,7 +97,7 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """An operand of one instruction in memory: its bytes, as in `Placed`, its layout in words, and its number type."""
+    """An operand of one instruction in memory: its bytes as in `PlacedTensor`, its layout in words, its number type."""
 
     byte: Array
     layout: str
@@ -123,13 +124,13 @@ class State(ABC):
 
     def copy(self) -> Self:
         """Return a copy that later instructions do not change. It shares the bytes of DRAM until they are written."""
-        made = copy(self)
-        made._written = self.machine.dram.own_bytes
-        made.machine = copy(self.machine)
+        later = copy(self)
+        later._written = self.machine.dram.own_bytes
+        later.machine = copy(self.machine)
         for name, value in vars(self.machine).items():
             if hasattr(value, "copy"):
-                setattr(made.machine, name, value.copy())
-        return made
+                setattr(later.machine, name, value.copy())
+        return later
 
     def memory(self, name: str) -> Array:
         """Return the content of an on-chip memory, an array (depth, *shape) of the types in `Walk.memories`."""
@@ -151,8 +152,8 @@ class Walk(ABC):
     """One launch with its inputs, as a debugger sees it. Instructions have the numbers that `disasm` gives them.
 
     `layers` are the nodes that the launch computes, `layer` int64 [n] is the index of each instruction's layer.
-    `granule` is the number of bytes of one element of DRAM. A machine's class inherits this one: what it does not
-    define is what most machines have.
+    `granule` is the number of bytes of one element of DRAM. A machine's class inherits this one, and overrides the
+    methods in which it differs from most machines.
     """
 
     memories: Mapping[str, Scratchpad]
@@ -198,7 +199,7 @@ class Walk(ABC):
         return self.text(step).split()[0]
 
     def details(self, step: int) -> Sequence[str]:
-        """Return lines about an instruction that its text does not have: the micro-ops that it executes."""
+        """Return further lines about an instruction, such as the micro-ops that it executes."""
         return ()
 
     def operands(self, step: int) -> Mapping[str, Operand]:
@@ -209,7 +210,7 @@ class Walk(ABC):
     def start(self) -> State:
         """Return the state before the first instruction."""
 
-    def backward(self, step: int, wanted: Wanted) -> int:
+    def backward(self, step: int, wanted: SliceBits) -> int:
         """Go back over one instruction, from the elements that are wanted after it to those wanted before it.
 
         Change `wanted` in place: an element that the instruction overwrites is no longer wanted, the elements that it
@@ -219,7 +220,7 @@ class Walk(ABC):
         return by_footprint(self.table, step, wanted)
 
     @cached_property
-    def placements(self) -> Mapping[str, Placed]:
+    def placements(self) -> Mapping[str, PlacedTensor]:
         """The tensors that the launch reads or computes in its memories, by name, in the order of its layers."""
         return {}
 
@@ -228,14 +229,14 @@ class Walk(ABC):
         """The names of these tensors. With `place`, a machine can compute a placement when it is asked for."""
         return tuple(self.placements)
 
-    def placed(self, tensor: str) -> Placed:
+    def placed(self, tensor: str) -> PlacedTensor:
         """Return where a tensor lies. Raises InputError, with the known names, if the launch does not hold it."""
         if tensor not in self.tensors:
             remedy = ", ".join(self.tensors) or "show DRAM by address or segment"
             raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", remedy)
         return self.place(tensor)
 
-    def place(self, tensor: str) -> Placed:
+    def place(self, tensor: str) -> PlacedTensor:
         """Return where one of `tensors` lies."""
         return self.placements[tensor]
 
@@ -291,10 +292,10 @@ class Walk(ABC):
 
     def shown(self, space: int, element: int) -> str:
         """Return how a user names one element of a space: a tile, or the bytes of a granule of DRAM in its segment."""
-        found = self.segment_at(space, element)
-        if found is None:
+        place = self.segment_at(space, element)
+        if place is None:
             return f"{self.table.spaces[space].name}[{element}]"
-        part, low = found
+        part, low = place
         return f"dram.{part.name}[{low}:{min(low + self.granule, part.size)}]"
 
 
@@ -303,7 +304,7 @@ def by_name(*chips: Scratchpad) -> Mapping[str, Scratchpad]:
     return {chip.name: chip for chip in chips}
 
 
-def own_spaces(segments: Iterable[tuple[str, int, int, str]], first: int) -> tuple[Range, ...]:
+def ranges_by_address(segments: Iterable[tuple[str, int, int, str]], first: int) -> tuple[Range, ...]:
     """Return segments of DRAM (name, address, size, kind) as ranges, by address.
 
     The step table has a space for each of them, from the space `first` on.
@@ -317,26 +318,27 @@ def own_spaces(segments: Iterable[tuple[str, int, int, str]], first: int) -> tup
 
 def refusals(findings: Iterable[Finding]) -> dict[int, str]:
     """Return the reason why an instruction cannot be executed, by its number: it accesses memory out of range."""
-    return {each.steps[0]: each.message for each in findings if each.kind == OUT_OF_RANGE and each.steps}
+    return {finding.steps[0]: finding.message for finding in findings if finding.kind == OUT_OF_RANGE and finding.steps}
 
 
 def numbers(state: State, byte: Array, dtype: str) -> Array:
-    """Return the numbers whose bytes lie at `byte`, int64 [*shape, bytes of a number]; 0 for those without a place."""
-    known = byte[byte >= 0]
-    if not known.size:
+    """Return the numbers whose bytes lie at `byte`, int64 [*shape, bytes of a number]; 0 where there is no address."""
+    places = byte[byte >= 0]
+    if not places.size:
         return np.zeros(byte.shape[:-1], dtype)
-    low = int(known.min())
-    end = int(known.max()) + 1
+    low = int(places.min())
+    end = int(places.max()) + 1
     data = state.dram(low, end - low)
-    found = np.where(byte >= 0, data[np.maximum(byte - low, 0)], np.uint8(0))
-    return np.ascontiguousarray(found).view(dtype)[..., 0]
+    values = np.where(byte >= 0, data[np.maximum(byte - low, 0)], np.uint8(0))
+    return np.ascontiguousarray(values).view(dtype)[..., 0]
 
 
-def by_footprint(table: StepTable, step: int, wanted: Wanted) -> int:
+def by_footprint(table: StepTable, step: int, wanted: SliceBits) -> int:
     """Go back over one instruction by its footprint (see Walk.backward)."""
     rows = table.footprints.of_step(int(table.footprint[step]))
     touched = [(int(mode), int(space), _elements(row)) for row in rows[live(rows)] for space, mode in [row[:2]]]
     bits = np.uint64(0)
+    # All writes go first: an element that the instruction both reads and writes is wanted before it.
     for mode, space, elements in touched:
         if mode & WRITE:
             bits |= np.bitwise_or.reduce(wanted[space][elements], initial=np.uint64(0))

@@ -27,7 +27,7 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.order import Order
 from tilewright.sim.passes import LaunchResult, RunOptions
 from tilewright.sim.steps import Space, StepTable
-from tilewright.sim.walk import Placed, Range, State, Walk, own_spaces
+from tilewright.sim.walk import PlacedTensor, Range, State, Walk, ranges_by_address
 from tilewright.targets import given
 from tilewright.targets.base import TimingModel
 
@@ -178,13 +178,13 @@ class ImageWalk(Walk):
         super().__init__(launched.launch.name, (), table, relation)
         self.launched = launched
         self.before = dram
-        self.segments: tuple[Range, ...] = own_spaces(map(astuple, launched.image.segments), first)
+        self.segments: tuple[Range, ...] = ranges_by_address(map(astuple, launched.image.segments), first)
 
     @cached_property
-    def placements(self) -> Mapping[str, Placed]:
+    def placements(self) -> Mapping[str, PlacedTensor]:
         address = {segment.name: segment.address for segment in self.launched.image.segments}
         return {
-            part.tensor.name: Placed(
+            part.tensor.name: PlacedTensor(
                 part.tensor.name,
                 part.node,
                 address[part.segment] + part.placement.where,

@@ -21,7 +21,7 @@ from tilewright.program.instruction import InstructionSet, rows
 from tilewright.program.launch_image import Dram, LaunchImage
 from tilewright.program.listing import LaunchText, isa_text
 from tilewright.program.program import Configuration, HostStep, Launch, Program
-from tilewright.sim.costs import Simulated, least
+from tilewright.sim.costs import Simulated, least_cycles
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
 from tilewright.sim.passes import LaunchResult, Passes, RunOptions
@@ -93,7 +93,7 @@ class Stream(OnImage[C]):
     @property
     def bound(self) -> int:
         """The least cycles that the instructions can take in any order: the work of the busiest unit."""
-        busy = np.bincount(self.passes.table.unit, least(self._simulated), len(self.units))
+        busy = np.bincount(self.passes.table.unit, least_cycles(self._simulated), len(self.units))
         return int(busy.max())
 
     @cached_property

@@ -14,7 +14,7 @@ from tilewright.graph.ops import Conv2D
 from tilewright.program import stages
 from tilewright.report.page.static import _optimal
 from tilewright.run import run
-from tilewright.sim.costs import least
+from tilewright.sim.costs import least_cycles
 from tilewright.targets import get
 from tilewright.targets.vta.compiler.explain import explain
 from tilewright.targets.vta.config import PRESETS, Config
@@ -85,7 +85,7 @@ def test_no_step_occupies_its_unit_for_less_than_its_least_time(name: str, seed:
     except HazardError:
         pytest.skip(f"seed {seed}: a deadlock")
     simulated = MODELS[name].simulated(program, MODELS[name])
-    needed = least(simulated)
+    needed = least_cycles(simulated)
     assert trace.start.min() >= delivered(simulated), f"seed {seed}"
     first, steps = trace.table.by_unit
     for low, high in zip(first.tolist(), first[1:].tolist(), strict=False):

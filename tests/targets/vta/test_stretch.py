@@ -134,7 +134,7 @@ def test_the_operations_have_every_step_of_expressions() -> None:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of any length and any instructions, compiled without delay."""
     monkeypatch.setattr(jit, "PATIENCE", 0)
-    monkeypatch.setattr(jit, "PATIENCE_IF_KEPT", 0)
+    monkeypatch.setattr(jit, "PATIENCE_IF_ON_DISK", 0)
     monkeypatch.setattr(planning, "SHORTEST", 1)
     monkeypatch.setattr(planning, "ENOUGH", 1)
     monkeypatch.setattr(planning, "ARRAYS_US", 1 << 30)
@@ -245,6 +245,6 @@ def test_a_loop_that_is_soon_done_is_not_compiled(at_once: None, monkeypatch: py
     parts = plan(elaborated, steps, stored_resets(elaborated, steps), 1)
     for patience, native in ((1 << 60, False), (0, True)):
         monkeypatch.setattr(jit, "PATIENCE", patience)
-        monkeypatch.setattr(jit, "PATIENCE_IF_KEPT", patience)
+        monkeypatch.setattr(jit, "PATIENCE_IF_ON_DISK", patience)
         Machine(BASE, dram(), 1).run(parts)
         assert bool(loop.run._native) == native

@@ -15,7 +15,7 @@ from tilewright.program.program import Launch
 from tilewright.sim.figures import Figures
 from tilewright.sim.findings import OUT_OF_RANGE, STREAM, Finding
 from tilewright.sim.hazards import out_of_range
-from tilewright.sim.jit import beside
+from tilewright.sim.jit import in_parallel
 from tilewright.sim.order import Order, eager_sequence, order
 from tilewright.sim.passes import LaunchResult, Passes, RunOptions, Times
 from tilewright.sim.steps import Trace
@@ -226,7 +226,7 @@ def run_passes(
     if options.values:
         prepared.passes.refuse(replace(options, timing=None))
         prepared.plan(options, samples)
-        with beside(lambda: prepared.run(dram, samples, options)):
+        with in_parallel(lambda: prepared.run(dram, samples, options)):
             prepared.passes.refuse(options)  # the time pass, which finds queues that are too short
             meanwhile(prepared)
     return prepared

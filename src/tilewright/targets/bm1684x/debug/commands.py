@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.steps import READ, WRITE
-from tilewright.sim.walk import Elements, Index, Operand, Scratchpad, State, Walk, Wanted, by_name
+from tilewright.sim.walk import Elements, Index, Operand, Scratchpad, SliceBits, State, Walk, by_name
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
@@ -94,7 +94,7 @@ class CommandWalk(Walk):
         ]
         return [*moved, *given, *named]
 
-    def backward(self, step: int, wanted: Wanted) -> int:
+    def backward(self, step: int, wanted: SliceBits) -> int:
         return backward(self.steps[step].command, self.located, wanted)
 
     def in_memory(self, name: str, index: Index) -> Sequence[Elements]:
@@ -154,7 +154,7 @@ Bits = Mapping[str, Array]
 NONE = np.uint64(0)
 
 
-def backward(command: Command, locate: Locate, wanted: Wanted) -> int:
+def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
     """Go back over one command (see sim.walk.Walk.backward)."""
     places = {name: list(_located(own, locate)) for name, own in command.results.items()}
     given = {name: _gathered(own, places[name], wanted) for name, own in command.results.items()}
@@ -185,7 +185,7 @@ def _located(operand: Placed, locate: Locate) -> Iterator[Located]:
         yield from locate(addresses + byte)
 
 
-def _gathered(result: Placed, places: list[Located], wanted: Wanted) -> Array:
+def _gathered(result: Placed, places: list[Located], wanted: SliceBits) -> Array:
     bits = np.zeros(result.addresses.size, np.uint64)
     for space, mine, elements in places:
         bits[mine] |= wanted[space][elements]

@@ -13,7 +13,7 @@ from tilewright.array import Array, one_thread
 from tilewright.errors import MachineError
 from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Trace
-from tilewright.sim.walk import Placed, Range
+from tilewright.sim.walk import PlacedTensor, Range
 from tilewright.targets.bm1684x.debug.commands import LOCAL, CommandState, CommandWalk, Located, bytes_of, layout_of
 from tilewright.targets.bm1684x.isa.elaborate import Elaborated
 from tilewright.targets.bm1684x.layouts.tensor import Operand
@@ -131,11 +131,11 @@ class KernelWalk(CommandWalk):
     def tensors(self) -> Sequence[str]:
         return tuple(self._named)
 
-    def place(self, tensor: str) -> Placed:
+    def place(self, tensor: str) -> PlacedTensor:
         operand = self._named[tensor]
         byte = bytes_of(operand.addresses, operand.dtype.bytes)
         dtype = operand.dtype.storage.str
-        return Placed(tensor, "", byte, True, dtype, layout=f"{operand.dtype}, {layout_of(operand)}")
+        return PlacedTensor(tensor, "", byte, True, dtype, layout=f"{operand.dtype}, {layout_of(operand)}")
 
 
 def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:

@@ -15,7 +15,7 @@ from tilewright.graph.ir import Tensor
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
-from tilewright.sim.walk import Placed, Range, State, numbers
+from tilewright.sim.walk import PlacedTensor, Range, State, numbers
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE
 from tilewright.targets.bm1684x.debug.commands import (
     CommandState,
@@ -169,7 +169,7 @@ class NetworkWalk(CommandWalk):
     def tensors(self) -> Sequence[str]:
         return tuple(self._places)
 
-    def place(self, tensor: str) -> Placed:
+    def place(self, tensor: str) -> PlacedTensor:
         own, of, index, row, computed = self._places[tensor]
         stored = own.stored
         shape = of.shape
@@ -194,7 +194,7 @@ class NetworkWalk(CommandWalk):
         byte = bytes_of(address.reshape(shape), stored.dtype.bytes)
         is_code = not stored.dtype.is_float
         dtype = stored.dtype.storage.str
-        return Placed(tensor, node, byte, is_code, dtype, last, layout, of.name, part)
+        return PlacedTensor(tensor, node, byte, is_code, dtype, last, layout, of.name, part)
 
     def value(self, state: State, tensor: str) -> Array:
         placed = self.placed(tensor)

@@ -39,13 +39,15 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
             flat = left.reshape(p, g * length), right.reshape(g * length, outputs)
             result = np.empty((p, outputs), np.float32)
             sums = np.empty((2, outputs), np.float32)
-            alternate.apart(np.ascontiguousarray(flat[0]), np.ascontiguousarray(flat[1]), flush(terms), sums, result)
+            alternate.interruptible(
+                np.ascontiguousarray(flat[0]), np.ascontiguousarray(flat[1]), flush(terms), sums, result
+            )
             return result
         total = np.zeros((p, outputs), np.float32)
         for term in terms:
             total += term
         scratch = np.empty((4, outputs), np.float64)
-        aligned.apart(left.astype(np.float64), right.astype(np.float64), scratch, scratch.view(np.int64), total)
+        aligned.interruptible(left.astype(np.float64), right.astype(np.float64), scratch, scratch.view(np.int64), total)
         return total
 
 

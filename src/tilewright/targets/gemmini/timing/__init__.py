@@ -50,7 +50,7 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
     the machine stalls for ever.
     """
     cycles = UNFINISHED
-    for loop, limit in ((run_machine.python, FEW), (run_machine.apart, LIMIT)):
+    for loop, limit in ((run_machine.python, FEW), (run_machine.interruptible, LIMIT)):
         if cycles != UNFINISHED or (limit == FEW and run_machine.due(UNCOMPILED * len(expansion.prims))):
             continue
         program = record(expansion)

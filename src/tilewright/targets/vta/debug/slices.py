@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.walk import Wanted
+from tilewright.sim.walk import SliceBits
 from tilewright.targets.vta.isa.fields import Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import (
@@ -27,7 +27,7 @@ from tilewright.targets.vta.steps.moves import NOTHING, Move, granule
 from tilewright.targets.vta.steps.pattern import Tiles, shifted
 
 
-def backward(program: Elaborated, step: int, wanted: Wanted) -> int:
+def backward(program: Elaborated, step: int, wanted: SliceBits) -> int:
     """Go back over one instruction (see sim.walk.Walk.backward)."""
     index = int(program.kernel[step])
     if index < 0:
@@ -57,7 +57,7 @@ def backward(program: Elaborated, step: int, wanted: Wanted) -> int:
     return bits
 
 
-def _move(program: Elaborated, move: Move, wanted: Wanted) -> int:
+def _move(program: Elaborated, move: Move, wanted: SliceBits) -> int:
     """Go back over a LOAD or a STORE: tiles on chip, and the same number of bytes of DRAM for each."""
     memory = Memory(move.memory)
     store = move.memory == Memory.OUT
@@ -86,7 +86,7 @@ def _move(program: Elaborated, move: Move, wanted: Wanted) -> int:
     return bits
 
 
-def _reset(kernel: Kernel, wanted: Wanted, writes_out: bool) -> None:
+def _reset(kernel: Kernel, wanted: SliceBits, writes_out: bool) -> None:
     """Go back over a reset: acc becomes 0; the out memory gets the sums, or keeps its tiles if not `writes_out`."""
     wanted[ACC][kernel.written] = 0
     if not writes_out:
@@ -98,7 +98,7 @@ def _reset(kernel: Kernel, wanted: Wanted, writes_out: bool) -> None:
         _add(wanted[space], tiles, each)
 
 
-def _alu(kernel: Kernel, wanted: Wanted) -> None:
+def _alu(kernel: Kernel, wanted: SliceBits) -> None:
     acc = wanted[ACC]
     if kernel.factors is not None:
         for dst, bias, factors in reversed(kernel.requantised):

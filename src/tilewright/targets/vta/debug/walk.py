@@ -15,7 +15,7 @@ from tilewright.program.placement import NOWHERE, Placement
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import StepTable, Trace
-from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, Wanted, by_name, refusals
+from tilewright.sim.walk import PlacedTensor, Range, Scratchpad, SliceBits, State, Walk, by_name, refusals
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.debug.slices import backward
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory
@@ -123,18 +123,18 @@ class VtaWalk(Walk):
     def start(self) -> VtaState:
         return VtaState(self, self._elaborated, self._dram())
 
-    def backward(self, step: int, wanted: Wanted) -> int:
+    def backward(self, step: int, wanted: SliceBits) -> int:
         return backward(self._elaborated, step, wanted)
 
     @property
     def tensors(self) -> Sequence[str]:
         return tuple(self._held)
 
-    def place(self, tensor: str) -> Placed:
+    def place(self, tensor: str) -> PlacedTensor:
         place, first, result = self._held[tensor]
         where = place.where.reshape(*self._graph.tensors[tensor].shape, -1)
         byte = np.where(where == NOWHERE, NOWHERE, first + where)
-        return Placed(tensor, result.form.node if result else "", byte, result is None or result.form.codes)
+        return PlacedTensor(tensor, result.form.node if result else "", byte, result is None or result.form.codes)
 
     def value(self, state: State, tensor: str) -> Array:
         if not self.placed(tensor).is_code:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.costs import Simulated, first_beat, least
+from tilewright.sim.costs import Simulated, first_beat, least_cycles
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
@@ -90,7 +90,7 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
     mine = np.zeros(len(program.stream), np.int64) if layer is None else layer
     line = program.config.pipeline
     simulated = MODELS[timing].simulated(program, MODELS[timing])
-    needed = least(simulated)
+    needed = least_cycles(simulated)
     found = [""] * count
     spent = {unit: _own(trace, unit) for unit in {line.gemm, line.alu}}
     for index in range(count):

@@ -105,7 +105,9 @@ class Machine:
             at = places[:, 0] + sample * places[:, 1]
             biased = inp.view(np.uint8) ^ BIAS if loop.narrow(self.config) else inp
             held = loop.Chips(memory, at, biased, weights, acc, out, self._mirrors)
-            loop.run.apart(steps, table.kernels, table.tiles, shifts, own_steps, held, loop.Shape.of(self.config))
+            loop.run.interruptible(
+                steps, table.kernels, table.tiles, shifts, own_steps, held, loop.Shape.of(self.config)
+            )
             if biased is not inp:
                 inp.view(np.uint8)[:] = biased ^ BIAS
         self._differs = not self._mirrors.all()

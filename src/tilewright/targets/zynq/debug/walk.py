@@ -19,7 +19,7 @@ from tilewright.sim.causes import CAUSE_TOKEN
 from tilewright.sim.findings import Finding
 from tilewright.sim.order import order
 from tilewright.sim.steps import READ, WRITE, Footprints, Space, StepTable, TokenQueue, Trace
-from tilewright.sim.walk import Placed, Range, Scratchpad, State, Walk, by_name
+from tilewright.sim.walk import PlacedTensor, Range, Scratchpad, State, Walk, by_name
 from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.debug.steps import DDR, FRAMES, RESULTS, PageService, Row, steps
@@ -122,7 +122,7 @@ class ZynqWalk(Walk):
         return ZynqState(self, Memories(dram, frames, np.zeros((1, outputs), self._dtype)))
 
     @cached_property
-    def placements(self) -> Mapping[str, Placed]:
+    def placements(self) -> Mapping[str, PlacedTensor]:
         """Where the tensors lie in DDR: the input as it is, results in the order of writing."""
         if not self._launched.sites:
             return {}
@@ -131,8 +131,8 @@ class ZynqWalk(Walk):
         read = np.arange(x.size).reshape(*x.shape, 1)
         written = self.base["result"] + placement.result(self._image.layer).where.reshape(*y.shape, 1)
         return {
-            x.name: Placed(x.name, "", read, True, x.dtype, layout="as in the network"),
-            y.name: Placed(y.name, self.layers[0], written, True, y.dtype, layout="in the order of writing"),
+            x.name: PlacedTensor(x.name, "", read, True, x.dtype, layout="as in the network"),
+            y.name: PlacedTensor(y.name, self.layers[0], written, True, y.dtype, layout="in the order of writing"),
         }
 
     def _table(self, size: int) -> StepTable:

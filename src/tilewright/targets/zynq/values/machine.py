@@ -66,7 +66,7 @@ def _fc(layer: Layer, data: Array, weights: Array) -> Array:
         bounds = max(1, int(np.abs(centred).max())), 255
         return exact_matmul(centred, weights.astype(np.int32).T - layer["zw"], *bounds)
     sums = np.zeros((len(data), len(weights)), np.int32)
-    _products.apart(weights, centred, sums)
+    _products.interruptible(weights, centred, sums)
     return sums - np.int32(layer["zw"]) * centred.sum(axis=1, dtype=np.int32, keepdims=True)
 
 
