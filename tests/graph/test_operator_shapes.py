@@ -291,7 +291,7 @@ def test_products_of_many_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     w = tensor("w", quant=Quant((0.5,), (2,)), constant=rng.integers(-128, 128, (4, 50)).astype(np.int8))
     op = FullyConnected()
     node = site(op, [tensor("x", 3, 50, quant=Quant((0.5,), (-5,))), w], tensor("y", 3, 4))
-    monkeypatch.setattr("tilewright.graph.ops.linear.TOGETHER", 30)
+    monkeypatch.setattr("tilewright.graph.ops.linear.FLOATS_AT_ONCE", 30)
     assert w.data is not None
     expected = (x.astype(int) + 5) @ (w.data.astype(int).T - 2)
     np.testing.assert_array_equal(op.accumulate(node, x, w.data), expected)

@@ -155,7 +155,7 @@ def test_nodes_of_one_kind_share_a_session(monkeypatch: pytest.MonkeyPatch) -> N
         return whole(model, **settings)
 
     monkeypatch.setattr(ort, "session", counted)
-    monkeypatch.setattr(ort, "_HELD", {})
+    monkeypatch.setattr(ort, "_SESSIONS", {})
     kind = ort.ValueType("float32", (1, 3))
     for number in range(9):
         call = ort.Call(f"node {number}", ("Sin", "Neg")[number % 2], "", 17, (), (kind,), 1)

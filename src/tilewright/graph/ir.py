@@ -42,11 +42,11 @@ class Op(ABC):
         return tuple(tensor for tensor in (*site.inputs, *site.outputs) if tensor is not None)
 
     def check_types(self, site: Site) -> None:
-        """Check types. Raises UnsupportedError unless all tensors that `codes` returns are quantised CODES."""
+        """Check types. Raises UnsupportedError if a tensor of `codes` is not quantised, or not of a type in CODES."""
         for tensor in self.codes(site):
-            other = tensor.dtype not in CODES
-            lacks = f"is {tensor.dtype}, not int8, uint8 or int16" if other else "has no quantisation parameters"
-            site.refuse_if(other or tensor.quant is None, f"tensor '{tensor.name}' {lacks}")
+            not_codes = tensor.dtype not in CODES
+            lacks = f"is {tensor.dtype}, not int8, uint8 or int16" if not_codes else "has no quantisation parameters"
+            site.refuse_if(not_codes or tensor.quant is None, f"tensor '{tensor.name}' {lacks}")
 
     @abstractmethod
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
@@ -56,7 +56,10 @@ class Op(ABC):
     images: ClassVar[bool] = False
 
     def refusal(self, site: Site, takes: Takes) -> str:
-        """Return why no machine that takes `takes` can run a node, in the words of all machines; empty if it may."""
+        """Return why a machine that supports only `takes` cannot run a node; "" if nothing here speaks against it.
+
+        The compilers of all machines use these words.
+        """
         x = site.input(0)
         for tensor in (x, site.output) if takes.stores else (x,):
             if tensor.dtype not in takes.dtypes:
@@ -99,7 +102,10 @@ class Node(Named):
 
 @dataclass(frozen=True)
 class Site(Located):
-    """A node together with its input and output tensors: the argument of the operators' shape rules and kernels."""
+    """A node together with its input and output tensors: the argument of the operators' shape rules and kernels.
+
+    An absent optional input is None.
+    """
 
     node: Node
     inputs: tuple[Tensor | None, ...]
@@ -189,8 +195,8 @@ class Graph(Located):
         return (*self.outputs, *(state.result for state in self.states))
 
     def __repr__(self) -> str:
-        given, made = ([type_of(self.tensors[name]) for name in names] for names in (self.inputs, self.outputs))
-        return plain(f"<Graph {self.name}: {len(self.nodes)} nodes, {', '.join(given)} -> {', '.join(made)}>")
+        inputs, outputs = ([type_of(self.tensors[name]) for name in names] for names in (self.inputs, self.outputs))
+        return plain(f"<Graph {self.name}: {len(self.nodes)} nodes, {', '.join(inputs)} -> {', '.join(outputs)}>")
 
     @property
     def where(self) -> str:
@@ -243,6 +249,8 @@ class Graph(Located):
             self.fail_if(name not in self.tensors, f"input, output or state '{name}' is not a tensor of the graph")
         for state in self.states:
             self._check_state(state)
+        # A node may read constants, sources, results of earlier nodes, and an absent input (the empty name). So the
+        # graph has no cycle.
         written = {name for name, tensor in self.tensors.items() if tensor.data is not None} | set(self.sources) | {""}
         for node in self.nodes:
             self._check_node(node, written)

@@ -2,6 +2,10 @@
 
 A transposed value is kept as a `View` of another tensor. A transpose node is emitted only when an operator needs the
 value in its own axis order. A channels-first network keeps one transpose at its input and at most one at its output.
+
+Each node is handled in one of four ways, tried in this order: its result becomes a view of its input; the operator runs
+on the bases of its input views; a flattening reshape is absorbed by the weights that read it; or its inputs are
+materialised.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from tilewright.graph.ir import Graph, Node, Site, fresh_name
 TO_NHWC = (0, 2, 3, 1)
 TO_NCHW = (0, 3, 1, 2)
 #: Element-wise ONNX operators whose result does not depend on the order of elements: exact operations, code tables.
-_EACH_ALIKE = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
+_ANY_ORDER = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
 
 
 class View(NamedTuple):
@@ -28,7 +32,7 @@ class View(NamedTuple):
     permutation: tuple[int, ...]
 
     @property
-    def plain(self) -> bool:
+    def is_identity(self) -> bool:
         return self.permutation == tuple(range(len(self.permutation)))
 
 
@@ -38,42 +42,45 @@ def channels_last(graph: Graph) -> Graph:
 
 
 class _Layout:
-    """The state of `channels_last`: the new nodes and tensors, and the values that exist only as views so far."""
+    """The state of `channels_last`: the new nodes and tensors, and the values that exist only as views so far.
+
+    `materialised` names the tensor with the value of a view, for the views that have one.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.tensors = dict(graph.tensors)
         self.nodes: list[Node] = []
         self.views: dict[str, View] = {}
-        self.made: dict[View, str] = {}
+        self.materialised: dict[View, str] = {}
         self.names = {*graph.tensors, *(node.name for node in graph.nodes)}
 
     def run(self) -> Graph:
         for site in self.graph.sites():
-            if not (self._view(site) or self._moved(site) or self._absorbed(site)):
-                self.nodes.append(replace(site.node, inputs=tuple(map(self.real, site.node.inputs))))
+            if not (self._keep_as_view(site) or self._run_on_bases(site) or self._absorb(site)):
+                self.nodes.append(replace(site.node, inputs=tuple(map(self.materialise, site.node.inputs))))
         for name in self.graph.outputs:
-            self._own(name)
+            self._name_output(name)
         return replace(self.graph, tensors=self.tensors, nodes=tuple(self.nodes)).pruned()
 
-    def real(self, name: str) -> str:
+    def materialise(self, name: str) -> str:
         """Return the name of a tensor with the value `name` in its own axis order. Emit a transpose if none has it."""
         view = self.views.get(name)
-        if view is None or view.plain:
+        if view is None or view.is_identity:
             return view.base if view else name
-        if view not in self.made:
-            # A transpose, or a reshape if no element moves.
+        if view not in self.materialised:
+            # A transpose, or a reshape if no element moves: if only axes of 1 change places.
             result = self.tensors[name]
             shape = self.tensors[view.base].shape
             order = [axis for axis in view.permutation if shape[axis] > 1]
             op = ops.Reshape(result.shape) if order == sorted(order) else ops.Transpose(view.permutation)
             self._emit(f"{name}:{op.kind}", op, view.base, name)
-            self.made[view] = name
-        return self.made[view]
+            self.materialised[view] = name
+        return self.materialised[view]
 
-    def _own(self, name: str) -> None:
+    def _name_output(self, name: str) -> None:
         """Make the graph output `name` a tensor of that name: rename the tensor that holds its value, or copy it."""
-        held = self.real(name)
+        held = self.materialise(name)
         if held != name and held not in (*self.graph.inputs, *self.graph.outputs) and self.tensors[held].data is None:
             self._rename(held, name)
         elif held != name:
@@ -89,7 +96,7 @@ class _Layout:
     def _emit(self, name: str, op: ops.Op, source: str, result: str) -> None:
         self.nodes.append(Node(fresh_name(name, self.names), op, (source,), (result,)))
 
-    def _view(self, site: Site) -> bool:
+    def _keep_as_view(self, site: Site) -> bool:
         """Keep the result of a transpose, or of a reshape to the same shape, as a view; else return False."""
         op = site.node.op
         x = site.optional(0)
@@ -97,19 +104,20 @@ class _Layout:
         if x is None or x.data is not None:
             return False
         view = self.views.get(x.name) or View(x.name, tuple(range(len(x.shape))))
-        if isinstance(op, ops.Transpose):
+        if isinstance(op, ops.Transpose):  # permutations compose: views of views never arise
             self.views[out.name] = View(view.base, tuple(view.permutation[axis] for axis in op.permutation))
         elif isinstance(op, ops.Reshape) and x.shape == out.shape and x.quant == out.quant:
             self.views[out.name] = view
         return out.name in self.views
 
-    def _moved(self, site: Site) -> bool:
+    def _run_on_bases(self, site: Site) -> bool:
         """Emit an operator that works in any axis order, on the bases of its input views; its result becomes a view.
 
         Return whether this was possible.
         """
+        # All inputs that are not constants must be views with the same permutation, or one would need a transpose.
         views = {self.views[name] for name in site.node.inputs if name in self.views}
-        permutations = {view.permutation for view in views if not view.plain}
+        permutations = {view.permutation for view in views if not view.is_identity}
         if len(permutations) != 1:
             return False
         (permutation,) = permutations
@@ -143,7 +151,7 @@ class _Layout:
         self.tensors[permuted] = replace(tensor, name=permuted, shape=data.shape, data=np.ascontiguousarray(data))
         return permuted
 
-    def _absorbed(self, site: Site) -> bool:
+    def _absorb(self, site: Site) -> bool:
         """Emit a reshape that flattens the base of an image view, and permute the weights that multiply the result.
 
         Return whether this was possible. It is not if anything but fully connected layers reads the result.
@@ -151,8 +159,10 @@ class _Layout:
         x = site.optional(0)
         out = site.output
         view = self.views.get(x.name) if x else None
-        if not isinstance(site.node.op, ops.Reshape) or x is None or view is None or view.plain:
+        if not isinstance(site.node.op, ops.Reshape) or x is None or view is None or view.is_identity:
             return False
+        # Rows of the flat result are images, so the batch axis must be in place; the order inside a row is that of the
+        # weights' columns, which are constant and can be put in the base's order.
         flat = out.shape == (x.shape[0], x.size // x.shape[0]) and view.permutation[0] == 0
         readers = self._products(out.name)
         if not flat or not readers:
@@ -173,12 +183,12 @@ class _Layout:
         for node in self.graph.readers.get(name, ()):
             same = self.graph.tensors[node.outputs[0]].shape == self.graph.tensors[name].shape
             if isinstance(node.op, ops.Reshape) and same:
-                further = self._products(node.outputs[0])
+                nodes = self._products(node.outputs[0])
             else:
-                further = [node] if self._is_product_of(node, name) else []
-            if not further:
+                nodes = [node] if self._is_product_of(node, name) else []
+            if not nodes:
                 return []
-            products += further
+            products += nodes
         return [] if name in self.graph.outputs else products
 
     def _is_product_of(self, node: Node, name: str) -> bool:
@@ -190,7 +200,10 @@ class _Layout:
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
-    """Return the operator that does the same to inputs before `permutation`, by renumbered axes; None if none does."""
+    """Return the operator with its axes renumbered, such that it does the same before `permutation` as it did after it.
+
+    None if no operator does.
+    """
     op = site.node.op
     rank = len(permutation)
     if isinstance(op, ops.Quantize | ops.Dequantize | ops.Clamp):
@@ -201,6 +214,6 @@ def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
         return replace(op, axis=permutation[op.axis % rank])
     if isinstance(op, ops.Pad):
         return replace(op, padding=tuple(op.padding[axis] for axis in np.argsort(permutation)))
-    alike = isinstance(op, ops.OnnxOp) and op.op_type in _EACH_ALIKE
-    single = all(tensor is None or tensor.size == 1 for tensor in site.inputs[1:])
-    return op if alike and single else None
+    elementwise = isinstance(op, ops.OnnxOp) and op.op_type in _ANY_ORDER
+    single = all(tensor is None or tensor.size == 1 for tensor in site.inputs[1:])  # one number for all elements
+    return op if elementwise and single else None

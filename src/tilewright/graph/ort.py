@@ -26,10 +26,11 @@ DOMAINS = ("", MICROSOFT)
 MAX_OPSET = 30
 #: Elements of the largest constant that shape inference sees: shapes, axes and sizes are smaller.
 SMALL = 1 << 10
-#: Bytes of the largest constant that is built into a session; number of sessions kept; bytes of their constants.
+#: Bytes of the largest constant that is built into a session.
 MAX_INSIDE = 1 << 28
+#: Sessions that are kept, and the bytes of their constants.
 MAX_SESSIONS = 1 << 11
-MAX_HELD = 1 << 30
+MAX_SESSION_BYTES = 1 << 30
 #: Alignment of inputs in bytes: a cache line, and the widest vector of x86-64.
 ALIGNMENT = 64
 #: Attributes that kernels divide by or step by: they must be positive.
@@ -112,7 +113,7 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
     """
     onnx = package("onnx")
     if call.domain != "":
-        return _declared(call)
+        return _types_by_session(call)
     key = replace(call, name=""), limit
     if not constants and key in _INFERRED:
         return _INFERRED[key]
@@ -125,8 +126,9 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=False)
     except Exception as error:  # onnx raises several exception types of its own
         raise ModelError(call.where, f"{call.op_type} is not valid: {one_line(error)}") from None
+    # Constants are part of what the types follow from, so only results of calls without constants are kept.
     by_name = {value.name: value.type for value in inferred.graph.output}
-    types = tuple(_checked(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
+    types = tuple(_declared_type(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
     if not constants and len(_INFERRED) < MAX_SESSIONS:
         _INFERRED[key] = types
     return types
@@ -137,12 +139,12 @@ def _pool(call: Call) -> Call:
 
     Raises UnsupportedError if it combines dilations and SAME padding, for which onnxruntime ignores the dilations.
     """
-    given = {name: _attribute(call, name, text) for name, text in call.attributes}
-    dilations = given.get("dilations", [])
-    both = str(given.get("auto_pad")).startswith("SAME") and any(d != 1 for d in np.atleast_1d(dilations))
+    attributes = {name: _attribute(call, name, text) for name, text in call.attributes}
+    dilations = attributes.get("dilations", [])
+    unsupported = str(attributes.get("auto_pad")).startswith("SAME") and any(d != 1 for d in np.atleast_1d(dilations))
     reason = "has dilations and auto_pad: onnxruntime ignores dilations when it computes the padding"
-    call.refuse_if(both, reason, "export the padding as explicit pads")
-    return replace(call, opset=max(POOL_OPSET, call.opset)) if given.get("ceil_mode") == 1 else call
+    call.refuse_if(unsupported, reason, "export the padding as explicit pads")
+    return replace(call, opset=max(POOL_OPSET, call.opset)) if attributes.get("ceil_mode") == 1 else call
 
 
 def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:
@@ -159,9 +161,9 @@ def run(
     may then add in another order. Raises ModelError if onnxruntime cannot run the operator or returns other types.
     """
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
-    kernel = _held(call, outputs, inside)
-    given = [constants.get(index, value) for index, value in enumerate(values)]
-    feed = {f"x{i}": aligned(value) for i, value in enumerate(given) if value is not None and i not in inside}
+    kernel = _session_of(call, outputs, inside)
+    operands = [constants.get(index, value) for index, value in enumerate(values)]
+    feed = {f"x{i}": aligned(value) for i, value in enumerate(operands) if value is not None and i not in inside}
     try:
         results = kernel.run(None, feed)
     except Exception as error:
@@ -181,45 +183,49 @@ def aligned(value: Array) -> Array:
     array = np.ascontiguousarray(value).reshape(np.shape(value))
     if not array.ctypes.data % ALIGNMENT:
         return array
-    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    buffer = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
+    copy = buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
 
 
 #: Sessions by call and by the identity of their constants. The constants are kept alive so that identities stay unique.
-_HELD: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
+_SESSIONS: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 
-def _held(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
+def _session_of(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
     """Return an onnxruntime session for a call, cached or new. The cache is emptied when it exceeds its limits."""
     identities = tuple((index, id(data)) for index, data in sorted(constants.items()))
     key = (replace(call, name=""), outputs, identities)  # nodes of the same kind share a session
-    if key not in _HELD:
-        kept = (*constants.values(), *(data for _, arrays in _HELD.values() for data in arrays)) if constants else ()
-        if len(_HELD) >= MAX_SESSIONS or sum(data.nbytes for data in kept) > MAX_HELD:
-            _HELD.clear()
+    if key not in _SESSIONS:
+        kept = (
+            (*constants.values(), *(data for _, arrays in _SESSIONS.values() for data in arrays)) if constants else ()
+        )
+        if len(_SESSIONS) >= MAX_SESSIONS or sum(data.nbytes for data in kept) > MAX_SESSION_BYTES:
+            _SESSIONS.clear()
         settings = {"intra_op_num_threads": 1, "inter_op_num_threads": 1, "enable_cpu_mem_arena": False}
         try:
             kernel = session(_model(call, outputs, constants), **settings)
         except Exception as error:
             raise ModelError(call.where, f"onnxruntime does not accept {call.op_type}: {one_line(error)}") from None
-        _HELD[key] = kernel, tuple(constants.values())
-    return _HELD[key][0]
+        _SESSIONS[key] = kernel, tuple(constants.values())
+    return _SESSIONS[key][0]
 
 
 def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
     """Return an ONNX model of the call as its only node, with inputs x0, x1, .. and outputs y0, y1, .."""
     onnx = package("onnx")
     helper = onnx.helper
-    known = call.domain in DOMAINS and 1 <= call.opset <= MAX_OPSET and 1 <= call.outputs <= 1 << 10
-    call.refuse_if(not known, f"{call.op_type} of the domain '{call.domain}' at opset {call.opset} is not supported")
-    names = [f"x{index}" if given is not None else "" for index, given in enumerate(call.inputs)]
+    supported = call.domain in DOMAINS and 1 <= call.opset <= MAX_OPSET and 1 <= call.outputs <= 1 << 10
+    call.refuse_if(
+        not supported, f"{call.op_type} of the domain '{call.domain}' at opset {call.opset} is not supported"
+    )
+    names = [f"x{index}" if kind is not None else "" for index, kind in enumerate(call.inputs)]
     typed = [
-        value_info(name, given)
-        for index, (name, given) in enumerate(zip(names, call.inputs, strict=True))
-        if given is not None and index not in constants
+        value_info(name, kind)
+        for index, (name, kind) in enumerate(zip(names, call.inputs, strict=True))
+        if kind is not None and index not in constants
     ]
     ends = [f"y{index}" for index in range(call.outputs)]
     if outputs is None:
@@ -240,14 +246,15 @@ def _attribute(call: Call, name: str, text: str) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise ModelError(call.where, f"has the attribute {name} = {text[:40]}, which is not JSON") from None
-    many = value if isinstance(value, list) else [value]
-    kinds = {type(item) for item in many}
-    other = len(kinds) > 1 or not kinds <= {int, float, str} or len(many) > SMALL
-    call.fail_if(other, f"has the attribute {name}, whose value is neither numbers nor text")
+    items = value if isinstance(value, list) else [value]
+    kinds = {type(item) for item in items}
+    malformed = len(kinds) > 1 or not kinds <= {int, float, str} or len(items) > SMALL
+    call.fail_if(malformed, f"has the attribute {name}, whose value is neither numbers nor text")
+    # onnx and onnxruntime compute sizes from attributes without a check for overflow, and divide by steps.
     bound = 1 << 15 if name in _STEPS else 1 << 63 if name in _OPEN else 1 << 31
-    large = int in kinds and not all(-bound <= item <= bound for item in many)
+    large = int in kinds and not all(-bound <= item <= bound for item in items)
     call.fail_if(large, f"has the attribute {name} = {text[:40]}, which is out of range")
-    wrong = name in _STEPS and not all(isinstance(item, int) and item >= 1 for item in many)
+    wrong = name in _STEPS and not all(isinstance(item, int) and item >= 1 for item in items)
     call.fail_if(wrong, f"has the attribute {name} = {text[:40]}; it must be positive")
     return value
 
@@ -257,9 +264,9 @@ def value_info(name: str, kind: ValueType) -> Any:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind.dtype)), kind.shape)
 
 
-def _checked(call: Call, given: Any, limit: int) -> ValueType:
+def _declared_type(call: Call, inferred: Any, limit: int) -> ValueType:
     """Return an inferred output type. Raises UnsupportedError if the shape is incomplete, ModelError if too large."""
-    tensor = given.tensor_type if given is not None and given.HasField("tensor_type") else None
+    tensor = inferred.tensor_type if inferred is not None and inferred.HasField("tensor_type") else None
     if tensor is None or not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
         remedy = "make its shapes constant (onnxsim does)"
         raise UnsupportedError(call.where, f"{call.op_type} has an output whose shape depends on data", remedy)
@@ -287,10 +294,10 @@ def dtype_of(number: int, where: str) -> str:
     return name
 
 
-def _declared(call: Call) -> tuple[ValueType, ...]:
-    """Return the output types of one of onnxruntime's own operators. onnx does not know it, so a session is made."""
+def _types_by_session(call: Call) -> tuple[ValueType, ...]:
+    """Return the output types of one of onnxruntime's own operators, which onnx does not know: a session has them."""
     types = []
-    for output in _held(call, None, {}).get_outputs():
+    for output in _session_of(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")
         unknown = not dtype or not all(isinstance(extent, int) for extent in output.shape)
         call.refuse_if(unknown, f"{call.op_type} has an output of unknown type or shape")

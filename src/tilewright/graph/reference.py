@@ -42,7 +42,7 @@ def check_inputs(graph: Graph, inputs: Array | Mapping[str, Array]) -> dict[str,
 
 
 def count_of(samples: Mapping[str, Array]) -> int:
-    """Return the number of samples, of which each value has one per entry of its first axis."""
+    """Return the number of samples: the size of the first axis of any value."""
     return len(next(iter(samples.values())))
 
 
@@ -80,27 +80,27 @@ def run(
     samples = check_inputs(graph, inputs)
     rounding = rounding or graph.rounding
     parts: list[dict[str, Array]] = []
-    for some in streamed(graph, samples, count_of(samples), reset):
+    for block in streamed(graph, samples, count_of(samples), reset):
         before = parts[-1] if parts and not reset else None
-        parts.append(results(graph, {**some, **states(graph, some, before)}, rounding, observe))
+        parts.append(results(graph, {**block, **states(graph, block, before)}, rounding, observe))
     return {name: np.concatenate([part[name] for part in parts]) for name in graph.outputs}
 
 
 def streamed(graph: Graph, samples: Mapping[str, Array], block: int, reset: bool) -> Iterator[dict[str, Array]]:
-    """Yield blocks of samples: single ones if the network has states (unless `reset`), else of `block` samples."""
+    """Yield blocks of `block` samples; of a network with states (unless `reset`), blocks of one sample."""
     return blocks(samples, 1 if graph.states and not reset else block)
 
 
 def blocks(samples: Mapping[str, Array], size: int) -> Iterator[dict[str, Array]]:
-    """Yield `size` samples after another of {name: (S, *shape)}."""
+    """Yield the samples of {name: (S, *shape)} in blocks of `size`, in order."""
     for start in range(0, count_of(samples), size):
         yield {name: array[start : start + size] for name, array in samples.items()}
 
 
 def states(graph: Graph, samples: Mapping[str, Array], before: Mapping[str, Array] | None) -> dict[str, Array]:
-    """Return the states for a block of samples as {source: (S, *shape)}: those in `before`, or if None, the initial.
+    """Return the states for a block of samples, {source: (S, *shape)}.
 
-    `before` has the results of the sample before.
+    They come from `before`, the results of the previous sample; None: they are the initial states.
     """
     if before is not None:
         return {state.source: before[state.result] for state in graph.states}
@@ -114,7 +114,7 @@ def results(
 ) -> dict[str, Array]:
     """Return {name: (S, *shape)} of `graph.results` for the `values` of `graph.sources`, in blocks of BLOCK_BYTES."""
     block = max(1, BLOCK_BYTES // widest(graph))
-    parts = [run_block(graph, some, rounding, observe) for some in blocks(values, block)]
+    parts = [run_block(graph, samples, rounding, observe) for samples in blocks(values, block)]
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -125,7 +125,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
     """
     mode = rounding_mode(rounding)
     values: dict[str, Array] = dict(samples)
-    last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
+    last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}  # the last one wins
     kept = set(graph.results)
     for index, site in enumerate(graph.sites()):
         results = _evaluated(graph, site, values, mode)
@@ -136,6 +136,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
             if last_use[name] == index and name not in kept:
                 values.pop(name, None)
     count = count_of(samples)
+    # A result that depends on no input has one sample only, like a constant.
     outputs = {name: value_of(graph, values, name) for name in graph.results}
     return {
         name: np.broadcast_to(array, (count, *array.shape[1:])) for name, array in outputs.items() if array is not None

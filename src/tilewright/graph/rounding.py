@@ -49,6 +49,7 @@ def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, A
     """
     fraction, shift = np.frexp(np.asarray(real, np.float64))
     q = np.floor(fraction * (1 << 31) + 0.5).astype(np.int64)  # std::round; factors are not negative
+    # A fraction just below 1 is rounded to 1, which is no int32 value.
     overflow = q == 1 << 31
     q = np.where(overflow, q // 2, q)
     shift = np.where(overflow, shift + 1, shift)
@@ -98,6 +99,7 @@ def multiply_by_real(x: Array, real: float | Array) -> Array:
 
 def multiply_by_reduced_multiplier(x: Array, q: Array, shift: Array) -> Array:
     """Return x * q * 2**(shift - 31) by the rule `reduced`, for int64 sums; q is rounded to 16 bits first."""
+    # With 16 bits of q, the product of a 48-bit sum fits int64. Rounding must not give 1 << 15, hence the bound.
     reduced = np.where(q < 0x7FFF0000, (q + (1 << 15)) >> 16, 0x7FFF)
     down = 15 - shift
     return wrap_int32((x * reduced + (np.int64(1) << (down - 1))) >> down)
@@ -135,7 +137,7 @@ def round_half_even(x: Array) -> Array:
 
     The result for NaN is arbitrary; no model's factors produce NaN.
     """
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # 2**31 - 128 is the largest float32 below 2**31
         return np.rint(np.clip(x, np.float32(-(2.0**31)), np.float32(2.0**31 - 128))).astype(np.int64)
 
 
@@ -148,10 +150,13 @@ def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | 
     product = np.float64(a) * np.float64(b)
     addend = np.float64(c)
     total = np.asarray(product + addend)
+    # Knuth's two-sum: `error` is exactly what the float64 addition has rounded off.
     back = total - product
     error = (product - (total - back)) + (addend - back)
     inexact = error != 0
     if inexact.any():  # seldom
+        # To odd: an inexact sum with an even last bit moves to its odd neighbour on the side of the exact sum. It then
+        # cannot lie on a tie of float32, so the last rounding goes the right way.
         even = (total.view(np.int64) & 1) == 0
         total = np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
     return total.astype(np.float32)
@@ -265,7 +270,7 @@ class Requant:
     def apply(self, acc: Array, rule: RequantRule) -> Array:
         """Return the codes for int32 or int64 accumulators of any shape (channels last), rounded by `rule`."""
         if rule == "float":
-            # In float32. Bounds are integers, so clamping may precede rounding.
+            # In float32. The bounds are integers, so clamping may precede rounding.
             real = acc.astype(np.float32)
             real *= self.real32
             np.clip(real, self.low - self.zero_point, self.high - self.zero_point, out=real)
@@ -308,33 +313,37 @@ class Shift:
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """The functions on numbers of `bits` bits, 32 or 16."""
+    """gemmlowp's functions on fixed-point numbers of `bits` bits, 32 or 16 (fixedpoint.h)."""
 
     bits: int = 32
 
     @property
-    def one(self) -> int:
-        """1 in Q0, saturated."""
+    def largest(self) -> int:
+        """The largest number, which also stands for 1 in Q0: Q0 ends just below 1."""
         return (1 << (self.bits - 1)) - 1
 
     def saturated(self, x: Array) -> Array:
-        return np.clip(x, -self.one - 1, self.one)
+        return np.clip(x, -self.largest - 1, self.largest)
 
     def high_mul(self, a: Array, b: Array | int) -> Array:
         """Return the product of numbers, rounded with ties upwards and saturated: Qm times Q0 is Qm."""
         product: Array = a * b
         product = (product + (1 << (self.bits - 2))) >> (self.bits - 1)
-        return np.minimum(product, self.one)
+        return np.minimum(product, self.largest)
 
     def _constant(self, value: int) -> int:
+        """Return a constant given with 32 bits, rounded to this width (gemmlowp's RescaleConstantInitializer)."""
         return int(rounding_divide_by_pot(np.array(value, np.int64), 32 - self.bits))
 
     def exp_on_negative_values(self, a: Array, integer_bits: int) -> Array:
         """Return exp(a) in Q0 for a <= 0 in Q(integer_bits)."""
+        # a = remainder - whole with a remainder in [-1/4, 0). exp(remainder) comes from a polynomial; each bit of
+        # `whole` multiplies it by the exponential of that power of two.
         fraction = self.bits - 1 - integer_bits
         quarter = 1 << (fraction - 2)
-        remainder = (a & (quarter - 1)) - quarter  # in [-1/4, 0)
-        # exp(x) on [-1/4, 0): Taylor around -1/8, in Q0
+        remainder = (a & (quarter - 1)) - quarter
+        # Taylor around -1/8, in Q0: exp(-1/8) * (1 + x + x**2 / 2 + x**3 / 6 + x**4 / 24) for x = remainder + 1/8. The
+        # constants are 1/3 and exp(-1/8).
         x = (remainder << integer_bits) + (1 << (self.bits - 4))
         x2 = self.high_mul(x, x)
         x3 = self.high_mul(x2, x)
@@ -346,14 +355,16 @@ class FixedPoint:
         factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # exp(-2**k), k = -2..4
         for bit, factor in enumerate(factors[: integer_bits + 2], start=fraction - 2):
             result = np.where(whole & (1 << bit), self.high_mul(result, self._constant(factor)), result)
-        if integer_bits > 5:
+        if integer_bits > 5:  # there is no factor for the bits of 32 and above: exp(-32) is 0 in Q0
             result = np.where(a < -(32 << fraction), 0, result)
-        return np.where(a == 0, self.one, result)
+        return np.where(a == 0, self.largest, result)
 
     def _newton(self, x: Array) -> Array:
         """Return 2 / (1 + x) in Q2 for x in Q0, 0 <= x < 1, by three Newton-Raphson steps."""
-        half = (x + self.one + 1) >> 1  # rounding half sum; x + one is not negative
-        y = self._constant(1515870810) + self.high_mul(half, self._constant(-1010580540))  # 48/17 - 32/17 d, in Q2
+        half = (x + self.largest + 1) >> 1  # rounding half sum; the sum is not negative
+        # The reciprocal of d = half, which is in [1/2, 1). 48/17 - 32/17 d is the best straight line there; a step
+        # y + y * (1 - d * y) doubles the number of right bits.
+        y = self._constant(1515870810) + self.high_mul(half, self._constant(-1010580540))
         for _ in range(3):
             error = (1 << (self.bits - 3)) - self.high_mul(half, y)
             y = y + self.saturated(self.high_mul(y, error) << 2)
@@ -366,11 +377,12 @@ class FixedPoint:
     def logistic(self, a: Array, integer_bits: int) -> Array:
         """Return 1 / (1 + exp(-a)) in Q0 for a in Q(integer_bits)."""
         positive = self.reciprocal(self.exp_on_negative_values(-np.abs(a), integer_bits))
-        return np.where(a == 0, 1 << (self.bits - 2), np.where(a > 0, positive, self.one - positive))
+        return np.where(a == 0, 1 << (self.bits - 2), np.where(a > 0, positive, self.largest - positive))
 
     def tanh(self, a: Array, integer_bits: int) -> Array:
         """Return tanh(a) in Q0 for a in Q(integer_bits)."""
-        decay = self.exp_on_negative_values(-np.abs(a), integer_bits + 1)  # the same bits with one more are 2 a
+        # tanh(a) = 2 / (1 + exp(-2 a)) - 1. The bits of a, read with one more integer bit, are 2 a.
+        decay = self.exp_on_negative_values(-np.abs(a), integer_bits + 1)
         return np.sign(a) * self.saturated((self._newton(decay) - (1 << (self.bits - 3))) << 2)
 
 

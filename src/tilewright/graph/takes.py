@@ -1,4 +1,4 @@
-"""What a machine takes of a node, for the reasons that the compilers of all machines give in the same words."""
+"""The tensors that a machine's compiler accepts: the compilers of all machines give their reasons in the same words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tilewright.graph.tensor import Tensor
 
 @dataclass(frozen=True)
 class Takes:
-    """The tensors that a machine's compiler takes.
+    """The tensors that a machine's compiler accepts.
 
     `dtypes` are the types of codes, `weights` those of weights. `stores`: the machine writes codes of the output, so
-    their type counts too. `weight_zero_point`: weights may have a zero point other than 0, the same for all channels.
-    `residual`: a residual can join the sums. `groups`: convolutions may have groups of channels. `batch`: an operator
-    on images may have several.
+    that their type must be in `dtypes` too. `weight_zero_point`: weights may have a zero point other than 0, the same
+    for all channels. `residual`: a residual can be added to the sums. `groups`: convolutions may have groups of
+    channels. `batch`: an operator on images may have a batch of several images.
     """
 
     dtypes: tuple[str, ...] = ("int8",)

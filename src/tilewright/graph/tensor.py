@@ -1,4 +1,4 @@
-"""Tensors of a graph, with their exact quantisation, and what has the name of an operator."""
+"""Tensors of a graph, with their exact quantisation, and the base classes of objects that errors name."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "float32", "flo
 
 
 class Located(ABC):
-    """Base class of what errors point at."""
+    """Base class of objects that errors point at."""
 
     @property
     @abstractmethod
     def where(self) -> str:
-        """What it is, in the words of errors."""
+        """The object's kind and name, as error messages print it."""
 
     def fail_if(self, wrong: object, reason: str, remedy: str = "") -> None:
-        """Check something about a file. Raises ModelError, for damaged files, if it is wrong."""
+        """Raise ModelError, which means a damaged file, if `wrong` is true."""
         if wrong:
             raise ModelError(self.where, reason, remedy)
 
     def refuse_if(self, wrong: object, reason: str, remedy: str = "") -> None:
-        """Check that something is supported. Raises UnsupportedError if `wrong` says that it is not."""
+        """Raise UnsupportedError, which means a sound file that Tilewright does not support, if `wrong` is true."""
         if wrong:
             raise UnsupportedError(self.where, reason, remedy)
 

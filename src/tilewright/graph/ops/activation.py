@@ -79,13 +79,16 @@ class HardSwish(Unary):
 
     def compute(self, at: Evaluation) -> Array:
         to_out, out_shift, to_gate, gate_shift = self._multipliers(at)
+        # `fine` has seven bits more than the codes. `gate` becomes relu6(x + 3) / 6 in Q0: x at the scale at which
+        # int16 ends at -3 and 3, saturated, then moved to 0..1. As upstream, a left shift has its last bit after the
+        # product.
         fine = at.centred() << 7
         gate = FIXED16.saturated(fine << (gate_shift - 1)) if gate_shift > 0 else fine
         gate = FIXED16.high_mul(gate, to_gate)
         gate = FIXED16.saturated(gate << 1) if gate_shift > 0 else rounding_divide_by_pot(gate, -gate_shift)
         gate = (gate + (1 << 15)) >> 1
         product = np.fix(gate * FIXED16.high_mul(fine, to_out) / (1 << 15)).astype(np.int64)  # exact below 2**53
-        if out_shift <= -16:  # gemmlowp's remainder of 16 bits overflows
+        if out_shift <= -16:  # gemmlowp's remainder of 16 bits overflows, and every product becomes one step
             return at.coded(np.where(product < 0, -1, 1))
         return at.coded(rounding_divide_by_pot(product, -out_shift))
 
@@ -97,63 +100,65 @@ class Sigmoidal(Unary):
     def shape_of(self, site: Site) -> Shape:
         x = site.input(0)
         out = site.output
-        scale, zero = self.results[x.dtype]
+        scale, zero = self.output_quant[x.dtype]
         wrong = abs(out.scale / scale - 1) > 1e-3 or out.zero_point != zero or (x.dtype == "int16" and x.zero_point)
         reason = f"has an output scale or zero point other than {scale:g} and {zero}"
         site.refuse_if(wrong, reason if out.dtype == x.dtype else f"{reason}, or another type")
         return super().shape_of(site)
 
     #: The scale and zero point that TFLite requires of the output, by its type.
-    results: ClassVar[Mapping[str, tuple[float, int]]]
-    #: Left shifts of int16 inputs in Q3.12 that need no multiplier.
-    plain: ClassVar[tuple[int, ...]]
+    output_quant: ClassVar[Mapping[str, tuple[float, int]]]
+    #: Left shifts that bring int16 inputs to Q3.12 without a multiplier.
+    exact_shifts: ClassVar[tuple[int, ...]]
 
     @abstractmethod
-    def real(self, x: Array) -> Array:
+    def in_float32(self, x: Array) -> Array:
         """Return the function of float32 numbers x, in the float32 steps of LiteRT."""
 
     @abstractmethod
-    def fixed(self, x: Array) -> Array:
-        """Return the function of x in Q4.27, as codes without zero point."""
+    def in_32_bits(self, x: Array) -> Array:
+        """Return the function of x in Q4.27, as codes without zero point, in 32-bit fixed point."""
 
     @abstractmethod
-    def short(self, x: Array) -> Array:
+    def in_16_bits(self, x: Array) -> Array:
         """Return the function of x in Q3.12, as int16 codes, in 16-bit fixed point."""
 
     @abstractmethod
-    def table(self, x: Array) -> Array:
+    def by_table(self, x: Array) -> Array:
         """Return the function of x in units of 1 / 12288, as int16 codes, from the table."""
 
     def compute(self, at: Evaluation) -> Array:
         scale = at.input(0).scale
         if at.input(0).dtype == "int16":
             x = at.value().astype(np.int64)
-            left = left_shift(scale, self.plain)
+            left = left_shift(scale, self.exact_shifts)
             if at.rounding.elementwise == "xnnpack" and left is not None:  # LiteRT's optimised kernel
-                return self.short(x << left).astype(np.int16)
-            return self.table(in_12288ths(x, scale, left)).astype(np.int16)
+                return self.in_16_bits(x << left).astype(np.int16)
+            return self.by_table(in_12288ths(x, scale, left)).astype(np.int16)
         centred = at.centred()
         if at.rounding.name not in ("litert", "xnnpack"):
             return at.coded(self._by_fixed_point(scale, centred))
-        real = self.real(centred.astype(np.float32) * np.float32(scale))
+        real = self.in_float32(centred.astype(np.float32) * np.float32(scale))
         steps = real * (np.float32(1) / np.float32(at.output.scale))
         rounded = np.rint(steps) if at.rounding.delegated else round_half_away(steps)
         return at.coded(rounded.astype(np.int64))
 
     def _by_fixed_point(self, scale: float, centred: Array) -> Array:
-        """Return TFLite Micro's steps: beyond a radius, which is 0 for scales from 8 on, more than there are codes."""
+        """Return the function in steps of the output's scale, as TFLite Micro computes it."""
         q, shift = quantize_multiplier(np.float64(scale) * (1 << 27))
+        # Codes from the radius on leave Q4.27 when they are rescaled, and the function has reached its limit there: 512
+        # steps are more than there are codes, so that they saturate. The radius is 0 for scales from 8 on.
         radius = np.floor(15 * 2.0**27 / 2.0 ** int(shift))
         inside = np.abs(centred) < radius
-        steps = self.fixed(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift))
+        steps = self.in_32_bits(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift))
         return np.where(inside, steps, np.where(centred <= -radius, -512, 512))
 
 
-def left_shift(scale: float, plain: Sequence[int]) -> int | None:
-    """Return k if `scale` is 2**(k - 12) to 1 part in 1,000, and k is in `plain`; else None."""
+def left_shift(scale: float, exact_shifts: Sequence[int]) -> int | None:
+    """Return k if `scale` is 2**(k - 12) to 1 part in 1,000, and k is in `exact_shifts`; else None."""
     log2 = np.log2(np.float32(scale))
     left = 12 + int(np.rint(log2))
-    return left if abs(log2 - np.rint(log2)) < 1e-3 and left in plain else None
+    return left if abs(log2 - np.rint(log2)) < 1e-3 and left in exact_shifts else None
 
 
 def in_12288ths(x: Array, scale: float, left: int | None) -> Array:
@@ -187,9 +192,10 @@ def _table() -> Array:
 def _interpolated(x: Array, bits: int, top: int) -> Array:
     """Return the table at |x| / 2**bits, times 2**bits, interpolated linearly; `top` beyond its end."""
     size = np.abs(x)
-    place, part = (np.abs(x) >> bits, np.abs(x) & ((1 << bits) - 1))
-    low, high = _table()[np.minimum(place, 254)], _table()[np.minimum(place, 254) + 1]
-    return np.where(size >> bits >= 255, top, (low << bits) + part * (high - low))
+    entry = size >> bits
+    part = size & ((1 << bits) - 1)
+    low, high = _table()[np.minimum(entry, 254)], _table()[np.minimum(entry, 254) + 1]
+    return np.where(entry >= 255, top, (low << bits) + part * (high - low))
 
 
 @dataclass(frozen=True)
@@ -197,21 +203,23 @@ class Logistic(Sigmoidal):
     """1 / (1 + exp(-x)). The output has scale 1/256 and the lowest zero point, or for int16, 2**-15 and 0."""
 
     kind = "logistic"
-    results: ClassVar = {"int8": (2.0**-8, -128), "uint8": (2.0**-8, 0), "int16": (2.0**-15, 0)}
-    plain: ClassVar = (0,)
+    output_quant: ClassVar = {"int8": (2.0**-8, -128), "uint8": (2.0**-8, 0), "int16": (2.0**-15, 0)}
+    exact_shifts: ClassVar = (0,)
 
-    def real(self, x: Array) -> Array:
+    def in_float32(self, x: Array) -> Array:
         with np.errstate(over="ignore"):
             power = np.exp(-x.astype(np.float64)).astype(np.float32)
         return np.float32(1) / (np.float32(1) + power)
 
-    def fixed(self, x: Array) -> Array:
+    def in_32_bits(self, x: Array) -> Array:
         return rounding_divide_by_pot(FIXED32.logistic(x, 4), 31 - 8)
 
-    def short(self, x: Array) -> Array:
+    def in_16_bits(self, x: Array) -> Array:
         return FIXED16.logistic(x, 3)
 
-    def table(self, x: Array) -> Array:
+    def by_table(self, x: Array) -> Array:
+        # Entries are 1 / 24 = 512 / 12288 apart. They have 16 fraction bits and 9 more here, of which int16 takes 15.
+        # logistic(-x) is 1 - logistic(x), so that its ties go down where those of x go up.
         value = _interpolated(x, 9, 0x7FFF << 10)
         return np.where(x >= 0, value + (1 << 9), (1 << 25) - value + (1 << 9) - 1) >> 10
 
@@ -221,18 +229,19 @@ class Tanh(Sigmoidal):
     """tanh(x). The output has scale 1/128 and zero point 0 (uint8: 128), or for int16, 2**-15 and 0."""
 
     kind = "tanh"
-    results: ClassVar = {"int8": (2.0**-7, 0), "uint8": (2.0**-7, 128), "int16": (2.0**-15, 0)}
-    plain: ClassVar = (0, 1)
+    output_quant: ClassVar = {"int8": (2.0**-7, 0), "uint8": (2.0**-7, 128), "int16": (2.0**-15, 0)}
+    exact_shifts: ClassVar = (0, 1)
 
-    def real(self, x: Array) -> Array:
+    def in_float32(self, x: Array) -> Array:
         return np.tanh(x.astype(np.float64)).astype(np.float32)
 
-    def fixed(self, x: Array) -> Array:
+    def in_32_bits(self, x: Array) -> Array:
         return rounding_divide_by_pot(FIXED32.tanh(x, 4), 31 - 7)
 
-    def short(self, x: Array) -> Array:
+    def in_16_bits(self, x: Array) -> Array:
         return FIXED16.tanh(FIXED16.saturated(x), 3)
 
-    def table(self, x: Array) -> Array:
+    def by_table(self, x: Array) -> Array:
+        # tanh(x) = 2 * logistic(2 x) - 1, so entries are 256 / 12288 apart: half as far as for logistic.
         value = _interpolated(x, 8, 0xFFFF << 8)
         return np.where(x >= 0, value - (1 << 23) + (1 << 7), -value + (1 << 23) + (1 << 7) - 1) >> 8

@@ -38,8 +38,8 @@ class Evaluation(Site):
         """Return `code - zero_point` for the codes of input `index`, as int64, with axes as in `aligned`."""
         return self.aligned(index).astype(np.int64) - self.input(index).zero_point
 
-    def alike(self) -> list[Array]:
-        """Return the values of all inputs, with equally many samples."""
+    def broadcast(self) -> list[Array]:
+        """Return the values of all inputs, each with the most samples of any: a constant has only one."""
         values = list(map(self.value, range(len(self.values))))
         samples = max(map(len, values))
         return [np.broadcast_to(value, (samples, *value.shape[1:])) for value in values]
@@ -124,6 +124,7 @@ class Window:
     def view(self, padded: Array) -> Array:
         """Return all windows of `padded` (B, H, W, C) as a NumPy view (B, OH, OW, KH, KW, C), without copying."""
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
+        # Windows of the dilated extent at all positions: keep every stride-th one, and of each every dilation-th tap.
         windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
         return np.moveaxis(windows, 3, 5)
 

@@ -45,7 +45,7 @@ class Broadcast(Single):
 class Sum(Broadcast):
     """Base class of a + b and a - b for tensors of codes with their own scales, by the rule of the rounding mode.
 
-    TFLite's rule (add.h) is a common scale with 20 extra bits (int16: 15), and three multipliers.
+    TFLite's rule is a common scale with 20 extra bits (int16: 15), and three multipliers.
     """
 
     sign: ClassVar[int] = 1
@@ -66,6 +66,8 @@ class Sum(Broadcast):
         return at.coded(total, self.activation, delegated)
 
     def _fixed_point(self, site: Site, a: Array, b: Array) -> Array:
+        # add.h: both operands go to the scale `twice_max`, at which their sum cannot overflow, with `extra` bits more;
+        # the sum goes from there to the output's scale.
         scales = [np.float64(site.input(index).scale) for index in (0, 1)]
         twice_max = 2 * max(scales)
         extra = 15 if site.output.dtype == "int16" else 20
@@ -93,7 +95,7 @@ class Sum(Broadcast):
         ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
         if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
             return None
-        shift = 21 - int(np.frexp(max(ratios))[1])
+        shift = 21 - int(np.frexp(max(ratios))[1])  # the larger multiplier gets 21 bits
         p, q = (int(np.rint(np.ldexp(ratio, shift))) for ratio in ratios)
         total: Array = (a * p + b * q + (1 << (shift - 1))) >> shift
         return total

@@ -20,7 +20,7 @@ from tilewright.graph.takes import Takes
 from tilewright.graph.tensor import Tensor
 
 #: Weights of a fully connected layer that are floats at a time; all of them would take gigabytes in VGG16.
-TOGETHER = 1 << 24
+FLOATS_AT_ONCE = 1 << 24
 #: Largest left shift of a residual: the largest with which an 8-bit code less its zero point fits int32.
 MAX_LIFT = 23
 #: The reason why a machine that adds nothing to its sums cannot run a node with a residual.
@@ -196,6 +196,8 @@ class Conv2D(Convolution):
         return self._shape(site, not (channels % depth or outputs % (channels // depth)), outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
+        # As matrix products: a row for each output pixel, of all inputs in its window (im2col). A group multiplies its
+        # own slice of input channels.
         patches = self.window.windows(merge_samples(centre(x, site.input(0))))  # (B, OH, OW, KH, KW, C)
         batch, oh, ow, kh, kw, channels = patches.shape
         depth = w.shape[3]
@@ -217,14 +219,15 @@ class DepthwiseConv2D(Convolution):
     kind = "depthwise_conv2d"
 
     def shape_of(self, site: Site) -> Shape:
-        one, _, _, outputs = four(site, 1)
-        return self._shape(site, one == 1 and outputs % four(site, 0)[3] == 0, outputs)
+        filters, _, _, outputs = four(site, 1)
+        return self._shape(site, filters == 1 and outputs % four(site, 0)[3] == 0, outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         kind = np.int64 if wide(site.input(0)) else np.int32
         patches = self.window.windows(merge_samples(centre(x, site.input(0))).astype(kind))
         weights = centre(w, site.input(1))[0].astype(kind)
         multiplier = w.shape[3] // x.shape[-1]
+        # Tap by tap: `patches` is a view, and the products of all taps at once would take as many times the memory.
         acc = np.zeros((patches.shape[0], *site.output.shape[1:]), kind)
         for row, column in np.ndindex(*self.window.kernel):
             taps = patches[:, :, :, row, column]
@@ -264,6 +267,7 @@ class TransposeConv2D(SumOfProducts):
         products = products.reshape(batch, height, width, kh, kw, w.shape[0])
         top, _, left, _ = self.window.padding
         rows, columns = self.size
+        # `total` has all positions that a product or the output reaches; outputs without a product stay 0.
         extent = (max((height - 1) * down + kh, top + rows), max((width - 1) * right + kw, left + columns))
         total = np.zeros((batch, *extent, w.shape[0]), products.dtype)
         for row, column in np.ndindex(kh, kw):
@@ -272,6 +276,7 @@ class TransposeConv2D(SumOfProducts):
         return total[:, top : top + rows, left : left + columns].reshape(x.shape[0], *site.output.shape)
 
     def macs(self, site: Site) -> int:
+        # Each input pixel has a product with every tap of every output channel.
         return site.input(0).size * (site.input(1).size // site.input(1).shape[3])
 
 
@@ -294,12 +299,12 @@ class FullyConnected(Linear):
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         rows = centre(x, site.input(0)).reshape(-1, w.shape[1])
-        step = max(1, TOGETHER // len(w))
+        step = max(1, FLOATS_AT_ONCE // len(w))
         acc = np.zeros((), np.int32)
         for start in range(0, w.shape[1], step):
-            some = slice(start, start + step)
-            columns = centre(w[:, some], site.input(1)).T
-            acc = acc + product(site.input(0), site.input(1), rows[:, some], columns)
+            block = slice(start, start + step)
+            columns = centre(w[:, block], site.input(1)).T
+            acc = acc + product(site.input(0), site.input(1), rows[:, block], columns)
         return acc.reshape(x.shape[0], *site.output.shape)
 
     def rule(self, rounding: Rounding) -> RequantRule:
@@ -322,7 +327,7 @@ class MatMul(Single):
         return (*a[:-1], b[-1])
 
     def compute(self, at: Evaluation) -> Array:
-        left, right = (centre(values, at.input(index)) for index, values in enumerate(at.alike()))
+        left, right = (centre(values, at.input(index)) for index, values in enumerate(at.broadcast()))
         samples = len(left)
         acc = exact_matmul(left.reshape(-1, *left.shape[-2:]), right.reshape(-1, *right.shape[-2:]), 255, 255)
         return self.finish(at, acc.reshape(samples, *at.output.shape), at.rounding)

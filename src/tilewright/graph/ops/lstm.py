@@ -102,7 +102,7 @@ class Lstm(Op):
         samples = max(len(x), len(hidden), len(cell))
         time = 1 if self.time_major else 2  # the axis, after that of samples
         steps = np.moveaxis(np.broadcast_to(x, (samples, *x.shape[1:])), time, 0)  # (T, S, B, K)
-        inputs = unit.of_inputs(steps)
+        inputs = unit.of_inputs(steps)  # one matrix product for all steps: only the recurrent part needs them in turn
         state = np.broadcast_to(hidden, (samples, *hidden.shape[1:]))
         cells = np.broadcast_to(cell, (samples, *cell.shape[1:])).astype(np.int64)
         outputs = []
@@ -164,8 +164,9 @@ class _Arithmetic:
             total = exact_matmul(centred, gate.recurrent, 255, 128).astype(np.int64)
             total = multiply_by_quantized_multiplier(total, *gate.recurrent_factor)
             before = FIXED16.saturated(inputs[index] + (FIXED16.saturated(total) if self.micro else total))
-            gates.append(self._tanh(before, -12) if index == 2 else self._logistic(before))
+            gates.append(self._tanh(before, -12) if index == 2 else self._logistic(before))  # 2: the cell gate
         i, f, g, o = gates
+        # Gates have the scale 2**-15 and cells 2**power: f * cells is 15 bits too fine, i * g by 30 + power.
         cells = FIXED16.saturated(self._times(f, cells, 15) + self._times(i, g, 30 + self.power))
         if self.clip > 0:
             cells = np.clip(cells, -self.clip, self.clip)
@@ -173,14 +174,14 @@ class _Arithmetic:
         return cells, np.clip(hidden + self.zero, -128, 127).astype(np.int8)
 
     def _logistic(self, x: Array) -> Array:
-        return Logistic().table(in_12288ths(x, BEFORE, 0)) if self.micro else FIXED16.logistic(x, 3)
+        return Logistic().by_table(in_12288ths(x, BEFORE, 0)) if self.micro else FIXED16.logistic(x, 3)
 
     def _tanh(self, x: Array, power: int) -> Array:
         """Return tanh of codes with the scale 2**power."""
         left = power + 12
         if not self.micro:
             return FIXED16.tanh(x, 15 + power)
-        return Tanh().table(x * (3 << left) if left >= 0 else (x * 3 + (1 << (-left - 1))) >> -left)
+        return Tanh().by_table(x * (3 << left) if left >= 0 else (x * 3 + (1 << (-left - 1))) >> -left)
 
     def _times(self, a: Array, b: Array, shift: int) -> Array:
         """Return a * b / 2**shift, rounded."""

@@ -88,6 +88,7 @@ class AveragePool2D(Pool):
     def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
         """Return the mean code of each window from `total` (.., OH, OW, C), the sums of the windows' codes."""
         counts = np.maximum(self.counts(site), 1)  # the mean of an empty window is 0
+        # C's division truncates, so half of the divisor is added with the sum's sign: ties go away from zero.
         half = np.where(total >= 0, counts // 2, -(counts // 2))
         mean = np.trunc((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
         return (clamped(mean, site.output, self.activation),)
@@ -125,6 +126,7 @@ class RealAveragePool2D(Windowed):
             return clamped(shifted_mean(at, total, prod(self.window.kernel)), out)
         real = (x.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
         views = self.window.windows(real)
+        # Position by position: float32 sums depend on the order of the terms, and this is onnxruntime's.
         total = np.zeros(views.shape[:3] + views.shape[5:], np.float32)
         for row, column in np.ndindex(*self.window.kernel):
             total += views[:, :, :, row, column]
@@ -171,6 +173,7 @@ class Product(Reduction):
         inner = [axis + 1 for axis in self.axes]
         centred = np.moveaxis(x.astype(np.int64) - source.zero_point, inner, range(len(inner)))
         factors = centred.reshape(self.count(at), *centred.shape[len(inner) :])
+        # n rescalings give scale**n / out_scale in all: each one divides by the n-th root of the output's scale.
         q, shift = quantize_multiplier(np.float64(source.scale) / np.power(np.float64(out.scale), 1 / len(factors)))
         total = factors[0]
         for factor in factors[1:]:
@@ -195,7 +198,7 @@ class Mean(Reduction):
         elif at.rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, computed in this order
             return at.coded(round_half_even(centred.astype(np.float32) * self.factor32(at, count)))
         elif at.rounding.delegated and source.dtype != "int16":
-            # XNNPACK adds both zero points, as one float32, before it rounds.
+            # XNNPACK adds both zero points, as one float32 number, before it rounds.
             scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
             offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
             mean = round_half_even(total.astype(np.float32) * scale + offset)
@@ -213,6 +216,7 @@ class Mean(Reduction):
     def folded(site: Site, count: int) -> tuple[Array, Array]:
         """Return TFLite's multiplier and shift (reduce.h) for a mean of `count` codes; they include 1 / count."""
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
+        # The multiplier moves up by log2(count) bits before it is divided, so that it keeps its precision.
         extra = min(count.bit_length() - 1, 32, 31 + int(shift))
         return (q << extra) // count, shift - extra
 
@@ -251,12 +255,15 @@ class Softmax(Unary):
             float((1 << 31) - 1),
         )
         q, shift = quantize_multiplier(real)
+        # softmax.h: differences beyond the radius would leave Q5.26 when they are rescaled. Their exponential is 0.
         radius = np.floor(((1 << _DIFF_BITS) - 1) * (1 << (31 - _DIFF_BITS)) / 2.0 ** int(shift))
         diff = x - x.max(axis=-1, keepdims=True)
         inside = diff >= -radius
         scaled = multiply_by_quantized_multiplier(np.where(inside, diff, 0), q, shift)
         exponential = np.where(inside, FIXED32.exp_on_negative_values(scaled, _DIFF_BITS), 0)
         total = rounding_divide_by_pot(exponential, _SUM_BITS).sum(axis=-1, keepdims=True)
+        # Without its leading zeros, the sum is 1 + y with y in 0..1, and `reciprocal` takes y. The last shift undoes
+        # this one.
         leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # leading zeros of 32 bits
         inverse = FIXED32.reciprocal((total << leading) - (1 << 31))
         code = rounding_divide_by_pot(FIXED32.high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
@@ -267,7 +274,7 @@ class Softmax(Unary):
         step = -np.float32(at.input(0).scale) * np.float32(self.beta)
         table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
         exponential = table[x.max(axis=-1, keepdims=True) - x]
-        total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]
+        total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]  # in order; `sum` adds in pairs
         code = round_half_away(exponential * (np.float32(1) / (total * np.float32(at.output.scale))))
         return at.coded(code)
 
@@ -278,12 +285,12 @@ class Softmax(Unary):
         """
         real = np.float64(site.input(0).scale) * float(np.float32(self.beta)) / (10.0 / 65535.0)
         scaled = multiply_by_real(x - x.max(axis=-1, keepdims=True), real)
-        codes = looked_up(np.clip(scaled + 32767, -32768, 32767), table(np.exp, 10 / 65535, 32767, 2 / 65535, dtype))
+        codes = look_up(np.clip(scaled + 32767, -32768, 32767), table(np.exp, 10 / 65535, 32767, 2 / 65535, dtype))
         total = codes.sum(axis=-1, keepdims=True)  # Q16.15
         leading = 31 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64)  # leading zeros of 32 bits
         shifted = ((total << (leading - 1)) + (1 << 13)) >> 14  # 1..2 in Q16
         reciprocals = table(_reciprocal, 1 / 65535, -32768, 2 / 65535, dtype)
-        inverse = looked_up(np.clip(shifted - (1 << 15) - (1 << 16), -32768, 32767), reciprocals)
+        inverse = look_up(np.clip(shifted - (1 << 15) - (1 << 16), -32768, 32767), reciprocals)
         right = 31 - leading
         result = (codes * inverse + ((np.int64(1) << right) >> 1)) >> right
         return np.clip(result, 0, 32767).astype(np.int16)
@@ -306,20 +313,21 @@ def table(function: Callable[[Array], Array], scale: float, zero_point: int, out
     step = (high - low) / kind(STEPS)
     ends = [kind(out_scale) * kind(code) for code in (LOW, HIGH)]
     inverse = kind(HIGH - LOW + 1) / (ends[1] - ends[0])
+    # TFLite's order of operations, since floats round at each: the start, the middle and the end of each step.
     at = np.arange(STEPS, dtype=kind)
-    here = low + at * step
-    middle = low + at * step + step / kind(2)
-    value, between, following = (function(x) * inverse for x in (here, middle, low + (at + kind(1)) * step))
+    start = low + at * step
+    centre = low + at * step + step / kind(2)
+    value, middle_value, following = (function(x) * inverse for x in (start, centre, low + (at + kind(1)) * step))
     sample = round_half_away(value)
     interpolated = round_half_away((following + sample) / kind(2))
-    bias = round_half_away((interpolated - round_half_away(between)) / kind(2))
+    bias = round_half_away((interpolated - round_half_away(middle_value)) / kind(2))
     last = round_half_away(function(np.atleast_1d(high)) * inverse)
     return np.clip(np.concatenate([sample - bias, last]), LOW, HIGH).astype(np.int64)
 
 
-def looked_up(codes: Array, values: Array) -> Array:
+def look_up(codes: Array, values: Array) -> Array:
     """Return the function of int16 codes from its table: 9 bits select a step, 7 bits interpolate."""
-    place = (codes >> 7) + 256
-    base = values[place]
-    result: Array = base + (((values[place + 1] - base) * (codes & 127) + 64) >> 7)
+    step = (codes >> 7) + 256
+    base = values[step]
+    result: Array = base + (((values[step + 1] - base) * (codes & 127) + 64) >> 7)
     return result

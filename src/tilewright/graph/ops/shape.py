@@ -187,7 +187,7 @@ class Pack(Moved):
         return (*shape[: self.axis], len(tensors), *shape[self.axis :])
 
     def compute(self, at: Evaluation) -> Array:
-        return np.stack(at.alike(), axis=self.axis + 1)
+        return np.stack(at.broadcast(), axis=self.axis + 1)
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,8 @@ class Concat(Single):
         shapes = [tensor.shape for tensor in tensors]
         rank = len(shapes[0])
         axis = self.axis % max(1, rank)
-        others = {(len(shape), shape[:axis], shape[axis + 1 :]) for shape in shapes}
-        wrong = not -rank <= self.axis < rank or len(others) > 1
+        remaining = {(len(shape), shape[:axis], shape[axis + 1 :]) for shape in shapes}
+        wrong = not -rank <= self.axis < rank or len(remaining) > 1
         site.fail_if(wrong, f"cannot concatenate {[list(shape) for shape in shapes]} along axis {self.axis}")
         differ = not all(tensor.same_codes(site.output) for tensor in tensors)
         site.refuse_if(differ, "joins tensors of different scales or zero points", "requantise them first")
@@ -234,4 +234,4 @@ class Concat(Single):
 
     def compute(self, at: Evaluation) -> Array:
         axis = self.axis % len(at.output.shape)
-        return clamped(np.concatenate(at.alike(), axis=axis + 1), at.output, self.activation)
+        return clamped(np.concatenate(at.broadcast(), axis=axis + 1), at.output, self.activation)
