@@ -42,7 +42,7 @@ NEEDS = {
     "models": ("TILEWRIGHT_MODELS" in os.environ, "public models"),
     "vendor": ("TILEWRIGHT_TPU_MLIR" in os.environ, "tpu_mlir"),
     "cacti": (which("cacti") is not None, "CACTI"),
-    "upstream": ("TILEWRIGHT_UPSTREAM" in os.environ, "upstream's sources"),
+    "gemmini": ("TILEWRIGHT_GEMMINI_RTL" in os.environ, "generated RTL of Gemmini"),
 }
 TITLE = """# Claims
 
