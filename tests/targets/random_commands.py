@@ -137,7 +137,7 @@ def of_bm1684x(rng: Rng) -> Program:
             sizes = [field for field in sizes if field.name not in (*head, "cmd_id", "cmd_id_dep", "tsk_typ")]
             rate = 1.5 / len(sizes) if at in chosen and not command.is_end else 0.0
             fields = changed(rng, sizes, dict(command.fields), rate)
-            kept.append(queues.Encoded(engine, command.number, command.format, fields))
+            kept.append(queues.EncodedCommand(engine, command.number, command.format, fields))
         parts.append(queues.encode(kept))
     meta = {**launch.meta, "tiu_bytes": len(parts[0])}
     made = Launch(launch.name, launch.nodes, meta, {**launch.arrays, "insns": np.concatenate(parts)})

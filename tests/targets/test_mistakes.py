@@ -23,7 +23,7 @@ from tilewright.targets.bm1684x import TARGET as BM1684X
 from tilewright.targets.bm1684x.config import Config as Chip
 from tilewright.targets.bm1684x.isa import stream as queues
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.launch.image import QueueImage
 from tilewright.targets.vta import TARGET as VTA
 from tilewright.targets.vta.isa.fields import Fields, Memory, Opcode, Stream
@@ -149,7 +149,7 @@ def on_bm1684x() -> Program:
     return BM1684X.compile(network(16), CHIP, "tflm")
 
 
-def queues_changed(change: Callable[[str, Encoded], int]) -> list[Finding]:
+def queues_changed(change: Callable[[str, EncodedCommand], int]) -> list[Finding]:
     """The findings with `change` in the place of each command's number of the command that it waits for."""
 
     def changed(launch: Launch) -> Launch:
@@ -167,7 +167,7 @@ def queues_changed(change: Callable[[str, Encoded], int]) -> list[Finding]:
     return broken(on_bm1684x(), changed)
 
 
-WAITS: dict[str, tuple[Callable[[str, Encoded], int], str]] = {
+WAITS: dict[str, tuple[Callable[[str, EncodedCommand], int], str]] = {
     "tiu never waits": (lambda engine, each: 0 if engine == TIU else each.needs, "dma->tiu"),
     "dma never waits": (lambda engine, each: 0 if engine == DMA else each.needs, "dma->tiu"),
     "tiu waits for the command before": (lambda engine, each: each.needs - (engine == TIU), "dma->tiu"),
@@ -178,7 +178,7 @@ WAITS: dict[str, tuple[Callable[[str, Encoded], int], str]] = {
 
 @pytest.mark.parametrize(("change", "path"), WAITS.values(), ids=WAITS)
 def test_commands_do_not_wait(
-    change: Callable[[str, Encoded], int], path: str, capsys: pytest.CaptureFixture[str]
+    change: Callable[[str, EncodedCommand], int], path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, *_ = examined(queues_changed(change), capsys)
     assert root.first.kind == RACE

@@ -7,7 +7,7 @@ import pytest
 from tilewright.targets.bm1684x.compiler import assembly
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import checked
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 
@@ -15,7 +15,7 @@ from tilewright.targets.bm1684x.layouts.tensor import Tensor
 def _commands_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler does without, for its time: refuse a command whose fields do not say all of it."""
 
-    def encoded(command: Command, number: int, needs: int) -> Encoded:
+    def encoded(command: Command, number: int, needs: int) -> EncodedCommand:
         result = command.results["y"]
         assert isinstance(result, Tensor)
         return checked(command, number, needs, result.config)

@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import Encoded, encode, fresh
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand, encode, new_command
 from tilewright.targets.bm1684x.values.dtypes import F32
 from tilewright.targets.bm1684x.values.memory import Memories
 
@@ -17,7 +17,7 @@ SHAPE = (1, 64, 1, 16)
 BYTES, BANK = 64 * 16 * 4, CONFIG.bank_bytes
 
 
-def copy(number: int, needs: int, source: int, destination: int) -> Encoded:
+def copy(number: int, needs: int, source: int, destination: int) -> EncodedCommand:
     """A float32 tensor of SHAPE between DDR and local memory."""
     fields = {"stride_enable": 1, "nchw_copy": 1, "cmd_id_en": 1, "cmd_id": number, "cmd_id_dep": needs}
     fields |= {"src_data_format": F32.precision, "localmem_mask_l32": 2**32 - 1, "localmem_mask_h32": 2**32 - 1}
@@ -26,22 +26,22 @@ def copy(number: int, needs: int, source: int, destination: int) -> Encoded:
         strides = (16, 16, 16, 1) if address < DDR_BASE else (1024, 16, 16, 1)
         fields |= {f"{end}_{axis}stride": stride for axis, stride in zip("nchw", strides, strict=True)}
     fields |= {f"src_{axis}size": size for axis, size in zip("nchw", SHAPE, strict=True)}
-    return fresh(DMA, number - 1, "DMA_tensor", False, fields)
+    return new_command(DMA, number - 1, "DMA_tensor", False, fields)
 
 
-def add(number: int, needs: int, result: int, left: int, right: int) -> Encoded:
+def add(number: int, needs: int, result: int, left: int, right: int) -> EncodedCommand:
     """A float32 sum in local memory."""
     fields = {"cmd_short": 1, "cmd_id": number, "cmd_id_dep": needs, "tsk_typ": 3, "tsk_eu_typ": 2, "tsk_opd_num": 2}
     fields |= {f"{name}_prec": F32.precision for name in ("res0", "opd0", "opd1")}
     fields |= {f"res0_{axis}": size for axis, size in zip("nchw", SHAPE, strict=True)}
     fields |= {"res0_addr": result, "opd0_addr": left, "opd1_addr": right}
-    return fresh(TIU, number - 1, "AR", True, fields)
+    return new_command(TIU, number - 1, "AR", True, fields)
 
 
-def queues(dma: list[Encoded], tiu: list[Encoded]) -> dict[str, Array]:
+def queues(dma: list[EncodedCommand], tiu: list[EncodedCommand]) -> dict[str, Array]:
     """The bytes of two queues, closed."""
-    dma_end = fresh(DMA, len(dma), "DMA_sys", True, {"cmd_short": 1, "cmd_type": 6, "cmd_id": len(dma) + 1})
-    tiu_end = fresh(TIU, len(tiu), "SYSID", True, {"tsk_typ": 15, "tsk_eu_typ": 31, "cmd_id": len(tiu) + 1})
+    dma_end = new_command(DMA, len(dma), "DMA_sys", True, {"cmd_short": 1, "cmd_type": 6, "cmd_id": len(dma) + 1})
+    tiu_end = new_command(TIU, len(tiu), "SYSID", True, {"tsk_typ": 15, "tsk_eu_typ": 31, "cmd_id": len(tiu) + 1})
     return {DMA: encode([*dma, dma_end]), TIU: encode([*tiu, tiu_end])}
 
 

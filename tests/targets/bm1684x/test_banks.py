@@ -15,7 +15,7 @@ from tilewright.sim.chart import Chart
 from tilewright.sim.steps import READ, WRITE, Trace
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
-from tilewright.targets.bm1684x.launch.run import Prepared, prepared
+from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepared
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing.banks import reach
@@ -26,7 +26,7 @@ DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 
 
 @pytest.fixture(scope="module", params=[{}, {"lanes": "4"}, {"bank_bytes": "1024"}])
-def launch(request: pytest.FixtureRequest) -> Prepared:
+def launch(request: pytest.FixtureRequest) -> PreparedLaunch:
     program = tw.compile(DIGITS, "bm1684x", overrides=request.param)
     return prepared(program.launches[0], Config.read(program.config, {}))
 
@@ -78,7 +78,7 @@ def expected(commands: Sequence[Command], trace: Trace, config: Config) -> list[
     return found
 
 
-def test_boxes_are_the_banks_of_all_elements(launch: Prepared) -> None:
+def test_boxes_are_the_banks_of_all_elements(launch: PreparedLaunch) -> None:
     trace = launch.trace
     assert trace.chart
     shown = [box for box in told(trace.chart) if "use the bank" not in box[1] and "operands" not in box[1]]
@@ -86,7 +86,7 @@ def test_boxes_are_the_banks_of_all_elements(launch: Prepared) -> None:
     assert (np.diff(trace.chart.boxes[3]) >= 0).all()
 
 
-def test_conflicts_are_those_of_every_cycle(launch: Prepared) -> None:
+def test_conflicts_are_those_of_every_cycle(launch: PreparedLaunch) -> None:
     trace, config = launch.trace, launch.config
     assert trace.chart
     running: dict[str, dict[int, Places]] = {"tiu": defaultdict(set), "dma": defaultdict(set)}
@@ -108,7 +108,7 @@ def test_conflicts_are_those_of_every_cycle(launch: Prepared) -> None:
     assert shown
 
 
-def test_operands_that_share_a_bank_are_counted(launch: Prepared) -> None:
+def test_operands_that_share_a_bank_are_counted(launch: PreparedLaunch) -> None:
     trace, config = launch.trace, launch.config
     assert trace.chart
     found = set()

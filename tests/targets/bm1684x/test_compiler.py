@@ -23,8 +23,8 @@ from tilewright.run import run as run_program
 from tilewright.sim.findings import RACE
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.bm1684x import TARGET
-from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, Issued, Stream
-from tilewright.targets.bm1684x.compiler.build import Streamed
+from tilewright.targets.bm1684x.compiler.assembly import INPUTS, OUTPUTS, QueuedCommand, Stream
+from tilewright.targets.bm1684x.compiler.build import StreamedLaunch
 from tilewright.targets.bm1684x.compiler.compile import lower
 from tilewright.targets.bm1684x.compiler.layer import Layer
 from tilewright.targets.bm1684x.compiler.plan import copy
@@ -120,9 +120,9 @@ def test_a_chain_in_parts_computes_shared_rows_twice() -> None:
     graph, inputs = build.graph(build.maximum(build.conv(build.depthwise(x, 2), 70, 5, 1, 2))), build.inputs(2)
     mode = rounding_mode("tflm")
     layers = [layer for site in graph.sites() if isinstance(layer := lower(site, mode, Config()), Layer)]
-    whole = Streamed(layers, layers[-1].result.h, Config()).launch()
+    whole = StreamedLaunch(layers, layers[-1].result.h, Config()).launch()
     for rows in (1, 3, 7, 15):
-        parts = Streamed(layers, rows, Config()).launch()
+        parts = StreamedLaunch(layers, rows, Config()).launch()
         own = replace(tw.compile(graph, "bm1684x"), steps=(parts,))
         result = own.run(inputs)
         assert result.matches_reference, rows
@@ -139,10 +139,10 @@ def test_what_does_not_fit_at_all_is_the_hosts() -> None:
 
 
 def test_every_command_decodes_to_what_was_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict[str, list[Issued]]] = []
+    made: list[dict[str, list[QueuedCommand]]] = []
     schedule = Stream.schedule
 
-    def noted(stream: Stream) -> tuple[dict[str, list[Issued]], int]:
+    def noted(stream: Stream) -> tuple[dict[str, list[QueuedCommand]], int]:
         queues, cycles = schedule(stream)
         made.append(queues)
         return queues, cycles
@@ -191,13 +191,13 @@ def test_the_machine_itself_computes_the_same() -> None:
         memories.new_ddr(0x1_0000_0000, len(image.constants)).data[:] = image.constants
         held = {}
         for segment in (*image.inputs, *image.outputs):
-            held[segment.name] = memories.new_ddr(segment.address, segment.stored.nbytes).data
+            held[segment.name] = memories.new_ddr(segment.address, segment.form.nbytes).data
         for segment in image.inputs:
-            held[segment.name][:] = segment.stored.pack(values[segment.name]).view(np.uint8).reshape(-1)
+            held[segment.name][:] = segment.form.pack(values[segment.name]).view(np.uint8).reshape(-1)
         elaborate(image.queues, Config(), memories.regions).run(memories)
         for segment in image.outputs:
-            raw = held[segment.name].view(segment.stored.dtype.storage)[None]
-            values[segment.name] = segment.stored.unpack(raw, graph.tensors[segment.name])
+            raw = held[segment.name].view(segment.form.dtype.storage)[None]
+            values[segment.name] = segment.form.unpack(raw, graph.tensors[segment.name])
     for name in set(graph.outputs) & set(values):
         np.testing.assert_array_equal(values[name], expected[name])
     assert set(graph.outputs) & set(values)

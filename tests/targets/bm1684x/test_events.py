@@ -13,10 +13,10 @@ from tilewright.sim.events import Events
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.launch.run import Prepared, prepared
+from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepared
 
 
-def counted(batch: int) -> tuple[Prepared, Config, Events]:
+def counted(batch: int) -> tuple[PreparedLaunch, Config, Events]:
     program = tw.compile(ROOT / "examples" / "digits" / "digits.tflite", "bm1684x", None, {"batch": str(batch)})
     launch = program.launches[0]
     config = Config.read(program.config, {})

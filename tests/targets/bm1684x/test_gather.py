@@ -15,7 +15,7 @@ from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler.layer import Gather
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.launch import run
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values import window as machine
 from tilewright.targets.bm1684x.values.dtypes import U8
@@ -114,7 +114,7 @@ def test_gathered_windows_are_the_windows(seed: int) -> None:
     window = machine.Window(kernel, (top, bottom, left, right), stride, dilation)
     h, w = (int(random.integers(1, 9)) + (kernel[axis] - 1) * dilation[axis] for axis in range(2))
     c, config, (zero, rows, columns) = 3, Config(), (77, bool(seed & 1), bool(seed & 2) or not seed & 1)
-    source = Stored(c, h, w, U8, 0, zero)
+    source = SampleFormat(c, h, w, U8, 0, zero)
     taps = (kernel[0] if rows else 1) * (kernel[1] if columns else 1)
     gather = Gather(source, window, rows, columns, 4, min(taps, config.lanes // 4))
     memories = Memories(config)
@@ -126,7 +126,7 @@ def test_gathered_windows_are_the_windows(seed: int) -> None:
     for command in gather.commands(0, 1 << 14, config):
         assert not command.refusal()
         command.run(memories)
-    stored = gather.stored
+    stored = gather.form
     made = Tensor.local(0, 1 << 14, (1, stored.c, stored.h, stored.w), U8, config)
     found = memories.read(made.addresses, U8.storage)
     by_tap = found.reshape(len(gather.taps), 4, stored.h, stored.w)[:, :c]

@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.meaning import checked, command_of
 from tilewright.targets.bm1684x.isa.operation import Values
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
+from tilewright.targets.bm1684x.layouts.samples import Phases, SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Operand, packed
 from tilewright.targets.bm1684x.layouts.tensor import Tensor as Placed
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, DType
@@ -62,7 +62,7 @@ def test_weights_lie_in_groups_of_input_channels(dtype: DType, ic: int) -> None:
 
 def test_images_by_phase() -> None:
     phases = Phases(c=2, h=5, w=4, sh=2, sw=2, top=1, left=0, rows=3, columns=3, offsets=(0, 4))
-    stored = Stored(phases.channels * 2, 2, 3, U8, 128, 7, phases)
+    stored = SampleFormat(phases.channels * 2, 2, 3, U8, 128, 7, phases)
     values = np.random.default_rng(0).integers(-128, 128, (3, 1, 5, 4, 2)).astype(np.int8)
     found = stored.pack(values)
     expected = np.full((3, stored.elements), 7, np.uint8)
@@ -76,7 +76,7 @@ def test_images_by_phase() -> None:
 
 def test_pixels_beyond_the_last_window_are_not_stored() -> None:
     phases = Phases(c=1, h=4, w=4, sh=1, sw=1, top=0, left=0, rows=3, columns=2, offsets=(0,))
-    stored = Stored(1, 3, 2, U8, 128, 0, phases)
+    stored = SampleFormat(1, 3, 2, U8, 128, 0, phases)
     values = np.arange(16, dtype=np.int8).reshape(1, 1, 4, 4, 1)
     assert (stored.pack(values)[0, :6] == np.array([0, 1, 4, 5, 8, 9]) + 128).all()
     assert sorted(stored.places.tolist()) == [*[-1] * 10, *range(6)]
@@ -84,7 +84,7 @@ def test_pixels_beyond_the_last_window_are_not_stored() -> None:
 
 def test_codes_have_their_channels_first() -> None:
     tensor = Tensor("t", (1, 2, 3, 4), "int8", Quant((1.0,), (-128,)))
-    stored = Stored.of(tensor)
+    stored = SampleFormat.of(tensor)
     values = np.arange(48, dtype=np.int8).reshape(2, 1, 2, 3, 4)
     laid = stored.pack(values)
     assert (laid.reshape(2, 4, 2, 3) == values[:, 0].transpose(0, 3, 1, 2).astype(np.int16) + 128).all()

@@ -17,7 +17,7 @@ from tilewright.targets.bm1684x.isa.meaning import checked, command_of, instruct
 from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES, attribute
 from tilewright.targets.bm1684x.isa.operations import DMA, INSTRUCTIONS
 from tilewright.targets.bm1684x.isa.parts import Instruction
-from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded, decode, encode, fresh
+from tilewright.targets.bm1684x.isa.stream import ALL_LANES, EncodedCommand, decode, encode, new_command
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.timing.estimate import cycles
 
@@ -47,7 +47,7 @@ class Seen(dict[str, int]):
         return super().get(name, default)
 
 
-def stored(shared: Path) -> Iterator[Encoded]:
+def stored(shared: Path) -> Iterator[EncodedCommand]:
     """Every command of the vendor's networks but ends and nops."""
     for path in sorted((shared / "tpu_vectors" / "nets").glob("*/*.cmdbuf.npz")):
         with np.load(path) as vector:
@@ -77,7 +77,7 @@ def test_every_instruction_is_the_one_that_its_fields_say() -> None:
         fields = {"opd0_prec": 2 if instruction.of != "integer" else 4, "res0_prec": 3, **instruction.head}
         if instruction.same_type:
             fields["res0_prec"] = fields["opd0_prec"]
-        command = Encoded(
+        command = EncodedCommand(
             instruction.operation.engine,
             0,
             instruction.format,
@@ -99,7 +99,7 @@ def test_what_is_read_is_written_as_fields_that_read_the_same(number: int) -> No
             fields = instruction.write(command)
         except (TilewrightError, ValueError):
             continue
-        again = Encoded(encoded.engine, 0, instruction.format, fields)
+        again = EncodedCommand(encoded.engine, 0, instruction.format, fields)
         assert same(instruction.read(again, CONFIG), command), (f"seed {SEED}", encoded.fields)
         assert dict(decode(encoded.engine, ended(again))[0].fields) == fields
         count += 1
@@ -128,14 +128,14 @@ def test_commands_are_encoded_as_what_is_read_as_the_same(number: int) -> None:
     assert count
 
 
-def ended(command: Encoded) -> Array:
+def ended(command: EncodedCommand) -> Array:
     """The command and the end of its queue, as bytes."""
     end = {DMA: ("DMA_sys", {"cmd_short": 1, "cmd_type": 6})}.get(command.engine, ("SYSID", {"tsk_typ": 15}))
     last = {**end[1], "tsk_eu_typ": 31} if command.engine != DMA else end[1]
-    return encode([command, fresh(command.engine, 1, end[0], True, last)])
+    return encode([command, new_command(command.engine, 1, end[0], True, last)])
 
 
-def some(instruction: Instruction, rng: np.random.Generator) -> Encoded:
+def some(instruction: Instruction, rng: np.random.Generator) -> EncodedCommand:
     """Random fields of an instruction, such that many of them make a command."""
     fields = {}
     real = instruction.of == "float" or (instruction.of == "" and rng.random() < 0.5)
@@ -144,7 +144,7 @@ def some(instruction: Instruction, rng: np.random.Generator) -> Encoded:
         fields[field.name] = number_of(field.name, field.high, kind, rng)
     fields = {name: fields[name] for name in instruction.format.names}
     fields |= instruction.head
-    return Encoded(instruction.operation.engine, 0, instruction.format, fields)
+    return EncodedCommand(instruction.operation.engine, 0, instruction.format, fields)
 
 
 def number_of(name: str, high: int, kind: int, rng: np.random.Generator) -> int:

@@ -138,4 +138,4 @@ def test_a_rescaling_between_unsigned_codes_is_one_operation() -> None:
     (site,) = graph.sites()
     layer = lower(site, rounding_mode("ort"), Config())
     assert not isinstance(layer, str)
-    assert [own.operation for own in layer.operations] == ["int_mul"]
+    assert [own.name for own in layer.operations] == ["int_mul"]

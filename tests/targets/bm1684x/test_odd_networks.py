@@ -27,7 +27,7 @@ from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, OPERATIONS, TIU
 from tilewright.targets.bm1684x.isa.parts import TooFar
-from tilewright.targets.bm1684x.isa.stream import TIU_TYPES, Encoded, decode, encode, fresh
+from tilewright.targets.bm1684x.isa.stream import TIU_TYPES, EncodedCommand, decode, encode, new_command
 from tilewright.targets.bm1684x.launch.image import QueueImage
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
@@ -129,7 +129,7 @@ def with_first(name: str, fields: dict[str, int]) -> Program:
     first = queues[TIU][0]
     code = next((code for code, own in TIU_TYPES.items() if own == name), first.fields["tsk_typ"])
     given = {"cmd_short": 1, "tsk_typ": code, "cmd_id": 1, **fields}
-    new = fresh(TIU, 0, name, True, {})
+    new = new_command(TIU, 0, name, True, {})
     queues[TIU][0] = replace(new, fields={**new.fields, **{key: given[key] for key in given if key in new.fields}})
     raw = [encode(queues[engine]) for engine in (TIU, DMA)]
     arrays = {**launch.arrays, "insns": np.concatenate(raw)}
@@ -190,7 +190,7 @@ def test_operands_that_lie_too_far_apart_are_refused_or_the_hosts(monkeypatch: p
     with pytest.raises(TooFar, match=r"the samples of . lie 90000 elements apart; a command takes up to 65535"):
         encoded(Command(OPERATIONS["copy"], {"a": far}, {"y": far}), 0, 0)
 
-    def too_far(command: Command, number: int, needs: int) -> Encoded:
+    def too_far(command: Command, number: int, needs: int) -> EncodedCommand:
         raise TooFar("encoding", "they lie too far apart")
 
     monkeypatch.setattr(assembly, "encoded", too_far)

@@ -15,7 +15,7 @@ from tilewright.sim.order import random_sequence
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE
 from tilewright.targets.bm1684x.isa.elaborate import elaborate
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import Encoded, fresh
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand, new_command
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing.estimate import cycles, trace
 from tilewright.targets.bm1684x.timing.model import ESTIMATE
@@ -48,7 +48,7 @@ def test_commands_that_wait_for_each_other_are_refused() -> None:
 
 def test_an_idle_command_can_be_waited_for() -> None:
     """Nops have numbers too."""
-    nop = fresh(TIU, 0, "SYSID", True, {"tsk_typ": 15, "tsk_eu_typ": 30, "cmd_id": 2})
+    nop = new_command(TIU, 0, "SYSID", True, {"tsk_typ": 15, "tsk_eu_typ": 30, "cmd_id": 2})
     store = copy(1, 2, LOCAL_BASE, DDR_BASE)
     program = elaborate(queues([store], [add(1, 0, 0, 0, BANK), nop]), CONFIG)
     found = trace(program, CONFIG)
@@ -109,10 +109,10 @@ def test_selections_and_linear_commands_run() -> None:
     places = {"res0_addr": 3 * BANK, "res1_addr": 4 * BANK, "opd0_addr": 0, "opd1_addr": BANK}
     head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 13, "opd0_prec": 2, "opd2_prec": 4}
     ones = {"opd2_addr": 1, "opd3_addr": 2, "opd2_const": 1, "opd3_const": 1}
-    compare = fresh(TIU, 0, "CMP", True, {**head, **size, **places, **ones, "tsk_eu_typ": 22})
+    compare = new_command(TIU, 0, "CMP", True, {**head, **size, **places, **ones, "tsk_eu_typ": 22})
     head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 10, "tsk_eu_typ": 1, "res0_prec": 2}
     linear = {"res0_addr": 3 * BANK, "opd0_addr": 0, "opd1_addr": 2 * BANK, "opd2_addr": 2 * BANK}
-    scaled = fresh(TIU, 0, "LIN", True, {**head, **size, **linear})
+    scaled = new_command(TIU, 0, "LIN", True, {**head, **size, **linear})
     invert = with_fields(add(1, 0, 3 * BANK, 0, BANK), tsk_eu_typ=1, opd0_prec=4, res0_prec=4)
     select = with_fields(add(1, 0, 3 * BANK, 0, BANK), tsk_eu_typ=10, opd2_prec=2, opd2_const=1, opd2_addr=0x3F800000)
     for command, expected in (
@@ -159,7 +159,7 @@ def test_pools_take_a_pass_for_each_tap(kernel: int, stride: int, factor: int) -
         "opd0_prec": 2,
         "opd0_addr": BANK,
     }
-    (command,) = elaborate(queues([], [fresh(TIU, 0, "PorD", True, {**head, **size})]), CONFIG).commands
+    (command,) = elaborate(queues([], [new_command(TIU, 0, "PorD", True, {**head, **size})]), CONFIG).commands
     assert cycles(command, CONFIG) == 2 * 2 * factor  # two slots of channels, two times 16 elements
 
 
@@ -168,7 +168,7 @@ def test_products_of_spread_columns_take_a_pass_for_each_term(added: int, produc
     size = {"opd0_n": 3, "opd0_c": 1, "opd0_w": 8, "opd1_w": 8, "res0_c": 2, "res0_w": 20, "opd2_const": 1}
     places = {"res0_addr": 0, "opd0_addr": BANK, "opd1_addr": 2 * BANK, "res_add": added}
     head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 2, "tsk_eu_typ": 1, "res0_prec": 2, "opd0_prec": 2}
-    (command,) = elaborate(queues([], [fresh(TIU, 0, "MM", True, {**head, **size, **places})]), CONFIG).commands
+    (command,) = elaborate(queues([], [new_command(TIU, 0, "MM", True, {**head, **size, **places})]), CONFIG).commands
     assert cycles(command, CONFIG) == 3 * 2 * products  # rows, two times 16 columns
 
 
@@ -189,14 +189,14 @@ def test_a_table_is_looked_up_by_channel(shared_table: int) -> None:
     places = {"res0_addr": 2 * BANK, "opd0_addr": 0, "opd1_addr": BANK, "opd2_addr": 77, "opd2_const": 1}
     places["opd3_const"] = 1  # there may be exceptions
     head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 6, "tsk_eu_typ": 13, "opd0_str": shared_table}
-    elaborate(queues([], [fresh(TIU, 0, "SG", True, {**head, **size, **places})]), CONFIG).run(device)
+    elaborate(queues([], [new_command(TIU, 0, "SG", True, {**head, **size, **places})]), CONFIG).run(device)
     found = device.read(Tensor.local(0, 2 * BANK, index.shape, U8, CONFIG).addresses, U8.storage)
     channel = np.arange(70)[None, :, None, None]
     expected = np.where(index < 200, table[0, channel, 0, np.minimum(index, 199)], 77)
     np.testing.assert_array_equal(found, expected)
 
 
-def with_fields(command: Encoded, **fields: int) -> Encoded:
+def with_fields(command: EncodedCommand, **fields: int) -> EncodedCommand:
     return replace(command, fields={**command.fields, **fields})
 
 
@@ -211,11 +211,14 @@ def with_fields(command: Encoded, **fields: int) -> Encoded:
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), localmem_mask_l32=1), "masks lanes"),
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), decompress_enable=1), "decompresses"),
         (with_fields(copy(1, 0, DDR_BASE, LOCAL_BASE), cmd_special_function=5), "function 5 of the format DMA_tensor"),
-        (fresh(DMA, 0, "DMA_nonzero", False, {"cmd_type": 5, "cmd_id": 1}), "masks lanes"),
-        (fresh(TIU, 0, "AR", False, {"tsk_typ": 3, "cmd_id": 1}), "long commands of the format AR are not modelled"),
+        (new_command(DMA, 0, "DMA_nonzero", False, {"cmd_type": 5, "cmd_id": 1}), "masks lanes"),
+        (
+            new_command(TIU, 0, "AR", False, {"tsk_typ": 3, "cmd_id": 1}),
+            "long commands of the format AR are not modelled",
+        ),
     ],
 )
-def test_what_is_not_modelled_is_said(command: Encoded, message: str) -> None:
+def test_what_is_not_modelled_is_said(command: EncodedCommand, message: str) -> None:
     dma, tiu = ([command], []) if command.engine == DMA else ([], [command])
     with pytest.raises(ProgramError, match=message):
         elaborate(queues(dma, tiu), CONFIG)

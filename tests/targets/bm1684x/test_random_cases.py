@@ -94,7 +94,7 @@ def check_launch(launch: Launch, machine: Config, only_moves: bool) -> None:
     """Every command within the machine's memories, and no engine faster than its own work."""
     known, image = run.prepared(launch, machine), QueueImage.of(launch, machine)
     segments = [(DDR_BASE, DDR_BASE + len(image.constants))]
-    segments += [(s.address, s.address + s.stored.nbytes * image.batch) for s in (*image.inputs, *image.outputs)]
+    segments += [(s.address, s.address + s.form.nbytes * image.batch) for s in (*image.inputs, *image.outputs)]
     work = Counter[str]()
     for step in known.program.steps:
         work[step.engine] += estimate.cycles(step.command, machine)

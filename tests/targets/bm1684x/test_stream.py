@@ -9,7 +9,7 @@ from tests.targets.bm1684x.programs import queues, sum_of_two
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
-from tilewright.targets.bm1684x.isa.stream import DMA_TYPES, FORMATS, TIU_TYPES, decode, encode, fresh
+from tilewright.targets.bm1684x.isa.stream import DMA_TYPES, FORMATS, TIU_TYPES, decode, encode, new_command
 
 SEED = 3
 #: Bits of the formats: the vendor's sheet.
@@ -44,7 +44,7 @@ def test_any_fields_are_read_back(key: tuple[str, bool]) -> None:
             function = int(rng.choice(list(FUNCTIONS.get(name, range(31)))))
             fields |= {"tsk_typ": kinds[name], "tsk_eu_typ": function}
             fields |= {} if name == "LAR" else {"cmd_short": int(short)}
-        command = fresh(engine, 0, name, short, fields)
+        command = new_command(engine, 0, name, short, fields)
         end = queues([], [])[engine]
         found = decode(engine, np.concatenate([encode([command]), end]))
         assert dict(found[0].fields) == fields, (name, f"seed {SEED}")
@@ -75,8 +75,8 @@ def test_what_is_no_queue_is_refused(engine: str, raw: Array, message: str) -> N
 
 def test_values_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ProgramError, match="cmd_id is 1048576"):
-        encode([fresh(TIU, 0, "AR", True, {"cmd_id": 1 << 20})])
+        encode([new_command(TIU, 0, "AR", True, {"cmd_id": 1 << 20})])
     with pytest.raises(ProgramError, match="no field opd9"):
-        encode([fresh(TIU, 0, "AR", True, {"opd9": 1})])
+        encode([new_command(TIU, 0, "AR", True, {"opd9": 1})])
     with pytest.raises(ProgramError, match="there is no short format DMA_tensor"):
-        fresh(DMA, 0, "DMA_tensor", True, {})
+        new_command(DMA, 0, "DMA_tensor", True, {})

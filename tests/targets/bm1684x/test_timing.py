@@ -15,7 +15,7 @@ from tests.targets.bm1684x.vendor.calls import Noting, api
 from tilewright.targets.bm1684x.capi import dim4
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.meaning import command_of
-from tilewright.targets.bm1684x.isa.stream import Encoded, decode
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand, decode
 from tilewright.targets.bm1684x.timing.estimate import cycles
 from tilewright.targets.bm1684x.values.dtypes import F32, U8, DType
 
@@ -25,7 +25,7 @@ COUNTS = {"AR": 890, "DMA_tensor": 274, "PorD": 160, "DMA_matrix": 116, "CONV": 
 COUNTS |= {"RQ&DQ": 28, "MM": 20, "MM2": 12}
 
 
-def commands(path: Path, engine: str) -> list[Encoded]:
+def commands(path: Path, engine: str) -> list[EncodedCommand]:
     """The commands of one engine, in order, without those that only close a queue."""
     with np.load(path) as vector:
         names = sorted(name for name in vector.files if name.startswith(f"{engine}_"))

@@ -10,10 +10,10 @@ from tilewright.program.program import Program
 from tilewright.targets.bm1684x.compiler.plan import MOST_BYTES, bundled
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.operations import DMA
-from tilewright.targets.bm1684x.launch.run import Prepared, prepared
+from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepared
 
 
-def known(program: Program) -> Prepared:
+def known(program: Program) -> PreparedLaunch:
     (launch,) = program.launches
     return prepared(launch, Config())
 

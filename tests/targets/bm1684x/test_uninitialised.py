@@ -15,7 +15,7 @@ from tilewright.targets.bm1684x.conformance.calls import call_of
 from tilewright.targets.bm1684x.conformance.ops import PAIRS, laid_out
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
 from tilewright.targets.bm1684x.host import PCIE, SOC, Handle, function
-from tilewright.targets.bm1684x.isa.elaborate import Elaborated, Step
+from tilewright.targets.bm1684x.isa.elaborate import ElaboratedProgram, Step
 from tilewright.targets.bm1684x.isa.undefined import findings
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.runtime.device import Device
@@ -65,9 +65,9 @@ def test_ddr_is_written_by_the_host_or_by_an_earlier_launch() -> None:
     x, y = device.empty(VALUES.shape, F32), device.empty(VALUES.shape, F32)
     (found,) = device.launch(passed_on, y, x).findings
     assert "dma_copy reads DDR 0x100000000[0:128], which nothing has written" in found.message
-    fresh, given = device.empty(VALUES.shape, F32), device.put(VALUES, F32)
-    assert not device.launch(passed_on, fresh, given).findings
-    assert not device.launch(passed_on, y, fresh).findings
+    unwritten, given = device.empty(VALUES.shape, F32), device.put(VALUES, F32)
+    assert not device.launch(passed_on, unwritten, given).findings
+    assert not device.launch(passed_on, y, unwritten).findings
 
 
 def test_local_memory_keeps_what_an_earlier_launch_left_unless_it_is_forgotten() -> None:
@@ -172,12 +172,12 @@ def test_host_launches() -> None:
         assert handle.findings[-1].ranges == ((64, 128),)
         handle.s2d(x, VALUES.ravel()[16:].copy(), 64, 64)
         assert found(handle, y.address, x.address) == 0
-        fresh = handle.malloc(VALUES.nbytes)
-        handle.d2d(z, fresh, VALUES.nbytes)
+        unwritten = handle.malloc(VALUES.nbytes)
+        handle.d2d(z, unwritten, VALUES.nbytes)
         assert found(handle, y.address, z.address) == 1
         handle.d2d(z, x, VALUES.nbytes)
         assert found(handle, y.address, z.address) == 0
-        handle.free(fresh)
+        handle.free(unwritten)
         again = handle.malloc(VALUES.nbytes)
         assert found(handle, y.address, again.address) == 1
     with Handle(config=SMALL, platform=SOC) as handle:
@@ -215,7 +215,7 @@ def test_no_golden_vector_reads_what_it_was_not_given(family: str, shared: Path)
             except TilewrightError:
                 continue
             step = Step(command.operation.engine, 1, {}, command, "command 0")
-            program = Elaborated.of([step], memories.regions, memories.knobs).run(memories)
+            program = ElaboratedProgram.of([step], memories.regions, memories.knobs).run(memories)
             assert not findings(program), case["id"]
             checked += 1
     assert checked

@@ -7,7 +7,7 @@ import pytest
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.meaning import command_of
-from tilewright.targets.bm1684x.isa.stream import fresh
+from tilewright.targets.bm1684x.isa.stream import new_command
 from tilewright.targets.bm1684x.values.dtypes import I32, Rounding
 
 CONFIG = Config()
@@ -16,7 +16,7 @@ SCATTER = {"res0_prec": 1, "opd0_h": 1, "opd0_w": 1, "opd1_c": 7, "opd1_w": 1, "
 
 
 def read(engine: str, name: str, short: bool, **fields: int) -> Command:
-    return command_of(fresh(engine, 0, name, short, {"cmd_short": int(short), **fields}), CONFIG)
+    return command_of(new_command(engine, 0, name, short, {"cmd_short": int(short), **fields}), CONFIG)
 
 
 @pytest.mark.parametrize("function", [6, 14])

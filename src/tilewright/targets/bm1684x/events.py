@@ -18,7 +18,7 @@ from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
 from tilewright.sim.steps import BASE, COUNT, LENGTH, SPACE, STRIDE, StepTable, Trace
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.isa.elaborate import ElaboratedProgram
 from tilewright.targets.bm1684x.isa.operation import Flow
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.layouts.tensor import Operand
@@ -28,7 +28,7 @@ from tilewright.targets.bm1684x.timing.estimate import macs
 _FLOAT = {"add": "float_add", "multiply": "float_multiply"}
 
 
-def events(program: Elaborated, config: Config, trace: Trace | None, samples: int) -> Events:
+def events(program: ElaboratedProgram, config: Config, trace: Trace | None, samples: int) -> Events:
     """Return the events of a launch for one of its `samples` samples.
 
     Transfers are in the order in which their commands start; without a trace, in the order of the program.
@@ -47,7 +47,7 @@ def events(program: Elaborated, config: Config, trace: Trace | None, samples: in
     if trace is None:
         missing["DRAM bytes"] = "the launch was not timed"
     sequence = np.arange(len(commands)) if trace is None else np.argsort(trace.start, kind="stable")
-    found = Events(
+    counted = Events(
         sums,
         others,
         (_local(commands, config),),
@@ -58,7 +58,7 @@ def events(program: Elaborated, config: Config, trace: Trace | None, samples: in
         trace.cycles * samples if trace else 0,
         missing,
     )
-    return found.per_sample(samples)
+    return counted.per_sample(samples)
 
 
 def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Work, ...], set[str]]:
@@ -80,7 +80,7 @@ def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Wo
                 count *= prod(command.attributes["window"].kernel)
             others[_named(command, operation.arithmetic)] += count
     products, further = (
-        tuple(Work(name, count, parts) for (name, parts), count in each.items()) for each in (sums, others)
+        tuple(Work(name, count, parts) for (name, parts), count in counts.items()) for counts in (sums, others)
     )
     return products, further, unknown
 
@@ -96,7 +96,7 @@ def _macs(command: Command) -> tuple[str, tuple[Part, ...]]:
 
 def _named(command: Command, kinds: tuple[str, ...]) -> tuple[str, tuple[Part, ...]]:
     """Return an operation's name with the widest of its types, and its arithmetic."""
-    dtype = max(command.types.values(), key=lambda own: own.bits)
+    dtype = max(command.types.values(), key=lambda dtype: dtype.bits)
     parts = tuple(Part(_FLOAT.get(kind, kind) if dtype.is_float else kind, dtype.bits) for kind in kinds)
     return f"{command.operation.name} {dtype}", parts
 

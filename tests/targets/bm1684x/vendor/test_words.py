@@ -13,14 +13,14 @@ from tilewright.errors import TilewrightError
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import ENDS, decode, encode, fresh
+from tilewright.targets.bm1684x.isa.stream import ENDS, decode, encode, new_command
 
 CHUNK, COUNT = 9, 24
 
 
 def read(engine: str, raw: bytes) -> list[Command]:
     name, fields = ENDS[engine]
-    end = encode([fresh(engine, 0, name, True, fields)])
+    end = encode([new_command(engine, 0, name, True, fields)])
     return [
         command_of(one, CONFIG)
         for one in decode(engine, np.concatenate([np.frombuffer(raw, np.uint8), end]))

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.elementwise import is_signed, on
+from tilewright.targets.bm1684x.capi.elementwise import is_signed, to_dst
 from tilewright.targets.bm1684x.capi.forms import (
+    Arguments,
     Functions,
-    Given,
     Issue,
     Issuer,
     Place,
     Run,
     Source,
     either,
-    in_turn,
     issue,
     row_of,
+    sequence,
 )
 from tilewright.targets.bm1684x.capi.names import dim4
 from tilewright.targets.bm1684x.capi.sequences import SEQUENCED
@@ -47,10 +47,10 @@ def _integer(api: Issuer, name: str, y: Operand, a: Operand, number: int) -> Non
     api.issue(f"int_{name}", {"a": a, "b": b, "shift": Constant(0, I8)}, {"y": y}, {"saturate": False})
 
 
-def _count(given: Given) -> int:
-    count: int = given["num"]
+def _count(call: Arguments) -> int:
+    count: int = call["num"]
     if count < 1:
-        raise MachineError(given["name"], f"num is {count}", "give 1 or more")
+        raise MachineError(call["name"], f"num is {count}", "give 1 or more")
     return count
 
 
@@ -65,17 +65,17 @@ def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = Fa
         done += more
 
 
-def _stepped(api: Issuer, y: Operand, given: Given) -> None:
-    if given["step"] != 1:
-        _integer(api, "mul", y, y, given["step"])
-    if given["start"]:
-        _integer(api, "add", y, y, given["start"])
+def _stepped(api: Issuer, y: Operand, call: Arguments) -> None:
+    if call["step"] != 1:
+        _integer(api, "mul", y, y, call["step"])
+    if call["start"]:
+        _integer(api, "add", y, y, call["start"])
 
 
-def _rows(api: Issuer, given: Given) -> None:
-    place = given["dst"]
-    lanes = given["lanes"]
-    count = _count(given)
+def _rows(api: Issuer, call: Arguments) -> None:
+    place = call["dst"]
+    lanes = call["lanes"]
+    count = _count(call)
 
     def row(first: int, length: int) -> Tensor:
         return api.local(place + first * I32.bytes, Shape(1, lanes, 1, length), None, I32)
@@ -83,20 +83,20 @@ def _rows(api: Issuer, given: Given) -> None:
     done = min(count, COUNTED)
     api.issue("static_bcast", {"x": _static(api, done, I32)}, {"y": row(0, done)})
     _extended(api, row, count, done, doubles=True)
-    _stepped(api, row(0, count), given)
+    _stepped(api, row(0, count), call)
 
 
-def _generate(api: Issuer, given: Given) -> None:
+def _generate(api: Issuer, call: Arguments) -> None:
     """Issue the commands that write 0, 1, .. to a row of one lane."""
-    count = _count(given)
-    dtype = given["dtype"]
+    count = _count(call)
+    dtype = call["dtype"]
     if dtype not in (U16, U32):
-        raise MachineError(given["name"], f"the type is {dtype}", f"give {U16} or {U32}")
+        raise MachineError(call["name"], f"the type is {dtype}", f"give {U16} or {U32}")
 
     def row(first: int, length: int) -> Tensor:
-        return api.local(given["dst"] + first * dtype.bytes, Shape(1, 1, 1, length), None, dtype)
+        return api.local(call["dst"] + first * dtype.bytes, Shape(1, 1, 1, length), None, dtype)
 
-    wide = api.local(given["dst"], Shape(1, 1, 1, COUNTED), None, U32)
+    wide = api.local(call["dst"], Shape(1, 1, 1, COUNTED), None, U32)
     api.issue("static_bcast", {"x": _static(api, COUNTED, U32)}, {"y": wide})
     if dtype is U16:  # the low halves
         first = row(0, min(count, COUNTED))
@@ -111,31 +111,31 @@ def _by_channel(api: Issuer, place: int, count: int) -> None:
     api.issue("static_distribute", {"x": _static(api, count, I32)}, {"y": y})
 
 
-def _channels(api: Issuer, given: Given) -> None:
-    count = _count(given)
+def _channels(api: Issuer, call: Arguments) -> None:
+    count = _count(call)
     lanes = api.config.lanes
-    form = layout.aligned if given.get("is_aligned") else layout.compact
+    form = layout.aligned if call.get("is_aligned") else layout.compact
 
     def part(first: int, channels: int) -> Tensor:
         slot = form(Shape(1, 1, 1, 1), I32, 0, api.config).c * I32.bytes
-        place = given["dst"] + first // lanes * slot
+        place = call["dst"] + first // lanes * slot
         return api.local(place, Shape(1, channels, 1, 1), None, I32, form)
 
-    _by_channel(api, given["dst"], min(count, COUNTED))
+    _by_channel(api, call["dst"], min(count, COUNTED))
     _extended(api, part, count, COUNTED)
-    _stepped(api, part(0, count), given)
+    _stepped(api, part(0, count), call)
 
 
-def _everywhere(api: Issuer, given: Given) -> None:
+def _everywhere(api: Issuer, call: Arguments) -> None:
     """Issue the commands that write a sequence to rows of lanes: each lane goes on where the one before it ends."""
-    _rows(api, given)
-    lanes = given["lanes"]
-    count = given["num"]
-    _by_channel(api, given["buffer"], lanes)
-    firsts = api.local(given["buffer"], Shape(1, lanes, 1, 1), None, I32, layout.compact)
-    if given["step"] * count != 1:
-        _integer(api, "mul", firsts, firsts, given["step"] * count)
-    y = api.local(given["dst"], Shape(1, lanes, 1, count), None, I32)
+    _rows(api, call)
+    lanes = call["lanes"]
+    count = call["num"]
+    _by_channel(api, call["buffer"], lanes)
+    firsts = api.local(call["buffer"], Shape(1, lanes, 1, 1), None, I32, layout.compact)
+    if call["step"] * count != 1:
+        _integer(api, "mul", firsts, firsts, call["step"] * count)
+    y = api.local(call["dst"], Shape(1, lanes, 1, count), None, I32)
     repeated = Tensor(firsts.address, y.shape, firsts.stride._replace(h=0, w=0), I32, api.config)
     api.issue("int_add", {"a": repeated, "b": y, "shift": Constant(0, I8)}, {"y": y}, {"saturate": True})
 
@@ -145,7 +145,7 @@ def _alone(operation: str, y: str, **operands: Source) -> Issue:
 
 
 #: A Newton step of a reciprocal: work0 is the better value if that makes its error work2 smaller than work1.
-NEWTON = in_turn(
+NEWTON = sequence(
     _alone("copy", "work0", a="dst"),
     _alone("fp_mul", "work1", a="work0", b="src"),
     _alone("fp_sub", "work1", a=1.0, b="work1"),
@@ -158,22 +158,22 @@ NEWTON = in_turn(
 )
 
 
-def _compensated(api: Issuer, given: Given) -> None:
-    in_turn(on("fp_div", a=1.0, b="src"), *[NEWTON] * given["num_comp"])(api, given)
+def _compensated(api: Issuer, call: Arguments) -> None:
+    sequence(to_dst("fp_div", a=1.0, b="src"), *[NEWTON] * call["num_comp"])(api, call)
 
 
-def _mean(api: Issuer, given: Given) -> None:
-    n, c, h, w = given["shape"].shape
-    dtype: DType = given["dtype"]
+def _mean(api: Issuer, call: Arguments) -> None:
+    n, c, h, w = call["shape"].shape
+    dtype: DType = call["dtype"]
     width = api.config.eu_bytes // dtype.bytes
     rows = -(-h * w // width)
-    x = api.local(given["src"], Shape(n, c, rows, width), None, dtype)
+    x = api.local(call["src"], Shape(n, c, rows, width), None, dtype)
     if spare := rows * width - h * w:
-        place = given["src"] + h * w * dtype.bytes
+        place = call["src"] + h * w * dtype.bytes
         rest = api.local(place, Shape(n, c, 1, spare), dim4(x.stride.n, x.stride.c, 1, 1), dtype)
         api.issue("copy", {"a": Constant(0, dtype)}, {"y": rest})
-    sums = api.local(given["work"], Shape(n, c, 1, width), None, dtype)
-    y = api.local(given["dst"], Shape(n, c, 1, 1), None, dtype)
+    sums = api.local(call["work"], Shape(n, c, 1, width), None, dtype)
+    y = api.local(call["dst"], Shape(n, c, 1, 1), None, dtype)
     for result, source, size, scale in ((sums, x, (rows, 1), 1.0), (y, sums, (1, width), 1 / (h * w))):
         factor = Constant.of(scale, dtype)
         api.issue("fp_avg_pool2d", {"x": source, "scale": factor}, {"y": result}, {"window": Window(size)})
@@ -182,10 +182,10 @@ def _mean(api: Issuer, given: Given) -> None:
 def _in_f32(name: str) -> Run:
     """Return what the function of a type does that is the function `name` of f32, and takes no other type."""
 
-    def run(api: Issuer, given: Given) -> None:
-        if given["dtype"] is not F32:
-            raise MachineError(given["name"], f"the machine has no such function for {given['dtype']}", f"give {F32}")
-        SEQUENCED[name](api, given)
+    def run(api: Issuer, call: Arguments) -> None:
+        if call["dtype"] is not F32:
+            raise MachineError(call["name"], f"the machine has no such function for {call['dtype']}", f"give {F32}")
+        SEQUENCED[name](api, call)
 
     return run
 
@@ -193,8 +193,8 @@ def _in_f32(name: str) -> Run:
 def _compact(channels: str, columns: str = "") -> Place:
     """Return the destination, in the layout compact, whose channels and columns (else one) these parameters give."""
 
-    def shape(whole: Shape, given: Given) -> Shape:
-        return Shape(1, given[channels], 1, given[columns] if columns else 1)
+    def shape(whole: Shape, call: Arguments) -> Shape:
+        return Shape(1, call[channels], 1, call[columns] if columns else 1)
 
     return Place("dst", shape=shape, layout=layout.compact)
 
@@ -205,13 +205,13 @@ COMPUTED: Functions = {
     "arithmetic_sequence_bcast": _rows,
     "arithmetic_sequence_general": _everywhere,
     "arithmetic_sequence_distribute": _channels,
-    "arithmetic_sequence_distribute_aligned": lambda api, given: _channels(api, {**given, "is_aligned": True}),
+    "arithmetic_sequence_distribute_aligned": lambda api, call: _channels(api, {**call, "is_aligned": True}),
     "arithmetic_sequence_distribute_general": _channels,
     "generate_arithmetic_sequence": _generate,
     "npu_distribute_from_static": issue("static_distribute", y=_compact("length"), x=STATIC_ROW),
     "npu_bcast_from_static": issue("static_bcast", y=_compact("lanes", "length"), x=STATIC_ROW),
     # It loads nothing: the exponential of this machine needs no table.
-    "load_fp32_exp_table": lambda api, given: None,
+    "load_fp32_exp_table": lambda api, call: None,
     "fp_taylor": issue("fp_taylor", y="dst", a="src", coefficients=Place("coefficients", row="number")),
     "fp32_compensate_reciprocal": _compensated,
     "fp32_tunable_compensate_reciprocal": _compensated,
@@ -219,9 +219,11 @@ COMPUTED: Functions = {
     # 1 or -1, then 0 where the source is 0; for unsigned integers, one command is enough
     "sign": either(
         is_signed,
-        in_turn(on("greater_select", a="src", b=0, c=1.0, d=-1.0), on("equal_select", a="src", b=0, c=0, d="dst")),
-        on("greater_select", a="src", b=0, c=1.0, d=0),
+        sequence(
+            to_dst("greater_select", a="src", b=0, c=1.0, d=-1.0), to_dst("equal_select", a="src", b=0, c=0, d="dst")
+        ),
+        to_dst("greater_select", a="src", b=0, c=1.0, d=0),
     ),
     **{f"fp_{name}": _in_f32(f"fp32_{name}") for name in ("gelu_fast", "gelu_fast2")},
-    "fp32_tan_cot": either(lambda given: given["is_tan"], SEQUENCED["fp32_tan"], SEQUENCED["fp32_cot"]),
+    "fp32_tan_cot": either(lambda call: call["is_tan"], SEQUENCED["fp32_tan"], SEQUENCED["fp32_cot"]),
 }

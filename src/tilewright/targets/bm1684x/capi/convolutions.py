@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Functions, Given, Issuer, Operands, Run, attributes
+from tilewright.targets.bm1684x.capi.forms import Arguments, Functions, Issuer, Operands, Run, attributes
 from tilewright.targets.bm1684x.capi.names import PROTOTYPES, constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
@@ -31,75 +31,75 @@ def _windowed(operation: str) -> Run:
     """Return the function of a convolution or a pool, over the whole input or over regions of interest."""
     inputs = OPERATIONS[operation].inputs
 
-    def run(api: Issuer, given: Given) -> None:
-        named = attributes(given)
-        sizes = given["shape"].shape
-        dtype = given.get("input_dtype", given.get("dtype"))
+    def run(api: Issuer, call: Arguments) -> None:
+        named = attributes(call)
+        sizes = call["shape"].shape
+        dtype = call.get("input_dtype", call.get("dtype"))
         window: Window = named["window"]
-        channels = given.get("output_c", sizes.c)
-        rows, columns = (1, given["output_w"]) if "output_w" in given else window.out(sizes.h, sizes.w)
-        result = given.get("output_dtype", dtype)
-        signed = RESULT_SIGNED.get(given["name"], result.signed)
+        channels = call.get("output_c", sizes.c)
+        rows, columns = (1, call["output_w"]) if "output_w" in call else window.out(sizes.h, sizes.w)
+        result = call.get("output_dtype", dtype)
+        signed = RESULT_SIGNED.get(call["name"], result.signed)
         if result.signed != signed:
-            raise MachineError(given["name"], f"the result is {result}", f"give {I32 if signed else U32}")
+            raise MachineError(call["name"], f"the result is {result}", f"give {I32 if signed else U32}")
 
         def table(parameter: str, shape: Shape, kind: DType) -> Tensor:
-            return api.local(given[parameter], shape, None, kind, layout.compact)
+            return api.local(call[parameter], shape, None, kind, layout.compact)
 
         by_channel = Shape(1, channels, 1, 1)
-        y = api.local(given["output"], Shape(sizes.n, channels, rows, columns), None, result)
-        operands: Operands = {"x": api.local(given["input"], sizes, given.get("input_stride"), dtype)}
-        if "roi" in given:
+        y = api.local(call["output"], Shape(sizes.n, channels, rows, columns), None, result)
+        operands: Operands = {"x": api.local(call["input"], sizes, call.get("input_stride"), dtype)}
+        if "roi" in call:
             operands["rois"] = table("roi", Shape(1, columns, 1, 4), U16)
         for name, parameter in (("pad", "pad"), ("pad", "except_val"), ("between", "between")):
-            if parameter in given:
-                number = constant(given[parameter], dtype)
+            if parameter in call:
+                number = constant(call[parameter], dtype)
                 if name in inputs:
                     operands[name] = number
                 else:
                     named[name] = int(number.value)
         if "w" in inputs:
-            operands["w"] = _weights(api, given, dtype)
-        if "scale" in given:
-            operands["scale"] = constant(given["scale"], dtype if dtype.is_float else U8)
-        if given.get("has_bias"):
+            operands["w"] = _weights(api, call, dtype)
+        if "scale" in call:
+            operands["scale"] = constant(call["scale"], dtype if dtype.is_float else U8)
+        if call.get("has_bias"):
             # a float convolution has an f32 bias, a depthwise convolution one of its own type
-            operands["bias"] = table("bias", by_channel, given.get("bias_dtype", F32 if "output_c" in given else dtype))
-        if "zero" in given:
-            operands["zero"] = constant(given["zero"], given["zero_dtype"])
-        if "zero_addr" in given:
-            operands["zero"] = table("zero_addr", by_channel, given["zero_dtype"])
+            operands["bias"] = table("bias", by_channel, call.get("bias_dtype", F32 if "output_c" in call else dtype))
+        if "zero" in call:
+            operands["zero"] = constant(call["zero"], call["zero_dtype"])
+        if "zero_addr" in call:
+            operands["zero"] = table("zero_addr", by_channel, call["zero_dtype"])
         for parameter in ("pad_addr", "pad_insert_addr"):
-            if parameter in given:  # a value of padding and a value to insert between elements, for each channel
+            if parameter in call:  # a value of padding and a value to insert between elements, for each channel
                 pairs = table(parameter, Shape(1, sizes.c, 1, 2), dtype)
                 operands["pads"] = pairs[:, :, :, 0:1]
                 if parameter == "pad_insert_addr":
                     operands["inserts"] = pairs[:, :, :, 1:2]
-        if given.get("result_add"):
+        if call.get("result_add"):
             operands["acc"] = y
-        if given["name"].endswith("_for_deconv2d"):  # a transposed convolution rotates its weights by 180 degrees
+        if call["name"].endswith("_for_deconv2d"):  # a transposed convolution rotates its weights by 180 degrees
             named["rotated"] = True
         api.issue(operation, operands, {"y": y}, named)
 
     return run
 
 
-def _weights(api: Issuer, given: Given, dtype: DType) -> Operand | Constant:
+def _weights(api: Issuer, call: Arguments, dtype: DType) -> Operand | Constant:
     """Return the weights (oc, ic, kh, kw) of a call, or those of a depthwise convolution (1, c, kh, kw).
 
     C is a number, which all weights are. `dtype` is the type of weights without a type of their own.
     """
-    own = given.get("weight_dtype", dtype)
-    channels = given["shape"].c
-    kernel = given["kernel"]
-    if "C" in given:
-        return constant(given["C"], own)
-    if given.get("kernel_is_const"):  # the address is the number
-        return Constant(given["weight"] & (1 << own.bits) - 1, own)
-    if "output_c" in given:
-        sizes = (given["output_c"], channels, kernel.h, kernel.w)
-        return ConvWeights(LOCAL_BASE + given["weight"], sizes, own, api.config)
-    return api.local(given["weight"], Shape(1, channels, kernel.h, kernel.w), None, own, layout.compact)
+    weight_type = call.get("weight_dtype", dtype)
+    channels = call["shape"].c
+    kernel = call["kernel"]
+    if "C" in call:
+        return constant(call["C"], weight_type)
+    if call.get("kernel_is_const"):  # the address is the number
+        return Constant(call["weight"] & (1 << weight_type.bits) - 1, weight_type)
+    if "output_c" in call:
+        sizes = (call["output_c"], channels, kernel.h, kernel.w)
+        return ConvWeights(LOCAL_BASE + call["weight"], sizes, weight_type, api.config)
+    return api.local(call["weight"], Shape(1, channels, kernel.h, kernel.w), None, weight_type, layout.compact)
 
 
 #: The ends of names of functions that run an operation.
@@ -133,28 +133,28 @@ def _product(operation: str) -> Run:
     columns spread over lanes. The number C, if a function has it, takes the place of one factor.
     """
 
-    def run(api: Issuer, given: Given) -> None:
-        name = given["name"]
+    def run(api: Issuer, call: Arguments) -> None:
+        name = call["name"]
         transposed = next((attribute for end, attribute in TRANSPOSED.items() if name.endswith(end)), "")
-        named = {**attributes(given), **({transposed: True} if transposed else {})}
-        sizes = _sizes(given, transposed)
+        named = {**attributes(call), **({transposed: True} if transposed else {})}
+        sizes = _sizes(call, transposed)
         columns = sizes["y"][1]
-        left = given.get("left_dtype", given.get("dtype", F32))
-        types: dict[str, DType] = {"L": left, "R": given.get("right_dtype", left)}
+        left = call.get("left_dtype", call.get("dtype", F32))
+        types: dict[str, DType] = {"L": left, "R": call.get("right_dtype", left)}
 
         def matrix(parameter: str, size: tuple[int, int], dtype: DType) -> Rows | Matrix:
-            if "right_size" in given:
-                return Rows(api.local(given[parameter], Shape(1, size[0], 1, size[1]), None, dtype))
-            width = given["left_width" if parameter == "left" else "right_width"]
-            return api.matrix(given[parameter], *size, width, dtype)
+            if "right_size" in call:
+                return Rows(api.local(call[parameter], Shape(1, size[0], 1, size[1]), None, dtype))
+            width = call["left_width" if parameter == "left" else "right_width"]
+            return api.matrix(call[parameter], *size, width, dtype)
 
         operands: Operands = {}
         for factor, parameter in (("L", "left"), ("R", "right")):
-            if parameter in given:
+            if parameter in call:
                 operands[factor] = matrix(parameter, sizes[factor], types[factor])
             else:
-                operands[factor] = Constant(constant(given["C"], types[factor]).bits, types[factor])
-                named["depth"] = given["left_rows" if transposed == "both_transposed" else "left_columns"]
+                operands[factor] = Constant(constant(call["C"], types[factor]).bits, types[factor])
+                named["depth"] = call["left_rows" if transposed == "both_transposed" else "left_columns"]
         issued = operation
         wide = I32
         if operation == "int_mm" and left.bits == types["R"].bits == I8.bits:  # it is not shifted
@@ -162,13 +162,13 @@ def _product(operation: str) -> Run:
             del named["mode"]
         elif operation == "int_mm":
             wide = I32 if left.signed or types["R"].signed else U32
-            by_column = "shift_addr" in given
-            operands["shift"] = matrix("shift_addr", (1, columns), I8) if by_column else constant(given["shift"], I8)
-        y = matrix("output", sizes["y"], given.get("out_dtype", F32 if left.is_float else wide))
-        operands |= _zero_points(api, given, sizes, types["R"])
-        if given.get("has_bias"):
-            operands["bias"] = matrix("bias", (1, columns), given.get("bias_dtype", F32))
-        if given.get("result_add"):
+            by_column = "shift_addr" in call
+            operands["shift"] = matrix("shift_addr", (1, columns), I8) if by_column else constant(call["shift"], I8)
+        y = matrix("output", sizes["y"], call.get("out_dtype", F32 if left.is_float else wide))
+        operands |= _zero_points(api, call, sizes, types["R"])
+        if call.get("has_bias"):
+            operands["bias"] = matrix("bias", (1, columns), call.get("bias_dtype", F32))
+        if call.get("result_add"):
             if operation == "int8_mm":
                 reason = "result_add is not supported: no golden vector shows how it shifts the old result"
                 raise MachineError(name, reason, "clear result_add, and add with a separate command")
@@ -178,16 +178,16 @@ def _product(operation: str) -> Run:
     return run
 
 
-def _sizes(given: Given, transposed: str) -> dict[str, tuple[int, int]]:
+def _sizes(call: Arguments, transposed: str) -> dict[str, tuple[int, int]]:
     """Return the sizes of the factors L and R as stored, before any transposition, and of the result y."""
-    rows = given["left_rows"]
-    depth = given["left_columns"]
-    if "right_size" in given:
-        columns = given["right_size"]
+    rows = call["left_rows"]
+    depth = call["left_columns"]
+    if "right_size" in call:
+        columns = call["right_size"]
     else:
-        columns = given["right_columns"]
-        if "left_dtype" in given and "out_dtype" not in given:  # a product of integers computes whole channels
-            columns = -(-columns // given["right_width"]) * given["right_width"]
+        columns = call["right_columns"]
+        if "left_dtype" in call and "out_dtype" not in call:  # a product of integers computes whole channels
+            columns = -(-columns // call["right_width"]) * call["right_width"]
     if transposed == "left_transposed":
         return {"L": (rows, depth), "R": (rows, columns), "y": (depth, columns)}
     if transposed == "both_transposed":
@@ -196,16 +196,16 @@ def _sizes(given: Given, transposed: str) -> dict[str, tuple[int, int]]:
     return {"L": (rows, depth), "R": right, "y": (rows, columns)}
 
 
-def _zero_points(api: Issuer, given: Given, sizes: Mapping[str, tuple[int, int]], dtype: DType) -> Operands:
+def _zero_points(api: Issuer, call: Arguments, sizes: Mapping[str, tuple[int, int]], dtype: DType) -> Operands:
     """Return the zero point of the right factor, a number, or its zero points, one per row or column."""
-    if "zero" in given:
-        return {"zero": constant(given["zero"], dtype)}
-    if "zero_addr" not in given:
+    if "zero" in call:
+        return {"zero": constant(call["zero"], dtype)}
+    if "zero_addr" not in call:
         return {}
-    if given["name"].endswith("_all_trans"):
+    if call["name"].endswith("_all_trans"):
         shape = Shape(1, sizes["y"][0], 1, 1)
-        return {"zeros": api.local(given["zero_addr"], shape, None, dtype, layout.compact)}
-    return {"zeros": api.row(given["zero_addr"], sizes["R"][0], sizes["y"][1], dtype)}
+        return {"zeros": api.local(call["zero_addr"], shape, None, dtype, layout.compact)}
+    return {"zeros": api.row(call["zero_addr"], sizes["R"][0], sizes["y"][1], dtype)}
 
 
 #: The operation of a product, by the start of its function's name.

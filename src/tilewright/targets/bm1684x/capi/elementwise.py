@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.targets.bm1684x.capi.forms import (
+    Arguments,
     Functions,
-    Given,
     Issue,
     Issuer,
     MatrixPlace,
@@ -16,11 +16,11 @@ from tilewright.targets.bm1684x.capi.forms import (
     Source,
     channel,
     either,
-    in_turn,
     issue,
     one_channel,
     per_channel,
-    turned_cw,
+    sequence,
+    transposed_cw,
 )
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations.conversions import WORDS
@@ -38,7 +38,7 @@ RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equ
 NEGATED = {"greater_equal": "less", "less_equal": "greater", "not_equal": "equal"}
 RESULT = Place("dst")
 ACCUMULATED = Place("dst", I16)
-TURNED = Place("src", shape=turned_cw)
+TRANSPOSED = Place("src", shape=transposed_cw)
 
 
 #: The unsigned type of a width, in bytes.
@@ -55,8 +55,8 @@ def related(name: str, y: Place, **operands: Source) -> Run:
     operation = name.replace(relation, NEGATED.get(relation, relation))
     first = issue(operation, y=y, **operands, c=Place("true_val", "dst_dtype"))
 
-    def negated(api: Issuer, given: Given) -> None:
-        command = first(api, given)
+    def negated(api: Issuer, call: Arguments) -> None:
+        command = first(api, call)
         y = command.results["y"].storage
         true = command.operands["c"]
         assert isinstance(true, Constant)
@@ -67,30 +67,30 @@ def related(name: str, y: Place, **operands: Source) -> Run:
     return negated if relation in NEGATED else first
 
 
-def on(operation: str, **given: Any) -> Issue:
-    return issue(operation, y="dst", **given)
+def to_dst(operation: str, **sources: Any) -> Issue:
+    return issue(operation, y="dst", **sources)
 
 
-def _exchanges(given: Given) -> bool:
+def _exchanges(call: Arguments) -> bool:
     """Return whether only src1 has strides. The operands of a limit are then exchanged, which NaN shows."""
-    return given["src0_stride"] is None and given["src1_stride"] is not None
+    return call["src0_stride"] is None and call["src1_stride"] is not None
 
 
-def is_signed(given: Given) -> bool:
-    return given["dtype"].is_float or given["dtype"].signed
+def is_signed(call: Arguments) -> bool:
+    return call["dtype"].is_float or call["dtype"].signed
 
 
-def _copies(given: Given) -> bool:
+def _copies(call: Arguments) -> bool:
     """Return whether a conversion is to the source's own type: it is a copy then, which keeps subnormals."""
-    return given["dst_dtype"] is given["src_dtype"]
+    return call["dst_dtype"] is call["src_dtype"]
 
 
-def _negative(api: Issuer, given: Given) -> None:
+def _negative(api: Issuer, call: Arguments) -> None:
     """Issue 0 minus the source. Differences of integers are signed."""
-    dtype = given["dtype"]
+    dtype = call["dtype"]
     if not dtype.is_float:
-        given = {**given, "dtype": SIGNED_OF[dtype.bytes]}
-    on("fp_sub" if dtype.is_float else "int_sub", a=0, b="src")(api, given)
+        call = {**call, "dtype": SIGNED_OF[dtype.bytes]}
+    to_dst("fp_sub" if dtype.is_float else "int_sub", a=0, b="src")(api, call)
 
 
 def _integer(name: str) -> Functions:
@@ -98,13 +98,13 @@ def _integer(name: str) -> Functions:
 
     The shift is one number, or, in functions with `pcs` in their name, one number per channel.
     """
-    found: Functions = {}
+    functions: Functions = {}
     for kind, shift in (("int_", Place("shift", I8)), ("int_pcs_", per_channel("shift_addr", I8))):
-        found[f"{kind}{name}"] = on(f"int_{name}", **PAIR, shift=shift)
-        found[f"{kind}{name}_C"] = on(f"int_{name}", **WITH_NUMBER, shift=shift)
+        functions[f"{kind}{name}"] = to_dst(f"int_{name}", **PAIR, shift=shift)
+        functions[f"{kind}{name}_C"] = to_dst(f"int_{name}", **WITH_NUMBER, shift=shift)
         if name == "sub":
-            found[f"{kind}C_sub"] = on("int_sub", **FROM_NUMBER, shift=shift)
-    return found
+            functions[f"{kind}C_sub"] = to_dst("int_sub", **FROM_NUMBER, shift=shift)
+    return functions
 
 
 def _quantisation(operation: str, y: Source = "dst") -> Functions:
@@ -114,9 +114,9 @@ def _quantisation(operation: str, y: Source = "dst") -> Functions:
     """
     named: dict[str, Source] = {}
     words: dict[str, Source] = {}
-    for at, (own, dtype) in enumerate(WORDS[operation].items()):
-        named[own] = Place(own, dtype)
-        words[own] = Place("quant_addr", I32 if dtype is I8 else dtype, channel, beside=4 * at)
+    for at, (operand, dtype) in enumerate(WORDS[operation].items()):
+        named[operand] = Place(operand, dtype)
+        words[operand] = Place("quant_addr", I32 if dtype is I8 else dtype, channel, beside=4 * at)
     return {
         operation: issue(operation, y=y, x="src", **named),
         operation.replace("_", "_pc_"): issue(operation, y=y, x="src", **words),
@@ -126,7 +126,7 @@ def _quantisation(operation: str, y: Source = "dst") -> Functions:
 def _selected(name: str, compared: str, chosen: str, **results: Source) -> Run:
     """Return what a selection does. `compared` and `chosen` are the parameters with the types of its operands."""
     kinds = (compared, compared, chosen, chosen)
-    operands = {own: Place(f"src{number}", kinds[number]) for number, own in enumerate("abcd")}
+    operands = {operand: Place(f"src{number}", kinds[number]) for number, operand in enumerate("abcd")}
     return issue(name, **results, **operands)
 
 
@@ -134,34 +134,34 @@ BIAS = per_channel("bias_addr")
 SCALE = per_channel("scale_addr")
 #: Functions by name, without the prefix tpu_bdc_.
 ELEMENTWISE: Functions = {
-    **{name: on(name, **PAIR) for name in ARITHMETIC},
-    **{f"{name}_C": on(name, **WITH_NUMBER) for name in (*ARITHMETIC, "max", "min")},
-    **{name: either(_exchanges, on(name, a="src1", b="src0"), on(name, **PAIR)) for name in ("max", "min")},
-    **{f"int_{name}_C": on(name, **WITH_NUMBER) for name in ("max", "min")},  # the machine ignores the shift
-    "fp_C_sub": on("fp_sub", **FROM_NUMBER),
-    "abs": either(is_signed, on("abs", a="src"), on("copy", a="src")),
+    **{name: to_dst(name, **PAIR) for name in ARITHMETIC},
+    **{f"{name}_C": to_dst(name, **WITH_NUMBER) for name in (*ARITHMETIC, "max", "min")},
+    **{name: either(_exchanges, to_dst(name, a="src1", b="src0"), to_dst(name, **PAIR)) for name in ("max", "min")},
+    **{f"int_{name}_C": to_dst(name, **WITH_NUMBER) for name in ("max", "min")},  # the machine ignores the shift
+    "fp_C_sub": to_dst("fp_sub", **FROM_NUMBER),
+    "abs": either(is_signed, to_dst("abs", a="src"), to_dst("copy", a="src")),
     "neg": _negative,
-    "set_C": on("copy", a="C"),
-    "cpy": on("copy", a="src"),
-    "cpy_cross_npu": on("npu_bcast", x="src"),
-    "not": on("xor", a="src", b=-1),
-    "relu": on("max", a="src", b=0),
+    "set_C": to_dst("copy", a="C"),
+    "cpy": to_dst("copy", a="src"),
+    "cpy_cross_npu": to_dst("npu_bcast", x="src"),
+    "not": to_dst("xor", a="src", b=-1),
+    "relu": to_dst("max", a="src", b=0),
     # a product with the slope, and a selection of the source where it is positive
-    "prelu": in_turn(on("fp_mul", a="src", b="alpha"), on("greater_select", a="src", b=0, c="src", d="dst")),
-    "fp_floor": on("fp_round", x="src", mode=Rounding.DOWN),
-    "fp_ceil": on("fp_round", x="src", mode=Rounding.UP),
-    "fp_round": on("fp_round", x="src"),
-    "cast": either(_copies, on("copy", a="src"), on("cast", x="src")),
-    "npu_bcast": on("npu_bcast", x=Place("src", shape=one_channel)),
-    "wc_trans": on("wc_trans", x=TURNED),
-    "cw_trans": issue("cw_trans", y=Place("dst", layout=layout.line), x=TURNED),
+    "prelu": sequence(to_dst("fp_mul", a="src", b="alpha"), to_dst("greater_select", a="src", b=0, c="src", d="dst")),
+    "fp_floor": to_dst("fp_round", x="src", mode=Rounding.DOWN),
+    "fp_ceil": to_dst("fp_round", x="src", mode=Rounding.UP),
+    "fp_round": to_dst("fp_round", x="src"),
+    "cast": either(_copies, to_dst("copy", a="src"), to_dst("cast", x="src")),
+    "npu_bcast": to_dst("npu_bcast", x=Place("src", shape=one_channel)),
+    "wc_trans": to_dst("wc_trans", x=TRANSPOSED),
+    "cw_trans": issue("cw_trans", y=Place("dst", layout=layout.line), x=TRANSPOSED),
     **{key: value for name in ("add", "sub", "mul") for key, value in _integer(name).items()},
     "int8_mac": issue("int8_mac", y=ACCUMULATED, **PAIR, acc=ACCUMULATED),
     "int8_mac_C": issue("int8_mac", y=ACCUMULATED, **WITH_NUMBER, acc=ACCUMULATED),
-    "fp32_mac": on("fp_mac", **PAIR, acc="dst"),
-    "fp32_mac_C": on("fp_mac", **WITH_NUMBER, acc="dst"),
+    "fp32_mac": to_dst("fp_mac", **PAIR, acc="dst"),
+    "fp32_mac_C": to_dst("fp_mac", **WITH_NUMBER, acc="dst"),
     **{
-        f"{kind}{name}": on("fp_div", **operands)
+        f"{kind}{name}": to_dst("fp_div", **operands)
         for kind in ("fp32_", "fp32_tunable_", "fp_", "fp_tunable_")
         for name, operands in (
             ("div", PAIR),
@@ -171,10 +171,10 @@ ELEMENTWISE: Functions = {
         )
     },
     **{
-        f"{name}_shift": on(f"{name}_shift", a="src", shift=Place("shift_tensor", I8))
+        f"{name}_shift": to_dst(f"{name}_shift", a="src", shift=Place("shift_tensor", I8))
         for name in ("arithmetic", "logical")
     },
-    **{f"{name}_shift_C": on(f"{name}_shift", a="src", shift=Place("C", I8)) for name in ("arithmetic", "logical")},
+    **{f"{name}_shift_C": to_dst(f"{name}_shift", a="src", shift=Place("C", I8)) for name in ("arithmetic", "logical")},
     **{name: related(name, RESULT, **PAIR) for name in RELATIONS},
     **{f"{name}_C": related(name, RESULT, **WITH_NUMBER) for name in RELATIONS},
     **{
@@ -185,15 +185,15 @@ ELEMENTWISE: Functions = {
         name: _selected(name, "dst0_dtype", "dst1_dtype", y0=Place("dst0", "dst0_dtype"), y=Place("dst1", "dst1_dtype"))
         for name in ("maximum_greater_select", "minimum_less_select")
     },
-    "fp_square": on("fp_mul", a="src", b="src"),
-    "int_square": on("int_mul", a="src", b="src", shift=Place("shift", I8)),
-    "fp_exponent_part": on("fp_exponent", x="src"),
-    "fp_bias": on("fp_mac", a="src", b=1.0, acc=BIAS),
-    "fp_scale": on("fp_mac", a="src", b=SCALE, acc=0.0),
-    "fp_scale_bias": on("fp_mac", a="src", b=SCALE, acc=BIAS),
-    "fp_scale_bias_C": on("fp_mac", a="src", b="scale", acc="bias"),
-    **{f"fp_{name}_C_sqr": on(f"fp_{name}_square", **WITH_NUMBER) for name in ("add", "sub")},
-    **{f"fp_{name}_bias_sqr": on(f"fp_{name}_square", a="src", b=BIAS) for name in ("add", "sub")},
+    "fp_square": to_dst("fp_mul", a="src", b="src"),
+    "int_square": to_dst("int_mul", a="src", b="src", shift=Place("shift", I8)),
+    "fp_exponent_part": to_dst("fp_exponent", x="src"),
+    "fp_bias": to_dst("fp_mac", a="src", b=1.0, acc=BIAS),
+    "fp_scale": to_dst("fp_mac", a="src", b=SCALE, acc=0.0),
+    "fp_scale_bias": to_dst("fp_mac", a="src", b=SCALE, acc=BIAS),
+    "fp_scale_bias_C": to_dst("fp_mac", a="src", b="scale", acc="bias"),
+    **{f"fp_{name}_C_sqr": to_dst(f"fp_{name}_square", **WITH_NUMBER) for name in ("add", "sub")},
+    **{f"fp_{name}_bias_sqr": to_dst(f"fp_{name}_square", a="src", b=BIAS) for name in ("add", "sub")},
     **_quantisation("int_requant"),
     **_quantisation("fp32_requant"),
     **_quantisation("int_dequant"),
@@ -201,10 +201,10 @@ ELEMENTWISE: Functions = {
 }
 
 
-def _columns(given: Given) -> int:
+def _columns(call: Arguments) -> int:
     """Return the length of the second vector in whole channels: the machine computes them all."""
-    length = given["src1_len"]
-    width = given["src1_len_per_channel"]
+    length = call["src1_len"]
+    width = call["src1_len_per_channel"]
     return -(-length // width) * width
 
 

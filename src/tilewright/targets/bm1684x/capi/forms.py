@@ -32,9 +32,9 @@ from tilewright.targets.bm1684x.values.window import Window
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
 #: The arguments of a call by the names of parameters, and the function's name as `name`.
-Given = Mapping[str, Any]
+Arguments = Mapping[str, Any]
 #: A number, the name of the parameter that gives it, or a function of the arguments.
-Size = int | str | Callable[[Given], int]
+Size = int | str | Callable[[Arguments], int]
 Operands = dict[str, Operand | Constant]
 #: The attributes of commands, by the parameter that gives each.
 ATTRIBUTES = {
@@ -73,7 +73,7 @@ class Issuer:
         lane = address // self.config.lane_bytes
         strides = stride.stride if stride else default(shape, dtype, lane, self.config)
         if not stride:
-            self.begins(address, next((name for name, own in layout.LAYOUTS.items() if own is default), "aligned"))
+            self.begins(address, next((name for name, make in layout.LAYOUTS.items() if make is default), "aligned"))
         return Tensor(LOCAL_BASE + address, shape, strides, dtype, self.config)
 
     def begins(self, address: int, kind: str) -> None:
@@ -85,8 +85,8 @@ class Issuer:
         if not (reason := layout.off_grid(kind, address, self.config)):
             return
         if self.function.startswith("tpu_gdma_") or kind == "compact":
-            found = f"{self.function}, operand at {address:#x}: {reason}; give such an address, or strides"
-            self.tpu.findings.append(Finding(PORTABILITY, found))
+            message = f"{self.function}, operand at {address:#x}: {reason}; give such an address, or strides"
+            self.tpu.findings.append(Finding(PORTABILITY, message))
         else:
             where = f"{self.function}, operand at {address:#x}"
             raise MachineError(where, reason, "give such an address, or strides")
@@ -97,8 +97,8 @@ class Issuer:
 
     def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
         """Return a tensor whose channels all read one row of `length` elements. Each lane has a copy of the row."""
-        own = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
-        return Tensor(own.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
+        copies = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
+        return Tensor(copies.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
 
     def matrix(self, address: int, rows: int, columns: int, width: int, dtype: DType) -> Matrix:
         """Return the matrix at `address` in local memory, with `width` columns per channel."""
@@ -123,7 +123,7 @@ class Issuer:
 
 
 #: What a call of a function does. It gets the arguments by name.
-Run = Callable[[Issuer, Given], object]
+Run = Callable[[Issuer, Arguments], object]
 #: What functions do, by their names without a prefix.
 Functions = dict[str, Run]
 
@@ -140,12 +140,12 @@ class DeviceFunction(NamedTuple):
         if len(arguments) != len(parameters):
             names = ", ".join(parameter.name for parameter in parameters)
             raise MachineError(self.name, f"{len(arguments)} arguments are given", f"give {names}")
-        given: dict[str, Any] = {"name": self.name}
+        call: dict[str, Any] = {"name": self.name}
         for parameter, value in zip(parameters, arguments, strict=True):
             parameter.check(self.name, value)
-            given[parameter.name] = value
+            call[parameter.name] = value
         api.function = self.name
-        self.run(api, given)
+        self.run(api, call)
 
 
 @dataclass(frozen=True)
@@ -163,31 +163,31 @@ class Place:
 
     parameter: str
     dtype: DType | str | None = None
-    shape: Callable[[Shape, Given], Shape] | None = None
+    shape: Callable[[Shape, Arguments], Shape] | None = None
     layout: Layout = layout.aligned
     beside: int = 0
     near: str | None = None
     flat: bool = False
     row: Size = 0
 
-    def operand(self, api: Issuer, given: Given) -> Operand | Constant:
+    def operand(self, api: Issuer, call: Arguments) -> Operand | Constant:
         """Return the operand of a call. Raises MachineError for a vector where the function takes none."""
-        dtype = self._type(given)
-        value = given[self.parameter]
+        dtype = self._type(call)
+        value = call[self.parameter]
         if isinstance(value, variable_t):
-            return self._variable(api, given, value, dtype)
+            return self._variable(api, call, value, dtype)
         if self.row:
             api.begins(value, "aligned")
-            return api.row(value, given["shape"].c, _size(self.row, given), dtype)
-        kind = TYPES[given["name"]][self.parameter]
+            return api.row(value, call["shape"].c, _size(self.row, call), dtype)
+        kind = TYPES[call["name"]][self.parameter]
         if kind is CType.STATIC:
             kind = CType.SYSTEM
             value = STATIC_BASE + value
         elif kind is CType.EITHER and self.near is not None:
-            kind = CType.LOCAL if given[self.near] else CType.SYSTEM
+            kind = CType.LOCAL if call[self.near] else CType.SYSTEM
         if kind not in (CType.LOCAL, CType.SYSTEM):
             return constant(value, dtype)
-        shape, stride = self._shape(given), given.get(f"{self.parameter}_stride")
+        shape, stride = self._shape(call), call.get(f"{self.parameter}_stride")
         if kind is CType.SYSTEM:
             tensor = api.system(value, shape, stride, dtype)
             return Flat(tensor) if self.flat else tensor
@@ -204,29 +204,29 @@ class Place:
             stride = dim4(*self.layout(shape, dtype, lane, api.config))
         return api.local(address + self.beside, shape, stride, dtype, self.layout)
 
-    def _variable(self, api: Issuer, given: Given, value: variable_t, dtype: DType) -> Operand | Constant:
+    def _variable(self, api: Issuer, call: Arguments, value: variable_t, dtype: DType) -> Operand | Constant:
         if value.type == SCALAR:
             return constant(value.context, dtype)
         if value.type != VECTOR:
-            return api.local(value.context, self._shape(given), None, dtype)
+            return api.local(value.context, self._shape(call), None, dtype)
         if self.parameter in ("src2", "src3"):
-            raise MachineError(given["name"], f"{self.parameter} is a VECTOR", "give a TENSOR or a SCALAR")
+            raise MachineError(call["name"], f"{self.parameter} is a VECTOR", "give a TENSOR or a SCALAR")
         # the machine takes the first slot of each lane for all channels of the lane
-        return api.local(value.context, channel(self._shape(given), given), dim4(0, 0, 1, 1), dtype)
+        return api.local(value.context, channel(self._shape(call), call), dim4(0, 0, 1, 1), dtype)
 
-    def _shape(self, given: Given) -> Shape:
-        whole = given.get(f"{self.parameter}_shape", given.get("shape"))
+    def _shape(self, call: Arguments) -> Shape:
+        whole = call.get(f"{self.parameter}_shape", call.get("shape"))
         shape = whole.shape if whole else Shape(1, 1, 1, 1)
-        return self.shape(shape, given) if self.shape else shape
+        return self.shape(shape, call) if self.shape else shape
 
-    def _type(self, given: Given) -> DType:
+    def _type(self, call: Arguments) -> DType:
         if isinstance(self.dtype, str):
-            return given[self.dtype]
+            return call[self.dtype]
         if self.dtype is not None:
             return self.dtype
         name = self.parameter
         common = ("dtype",) if name.startswith("dst") else ("src_dtype", "dtype")
-        return next((given[key] for key in (f"{name}_dtype", *common) if key in given), F32)
+        return next((call[key] for key in (f"{name}_dtype", *common) if key in call), F32)
 
 
 @dataclass(frozen=True)
@@ -240,21 +240,21 @@ class MatrixPlace(Place):
     columns: Size = 1
     width: Size = 1
 
-    def operand(self, api: Issuer, given: Given) -> Operand | Constant:
-        rows, columns, width = (_size(size, given) for size in (self.rows, self.columns, self.width))
-        return api.matrix(given[self.parameter], rows, columns, width, self._type(given))
+    def operand(self, api: Issuer, call: Arguments) -> Operand | Constant:
+        rows, columns, width = (_size(size, call) for size in (self.rows, self.columns, self.width))
+        return api.matrix(call[self.parameter], rows, columns, width, self._type(call))
 
 
-def _size(size: Size, given: Given) -> int:
+def _size(size: Size, call: Arguments) -> int:
     if isinstance(size, str):
-        return int(given[size])
-    return size if isinstance(size, int) else size(given)
+        return int(call[size])
+    return size if isinstance(size, int) else size(call)
 
 
 class Described(Protocol):
     """The description of an operand, which makes it from the arguments of a call."""
 
-    def operand(self, api: Issuer, given: Given) -> Operand | Constant: ...
+    def operand(self, api: Issuer, call: Arguments) -> Operand | Constant: ...
 
 
 #: What an operand is made from: the name of a parameter, a description, a constant, or a number that the function
@@ -262,7 +262,7 @@ class Described(Protocol):
 Source = str | Described | Constant | int | float
 
 
-def channel(shape: Shape, given: Given) -> Shape:
+def channel(shape: Shape, call: Arguments) -> Shape:
     return Shape(1, shape.c, 1, 1)
 
 
@@ -270,19 +270,19 @@ def per_channel(parameter: str, dtype: DType | None = None) -> Place:
     return Place(parameter, dtype, channel, layout.compact)
 
 
-def row_of(length: str) -> Callable[[Shape, Given], Shape]:
-    return lambda shape, given: Shape(1, 1, 1, given[length])
+def row_of(length: str) -> Callable[[Shape, Arguments], Shape]:
+    return lambda shape, call: Shape(1, 1, 1, call[length])
 
 
-def turned_nc(shape: Shape, given: Given) -> Shape:
+def transposed_nc(shape: Shape, call: Arguments) -> Shape:
     return Shape(shape.c, shape.n, shape.h, shape.w)
 
 
-def turned_cw(shape: Shape, given: Given) -> Shape:
+def transposed_cw(shape: Shape, call: Arguments) -> Shape:
     return Shape(shape.n, shape.w, shape.h, shape.c)
 
 
-def one_channel(shape: Shape, given: Given) -> Shape:
+def one_channel(shape: Shape, call: Arguments) -> Shape:
     return shape._replace(c=1)
 
 
@@ -299,12 +299,14 @@ class Issue:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     inherits: bool = True
 
-    def __call__(self, api: Issuer, given: Given) -> Command:
-        places = {name: _operand(api, given, source) for name, source in self.places.items()}
+    def __call__(self, api: Issuer, call: Arguments) -> Command:
+        places = {name: _operand(api, call, source) for name, source in self.places.items()}
         outputs = OPERATIONS[self.operation].outputs
         results: dict[str, Any] = {name: places.pop(name) for name in outputs if name in places}
-        own = {key: given[own.name] if isinstance(own, FromCall) else own for key, own in self.attributes.items()}
-        return api.issue(self.operation, places, results, {**attributes(given), **own} if self.inherits else own)
+        fixed = {
+            key: call[value.name] if isinstance(value, FromCall) else value for key, value in self.attributes.items()
+        }
+        return api.issue(self.operation, places, results, {**attributes(call), **fixed} if self.inherits else fixed)
 
 
 class FromCall(NamedTuple):
@@ -313,50 +315,50 @@ class FromCall(NamedTuple):
     name: str
 
 
-def issue(operation: str, **given: Any) -> Issue:
+def issue(operation: str, **sources: Any) -> Issue:
     """Return a command of `operation`: its operands and results by name, and all other names as attributes."""
     described = OPERATIONS[operation]
     named = (*described.inputs, *described.outputs)
-    places = {name: source for name, source in given.items() if name in named}
-    return Issue(operation, places, {key: value for key, value in given.items() if key not in named})
+    places = {name: source for name, source in sources.items() if name in named}
+    return Issue(operation, places, {key: value for key, value in sources.items() if key not in named})
 
 
-def in_turn(*runs: Run) -> Run:
-    def run(api: Issuer, given: Given) -> None:
-        for each in runs:
-            each(api, given)
+def sequence(*runs: Run) -> Run:
+    def run(api: Issuer, call: Arguments) -> None:
+        for part in runs:
+            part(api, call)
 
     return run
 
 
-def either(when: Callable[[Given], bool], first: Run, second: Run) -> Run:
-    return lambda api, given: (first if when(given) else second)(api, given)
+def either(when: Callable[[Arguments], bool], first: Run, second: Run) -> Run:
+    return lambda api, call: (first if when(call) else second)(api, call)
 
 
-def _operand(api: Issuer, given: Given, source: Source) -> Operand | Constant:
+def _operand(api: Issuer, call: Arguments, source: Source) -> Operand | Constant:
     if isinstance(source, Constant):
         return source
     if isinstance(source, str):
-        return Place(source).operand(api, given)
+        return Place(source).operand(api, call)
     if not isinstance(source, int | float):
-        return source.operand(api, given)
-    dtype = given.get("src_dtype", given.get("dtype", F32))
+        return source.operand(api, call)
+    dtype = call.get("src_dtype", call.get("dtype", F32))
     return Constant.of(source, dtype) if isinstance(source, float) else Constant(source & (1 << dtype.bits) - 1, dtype)
 
 
-def attributes(given: Given) -> dict[str, Any]:
+def attributes(call: Arguments) -> dict[str, Any]:
     """Return the attributes of a command that the call's arguments give (ATTRIBUTES), and its window."""
-    found = {own: given[name] for name, own in ATTRIBUTES.items() if name in given}
-    if "kernel" in given:
-        found["window"] = window(given)
-    return found
+    named = {attribute: call[name] for name, attribute in ATTRIBUTES.items() if name in call}
+    if "kernel" in call:
+        named["window"] = window(call)
+    return named
 
 
-def window(given: Given) -> Window:
-    kernel = given["kernel"]
-    pads = given.get("padding", padding_t(0, 0, 0, 0))
-    stride, dilation = (given.get(name, dim2(1, 1)) for name in ("stride", "dilation"))
-    between = given.get("insert", dim2(0, 0))
+def window(call: Arguments) -> Window:
+    kernel = call["kernel"]
+    pads = call.get("padding", padding_t(0, 0, 0, 0))
+    stride, dilation = (call.get(name, dim2(1, 1)) for name in ("stride", "dilation"))
+    between = call.get("insert", dim2(0, 0))
     around = (pads.top, pads.bottom, pads.left, pads.right)
     sizes = ((kernel.h, kernel.w), around, (stride.h, stride.w), (dilation.h, dilation.w), (between.h, between.w))
     return Window(*sizes)

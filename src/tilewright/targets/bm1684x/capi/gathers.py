@@ -9,8 +9,8 @@ from importlib.resources import files
 
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.forms import (
+    Arguments,
     Functions,
-    Given,
     Issuer,
     Layout,
     Operands,
@@ -33,10 +33,10 @@ from tilewright.targets.bm1684x.values.memory import OFFSETS
 EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}
 
 
-def _shapes(kind: str, gathers: bool, given: Given) -> tuple[Shape, Shape, Shape]:
+def _shapes(kind: str, gathers: bool, call: Arguments) -> tuple[Shape, Shape, Shape]:
     """Return the shapes of the source, the index and the result. Indexed elements of a plane are one row."""
-    n, c, h, w = given["shape"].shape
-    height, width = given.get("param_h", h), given.get("param_w", w)
+    n, c, h, w = call["shape"].shape
+    height, width = call.get("param_h", h), call.get("param_w", w)
     if kind == "hw" and gathers:
         return Shape(n, c, height, width), Shape(1, h * w, 1, 2), Shape(n, c, 1, h * w)
     if kind == "hw":
@@ -50,79 +50,79 @@ def _shapes(kind: str, gathers: bool, given: Given) -> tuple[Shape, Shape, Shape
     return Shape(1, c, 1, width), Shape(n, c, 1, count), Shape(n, c, 1, w)
 
 
-def _source(api: Issuer, given: Given, shape: Shape, each: Layout, once: Layout) -> Tensor:
+def _source(api: Issuer, call: Arguments, shape: Shape, per_channel: Layout, once: Layout) -> Tensor:
     """Return the tensor at `param`, with the layout `once` if it is repeated: then all channels of a lane share it."""
-    dtype = given["dtype"]
-    layout_of = once if given.get("is_param_repeated") else each
-    return api.local(given["param"], shape, None, dtype, layout_of)
+    dtype = call["dtype"]
+    layout_of = once if call.get("is_param_repeated") else per_channel
+    return api.local(call["param"], shape, None, dtype, layout_of)
 
 
 def _moves(kind: str, way: str, exceptions: bool = False, four_banks: bool = False) -> Run:
     """Return the C function of a gather or scatter. A gather may have exceptions, or four copies of its source."""
 
-    def run(api: Issuer, given: Given) -> None:
-        n = given["shape"].n
-        h = given["shape"].h
+    def run(api: Issuer, call: Arguments) -> None:
+        n = call["shape"].n
+        h = call["shape"].h
         if four_banks and not n == h == 1:
-            raise MachineError(given["name"], f"the shape has n = {n} and h = {h}", "give n = 1 and h = 1")
+            raise MachineError(call["name"], f"the shape has n = {n} and h = {h}", "give n = 1 and h = 1")
         if h != 1 and kind in ("w", "pe"):
-            raise MachineError(given["name"], f"h is {h}", "give h = 1: it moves elements of rows")
-        x_shape, index_shape, y_shape = _shapes(kind, way == "gather", given)
+            raise MachineError(call["name"], f"h is {h}", "give h = 1: it moves elements of rows")
+        x_shape, index_shape, y_shape = _shapes(kind, way == "gather", call)
         lined = layout.line if kind == "h" else layout.aligned
         if four_banks:
-            x = _source(api, given, x_shape._replace(n=COPIES), in_four_banks, once_in_four_banks)
+            x = _source(api, call, x_shape._replace(n=COPIES), in_four_banks, once_in_four_banks)
         else:
-            x = _source(api, given, x_shape, lined, in_each_lane)
-        own = layout.aligned if kind in ("pe", "h") else layout.compact
-        api.begins(given["index"], "aligned")  # also a compact one
-        index = api.local(given["index"], index_shape, None, given.get("index_dtype", U16), own)
-        y = api.local(given["output"], y_shape, None, x.dtype, lined)
+            x = _source(api, call, x_shape, lined, in_each_lane)
+        index_layout = layout.aligned if kind in ("pe", "h") else layout.compact
+        api.begins(call["index"], "aligned")  # also a compact one
+        index = api.local(call["index"], index_shape, None, call.get("index_dtype", U16), index_layout)
+        y = api.local(call["output"], y_shape, None, x.dtype, lined)
         if four_banks:
             for name, place in (("index", index), ("output", y), ("param", x[0:1])):
-                _check_banks(given, name, place)
+                _check_banks(call, name, place)
         operands: Operands = {"x": x, "index": index}
         if way == "scatter":
             operands["y_before"] = y
         if exceptions:
-            operands |= {"other": constant(given["C"], x.dtype)} if given["fill_const"] else {"kept": y}
+            operands |= {"other": constant(call["C"], x.dtype)} if call["fill_const"] else {"kept": y}
         api.issue(f"{kind}_{way}" + "_4bank" * four_banks, operands, {"y": y})
 
     return run
 
 
-def _check_banks(given: Given, name: str, place: Tensor) -> None:
+def _check_banks(call: Arguments, name: str, place: Tensor) -> None:
     low, high = (place.config.lane_bytes // 8 * end for end in EIGHTHS[name])
     at = place.lane_offset
     end = at + place.slots * place.stride.c * place.dtype.bytes
     if not low <= at <= end <= high:
         reason = f"{name} takes the bytes {at:#x}..{end:#x} of a lane"
-        raise MachineError(given["name"], reason, f"place it in {low:#x}..{high:#x}")
+        raise MachineError(call["name"], reason, f"place it in {low:#x}..{high:#x}")
 
 
-def _mask_select(api: Issuer, given: Given) -> None:
-    shape = given["shape"].shape
-    dtype = given["dtype"]
-    x = _source(api, given, shape._replace(n=1), layout.aligned, in_each_lane)
-    mask = api.local(given["mask"], shape, None, given["mask_dtype"])
-    count = api.local(given["count_addr"], Shape(shape.n, shape.c, 1, 1), None, U16, layout.compact)
-    y = api.local(given["output"], shape, None, dtype)
+def _mask_select(api: Issuer, call: Arguments) -> None:
+    shape = call["shape"].shape
+    dtype = call["dtype"]
+    x = _source(api, call, shape._replace(n=1), layout.aligned, in_each_lane)
+    mask = api.local(call["mask"], shape, None, call["mask_dtype"])
+    count = api.local(call["count_addr"], Shape(shape.n, shape.c, 1, 1), None, U16, layout.compact)
+    y = api.local(call["output"], shape, None, dtype)
     api.issue("w_mask_select", {"x": x, "mask": mask, "y_before": y}, {"y": y, "counts": count})
 
 
-def _table_lookup(api: Issuer, given: Given) -> None:
+def _table_lookup(api: Issuer, call: Arguments) -> None:
     """Issue a gather whose indices are the values of a tensor, from a table of which each lane has a copy."""
-    if given["table"] >= api.config.lane_bytes:
-        reason = f"the table is at {given['table']:#x}"
-        raise MachineError(given["name"], reason, f"give the place in each lane, below {api.config.lane_bytes:#x}")
-    lane = given["src"] // api.config.lane_bytes
-    n, c, h, w = given["shape"].shape
+    if call["table"] >= api.config.lane_bytes:
+        reason = f"the table is at {call['table']:#x}"
+        raise MachineError(call["name"], reason, f"give the place in each lane, below {api.config.lane_bytes:#x}")
+    lane = call["src"] // api.config.lane_bytes
+    n, c, h, w = call["shape"].shape
     flat = Shape(n, c, 1, h * w)
-    dtype = given["dst_dtype"]
+    dtype = call["dst_dtype"]
     x = api.local(
-        given["table"] + lane * api.config.lane_bytes, Shape(1, c, 1, given["length"]), None, dtype, in_each_lane
+        call["table"] + lane * api.config.lane_bytes, Shape(1, c, 1, call["length"]), None, dtype, in_each_lane
     )
-    index = api.local(given["src"], flat, None, given["src_dtype"])
-    api.issue("pe_gather", {"x": x, "index": index}, {"y": api.local(given["dst"], flat, None, dtype)})
+    index = api.local(call["src"], flat, None, call["src_dtype"])
+    api.issue("pe_gather", {"x": x, "index": index}, {"y": api.local(call["dst"], flat, None, dtype)})
 
 
 _NAMES = {"w": "w", "hw": "hw", "pe": "batch_bcast_w", "h": "batch_bcast_h"}
@@ -140,49 +140,49 @@ GATHERS: Functions = {
 SORTED_TYPES = (F32, I32, U32)
 
 
-def _flat(api: Issuer, given: Given, name: str, count: int, dtype: DType) -> Flat:
-    return Flat(api.system(given[name], Shape(1, 1, 1, count), None, dtype))
+def _flat(api: Issuer, call: Arguments, name: str, count: int, dtype: DType) -> Flat:
+    return Flat(api.system(call[name], Shape(1, 1, 1, count), None, dtype))
 
 
-def _sort_general(api: Issuer, given: Given) -> None:
+def _sort_general(api: Issuer, call: Arguments) -> None:
     """Issue a sort whose flags say the type, and whether there are indices, which are positions or come from memory."""
-    flags = given["flags"]
-    length = given["length"]
-    k = given["k"]
+    flags = call["flags"]
+    length = call["length"]
+    k = call["k"]
     if not 0 <= flags < len(SORTED_TYPES):
-        raise MachineError(given["name"], f"dtype_flags is {flags}", "give 0 (f32), 1 (i32) or 2 (u32)")
+        raise MachineError(call["name"], f"dtype_flags is {flags}", "give 0 (f32), 1 (i32) or 2 (u32)")
     if not 0 < k <= length:
-        raise MachineError(given["name"], f"topk is {k} and len is {length}", "give a topk of 1..len")
+        raise MachineError(call["name"], f"topk is {k} and len is {length}", "give a topk of 1..len")
     dtype = SORTED_TYPES[flags]
-    operands: Operands = {"x": _flat(api, given, "src", length, dtype)}
-    results: dict[str, Operand] = {"y": _flat(api, given, "output", k, dtype)}
-    if given["indexed"]:
-        results["index"] = _flat(api, given, "index", k, I32)
-        if not given["automatic"]:
-            operands["numbers"] = _flat(api, given, "numbers", length, I32)
-    api.issue("hau_sort", operands, results, {"descending": bool(given["descends"])})
+    operands: Operands = {"x": _flat(api, call, "src", length, dtype)}
+    results: dict[str, Operand] = {"y": _flat(api, call, "output", k, dtype)}
+    if call["indexed"]:
+        results["index"] = _flat(api, call, "index", k, I32)
+        if not call["automatic"]:
+            operands["numbers"] = _flat(api, call, "numbers", length, I32)
+    api.issue("hau_sort", operands, results, {"descending": bool(call["descends"])})
 
 
-def _line_gather(api: Issuer, given: Given) -> None:
-    start = given["start"]
-    end = given["end"]
-    lines = given["line_num"]
+def _line_gather(api: Issuer, call: Arguments) -> None:
+    start = call["start"]
+    end = call["end"]
+    lines = call["line_num"]
     if not 0 <= start <= end < lines:
-        raise MachineError(given["name"], f"it gathers the lines {start}..{end} of {lines}", f"give 0..{lines - 1}")
-    size = given["line_len"]
-    count = given["index_len"]
-    dtype = given["dtype"]
-    y = _flat(api, given, "output", size * count, dtype)
+        raise MachineError(call["name"], f"it gathers the lines {start}..{end} of {lines}", f"give 0..{lines - 1}")
+    size = call["line_len"]
+    count = call["index_len"]
+    dtype = call["dtype"]
+    y = _flat(api, call, "output", size * count, dtype)
     operands: Operands = {
-        "x": _flat(api, given, "param", size * (end - start + 1), dtype),
-        "index": _flat(api, given, "index", count, I32),
+        "x": _flat(api, call, "param", size * (end - start + 1), dtype),
+        "index": _flat(api, call, "index", count, I32),
     }
-    operands |= {"other": constant(given["C"], dtype)} if given["fill_const"] else {"kept": y}
+    operands |= {"other": constant(call["C"], dtype)} if call["fill_const"] else {"kept": y}
     api.issue("hau_line_gather", operands, {"y": y}, {"base": start})
 
 
-def _every_pair(shape: Shape, given: Given) -> Shape:
-    return Shape(1, 1, 1, given["boxes"] ** 2)
+def _every_pair(shape: Shape, call: Arguments) -> Shape:
+    return Shape(1, 1, 1, call["boxes"] ** 2)
 
 
 def _row(parameter: str, length: str, dtype: DType | None = None) -> Place:
@@ -210,14 +210,14 @@ SORTING: Functions = {
 
 
 def _load(name: str) -> Run:
-    def run(api: Issuer, given: Given) -> None:
-        dtype = given.get("dtype", F32)
+    def run(api: Issuer, call: Arguments) -> None:
+        dtype = call.get("dtype", F32)
         if (name, dtype) not in OFFSETS:
-            known = ", ".join(str(own) for table, own in OFFSETS if table == name)
-            raise MachineError(given["name"], f"static memory has no such table of {dtype}", f"give {known}")
+            types = ", ".join(str(kind) for table, kind in OFFSETS if table == name)
+            raise MachineError(call["name"], f"static memory has no such table of {dtype}", f"give {types}")
         offset, count = OFFSETS[name, dtype]
-        api.begins(given["coeff"], "aligned")  # although it is compact
-        y = api.local(given["coeff"], Shape(1, api.config.lanes, 1, count), None, dtype, layout.compact)
+        api.begins(call["coeff"], "aligned")  # although it is compact
+        y = api.local(call["coeff"], Shape(1, api.config.lanes, 1, count), None, dtype, layout.compact)
         x = Tensor.ddr(STATIC_BASE + offset, (1, 1, 1, count), dtype, api.config)
         api.issue("static_bcast", {"x": x}, {"y": y})
 

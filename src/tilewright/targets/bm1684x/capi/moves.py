@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.targets.bm1684x.capi.forms import (
+    Arguments,
     Functions,
-    Given,
     Issuer,
     Layout,
     Place,
@@ -16,8 +16,8 @@ from tilewright.targets.bm1684x.capi.forms import (
     issue,
     one_channel,
     row_of,
-    turned_cw,
-    turned_nc,
+    transposed_cw,
+    transposed_nc,
 )
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
@@ -27,7 +27,7 @@ from tilewright.targets.bm1684x.values.dtypes import U32
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN = WAYS[:2]
 FROM = ("L2S", "S2S")
-Shaping = Callable[[Shape, Given], Shape]
+Shaping = Callable[[Shape, Arguments], Shape]
 
 
 def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layout = layout.aligned) -> Run:
@@ -38,22 +38,24 @@ def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layo
 def _bare(way: str, operation: str, shape: Shaping) -> Run:
     """Return what a transfer does whose command has no strides if the call has none, but within one memory always."""
 
-    def strided(given: Given) -> bool:
-        return bool(given["dst_stride"] or given["src_stride"] or (way[0] == way[2] and operation == "dma_nc_trans"))
+    def strided(call: Arguments) -> bool:
+        return bool(call["dst_stride"] or call["src_stride"] or (way[0] == way[2] and operation == "dma_nc_trans"))
 
-    given, bare = (issue(operation, y="dst", x=Place("src", shape=shape), without_strides=no) for no in (False, True))
-    return either(strided, given, bare)
-
-
-def _index(rows: Callable[[Shape, Given], int]) -> Place:
-    return Place("index", U32, lambda shape, given: Shape(1, shape.c, rows(shape, given), 1), near="index_is_local")
+    with_strides, without = (
+        issue(operation, y="dst", x=Place("src", shape=shape), without_strides=flag) for flag in (False, True)
+    )
+    return either(strided, with_strides, without)
 
 
-PARAM = Place("src", shape=lambda shape, given: shape._replace(h=given["param_h"]))
+def _index(rows: Callable[[Shape, Arguments], int]) -> Place:
+    return Place("index", U32, lambda shape, call: Shape(1, shape.c, rows(shape, call), 1), near="index_is_local")
+
+
+PARAM = Place("src", shape=lambda shape, call: shape._replace(h=call["param_h"]))
 #: A gather writes a fill value where an index is out of range. A scatter keeps all other rows of its destination.
-GATHER = issue("dma_h_gather", y="dst", x=PARAM, index=_index(lambda shape, given: shape.h), fill="C")
+GATHER = issue("dma_h_gather", y="dst", x=PARAM, index=_index(lambda shape, call: shape.h), fill="C")
 SCATTER = issue(
-    "dma_h_scatter", y="dst", x=PARAM, index=_index(lambda shape, given: int(given["param_h"])), y_before="dst"
+    "dma_h_scatter", y="dst", x=PARAM, index=_index(lambda shape, call: int(call["param_h"])), y_before="dst"
 )
 
 
@@ -64,33 +66,33 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
     channel of the local matrix.
     """
 
-    def run(api: Issuer, given: Given) -> None:
-        dtype = given["dtype"]
-        width = given["width"]
-        rows, columns = (1, given["length"]) if vector else (given["rows"], given["columns"])
+    def run(api: Issuer, call: Arguments) -> None:
+        dtype = call["dtype"]
+        width = call["width"]
+        rows, columns = (1, call["length"]) if vector else (call["rows"], call["columns"])
         turned = (columns, rows) if transposed else (rows, columns)
         sizes: dict[str, tuple[int, int]] = {"src": (rows, columns), "dst": turned}
         near, far = ("dst", "src") if way == "S2L" else ("src", "dst")
-        stride = Stride(0, 0, given.get("row_stride", columns), 1)
+        stride = Stride(0, 0, call.get("row_stride", columns), 1)
         ends: dict[str, Any] = {
-            near: api.matrix(given[near], *sizes[near], width, dtype),
-            far: Grid(Tensor(given[far], Shape(1, 1, *sizes[far]), stride, dtype, api.config)),
+            near: api.matrix(call[near], *sizes[near], width, dtype),
+            far: Grid(Tensor(call[far], Shape(1, 1, *sizes[far]), stride, dtype, api.config)),
         }
         api.issue("dma_matrix_trans" if transposed else "dma_copy", {"x": ends["src"]}, {"y": ends["dst"]})
 
     return run
 
 
-def _to_lanes(api: Issuer, given: Given) -> None:
+def _to_lanes(api: Issuer, call: Arguments) -> None:
     """Issue a copy of neighbouring elements outside of local memory to one place in each of some lanes.
 
     The destination is an address on the bus, whose place in local memory counts (measured).
     """
-    count = given["count"]
-    dtype = given["dtype"]
-    x = api.system(given["src"], Shape(1, 1, 1, count), None, dtype)
-    shape = Shape(1, given["lanes"], 1, count)
-    y = api.local(given["dst"] % api.config.local_bytes, shape, None, dtype, layout.compact)
+    count = call["count"]
+    dtype = call["dtype"]
+    x = api.system(call["src"], Shape(1, 1, 1, count), None, dtype)
+    shape = Shape(1, call["lanes"], 1, count)
+    y = api.local(call["dst"] % api.config.local_bytes, shape, None, dtype, layout.compact)
     api.issue("dma_linear_bcast", {"x": x}, {"y": y})
 
 
@@ -102,12 +104,12 @@ MASK = Place("mask", "mask_dtype", near="mask_is_local")
 MOVES: Functions = {
     **{f"cpy_{way}": _move(local=layout.dma_default) for way in WAYS if way != "L2L"},
     "cpy_L2L": _move(),
-    **{f"cpy_nc_trans_{way}": _bare(way, "dma_nc_trans", turned_nc) for way in WAYS},
-    **{f"cpy_cw_trans_{way}": _move("dma_cw_trans", turned_cw) for way in WAYS},
+    **{f"cpy_nc_trans_{way}": _bare(way, "dma_nc_trans", transposed_nc) for way in WAYS},
+    **{f"cpy_cw_trans_{way}": _move("dma_cw_trans", transposed_cw) for way in WAYS},
     **{f"channel_bcast_{way}": _bare(way, "dma_broadcast", one_channel) for way in ("S2L", "L2L")},
     **{f"general_cpy_{way}": _move() for way in WAYS[:3]},
     **{f"compact_{way}": _move(local=layout.compact) for way in BETWEEN},
-    **{f"compact_nc_trans_{way}": _move("dma_nc_trans", turned_nc, layout.compact) for way in BETWEEN},
+    **{f"compact_nc_trans_{way}": _move("dma_nc_trans", transposed_nc, layout.compact) for way in BETWEEN},
     "system_cpy": issue("dma_linear", y=Place("dst", shape=LINEAR), x=Place("src", shape=LINEAR)),
     "system_bcast": _to_lanes,
     "set_C_local": FILL,

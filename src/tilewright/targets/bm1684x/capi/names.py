@@ -126,11 +126,11 @@ class CType(StrEnum):
     python: type | None
 
     def __new__(cls, text: str, recorded: str, python: type | None = None) -> CType:
-        made = str.__new__(cls, text)
-        made._value_ = text
-        made.recorded = recorded
-        made.python = python
-        return made
+        ctype = str.__new__(cls, text)
+        ctype._value_ = text
+        ctype.recorded = recorded
+        ctype.python = python
+        return ctype
 
     LOCAL = "local_addr_t", "I"
     SYSTEM = "system_addr_t", "Q"
@@ -185,15 +185,15 @@ class Prototype(NamedTuple):
 def _declared() -> Mapping[str, Prototype]:
     text = files(__package__).joinpath("prototypes.h").read_text(encoding="utf-8")
     kinds = {str(kind): kind for kind in CType}
-    found = {}
-    for number, own in enumerate(DECLARATION.finditer(text)):
-        parameters = tuple(Parameter(kinds[kind.strip()], name) for kind, name in PARAMETER.findall(own[2]))
-        found[own[1]] = Prototype(number, own[1], own[0].rstrip(";"), parameters)
-    return found
+    prototypes = {}
+    for number, match in enumerate(DECLARATION.finditer(text)):
+        parameters = tuple(Parameter(kinds[kind.strip()], name) for kind, name in PARAMETER.findall(match[2]))
+        prototypes[match[1]] = Prototype(number, match[1], match[0].rstrip(";"), parameters)
+    return prototypes
 
 
 PROTOTYPES = _declared()
 #: The C types of the parameters of each function.
 TYPES: Mapping[str, Mapping[str, CType]] = {
-    name: {parameter: kind for kind, parameter in own.parameters} for name, own in PROTOTYPES.items()
+    name: {parameter: kind for kind, parameter in prototype.parameters} for name, prototype in PROTOTYPES.items()
 }

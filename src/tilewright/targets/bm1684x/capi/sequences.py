@@ -23,7 +23,17 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import FromCall, Functions, Given, Issue, Issuer, Place, Run, Source, in_turn
+from tilewright.targets.bm1684x.capi.forms import (
+    Arguments,
+    FromCall,
+    Functions,
+    Issue,
+    Issuer,
+    Place,
+    Run,
+    Source,
+    sequence,
+)
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding
@@ -56,11 +66,11 @@ class Expression:
     parameter: str
     dtype: DType
 
-    def operand(self, api: Issuer, given: Given) -> Constant:
+    def operand(self, api: Issuer, call: Arguments) -> Constant:
         """Return the constant. Raises MachineError if the function has no value."""
-        value = given[self.parameter]
+        value = call[self.parameter]
         if self.function == "1/ln" and not value > 0:
-            raise MachineError(given["name"], f"{self.parameter} is {value}", "give a positive number")
+            raise MachineError(call["name"], f"{self.parameter} is {value}", "give a positive number")
         with np.errstate(all="ignore"):
             real = np.atleast_1d(COMPUTED[self.function](np.float32(value)))
             bits = cast(real, F32, self.dtype, Rounding.HALF_AWAY_FROM_ZERO).view(f"<u{self.dtype.bytes}")
@@ -68,40 +78,40 @@ class Expression:
 
 
 def _source(token: str, dtype: DType) -> Source:
-    if found := EXPRESSION.fullmatch(token):
-        return Expression(found[1] or "", found[2], dtype)
-    found = TOKEN.fullmatch(token)
-    assert found, token
-    own = DTYPES[found[2]] if found[2] else dtype
+    if match := EXPRESSION.fullmatch(token):
+        return Expression(match[1] or "", match[2], dtype)
+    match = TOKEN.fullmatch(token)
+    assert match, token
+    operand_type = DTYPES[match[2]] if match[2] else dtype
     if token.startswith("#"):
-        return Constant(int(found[1][1:], 16), own)
-    return Place(found[1], own, row=int(found[3] or 0))
+        return Constant(int(match[1][1:], 16), operand_type)
+    return Place(match[1], operand_type, row=int(match[3] or 0))
 
 
 def _command(line: str, dtype: DType) -> Issue:
     name, *words = line.split()
     operation = OPERATIONS[name]
     middle = words.index("=")
-    given = [word for word in words[middle + 1 :] if "=" not in word]
+    sources = [word for word in words[middle + 1 :] if "=" not in word]
     pairs = (word.split("=") for word in words[middle + 1 :] if "=" in word)
-    named = [*zip(operation.inputs, given, strict=True), *zip(operation.outputs, words[:middle], strict=True)]
-    places = {own: _source(word, dtype) for own, word in named if word != "-"}
+    named = [*zip(operation.inputs, sources, strict=True), *zip(operation.outputs, words[:middle], strict=True)]
+    places = {operand: _source(word, dtype) for operand, word in named if word != "-"}
     return Issue(name, places, {key: READ[key](text) for key, text in pairs}, inherits=False)
 
 
 def _function(of_types: Mapping[DType, Run]) -> Run:
-    def run(api: Issuer, given: Given) -> None:
-        dtype = given.get("dtype", next(iter(of_types)))
+    def run(api: Issuer, call: Arguments) -> None:
+        dtype = call.get("dtype", next(iter(of_types)))
         if dtype not in of_types:
-            known = ", ".join(sorted(map(str, of_types)))
-            raise MachineError(given["name"], f"the machine has no such function for {dtype}", f"give {known}")
-        of_types[dtype](api, given)
+            types = ", ".join(sorted(map(str, of_types)))
+            raise MachineError(call["name"], f"the machine has no such function for {dtype}", f"give {types}")
+        of_types[dtype](api, call)
 
     return run
 
 
 def _functions() -> Functions:
-    found: dict[str, dict[DType, Run]] = {}
+    blocks: dict[str, dict[DType, Run]] = {}
     for name in FILES:
         text = files(__package__).joinpath("sequences", f"{name}.txt").read_text(encoding="utf-8")
         for block in text.split("\n\n")[1:]:
@@ -109,8 +119,8 @@ def _functions() -> Functions:
             head = HEAD.fullmatch(first)
             assert head, first
             dtype = DTYPES[head[2]]
-            found.setdefault(head[1], {})[dtype] = in_turn(*(_command(line, dtype) for line in lines))
-    return {name: _function(each) for name, each in found.items()}
+            blocks.setdefault(head[1], {})[dtype] = sequence(*(_command(line, dtype) for line in lines))
+    return {name: _function(of_types) for name, of_types in blocks.items()}
 
 
 #: Functions by name, without the prefix tpu_bdc_.

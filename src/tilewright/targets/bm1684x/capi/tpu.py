@@ -66,8 +66,8 @@ class DeviceApi(Issuer):
         return lambda *arguments: function.call(self, arguments)
 
     def __dir__(self) -> list[str]:
-        own = [name for name in dir(type(self)) if name.startswith("tpu_")]
-        return sorted({*own, *FUNCTIONS})
+        methods = [name for name in dir(type(self)) if name.startswith("tpu_")]
+        return sorted({*methods, *FUNCTIONS})
 
     def tpu_initialize(self) -> None:
         """Allow the kernel to issue commands. A kernel must call this function before its first command."""
@@ -134,12 +134,12 @@ class DeviceApi(Issuer):
     def tpu_bank_range(self, address: int, size: int) -> range_t:
         return range_t(self.tpu_bank_index(address), self.tpu_bank_index(address + max(size, 1) - 1))
 
-    def tpu_range_overlapped(self, one: range_t, other: range_t) -> bool:
-        return one.start <= other.end and other.start <= one.end
+    def tpu_range_overlapped(self, first: range_t, second: range_t) -> bool:
+        return first.start <= second.end and second.start <= first.end
 
     def tpu_any_range_overlapped(self, ranges: Sequence[range_t], count: int) -> bool:
         pairs = combinations(ranges[:count], 2)
-        return any(self.tpu_range_overlapped(one, other) for one, other in pairs)
+        return any(self.tpu_range_overlapped(first, second) for first, second in pairs)
 
     def tpu_channle_num_per_npu(self, start: int, channels: int) -> int:  # the vendor's spelling
         return layout.slots(start, channels, self.config)

@@ -19,17 +19,17 @@ from tilewright.array import ascending
 from tilewright.program.program import Launch
 from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.plan import Full, Key, Ring, bundled, copy
-from tilewright.targets.bm1684x.compiler.tiles import Cut, Places, Tile
+from tilewright.targets.bm1684x.compiler.plan import DoesNotFit, Key, Ring, bundled, copy
+from tilewright.targets.bm1684x.compiler.tiles import LaneOffsets, Tile, Tiling
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.parts import TooFar
 from tilewright.targets.bm1684x.isa.stream import queue
-from tilewright.targets.bm1684x.launch.image import HeldTensor, StoredTensor
+from tilewright.targets.bm1684x.launch.image import LocalResult, PlacedTensor
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Operand, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 
@@ -45,7 +45,7 @@ OUTPUTS = "outputs"
 
 
 @dataclass(eq=False)
-class Issued:
+class QueuedCommand:
     """A command of one engine (compute or DMA), issued for the layer with the index `layer`.
 
     `after` is the number of commands of the other engine that must have ended before this command starts. For a compute
@@ -70,18 +70,18 @@ class Stream:
         self._touched = np.zeros(units, np.int64)  # 1 + the last compute command that touches a unit
         self._written = np.full(units, -1, np.int64)  # the last transfer that writes a unit
         self._read = np.full(units, -1, np.int64)  # the last transfer that reads a unit
-        self._compute: list[Issued] = []
-        self._moves: list[Issued] = []
+        self._compute: list[QueuedCommand] = []
+        self._moves: list[QueuedCommand] = []
 
     def compute(self, command: Command, layer: int) -> None:
-        issued = Issued(command, layer, TIU)
+        issued = QueuedCommand(command, layer, TIU)
         number = len(self._compute)
-        found = set()
+        needs = set()
         for mode, _, operand in command.in_memory:
-            found |= self._transfers(mode, operand)
+            needs |= self._transfers(mode, operand)
             low, high = self._units(operand)
             self._touched[low:high] = number + 1
-        issued.needs = sorted(found)
+        issued.needs = sorted(needs)
         for move in issued.needs:
             self._moves[move].before = min(self._moves[move].before, number)
         self._compute.append(issued)
@@ -92,17 +92,17 @@ class Stream:
 
     def move(self, command: Command, layer: int, kind: str) -> None:
         """Add a transfer, issued for the layer with the index `layer`. Transfers of one `kind` keep their order."""
-        issued = Issued(command, layer, kind)
+        issued = QueuedCommand(command, layer, kind)
         local = [(mode, operand) for mode, _, operand in command.in_memory if operand.storage.is_local]
         # After earlier readers too: transfers of other kinds could else overtake them, and only the last one is noted.
-        issued.needs = sorted({other for _, operand in local for other in self._transfers(WRITE, operand)})
+        issued.needs = sorted({transfer for _, operand in local for transfer in self._transfers(WRITE, operand)})
         for mode, operand in local:
             low, high = self._units(operand)
             issued.after = max(issued.after, int(self._touched[low:high].max()))
             (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
-    def schedule(self) -> tuple[dict[str, list[Issued]], int]:
+    def schedule(self) -> tuple[dict[str, list[QueuedCommand]], int]:
         """Order the transfers. Return each engine's commands in order, and the cycle at which the last command ends.
 
         The next transfer is the one that can start earliest; among equals, the one that is needed earliest.
@@ -125,7 +125,7 @@ class Stream:
                 for waiting in heads.values()
                 if waiting
                 and (move := self._moves[waiting[0]]).after <= len(ended)
-                and all(other in arrived for other in move.needs)
+                and all(transfer in arrived for transfer in move.needs)
             ]
             start, _, number = min(ready)
             now = start + estimate.cycles(self._moves[number].command, self._config)
@@ -162,18 +162,18 @@ class Stream:
 class Assembly:
     """A launch under construction. The attributes `entering` and `leaving` are tensors in DDR by name.
 
-    `apart` says whether two neighbouring blocks of constants are transferred separately.
+    `separate` says whether two neighbouring blocks of constants are transferred separately.
     """
 
     def __init__(
         self,
         layers: Sequence[Layer],
-        cuts: Sequence[Cut],
-        entering: Mapping[str, Stored],
-        leaving: Mapping[str, Stored],
+        cuts: Sequence[Tiling],
+        entering: Mapping[str, SampleFormat],
+        leaving: Mapping[str, SampleFormat],
         values_end: int,
         config: Config,
-        apart: Callable[[Key, Key], bool] = lambda before, after: False,
+        separate: Callable[[Key, Key], bool] = lambda before, after: False,
     ) -> None:
         self.config = config
         self.stream = Stream(config)
@@ -183,108 +183,115 @@ class Assembly:
         self._ring = Ring(values_end, config.lane_bytes)
         self._resident: dict[Key, int] = {}
         blocks = {(at, number): block for at, cut in enumerate(cuts) for number, block in enumerate(cut.blocks)}
-        self._bundles = bundled(blocks, lambda key: min(config.lanes, layers[key[0]].result.c), apart, config)
+        self._bundles = bundled(blocks, lambda key: min(config.lanes, layers[key[0]].result.c), separate, config)
         *addresses, end = accumulate((bundle.data.size for bundle in self._bundles), initial=DDR_BASE)
         self._bundle_of = {key: number for number, bundle in enumerate(self._bundles) for key in bundle.begins}
         self._addresses = addresses
         self.entering, end = self._segments(entering, end)
         self.leaving, _ = self._segments(leaving, end)
 
-    def _segments(self, tensors: Mapping[str, Stored], address: int) -> tuple[dict[str, StoredTensor], int]:
+    def _segments(self, tensors: Mapping[str, SampleFormat], address: int) -> tuple[dict[str, PlacedTensor], int]:
         """Place tensors, with all samples, in DDR from `address` on. Return them by name, and the end."""
-        found = {}
-        for name, stored in tensors.items():
+        placed = {}
+        for name, form in tensors.items():
             address = -(-address // PAGE) * PAGE
-            found[name] = StoredTensor(name, address, stored)
-            address += stored.nbytes * self.config.batch
-        return found, address
+            placed[name] = PlacedTensor(name, address, form)
+            address += form.nbytes * self.config.batch
+        return placed, address
 
     def block(self, index: int, number: int) -> int:
         """Return the byte offset in a lane of constant block `number` of layer `index`; 0 if there is no such block.
 
-        The first call loads the block, with the others of its bundle. Raises plan.Full if they do not fit.
+        The first call loads the block, with the others of its bundle. Raises plan.DoesNotFit if they do not fit.
         """
         key = (index, number)
         if key in self._bundle_of and key not in self._resident:
-            own = self._bundle_of[key]
-            bundle = self._bundles[own]
-            names = [block_name(*other) for other in bundle.begins]
+            bundle_number = self._bundle_of[key]
+            bundle = self._bundles[bundle_number]
+            names = [block_name(*member) for member in bundle.begins]
             offset = self._ring.take(names, bundle.data.shape[1], self.done)
-            self._resident |= {other: offset + begin for other, begin in bundle.begins.items()}
-            for transfer in bundle.transfers(self._addresses[own], offset, self.config):
+            self._resident |= {member: offset + begin for member, begin in bundle.begins.items()}
+            for transfer in bundle.transfers(self._addresses[bundle_number], offset, self.config):
                 self.stream.move(transfer, index, CONSTANTS)
         return self._resident.get(key, 0)
 
     def load(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
         """Add the transfers that fill the local tensor `near` with sample `number` of an input, from row `first` on."""
-        stored = self.entering[name].stored
-        address = self.entering[name].address + number * stored.nbytes
-        if stored.phases is None:
-            self.stream.move(copy(near, self._rows(address, stored, near, first)), index, INPUTS)
+        form = self.entering[name].form
+        address = self.entering[name].address + number * form.nbytes
+        if form.phases is None:
+            self.stream.move(copy(near, self._rows(address, form, near, first)), index, INPUTS)
             return
-        phases = stored.phases
+        phases = form.phases
         _, _, rows, columns = near.shape
         shape = Shape(1, phases.channels, rows, columns)
         plane = phases.rows * phases.columns
         for place, offset in enumerate(phases.offsets):
-            begin = address + (offset + first * columns) * stored.dtype.bytes
-            far = Tensor(begin, shape, Stride(0, plane, columns, 1), stored.dtype, self.config)
+            begin = address + (offset + first * columns) * form.dtype.bytes
+            far = Tensor(begin, shape, Stride(0, plane, columns, 1), form.dtype, self.config)
             into = near[:, place * phases.channels : (place + 1) * phases.channels]
             self.stream.move(copy(into, far), index, INPUTS)
 
     def store(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
         """Add the transfer that stores the local tensor `near` as sample `number` of a result, from row `first` on."""
-        stored = self.leaving[name].stored
-        address = self.leaving[name].address + number * stored.nbytes
-        self.stream.move(copy(self._rows(address, stored, near, first), near), index, OUTPUTS)
+        form = self.leaving[name].form
+        address = self.leaving[name].address + number * form.nbytes
+        self.stream.move(copy(self._rows(address, form, near, first), near), index, OUTPUTS)
 
-    def _rows(self, address: int, stored: Stored, near: Tensor, first: int) -> Tensor:
+    def _rows(self, address: int, form: SampleFormat, near: Tensor, first: int) -> Tensor:
         """Return the DDR tensor that is copied to or from `near`: as many rows of the same length, from row `first` on.
 
         The length is taken from `near`, because layers may divide one tensor into rows of different lengths.
         """
         columns = near.shape.w
-        stride = Stride(0, stored.h * stored.w if near.shape.c > 1 else 0, columns, 1)
-        return Tensor(address + first * columns * stored.dtype.bytes, near.shape, stride, stored.dtype, self.config)
+        stride = Stride(0, form.h * form.w if near.shape.c > 1 else 0, columns, 1)
+        return Tensor(address + first * columns * form.dtype.bytes, near.shape, stride, form.dtype, self.config)
 
     def compute(self, tile: Tile, index: int, inputs: Sequence[int], result: int, temps: Mapping[int, int]) -> None:
         """Add the commands of a tile of layer `index`. `inputs`, `result` and `temps` are byte offsets in a lane."""
-        for command in tile.commands(Places(inputs, result, temps, self.block(index, tile.number))):
+        for command in tile.commands(LaneOffsets(inputs, result, temps, self.block(index, tile.number))):
             self.stream.compute(command, index)
 
     def launch(
-        self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]], held: Sequence[HeldTensor]
+        self, tiles: Sequence[Sequence[int]], groups: Sequence[tuple[int, int]], local_results: Sequence[LocalResult]
     ) -> Launch:
         """Return the launch with all commands added so far.
 
-        `tiles` and `groups` are kept for `listing.explain`, and `held` for the debugger: the results of layers in local
-        memory. Results that leave are in DDR. Raises Full if a command cannot express how far its elements lie apart.
+        `tiles` and `groups` are kept for `listing.explain`, and `local_results` for the debugger: the results of layers
+        in local memory. Results that leave are in DDR. Raises DoesNotFit if a command cannot express how far its
+        elements lie apart.
         """
         issued, cycles = self.stream.schedule()
         try:
             queues = {
-                engine: queue(engine, [encoded(own.command, number, own.after) for number, own in enumerate(commands)])
+                engine: queue(
+                    engine, [encoded(item.command, number, item.after) for number, item in enumerate(commands)]
+                )
                 for engine, commands in issued.items()
             }
         except TooFar as far:
-            raise Full(far.reason) from None
+            raise DoesNotFit(far.reason) from None
         meta: dict[str, Any] = {
             "tiu_bytes": len(queues[TIU]),
             "batch": self.config.batch,
             "values_end": self._values_end,
             "scheduled": cycles,
-            "inputs": [own.row for own in self.entering.values()],
-            "outputs": [own.row for own in self.leaving.values()],
+            "inputs": [segment.row for segment in self.entering.values()],
+            "outputs": [segment.row for segment in self.leaving.values()],
             "notes": [layer.note for layer in self._layers],
             "tiles": [list(size) for size in tiles],
             "groups": [list(group) for group in groups],
-            "held": [[own.row, own.computed, *own.tensor.row] for own in held if own.tensor.name not in self.leaving],
+            "held": [
+                [result.row, result.computed, *result.tensor.row]
+                for result in local_results
+                if result.tensor.name not in self.leaving
+            ],
         }
         blocks = (bundle.data.reshape(-1) for bundle in self._bundles)
         arrays = {
             "insns": np.concatenate([queues[TIU], queues[DMA]]),
             "constants": np.concatenate([np.zeros(0, np.uint8), *blocks]),
-            "layers": np.array([own.layer for commands in issued.values() for own in commands], np.int32),
+            "layers": np.array([item.layer for commands in issued.values() for item in commands], np.int32),
         }
         names = tuple(layer.name for layer in self._layers)
         return Launch(names[0] if len(names) == 1 else f"{names[0]}..{names[-1]}", names, meta, arrays)

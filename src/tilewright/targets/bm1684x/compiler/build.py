@@ -19,13 +19,13 @@ from tilewright.schedule import Lived, place
 from tilewright.targets.bm1684x.compiler.assembly import JOINS, Assembly, block_name
 from tilewright.targets.bm1684x.compiler.folding import fold, gathered
 from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.plan import Full, Key, Plan, copy, plan
-from tilewright.targets.bm1684x.compiler.tiles import Cut
+from tilewright.targets.bm1684x.compiler.plan import DoesNotFit, Key, Plan, copy, plan
+from tilewright.targets.bm1684x.compiler.tiles import Tiling
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.launch.image import HeldTensor, StoredTensor
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.launch.image import LocalResult, PlacedTensor
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
@@ -34,35 +34,38 @@ COPIES = 2
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """Return one launch that keeps all tensors between layers in local memory. Raises plan.Full if they do not fit."""
+    """Return one launch that keeps all tensors between layers in local memory.
+
+    Raises plan.DoesNotFit if they do not fit.
+    """
     laid = _laid(layers, config)
     try:
         folded = gathered(laid, leaving, config)
-        return _Resident(folded, leaving, plan(folded, leaving, config), config).launch()
-    except Full:  # gathered tensors need more room
-        return _Resident(laid, leaving, plan(laid, leaving, config), config).launch()
+        return ResidentLaunch(folded, leaving, plan(folded, leaving, config), config).launch()
+    except DoesNotFit:  # gathered tensors need more room
+        return ResidentLaunch(laid, leaving, plan(laid, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """Return one launch that computes as many rows of the last result at a time as fit into local memory.
 
-    Raises plan.Full if a single row does not fit, or if the layers are not a chain. In a chain, the result of a layer
-    is read only by the next layer, which divides it into the same rows. No layer of a chain joins tensors.
+    Raises plan.DoesNotFit if a single row does not fit, or if the layers are not a chain. In a chain, the result of a
+    layer is read only by the next layer, which divides it into the same rows. No layer of a chain joins tensors.
     """
     inner = {layer.output for layer in layers[:-1]}
     links = (
         after.inputs == (before.output,) and after.shapes[0].h == before.result.h for before, after in pairwise(layers)
     )
     if not all(links) or inner & set(leaving) or any(layer.axis for layer in layers):
-        raise Full("its layers do not form a chain")
+        raise DoesNotFit("its layers do not form a chain")
     laid = _laid(layers, config)
     rows = layers[-1].result.h
-    failure = Full("its result has a single row, which does not fit")
+    failure = DoesNotFit("its result has a single row, which does not fit")
     while rows > 1:
         rows = -(-rows * 2 // 3) if rows > 2 else 1
         try:
-            return Streamed(laid, rows, config).launch()
-        except Full as full:
+            return StreamedLaunch(laid, rows, config).launch()
+        except DoesNotFit as full:
             failure = full
     raise failure
 
@@ -70,7 +73,7 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
 def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> bool:
     try:
         plan(_laid(layers, config), leaving, config)
-    except Full:
+    except DoesNotFit:
         return False
     return True
 
@@ -85,26 +88,26 @@ def _laid(layers: Sequence[Layer], config: Config) -> list[Layer]:
     ]
 
 
-class _Resident:
-    def __init__(self, layers: Sequence[Layer], leaving: Collection[str], made: Plan, config: Config) -> None:
+class ResidentLaunch:
+    def __init__(self, layers: Sequence[Layer], leaving: Collection[str], launch_plan: Plan, config: Config) -> None:
         outputs = {layer.output: layer.result for layer in layers}
         entering = {
-            name: stored
+            name: form
             for layer in layers
-            for name, stored in zip(layer.inputs, layer.shapes, strict=True)
+            for name, form in zip(layer.inputs, layer.shapes, strict=True)
             if name not in outputs
         }
         kept = {name: outputs[name] for name in outputs if name in leaving}
         self._layers = layers
-        self._plan = made
+        self._plan = launch_plan
         self._config = config
-        group = [] if config.batch == 1 else [own for own in made.groups for _ in range(*own)]
+        group = [] if config.batch == 1 else [bounds for bounds in launch_plan.groups for _ in range(*bounds)]
 
-        def apart(before: Key, after: Key) -> bool:
+        def separate(before: Key, after: Key) -> bool:
             """Constants stay in local memory for a group of layers: no more must come with them."""
-            return bool(group) and (group[before[0]] != group[after[0]] or group[before[0]] in made.by_parts)
+            return bool(group) and (group[before[0]] != group[after[0]] or group[before[0]] in launch_plan.by_parts)
 
-        self._assembly = Assembly(layers, made.cuts, entering, kept, made.values_end, config, apart)
+        self._assembly = Assembly(layers, launch_plan.cuts, entering, kept, launch_plan.values_end, config, separate)
         self._loaded: set[tuple[str, int]] = set()
 
     def launch(self) -> Launch:
@@ -116,9 +119,9 @@ class _Resident:
                     self._layer(index, numbers, by_parts)
             for index in range(*group):
                 self._assembly.done |= {block_name(index, n) for n in range(len(self._plan.cuts[index].blocks))}
-        homes = self._plan.homes
-        held = [_held(own, homes[own.output].of(0)) for own in self._layers]
-        return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups, held)
+        allocations = self._plan.allocations
+        local_results = [_local_result(layer, allocations[layer.output].of(0)) for layer in self._layers]
+        return self._assembly.launch([cut.size for cut in self._plan.cuts], self._plan.groups, local_results)
 
     def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
         """Add the commands that run samples `numbers` through layer `index`.
@@ -130,12 +133,12 @@ class _Resident:
             self._join(index, number)
             self._gather(index, number)
         layer = self._layers[index]
-        homes = self._plan.homes
-        sources = [self._plan.gathered[index]] if layer.gather else [homes[name] for name in layer.inputs]
+        allocations = self._plan.allocations
+        sources = [self._plan.gathered[index]] if layer.gather else [allocations[name] for name in layer.inputs]
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile, number in product(tiles, numbers):
                 inputs = [home.of(number) for home in sources]
-                result = homes[layer.output].of(number)
+                result = allocations[layer.output].of(number)
                 self._assembly.compute(tile, index, inputs, result, self._plan.temps[index])
             if by_parts:
                 self._assembly.done.add(block_name(index, part))
@@ -144,9 +147,9 @@ class _Resident:
 
     def _gather(self, index: int, number: int) -> None:
         layer = self._layers[index]
-        homes = self._plan.homes
+        allocations = self._plan.allocations
         if layer.gather:
-            source = homes[layer.inputs[0]].of(number)
+            source = allocations[layer.inputs[0]].of(number)
             into = self._plan.gathered[index].of(number)
             for command in layer.gather.commands(source, into, self._config):
                 self._assembly.stream.compute(command, index)
@@ -154,24 +157,24 @@ class _Resident:
     def _join(self, index: int, number: int) -> None:
         """Add the transfers of a layer that joins its inputs. Inputs that lie in their place already need none."""
         layer = self._layers[index]
-        homes = self._plan.homes
-        whole = layer.result.near(homes[layer.output].of(number), self._config)
-        for name, stored, ranges in layer.joined:
+        allocations = self._plan.allocations
+        whole = layer.result.near(allocations[layer.output].of(number), self._config)
+        for name, form, ranges in layer.joined:
             place = whole[ranges]
-            part = stored.near(homes[name].of(number), self._config)
+            part = form.near(allocations[name].of(number), self._config)
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
                 self._assembly.stream.move(copy(place, part), index, JOINS)
 
     def _enter(self, index: int, number: int) -> None:
-        for name, stored in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):
+        for name, form in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):
             if name in self._assembly.entering and (name, number) not in self._loaded:
                 self._loaded.add((name, number))
-                near, line = self._places(name, stored, number)
+                near, line = self._places(name, form, number)
                 if line:
                     self._assembly.load(name, number, line, index)
-                    self._assembly.stream.compute(_turned(near, line), index)
+                    self._assembly.stream.compute(_transposing_copy(near, line), index)
                     continue
-                for first, end in pairwise(self._plan.cuts[index].rows_read(stored)):
+                for first, end in pairwise(self._plan.cuts[index].rows_read(form)):
                     self._assembly.load(name, number, near[:, :, first:end], index, first)
 
     def _leave(self, index: int, number: int) -> None:
@@ -179,30 +182,30 @@ class _Resident:
         if name in self._assembly.leaving:
             near, line = self._places(name, self._layers[index].result, number)
             if line:
-                self._assembly.stream.compute(_turned(line, near), index)
+                self._assembly.stream.compute(_transposing_copy(line, near), index)
             self._assembly.store(name, number, line or near, index)
 
-    def _places(self, name: str, stored: Stored, number: int) -> tuple[Tensor, Tensor | None]:
+    def _places(self, name: str, form: SampleFormat, number: int) -> tuple[Tensor, Tensor | None]:
         """Return where sample `number` of a tensor lies in local memory, and its line buffer (None if it has none).
 
         A tensor of one pixel is transferred through a line buffer (Plan.turned), in which its channels are adjacent.
         """
-        near = stored.near(self._plan.homes[name].of(number), self._config)
-        turned = self._plan.turned.get(name)
-        if turned is None:
+        near = form.near(self._plan.allocations[name].of(number), self._config)
+        line_buffers = self._plan.line_buffers.get(name)
+        if line_buffers is None:
             return near, None
-        return near, Tensor.local(0, turned, (1, 1, 1, stored.c), stored.dtype, self._config)
+        return near, Tensor.local(0, line_buffers, (1, 1, 1, form.c), form.dtype, self._config)
 
 
-def _held(layer: Layer, offset: int, row: int = 0, computed: int = 0) -> HeldTensor:
+def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) -> LocalResult:
     """Return the result of a layer, or its rows from `row` on, in local memory from byte `offset` of a lane on.
 
     It is complete after the first `computed` compute commands of the launch; 0: after the layer's last command.
     """
-    return HeldTensor(StoredTensor(layer.output, LOCAL_BASE + offset, layer.result), row, computed)
+    return LocalResult(PlacedTensor(layer.output, LOCAL_BASE + offset, layer.result), row, computed)
 
 
-def _turned(y: Tensor, x: Tensor) -> Command:
+def _transposing_copy(y: Tensor, x: Tensor) -> Command:
     """Return the command that copies `x` to `y` and turns channels into columns, or columns into channels.
 
     The command treats elements as unsigned integers of their size, because moves need such types.
@@ -222,7 +225,7 @@ class Slab:
 
 def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
     """Return the part of each layer of a chain that computes rows r0..r1 (without r1) of the last layer's result."""
-    found: list[Slab] = []
+    parts: list[Slab] = []
     for layer in reversed(layers):
         i0, i1 = (r0, r1)
         window = layer.window
@@ -234,14 +237,14 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
             window = window.cut(r0, r1, h)
         shapes = tuple(replace(shape, h=i1 - i0) for shape in layer.shapes)
         result = replace(layer.result, h=r1 - r0)
-        found.append(Slab(r0, i0, replace(layer, window=window, shapes=shapes, result=result)))
+        parts.append(Slab(r0, i0, replace(layer, window=window, shapes=shapes, result=result)))
         r0 = i0
         r1 = i1
-    return found[::-1]
+    return parts[::-1]
 
 
-class Streamed:
-    """Builds a launch that computes a chain of layers `rows` result rows at a time. Raises Full if it does not fit."""
+class StreamedLaunch:
+    """Builds a launch that computes a chain of layers, `rows` rows of the last result at a time."""
 
     def __init__(self, layers: Sequence[Layer], rows: int, config: Config) -> None:
         h = layers[-1].result.h
@@ -250,19 +253,24 @@ class Streamed:
         self._config = config
         self._every = [slabs(layers, r0, min(r0 + rows, h)) for r0 in range(0, h, rows)]
         # Parts differ in their rows, but have the same blocks of constants.
-        self._slots = [min(Cut(own.layer, config).size[0] for own in each) for each in zip(*self._every, strict=True)]
-        cuts = [self._cut(index, own) for index, own in enumerate(self._every[0])]
+        self._slots = [
+            min(Tiling(slab.layer, config).size[0] for slab in layer_slabs)
+            for layer_slabs in zip(*self._every, strict=True)
+        ]
+        cuts = [self._cut(index, slab) for index, slab in enumerate(self._every[0])]
         self._offsets, end = place(self._buffers())
         whole = sum(block.shape[1] for cut in cuts for block in cut.blocks)
         if end + whole > config.lane_bytes:
-            raise Full(f"{rows} rows of its result need {end + whole} bytes of each lane; it has {config.lane_bytes}")
+            raise DoesNotFit(
+                f"{rows} rows of its result need {end + whole} bytes of each lane; it has {config.lane_bytes}"
+            )
         entering = dict(zip(layers[0].inputs, layers[0].shapes, strict=True))
         leaving = {layers[-1].output: layers[-1].result}
         self._assembly = Assembly(layers, cuts, entering, leaving, end, config)
-        self._held: list[HeldTensor] = []
+        self._local_results: list[LocalResult] = []
 
-    def _cut(self, index: int, own: Slab) -> Cut:
-        return Cut(own.layer, self._config, self._slots[index])
+    def _cut(self, index: int, slab: Slab) -> Tiling:
+        return Tiling(slab.layer, self._config, self._slots[index])
 
     def _buffers(self) -> list[Lived]:
         last = len(self._layers) - 1
@@ -271,14 +279,14 @@ class Streamed:
         def note(name: str, first: int, end: int, size: int) -> None:
             sizes[name, first, end] = max(sizes.get((name, first, end), 0), size)
 
-        for each in self._every:
-            for index, own in enumerate(each):
-                for temp, size in self._cut(index, own).temps.items():
+        for part in self._every:
+            for index, slab in enumerate(part):
+                for temp, size in self._cut(index, slab).temps.items():
                     note(f"t{index}/{temp}", index, index, size)
-                result = own.layer.result.lane_bytes(self._config)
+                result = slab.layer.result.lane_bytes(self._config)
                 for turn in range(COPIES if index == last else 1):
                     note(f"y{index}/{turn}", *((0, last) if index == last else (index, index + 1)), result)
-            for number, shape in enumerate(each[0].layer.shapes):
+            for number, shape in enumerate(part[0].layer.shapes):
                 for turn in range(COPIES):
                     note(f"x{number}/{turn}", 0, last, shape.lane_bytes(self._config))
         return [Lived(name, size, first, end) for (name, first, end), size in sizes.items()]
@@ -286,28 +294,28 @@ class Streamed:
     def launch(self) -> Launch:
         turn = 0
         for number in range(self._config.batch):
-            for each in self._every:
-                self._part(each, number, turn)
+            for part in self._every:
+                self._part(part, number, turn)
                 turn = (turn + 1) % COPIES
-        sizes = [(slots, own.layer.result.h) for slots, own in zip(self._slots, self._every[0], strict=True)]
-        return self._assembly.launch(sizes, [(0, len(self._layers))], self._held)
+        sizes = [(slots, slab.layer.result.h) for slots, slab in zip(self._slots, self._every[0], strict=True)]
+        return self._assembly.launch(sizes, [(0, len(self._layers))], self._local_results)
 
-    def _part(self, each: Sequence[Slab], number: int, turn: int) -> None:
+    def _part(self, part: Sequence[Slab], number: int, turn: int) -> None:
         """Add the commands that run a part of sample `number` through all layers. `turn` (0, 1) selects the buffers."""
-        made = self._assembly
+        assembly = self._assembly
         config = self._config
         inputs = []
-        for index, (name, shape) in enumerate(zip(self._layers[0].inputs, each[0].layer.shapes, strict=True)):
+        for index, (name, shape) in enumerate(zip(self._layers[0].inputs, part[0].layer.shapes, strict=True)):
             inputs.append(self._offsets[f"x{index}/{turn}"])
-            made.load(name, number, shape.near(inputs[-1], config), 0, each[0].i0)
-        for index, own in enumerate(each):
-            cut = self._cut(index, own)
-            result = self._offsets[f"y{index}/{turn if index == len(each) - 1 else 0}"]
+            assembly.load(name, number, shape.near(inputs[-1], config), 0, part[0].i0)
+        for index, slab in enumerate(part):
+            cut = self._cut(index, slab)
+            result = self._offsets[f"y{index}/{turn if index == len(part) - 1 else 0}"]
             temps = {temp: self._offsets[f"t{index}/{temp}"] for temp in cut.temps}
             for tile in cut.tiles():
-                made.compute(tile, index, inputs, result, temps)
+                assembly.compute(tile, index, inputs, result, temps)
             if number == 0:
-                self._held.append(_held(own.layer, result, own.r0, made.stream.computed))
+                self._local_results.append(_local_result(slab.layer, result, slab.r0, assembly.stream.computed))
             inputs = [result]
-        store = each[-1].layer.result.near(result, config)
-        made.store(self._layers[-1].output, number, store, len(each) - 1, each[-1].r0)
+        store = part[-1].layer.result.near(result, config)
+        assembly.store(self._layers[-1].output, number, store, len(part) - 1, part[-1].r0)

@@ -24,7 +24,7 @@ from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.compiler.layer import HIGH_PRODUCT
 from tilewright.targets.bm1684x.compiler.linear import add_zero_point, clamp, doubled
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, Rounding
 from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 
@@ -40,7 +40,7 @@ SEARCH = 6
 EXTRA_BITS = 20
 
 
-def join(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
+def join(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> ir.Layer:
     """Return the layer that a concatenation of codes becomes. Raises Refused if it is not supported."""
     op = site.node.op
     shape = site.output.shape
@@ -50,19 +50,19 @@ def join(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
     axis = op.axis % len(shape)
     rank = len(shape)
     if axis == rank - 1:
-        return joined(site, shapes, Stored.of(site.output), 1)
+        return joined(site, shapes, SampleFormat.of(site.output), 1)
     if rank == 4 and shape[0] == 1 and axis:
-        return joined(site, shapes, Stored.of(site.output), axis + 1)
+        return joined(site, shapes, SampleFormat.of(site.output), axis + 1)
     if prod(shape[:axis]) > 1 or rank == 4:
         raise ir.Refused(f"axis={op.axis} of {list(shape)} is not supported: its parts are not whole ranges of pixels")
-    return joined(site, shapes, Stored.of(site.output), 3)
+    return joined(site, shapes, SampleFormat.of(site.output), 3)
 
 
-def joined(site: Site, shapes: tuple[Stored, ...], result: Stored, axis: int) -> ir.Layer:
+def joined(site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, axis: int) -> ir.Layer:
     return ir.Writer(result.c).layer(site, shapes, result, axis=axis)
 
 
-def rescale(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that a conversion of codes becomes. Raises Refused if it is not supported.
 
     No single way of the machine rounds as all rules of graphs do. Several are tried on all 256 codes, the fastest
@@ -71,9 +71,9 @@ def rescale(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     assert isinstance(site.node.op, Quantize)
     if site.output.dtype not in ("int8", "uint8"):
         raise ir.Refused(f"a conversion to {site.output.dtype} is not supported")
-    result = Stored.of(site.output)
+    result = SampleFormat.of(site.output)
     (codes,), reference = every_code(site, (x,), mode)
-    wanted = _Wanted(site, x, result, codes, reference.astype(np.int64) + result.add)
+    wanted = _Conversion(site, x, result, codes, reference.astype(np.int64) + result.add)
     for way in (_product, _scaled, _rounded_twice, _real):
         write = ir.Writer(result.c)
         if way(write, wanted):
@@ -81,12 +81,12 @@ def rescale(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     raise ir.Refused("no operations of the machine give the right code for each of the 256 codes")
 
 
-class _Wanted(NamedTuple):
+class _Conversion(NamedTuple):
     """A conversion of codes stored as `x` to codes stored as `result`; `expected` has the result of each of `codes`."""
 
     site: Site
-    x: Stored
-    result: Stored
+    x: SampleFormat
+    result: SampleFormat
     codes: Array
     expected: Array
 
@@ -102,30 +102,37 @@ class _Wanted(NamedTuple):
         """Return a scaling that gives the right codes, with a factor of up to `bits` bits; None if none is found."""
         centred = self.codes - self.x.zero
         every = _scalings(self.ratio, bits)
-        return next((own for own in every if self.gives(shift_right(centred * own.factor, own.shift, own.mode))), None)
+        return next(
+            (
+                scaling
+                for scaling in every
+                if self.gives(shift_right(centred * scaling.factor, scaling.shift, scaling.mode))
+            ),
+            None,
+        )
 
 
-def _product(write: ir.Writer, wanted: _Wanted) -> bool:
+def _product(write: ir.Writer, wanted: _Conversion) -> bool:
     """Add a multiplication of unsigned codes, if one gives the right codes. Return whether it does."""
     x = wanted.x
     result = wanted.result
-    if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (own := wanted.factor(SHORT)) is None:
+    if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (scaling := wanted.factor(SHORT)) is None:
         return False
-    numbers: dict[str, Any] = {"b": Constant.of(own.factor, U16), "shift": Constant.of(-own.shift, I8)}
-    write.add("int_mul", ir.Output(), own.mode, a=ir.Input(0), **numbers, saturate=True)
+    numbers: dict[str, Any] = {"b": Constant.of(scaling.factor, U16), "shift": Constant.of(-scaling.shift, I8)}
+    write.add("int_mul", ir.Output(), scaling.mode, a=ir.Input(0), **numbers, saturate=True)
     return True
 
 
-def _scaled(write: ir.Writer, wanted: _Wanted) -> bool:
+def _scaled(write: ir.Writer, wanted: _Conversion) -> bool:
     """Add a multiplication of codes without their zero point, and the new zero point, if this gives the right codes."""
-    if (own := wanted.factor(LONG)) is None:
+    if (scaling := wanted.factor(LONG)) is None:
         return False
-    scaled = write.centred(0, I16, own.factor, -own.shift, own.mode, wanted.x.zero)
+    scaled = write.centred(0, I16, scaling.factor, -scaling.shift, scaling.mode, wanted.x.zero)
     add_zero_point(write, wanted.result, "cast", x=scaled)
     return True
 
 
-def _rounded_twice(write: ir.Writer, wanted: _Wanted) -> bool:
+def _rounded_twice(write: ir.Writer, wanted: _Conversion) -> bool:
     """Add gemmlowp's rescaling, which rounds after a product with 31 bits and after a shift, if the codes are right."""
     q, shift = (int(number) for number in quantize_multiplier(np.float64(wanted.ratio)))
     left, right = max(shift, 0), max(-shift, 0)
@@ -137,7 +144,7 @@ def _rounded_twice(write: ir.Writer, wanted: _Wanted) -> bool:
     return True
 
 
-def _real(write: ir.Writer, wanted: _Wanted) -> bool:
+def _real(write: ir.Writer, wanted: _Conversion) -> bool:
     """Add a product in float32, rounded half to even, if one gives the right codes. Return whether it does."""
     centred = (wanted.codes - wanted.x.zero).astype(np.float32)
     for factor in neighbours(np.float32(wanted.ratio)):
@@ -147,7 +154,7 @@ def _real(write: ir.Writer, wanted: _Wanted) -> bool:
     return False
 
 
-def every_code(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> tuple[list[Array], Array]:
+def every_code(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[list[Array], Array]:
     """Return the 256 stored codes of each input, and the graph's codes of the result for all of their combinations.
 
     The result has an axis for each input.
@@ -158,8 +165,8 @@ def every_code(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> tuple[list
     every = Site(site.node, tuple(sources), (replace(site.output, shape=grid[0].shape),))
     cases = zip(grid, shapes, sources, strict=True)
     values = [(code - x.add).astype(source.dtype)[None] for code, x, source in cases]
-    (found,) = site.node.op.evaluate(every, values, mode)
-    return codes, found[0]
+    (results,) = site.node.op.evaluate(every, values, mode)
+    return codes, results[0]
 
 
 class _Scaling(NamedTuple):
@@ -182,17 +189,17 @@ def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
 def neighbours(value: np.float32) -> list[np.float32]:
     """Return `value` and the SEARCH next float32 numbers on either side of it, nearest first."""
     up = down = value
-    found = [value]
+    floats = [value]
     for _ in range(SEARCH):
         up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(0))
-        found += [up, down]
-    return found
+        floats += [up, down]
+    return floats
 
 
-def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
+def add(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> ir.Layer:
     """Return the layer that an addition of two tensors of one shape becomes. Raises Refused if it is not supported."""
     op = site.node.op
-    result = Stored.of(site.output)
+    result = SampleFormat.of(site.output)
     assert isinstance(op, Add)
     ir.same_shapes(site)
     write = ir.Writer(result.c)
@@ -210,7 +217,7 @@ def add(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> ir.Layer:
     return write.layer(site, shapes, result)
 
 
-def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored) -> None:
+def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat) -> None:
     """Add the operations that add two tensors as TFLite does.
 
     Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
@@ -232,7 +239,7 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], resul
     doubled(write, total, q, shift, result.zero)
 
 
-def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored) -> None:
+def _multiplied(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat) -> None:
     """Add the operations that add two tensors as XNNPACK does.
 
     XNNPACK uses multipliers of at most 21 bits and one shift, which rounds ties up.
@@ -247,7 +254,7 @@ def _multiplied(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result
 
 
 def _shifted(
-    write: ir.Writer, shapes: tuple[Stored, ...], factors: tuple[int, int], shift: int, result: Stored
+    write: ir.Writer, shapes: tuple[SampleFormat, ...], factors: tuple[int, int], shift: int, result: SampleFormat
 ) -> None:
     """Add the operations `round_half_up((a * p + b * q) * 2**shift) + result.zero`.
 
@@ -260,7 +267,7 @@ def _shifted(
     write.scale(total, ir.Output(), np.array(shift), result.zero, Rounding.HALF_UP)
 
 
-def _fused(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Stored, mode: Mode) -> None:
+def _fused(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, mode: Mode) -> None:
     """Add the operations that add two tensors as onnxruntime does.
 
     `f32(f32(a * ra) + f32(b * rb))` replaces two fused multiply-adds of the codes a and b minus their zero points.
@@ -273,7 +280,7 @@ def _fused(write: ir.Writer, site: Site, shapes: tuple[Stored, ...], result: Sto
     add_zero_point(write, result, "cast", x=write.add("fp_add", F32, a=left, b=right))
 
 
-def _search(site: Site, shapes: tuple[Stored, ...], mode: Mode) -> tuple[np.float32, np.float32]:
+def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[np.float32, np.float32]:
     """Return two float32 factors for `_fused` with which every pair of codes gives the same sum as the reference.
 
     The factors are close to input scale / output scale. Raises Refused if there are none.

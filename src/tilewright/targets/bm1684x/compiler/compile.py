@@ -14,11 +14,11 @@ from tilewright.targets.bm1684x.compiler.build import build, build_in_parts, fit
 from tilewright.targets.bm1684x.compiler.codes import add, join, rescale
 from tilewright.targets.bm1684x.compiler.layer import Layer, Refused
 from tilewright.targets.bm1684x.compiler.linear import average, linear, maximum, mean
-from tilewright.targets.bm1684x.compiler.plan import Full
+from tilewright.targets.bm1684x.compiler.plan import DoesNotFit
 from tilewright.targets.bm1684x.compiler.real import real
 from tilewright.targets.bm1684x.compiler.tiles import WORD_BYTES
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
 RULES = dict.fromkeys((ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected), linear)
@@ -59,7 +59,7 @@ def _lower(site: Site, mode: Rounding, config: Config) -> Layer:
     raise Refused(f"the bm1684x compiler has no rule for {op.label}")
 
 
-def _stored(site: Site, index: int) -> Stored:
+def _stored(site: Site, index: int) -> SampleFormat:
     tensor = site.input(index)
     if tensor.data is not None:
         raise Refused(f"the constant operand '{tensor.name}' is not supported; only weights and bias are constant")
@@ -67,7 +67,7 @@ def _stored(site: Site, index: int) -> Stored:
         raise Refused(f"{site.node.op.label} of {tensor.dtype} is not supported; of {' and '.join(CODES)} it is")
     if len(tensor.shape) == 4 and tensor.shape[0] != 1:
         raise Refused(f"a batch of {tensor.shape[0]} in the model is not supported; batch=N runs N samples")
-    return Stored.of(tensor)
+    return SampleFormat.of(tensor)
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
@@ -77,15 +77,16 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     mode = rounding_mode(rounding)
     refused: dict[str, str] = {}  # nodes that do not fit into local memory, with the reason
     while True:
-        found = _lowered(graph, mode, config, refused)
+        lowered = _lowered(graph, mode, config, refused)
         reads = {
-            name: made.inputs if isinstance(made, Layer) else graph.node(name).inputs for name, made in found.items()
+            name: layer.inputs if isinstance(layer, Layer) else graph.node(name).inputs
+            for name, layer in lowered.items()
         }
         steps: list[Launch | HostStep] = []
-        for group in grouped(found):
+        for group in grouped(lowered):
             steps += _launches(graph, list(group.values()), reads, config) if isinstance(group, dict) else group
         hosts = [step for step in steps if isinstance(step, HostStep)]
-        new = {step.node: step.reason for step in hosts if isinstance(found[step.node], Layer)}
+        new = {step.node: step.reason for step in hosts if isinstance(lowered[step.node], Layer)}
         if not new:
             return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
         refused |= new
@@ -97,19 +98,19 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
     A reshape is left out if only matrix products read its result: these then read the reshape's input directly.
     `refused` has the nodes that are known to run on the host, with the reason.
     """
-    found: dict[str, Layer | str] = dict(refused)
+    by_node: dict[str, Layer | str] = dict(refused)
     passed_over = set()
     for node in graph.nodes:
         if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.results:
             readers = [graph.site(reader) for reader in graph.readers.get(node.outputs[0], ())]
             if readers and not any(site.node.name in refused for site in readers):
                 through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
-                layers = {name: made for name, made in through.items() if made is not None}
+                layers = {name: layer for name, layer in through.items() if layer is not None}
                 if len(layers) == len(readers):
-                    found |= layers
+                    by_node |= layers
                     passed_over.add(node.name)
     return {
-        site.node.name: found.get(site.node.name) or lower(site, mode, config)
+        site.node.name: by_node.get(site.node.name) or lower(site, mode, config)
         for site in graph.sites()
         if site.node.name not in passed_over
     }
@@ -121,8 +122,8 @@ def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Co
     if not (isinstance(op, ops.FullyConnected) or (isinstance(op, ops.OnnxOp) and op.op_type in PRODUCTS)):
         return None
     source = replace(graph.tensors[reshape.inputs[0]], quant=site.input(0).quant)
-    made = lower(Site(site.node, (source, *site.inputs[1:]), site.outputs), mode, config)
-    return replace(made, inputs=(reshape.inputs[0],)) if isinstance(made, Layer) else None
+    layer = lower(Site(site.node, (source, *site.inputs[1:]), site.outputs), mode, config)
+    return replace(layer, inputs=(reshape.inputs[0],)) if isinstance(layer, Layer) else None
 
 
 def _launches(
@@ -135,14 +136,14 @@ def _launches(
     """
 
     def outside(some: Sequence[Layer]) -> set[str]:
-        own = {layer.name for layer in some}
-        return {name for node, names in reads.items() if node not in own for name in names} | set(graph.results)
+        inside = {layer.name for layer in some}
+        return {name for node, names in reads.items() if node not in inside for name in names} | set(graph.results)
 
     if not layers:
         return []
     try:
         return [build(layers, outside(layers), config)]
-    except Full as full:
+    except DoesNotFit as full:
         reason = str(full)
     ways: list[list[Launch | HostStep]] = []
     for count in range(1, len(layers) + 1):
@@ -151,7 +152,7 @@ def _launches(
         if len(ways) < WAYS and (not rest or fits(rest, outside(rest), config)):
             try:
                 ways.append([build_in_parts(first, outside(first), config), *_launches(graph, rest, reads, config)])
-            except Full as full:
+            except DoesNotFit as full:
                 reason = str(full)
     if len(layers) == 1:
         return ways[0] if ways else [HostStep(layers[0].name, reason)]

@@ -5,7 +5,7 @@ mostly by nothing. Here copies of its input, each shifted by one tap, become fur
 the convolution has fewer taps. A command cannot move values to other lanes, so the layer before computes its channels
 several times (replicas): its further output channels are in lanes that would be empty.
 
-`fold` does the same for inputs of a network, which are stored by phase (layouts/stored.py): the DMA engine makes the
+`fold` does the same for inputs of a network, which are stored by phase (layouts/samples.py): the DMA engine makes the
 shifted copies.
 """
 
@@ -22,7 +22,7 @@ from tilewright.array import Array
 from tilewright.targets.bm1684x.compiler.layer import TEMP_BYTES, Gather, Input, Layer, WeightValues
 from tilewright.targets.bm1684x.compiler.plan import copy
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
+from tilewright.targets.bm1684x.layouts.samples import Phases, SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import I8, I32
@@ -37,23 +37,23 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
     maker = {layer.output: layer for layer in layers}
     kept = {*leaving, *(name for layer in layers if layer.axis for name in (*layer.inputs, layer.output))}
     replicas: dict[str, int] = {}
-    found: list[Layer] = []
+    changed: list[Layer] = []
     for layer in layers:
         gather = _best(layer, config)
         sources = _sources(layer.inputs[0], maker, kept) if gather else None
         if gather is None or sources is None:
-            found.append(layer)
+            changed.append(layer)
             continue
         replicas |= {name: max(replicas.get(name, 1), gather.replicas) for name in sources}
         assert layer.kernel is not None
         kernel = WeightValues(gather.kernel(layer.kernel.values), layer.kernel.dtype)
         count = f"{len(gather.taps)} of {prod(gather.window.kernel)}"
         note = f"{count} taps are folded into channels, from {gather.replicas} replicas of its input"
-        shapes = (gather.stored,)
+        shapes = (gather.form,)
         window = gather.left
-        found.append(replace(layer, shapes=shapes, window=window, kernel=kernel, gather=gather, note=note))
+        changed.append(replace(layer, shapes=shapes, window=window, kernel=kernel, gather=gather, note=note))
     spaced = {name: (count, _spacing(maker[name].result.c, config)) for name, count in replicas.items()}
-    return [_replicated(layer, spaced) for layer in found]
+    return [_replicated(layer, spaced) for layer in changed]
 
 
 def _spacing(channels: int, config: Config) -> int:
@@ -83,11 +83,11 @@ def _best(layer: Layer, config: Config) -> Gather | None:
 
 def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
     assert layer.kernel is not None
-    stored = gather.stored
+    form = gather.form
     oc = layer.kernel.values.shape[0]
     stride = gather.window.stride[1] if gather.columns else 1
-    copies = len(gather.taps) * (-(-stored.h * stored.w // config.eu_bytes) * stride + 2)
-    return copies + _products(layer, (oc, stored.c, *gather.left.kernel), config)
+    copies = len(gather.taps) * (-(-form.h * form.w // config.eu_bytes) * stride + 2)
+    return copies + _products(layer, (oc, form.c, *gather.left.kernel), config)
 
 
 def _products(layer: Layer, kernel: Sequence[int], config: Config) -> int:
@@ -100,21 +100,25 @@ def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> se
 
     A convolution makes replicas of its own. Other layers work channel by channel, on replicas of their inputs.
     """
-    found: set[str] = set()
-    left = [name]
-    while left:
-        own = left.pop()
-        if own in found:
+    sources: set[str] = set()
+    pending = [name]
+    while pending:
+        tensor = pending.pop()
+        if tensor in sources:
             continue
-        if own not in maker or own in kept:
+        if tensor not in maker or tensor in kept:
             return None
-        found.add(own)
-        layer = maker[own]
+        sources.add(tensor)
+        layer = maker[tensor]
         if layer.kernel is None or layer.kernel.depthwise:
-            if any(isinstance(ref, Input) and ref.whole for each in layer.operations for ref in each.operands.values()):
+            if any(
+                isinstance(ref, Input) and ref.whole
+                for operation in layer.operations
+                for ref in operation.operands.values()
+            ):
                 return None
-            left += layer.inputs
-    return found
+            pending += layer.inputs
+    return sources
 
 
 def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
@@ -148,7 +152,7 @@ def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
 
 
 def fold(layer: Layer, config: Config) -> Layer:
-    """Return the fastest variant of a layer: the layer itself, or one with an input by phase (layouts/stored.py).
+    """Return the fastest variant of a layer: the layer itself, or one with an input by phase (layouts/samples.py).
 
     The variants fold the rows of taps, the columns of taps, both or neither into channels.
     """
@@ -159,9 +163,9 @@ def fold(layer: Layer, config: Config) -> Layer:
         return layer
     if window.dilation != (1, 1) or x.c > config.lanes:
         return layer
-    ways = (_folded(layer, kernel, window, x, *ways) for ways in product((False, True), repeat=2))
-    possible = (made for made in ways if made.shapes[0].c <= config.lanes and made.shapes[0].w < 1 << 16)
-    return min((layer, *possible), key=lambda made: _cost(made, config))
+    variants = (_folded(layer, kernel, window, x, *axes) for axes in product((False, True), repeat=2))
+    possible = (way for way in variants if way.shapes[0].c <= config.lanes and way.shapes[0].w < 1 << 16)
+    return min((layer, *possible), key=lambda variant: _cost(variant, config))
 
 
 def _cost(layer: Layer, config: Config) -> float:
@@ -180,7 +184,7 @@ def _cost(layer: Layer, config: Config) -> float:
     return max(load, products) + min(load, products) / parts
 
 
-def _folded(layer: Layer, kernel: WeightValues, window: Window, x: Stored, down: bool, across: bool) -> Layer:
+def _folded(layer: Layer, kernel: WeightValues, window: Window, x: SampleFormat, down: bool, across: bool) -> Layer:
     sh, sw = window.stride
     kh, kw = window.kernel
     result = layer.result

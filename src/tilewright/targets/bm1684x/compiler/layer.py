@@ -18,7 +18,7 @@ from tilewright.graph.ir import Site
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, DType, Rounding
 from tilewright.targets.bm1684x.values.window import Window
@@ -32,7 +32,7 @@ class Gather:
     of the convolution in the graph. `rows` and `columns` say along which axes its taps are folded.
     """
 
-    source: Stored
+    source: SampleFormat
     window: Window
     rows: bool
     columns: bool
@@ -48,17 +48,17 @@ class Gather:
     @property
     def left(self) -> Window:
         """The window of the convolution that reads the gathered tensor."""
-        own = self.window
+        window = self.window
         top, bottom, left, right = self.window.pads
         pads = (*((0, 0) if self.rows else (top, bottom)), *((0, 0) if self.columns else (left, right)))
         kernel, stride, dilation = (
             (1 if self.rows else pair[0], 1 if self.columns else pair[1])
-            for pair in (own.kernel, own.stride, own.dilation)
+            for pair in (window.kernel, window.stride, window.dilation)
         )
         return Window(kernel, pads, stride, dilation)
 
     @property
-    def stored(self) -> Stored:
+    def form(self) -> SampleFormat:
         out = self.window.out(self.source.h, self.source.w)
         h, w = out[0] if self.rows else self.source.h, out[1] if self.columns else self.source.w
         return replace(self.source, c=len(self.taps) * self.spacing, h=h, w=w)
@@ -74,12 +74,12 @@ class Gather:
 
     def commands(self, source: int, gathered: int, config: Config) -> Iterator[Command]:
         """Yield the commands that gather the input. `source` and `gathered` are byte offsets in a lane."""
-        stored = self.stored
-        x = Tensor.local(0, source, _shape(self.source, self.replicas * self.spacing), stored.dtype, config)
-        y = Tensor.local(0, gathered, _shape(stored, stored.c), stored.dtype, config)
-        zero = Constant.of(stored.zero, stored.dtype)
+        form = self.form
+        x = Tensor.local(0, source, _shape(self.source, self.replicas * self.spacing), form.dtype, config)
+        y = Tensor.local(0, gathered, _shape(form, form.c), form.dtype, config)
+        zero = Constant.of(form.zero, form.dtype)
         for number, tap in enumerate(self.taps):
-            own = y[:, number * self.spacing : (number + 1) * self.spacing]
+            tap_channels = y[:, number * self.spacing : (number + 1) * self.spacing]
             replica = number % self.replicas * self.spacing
             (r0, r1, first_row), (c0, c1, first_column) = (
                 self._inside(axis, tap[axis], folded) for axis, folded in ((0, self.rows), (1, self.columns))
@@ -90,21 +90,21 @@ class Gather:
                 there = x[:, replica : replica + self.spacing, first_row:, first_column:]
                 stride = there.stride._replace(h=there.stride.h * down, w=across)
                 there = replace(there, shape=there.shape._replace(h=r1 - r0, w=c1 - c0), stride=stride)
-                yield Command(OPERATIONS["copy"], {"a": there}, {"y": own[:, :, r0:r1, c0:c1]})
+                yield Command(OPERATIONS["copy"], {"a": there}, {"y": tap_channels[:, :, r0:r1, c0:c1]})
             else:
                 r0 = r1 = 0
             for rows, columns in (
-                (slice(0, r0), slice(0, stored.w)),
-                (slice(r1, stored.h), slice(0, stored.w)),
+                (slice(0, r0), slice(0, form.w)),
+                (slice(r1, form.h), slice(0, form.w)),
                 (slice(r0, r1), slice(0, c0)),
-                (slice(r0, r1), slice(c1, stored.w)),
+                (slice(r0, r1), slice(c1, form.w)),
             ):
                 if rows.start < rows.stop and columns.start < columns.stop:
-                    yield Command(OPERATIONS["copy"], {"a": zero}, {"y": own[:, :, rows, columns]})
+                    yield Command(OPERATIONS["copy"], {"a": zero}, {"y": tap_channels[:, :, rows, columns]})
 
     def _inside(self, axis: int, tap: int, folded: bool) -> tuple[int, int, int]:
         """Return the range of gathered rows (or columns) that a tap reads from the input, and where it begins there."""
-        size, extent = ((self.source.h, self.stored.h), (self.source.w, self.stored.w))[axis]
+        size, extent = ((self.source.h, self.form.h), (self.source.w, self.form.w))[axis]
         if not folded:
             return 0, extent, 0
         step = self.window.stride[axis]
@@ -114,8 +114,8 @@ class Gather:
         return first, max(first, end), begin + first * step
 
 
-def _shape(stored: Stored, channels: int) -> tuple[int, int, int, int]:
-    return 1, channels, stored.h, stored.w
+def _shape(form: SampleFormat, channels: int) -> tuple[int, int, int, int]:
+    return 1, channels, form.h, form.w
 
 
 #: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may exceed it.
@@ -171,10 +171,10 @@ Ref = Input | Output | Temp | PerChannel | Weights | Bias | Constant
 
 
 @dataclass(frozen=True)
-class Operate:
+class LayerOperation:
     """One machine operation of a layer, which runs on each tile: its name, operands, result and attributes."""
 
-    operation: str
+    name: str
     operands: Mapping[str, Ref]
     result: Output | Temp
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -204,9 +204,9 @@ class Layer:
     name: str
     inputs: tuple[str, ...]
     output: str
-    shapes: tuple[Stored, ...]
-    result: Stored
-    operations: tuple[Operate, ...]
+    shapes: tuple[SampleFormat, ...]
+    result: SampleFormat
+    operations: tuple[LayerOperation, ...]
     words: tuple[Array, ...] = ()
     kernel: WeightValues | None = None
     bias: Array | None = None
@@ -218,14 +218,14 @@ class Layer:
     gather: Gather | None = None
 
     @property
-    def joined(self) -> Iterator[tuple[str, Stored, tuple[slice, ...]]]:
+    def joined(self) -> Iterator[tuple[str, SampleFormat, tuple[slice, ...]]]:
         """Each input that the layer joins: its name, how it is stored, and its place in the result on n, c, h, w."""
         begin = 0
-        for name, stored in zip(self.inputs, self.shapes, strict=True) if self.axis else ():
-            ranges = [slice(0, size) for size in (1, stored.c, stored.h, stored.w)]
+        for name, form in zip(self.inputs, self.shapes, strict=True) if self.axis else ():
+            ranges = [slice(0, size) for size in (1, form.c, form.h, form.w)]
             end = begin + ranges[self.axis].stop
             ranges[self.axis] = slice(begin, end)
-            yield name, stored, tuple(ranges)
+            yield name, form, tuple(ranges)
             begin = end
 
 
@@ -237,7 +237,7 @@ def same_shapes(site: Site) -> None:
     """Check that all operands have the shape of the result. Raises Refused if an operand has another shape."""
     for tensor in site.inputs:
         if tensor is None or tensor.shape != site.output.shape:
-            shapes = " and ".join(str(list(own.shape)) for own in site.inputs if own is not None)
+            shapes = " and ".join(str(list(operand.shape)) for operand in site.inputs if operand is not None)
             raise Refused(f"{site.node.op.label} of the shapes {shapes} is not supported; equal shapes are")
 
 
@@ -246,11 +246,11 @@ class Writer:
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
-        self.operations: list[Operate] = []
+        self.operations: list[LayerOperation] = []
         self.words: list[Array] = []
-        self._held: list[Ref] = []
+        self._kept: list[Ref] = []
 
-    def layer(self, site: Site, shapes: tuple[Stored, ...], result: Stored, **more: Any) -> Layer:
+    def layer(self, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, **more: Any) -> Layer:
         """Return the layer of a node with the operations added so far. `more` are further fields of Layer.
 
         The layer reads the first len(shapes) inputs of the node; `shapes` says how they are stored.
@@ -261,11 +261,11 @@ class Writer:
 
     def hold(self, value: Ref) -> Ref:
         """Return `value`, and keep its temporary buffer from being reused until `release` is called."""
-        self._held.append(value)
+        self._kept.append(value)
         return value
 
     def release(self) -> None:
-        self._held.clear()
+        self._kept.clear()
 
     def add(
         self,
@@ -284,11 +284,11 @@ class Writer:
         attributes |= {} if mode is None else {"mode": mode}
         result: Output | Temp
         if isinstance(into, DType):
-            taken = {ref.index for ref in (*refs.values(), *self._held) if isinstance(ref, Temp)}
+            taken = {ref.index for ref in (*refs.values(), *self._kept) if isinstance(ref, Temp)}
             result = Temp(next(index for index in range(len(taken) + 1) if index not in taken), into, size)
         else:
             result = into
-        self.operations.append(Operate(operation, refs, result, attributes))
+        self.operations.append(LayerOperation(operation, refs, result, attributes))
         return result
 
     def channel(self, values: Array | Sequence[int] | float, dtype: DType = I32) -> PerChannel:

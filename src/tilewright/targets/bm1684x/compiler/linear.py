@@ -21,7 +21,7 @@ from tilewright.graph.rounding import Rounding as Mode
 from tilewright.graph.takes import Takes
 from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.floats import shift_right
 from tilewright.targets.bm1684x.values.window import Window
@@ -35,21 +35,21 @@ EXACT = 1 << 24
 FACTOR_BITS = 30
 
 
-def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, stored: Stored) -> None:
-    """Add the operations that write `clamp(round(total * to.real) + stored.zero)` to the layer's result.
+def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, form: SampleFormat) -> None:
+    """Add the operations that write `clamp(round(total * to.real) + form.zero)` to the layer's result.
 
     `rule` says how to round. Raises Refused if the machine cannot compute this exactly.
     """
     if rule == "double":
-        doubled(write, total, *quantize_multiplier(to.real), stored.zero)
+        doubled(write, total, *quantize_multiplier(to.real), form.zero)
     elif rule == "pow2":
-        write.scale(total, ir.Output(), power_of_two(to.real, "requantisation"), stored.zero, Rounding.HALF_UP)
+        write.scale(total, ir.Output(), power_of_two(to.real, "requantisation"), form.zero, Rounding.HALF_UP)
     elif rule == "float":
-        real(write, total, to.real32, stored)
+        real(write, total, to.real32, form)
     else:
         reason = f"the requantisation rule '{rule}' (docs/arithmetic.md) is not supported"
         raise ir.Refused(f"{reason}: the machine has no operations for it")
-    clamp(write, stored, to.low, to.high)
+    clamp(write, form, to.low, to.high)
 
 
 def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int) -> None:
@@ -66,40 +66,40 @@ def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int) ->
     write.scale(high, ir.Output(), shift, offset, Rounding.HALF_AWAY_FROM_ZERO)
 
 
-def real(write: ir.Writer, x: ir.Ref, factor: Array, stored: Stored) -> None:
-    """Write `half_even(f32(x) * factor) + stored.zero` to the layer's result."""
+def real(write: ir.Writer, x: ir.Ref, factor: Array, form: SampleFormat) -> None:
+    """Write `half_even(f32(x) * factor) + form.zero` to the layer's result."""
     named = write.parameters(scale=(np.atleast_1d(factor), F32), offset=(0.0, F32))
-    add_zero_point(write, stored, "fp32_requant", x=x, **named)
+    add_zero_point(write, form, "fp32_requant", x=x, **named)
 
 
-def add_zero_point(write: ir.Writer, stored: Stored, operation: str, **operands: Any) -> None:
-    """Add an operation that rounds half to even, and its result plus the zero point of `stored` as the layer's result.
+def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **operands: Any) -> None:
+    """Add an operation that rounds half to even, and its result plus the zero point of `form` as the layer's result.
 
     A zero point of 0 is not added.
     """
-    if not stored.zero:
+    if not form.zero:
         write.add(operation, ir.Output(), Rounding.HALF_TO_EVEN, **operands)
         return
     rounded = write.add(operation, I16, Rounding.HALF_TO_EVEN, **operands)
-    write.add("int_add", ir.Output(), a=rounded, b=Constant.of(stored.zero, I16), saturate=True)
+    write.add("int_add", ir.Output(), a=rounded, b=Constant.of(form.zero, I16), saturate=True)
 
 
-def clamp(write: ir.Writer, stored: Stored, low: int, high: int) -> None:
+def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
     """Keep the codes that the last operation writes to the layer's result in `low`..`high`.
 
     A bound that the stored type enforces costs nothing.
     """
-    low, high = low + stored.add, high + stored.add
-    clamps = [("max", low)] if low > stored.dtype.low else []
-    clamps += [("min", high)] if high < stored.dtype.high else []
+    low, high = low + form.add, high + form.add
+    clamps = [("max", low)] if low > form.dtype.low else []
+    clamps += [("min", high)] if high < form.dtype.high else []
     for operation, bound in clamps:
         last = write.operations.pop()
         given: dict[str, Any] = {**last.operands, **last.attributes}
-        value = write.add(last.operation, stored.dtype, **given)
-        write.add(operation, ir.Output(), a=value, b=Constant.of(bound, stored.dtype))
+        value = write.add(last.name, form.dtype, **given)
+        write.add(operation, ir.Output(), a=value, b=Constant.of(bound, form.dtype))
 
 
-def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that a convolution or fully connected node becomes. `x` says how its input is stored.
 
     Raises Refused if the node is not supported.
@@ -110,7 +110,7 @@ def linear(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     if reason := op.refusal(site, TAKES):
         raise ir.Refused(reason)
     assert w.data is not None
-    result = Stored.of(site.output)
+    result = SampleFormat.of(site.output)
     if isinstance(op, FullyConnected) and result.h * result.w > 1:  # each row is a pixel, whatever axes the input has
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
     kernel, window = _kernel(op, w.data, x, result)
@@ -144,7 +144,7 @@ def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None)
     return write.add("int8_depthwise2d", I32, size=size, x=ir.Input(0), w=weights, bias=bias, right=0, pad=pad)
 
 
-def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Window]:
+def _kernel(op: Linear, w: Array, x: SampleFormat, result: SampleFormat) -> tuple[Array, Window]:
     """Return the weights as (oc, ic, kh, kw), or (1, c, kh, kw) if depthwise, and the window in the machine's form."""
     if isinstance(op, FullyConnected):
         rows = result.h * result.w
@@ -158,25 +158,25 @@ def _kernel(op: Linear, w: Array, x: Stored, result: Stored) -> tuple[Array, Win
     return w.transpose(0, 3, 1, 2), machine_window(op.window, x)
 
 
-def machine_window(own: GraphWindow, x: Stored) -> Window:
+def machine_window(window: GraphWindow, x: SampleFormat) -> Window:
     """Return the machine's form of the window `own` of a convolution or pool in the graph.
 
     Along an axis on which the window has a single position, the stride becomes 1. Raises Refused if a padding, stride
     or dilation is too large, or if a window lies wholly in the padding.
     """
-    top, bottom, left, right = own.padding
-    spare = (x.h + top + bottom - own.extent[0], x.w + left + right - own.extent[1])
-    down, across = (step if rest else 1 for step, rest in zip(own.stride, spare, strict=True))
-    if max(own.padding) > LARGEST_PAD or max(down, across, *own.dilation) > LARGEST_STRIDE:
-        sizes = {"padding": own.padding, "strides": (down, across), "dilations": own.dilation}
+    top, bottom, left, right = window.padding
+    spare = (x.h + top + bottom - window.extent[0], x.w + left + right - window.extent[1])
+    down, across = (step if rest else 1 for step, rest in zip(window.stride, spare, strict=True))
+    if max(window.padding) > LARGEST_PAD or max(down, across, *window.dilation) > LARGEST_STRIDE:
+        sizes = {"padding": window.padding, "strides": (down, across), "dilations": window.dilation}
         name, value = next((name, value) for name, value in sizes.items() if max(value) > LARGEST_PAD)
         raise ir.Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
-    if top >= own.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that row would read no input
-        raise ir.Refused(f"padding={list(own.padding)} is not supported: a window lies wholly in the padding")
-    return Window(own.kernel, (top, bottom, left, right), (down, across), own.dilation)
+    if top >= window.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that row would read no input
+        raise ir.Refused(f"padding={list(window.padding)} is not supported: a window lies wholly in the padding")
+    return Window(window.kernel, (top, bottom, left, right), (down, across), window.dilation)
 
 
-def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+def maximum(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that a max pool becomes. Raises Refused if it is not supported."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
@@ -187,7 +187,7 @@ def maximum(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     return _layer(site, x, write, window)
 
 
-def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+def average(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that an average pool becomes. Raises Refused if it is not supported.
 
     The mean is rounded with ties away from zero, as in TFLite, in every rounding mode.
@@ -207,7 +207,7 @@ def average(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     return _layer(site, x, write, window, -x.add * count // columns)
 
 
-def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
+def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that a mean over rows and columns becomes. It also rescales the mean to the output's scale.
 
     Raises Refused if the axes or scales are not supported.
@@ -221,7 +221,7 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
             f"axes={list(op.axes)} of {list(source.shape)} is not supported; a mean over rows and columns is"
         )
     count = x.h * x.w
-    result = Stored.of(out)
+    result = SampleFormat.of(out)
     xnnpack = mode.elementwise == "xnnpack"  # it adds both zero points, as one float32, before rounding
     write = ir.Writer(x.c)
     zero = x.add if xnnpack else x.zero
@@ -244,7 +244,7 @@ def mean(site: Site, x: Stored, mode: Mode) -> ir.Layer:
     return _layer(site, x, write, window, -zero * count // columns)
 
 
-def _window_sums(write: ir.Writer, x: Stored, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
+def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
     """Add operations that sum the codes of each window. Return the int32 sums, the layer's window, and a number.
 
     The number says how often the layer's bias is added to a sum.
@@ -258,12 +258,12 @@ def _window_sums(write: ir.Writer, x: Stored, window: Window, pad: int) -> tuple
         return window_sums(write, pad), window, 1
     columns = window_sums(write, pad, (1, w))
     real = write.add("cast", F32, Rounding.HALF_TO_EVEN, (1, w), x=columns)
-    one = Constant.of(1.0, F32)
-    total = write.add("fp_avg_pool2d", F32, x=real, scale=one, window=Window((1, w)))
+    unit = Constant.of(1.0, F32)
+    total = write.add("fp_avg_pool2d", F32, x=real, scale=unit, window=Window((1, w)))
     return write.add("cast", I32, Rounding.HALF_TO_EVEN, x=total), Window((h, 1)), w
 
 
-def _division(count: int, x: Stored) -> tuple[int, int]:
+def _division(count: int, x: SampleFormat) -> tuple[int, int]:
     """Return (m, s) such that `sum * m / 2**s`, with ties rounded away from zero, is the mean of `count` codes.
 
     Every possible sum is tested. Raises Refused if a sum would give a wrong mean.
@@ -284,10 +284,10 @@ def _no_activation(activation: str) -> None:
         raise ir.Refused(f"activation={activation} of a pool is not supported")
 
 
-def _layer(site: Site, x: Stored, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
+def _layer(site: Site, x: SampleFormat, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
     """Return the layer with the operations added so far. `bias` is that of the sums of its window; None: no sums."""
     ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
     kernel = None if bias is None else ir.WeightValues(ones, I8, True)
     biases = None if bias is None else np.full(x.c, bias, np.int32)
-    shapes = (x,), Stored.of(site.output)
+    shapes = (x,), SampleFormat.of(site.output)
     return write.layer(site, *shapes, kernel=kernel, bias=biases, window=window, row_tiles=False)

@@ -19,12 +19,12 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import Lived, place
 from tilewright.targets.bm1684x.compiler.layer import Layer
-from tilewright.targets.bm1684x.compiler.tiles import Cut
+from tilewright.targets.bm1684x.compiler.tiles import Tiling
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
-from tilewright.targets.bm1684x.layouts.stored import Stored, plane_bytes
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat, plane_bytes
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import U8
@@ -35,7 +35,7 @@ LARGE = 4
 Group = tuple[int, int]
 
 
-class Full(Exception):
+class DoesNotFit(Exception):
     """Raised if the tensors or constants of a launch do not fit into local memory, or a command cannot reach them."""
 
 
@@ -45,30 +45,33 @@ class Ring:
     def __init__(self, begin: int, end: int) -> None:
         self._begin, self._end = begin, end
         self._next = begin
-        self._held: list[tuple[int, int, Sequence[str]]] = []
+        self._blocks: list[tuple[int, int, Sequence[str]]] = []
 
     def take(self, names: Sequence[str], size: int, done: Iterable[str]) -> int:
         """Reserve `size` bytes of each lane for the new blocks `names`, together. Return their byte offset in a lane.
 
-        Raises Full if the blocks are larger than the ring, or would overwrite a block whose name is not in `done`.
+        Raises DoesNotFit if the blocks are larger than the ring, or would overwrite a block whose name is not in
+        `done`.
         """
         if size > self._end - self._begin:
-            raise Full(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
+            raise DoesNotFit(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
         if self._next + size > self._end:
             self._next = self._begin
         offset = self._next
         over = set(done)
-        there = [held for held in self._held if held[0] < offset + size and offset < held[1]]
+        there = [block for block in self._blocks if block[0] < offset + size and offset < block[1]]
         for _, _, others in there:
-            if needed := [other for other in others if other not in over]:
-                raise Full(f"the constants of {names[0]} would overwrite those of {needed[0]}, which are still needed")
-        self._held = [*(held for held in self._held if held not in there), (offset, offset + size, names)]
+            if needed := [name for name in others if name not in over]:
+                raise DoesNotFit(
+                    f"the constants of {names[0]} would overwrite those of {needed[0]}, which are still needed"
+                )
+        self._blocks = [*(block for block in self._blocks if block not in there), (offset, offset + size, names)]
         self._next = offset + size
         return offset
 
 
 @dataclass(frozen=True)
-class Home:
+class Allocation:
     """The place of a tensor in a lane: room for `copies` samples, `stride` bytes apart, from byte `offset` on."""
 
     offset: int
@@ -83,43 +86,43 @@ class Home:
 class Plan:
     """The place in a lane of each tensor, buffer and constant of a launch. Offsets are in bytes.
 
-    `homes` are the places of tensors by name, `temps` the offsets of temporary buffers by layer. `turned` are offsets
-    of line buffers for inputs and results of one pixel; in a line buffer all channels of the pixel are adjacent, so
-    that one run transfers them. `gathered` are the places of gathered inputs by layer. `by_parts` are the groups of one
-    layer whose constants are loaded part by part. Constants begin at `values_end`.
+    `allocations` are the places of tensors by name, `temps` the offsets of temporary buffers by layer. `line_buffers`
+    are offsets of line buffers for inputs and results of one pixel; in a line buffer all channels of the pixel are
+    adjacent, so that one run transfers them. `gathered` are the places of gathered inputs by layer. `by_parts` are the
+    groups of one layer whose constants are loaded part by part. Constants begin at `values_end`.
     """
 
-    cuts: tuple[Cut, ...]
+    cuts: tuple[Tiling, ...]
     groups: tuple[Group, ...]
-    homes: Mapping[str, Home]
+    allocations: Mapping[str, Allocation]
     temps: tuple[Mapping[int, int], ...]
-    turned: Mapping[str, int]
-    gathered: Mapping[int, Home]
+    line_buffers: Mapping[str, int]
+    gathered: Mapping[int, Allocation]
     by_parts: frozenset[Group]
     values_end: int
 
 
 def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Plan:
-    """Return the plan with the largest groups that fit into local memory. Raises Full if no plan fits."""
+    """Return the plan with the largest groups that fit into local memory. Raises DoesNotFit if no plan fits."""
     inner = {layer.output for layer in layers}
     outside = {name for layer in layers for name in layer.inputs if name not in inner} | (inner & set(leaving))
-    cuts = tuple(Cut(layer, config) for layer in layers)
+    cuts = tuple(Tiling(layer, config) for layer in layers)
     sizes = [sum(block.shape[1] for block in cut.blocks) for cut in cuts]
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
         return _placed(cuts, alone, outside, frozenset(alone))
     limit = config.lane_bytes
-    failure = Full("no plan was tried")
+    failure = DoesNotFit("no plan was tried")
     while limit:
         groups = _groups(sizes, limit)
         try:
             large = config.lane_bytes // LARGE
             parts = frozenset((begin, end) for begin, end in groups if end == begin + 1 and sizes[begin] > large)
-            made = _placed(cuts, groups, outside, parts)
-            held = [sum(sizes[begin:end]) for begin, end in groups if (begin, end) not in parts]
-            if made.values_end + max(held, default=0) <= config.lane_bytes:
-                return made
-        except Full as full:
+            placed = _placed(cuts, groups, outside, parts)
+            constants = [sum(sizes[begin:end]) for begin, end in groups if (begin, end) not in parts]
+            if placed.values_end + max(constants, default=0) <= config.lane_bytes:
+                return placed
+        except DoesNotFit as full:
             failure = full
         limit //= 2
     raise failure
@@ -129,25 +132,27 @@ def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
     """Return groups of consecutive layers. If a group has several, their constants (`sizes`) fit into `limit` bytes."""
     groups = []
     begin = 0
-    held = 0
+    constants = 0
     for index, size in enumerate(sizes):
-        if index > begin and held + size > limit:
+        if index > begin and constants + size > limit:
             groups.append((begin, index))
             begin = index
-            held = 0
-        held += size
+            constants = 0
+        constants += size
     return [*groups, (begin, len(sizes))]
 
 
-def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str], by_parts: frozenset[Group]) -> Plan:
+def _placed(
+    cuts: tuple[Tiling, ...], groups: list[Group], outside: Collection[str], by_parts: frozenset[Group]
+) -> Plan:
     config = cuts[0].config
-    stored, spans = _spans(cuts)
-    wholes = _wholes(cuts, stored)
+    form, spans = _spans(cuts)
+    wholes = _wholes(cuts, form)
     rooms = _rooms(cuts, groups, spans, wholes, by_parts)
-    buffers = [Lived(name, room.copies * stored[name].lane_bytes(config), *room[1:]) for name, room in rooms.items()]
-    turned = [name for name in stored if name in outside and stored[name].is_pixel]
-    for name in turned:
-        line = plane_bytes(stored[name].c, stored[name].dtype, config)
+    buffers = [Lived(name, room.copies * form[name].lane_bytes(config), *room[1:]) for name, room in rooms.items()]
+    line_buffers = [name for name in form if name in outside and form[name].is_pixel]
+    for name in line_buffers:
+        line = plane_bytes(form[name].c, form[name].dtype, config)
         buffers.append(Lived(f"turned/{name}", line, spans[name][0], spans[name][0]))
     for index, cut in enumerate(cuts):
         buffers += [Lived(f"{index}/{temp}", size, index, index) for temp, size in cut.temps.items()]
@@ -156,18 +161,18 @@ def _placed(cuts: tuple[Cut, ...], groups: list[Group], outside: Collection[str]
     buffers += [Lived(f"gathered/{index}", samples[index] * size, index, index) for index, size in gathered.items()]
     offsets, end_of_all = place(buffers)
     if end_of_all > config.lane_bytes:
-        raise Full(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
-    homes = {}
+        raise DoesNotFit(f"its tensors need {end_of_all} bytes of each lane, which has {config.lane_bytes}")
+    allocations = {}
     for name, (whole, slots) in wholes.items():
-        size = stored[whole].lane_bytes(config)
-        homes[name] = Home(offsets[whole] + slots * stored[whole].plane(config), rooms[whole].copies, size)
+        size = form[whole].lane_bytes(config)
+        allocations[name] = Allocation(offsets[whole] + slots * form[whole].plane(config), rooms[whole].copies, size)
     return Plan(
         cuts,
         tuple(groups),
-        homes,
+        allocations,
         tuple({temp: offsets[f"{index}/{temp}"] for temp in cut.temps} for index, cut in enumerate(cuts)),
-        {name: offsets[f"turned/{name}"] for name in turned},
-        {index: Home(offsets[f"gathered/{index}"], samples[index], size) for index, size in gathered.items()},
+        {name: offsets[f"turned/{name}"] for name in line_buffers},
+        {index: Allocation(offsets[f"gathered/{index}"], samples[index], size) for index, size in gathered.items()},
         by_parts,
         end_of_all,
     )
@@ -182,7 +187,7 @@ class _Room(NamedTuple):
 
 
 def _rooms(
-    cuts: Sequence[Cut],
+    cuts: Sequence[Tiling],
     groups: Sequence[Group],
     spans: Mapping[str, tuple[int, int]],
     wholes: Mapping[str, tuple[str, int]],
@@ -191,33 +196,33 @@ def _rooms(
     batch = cuts[0].config.batch
     computed = {cut.layer.output for cut in cuts}
     group_of = [group for group in groups for _ in range(*group)]
-    found = {}
+    rooms = {}
     for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
         names = [name for name, (holder, _) in wholes.items() if holder == whole]
         first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
         begin, end = group_of[first], group_of[last]
-        found[whole] = _Room(1, first, last)
+        rooms[whole] = _Room(1, first, last)
         if batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):
             all_there = begin != end or begin in by_parts
             copies = batch if all_there else 2  # double buffering: one is loaded while the other is read
-            found[whole] = _Room(copies, begin[0], end[1] - 1)
-    return found
+            rooms[whole] = _Room(copies, begin[0], end[1] - 1)
+    return rooms
 
 
-def _spans(cuts: Sequence[Cut]) -> tuple[dict[str, Stored], dict[str, tuple[int, int]]]:
+def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, tuple[int, int]]]:
     """Return, by name, how each tensor is stored, and the first and last layer that uses it."""
-    stored: dict[str, Stored] = {}
+    form: dict[str, SampleFormat] = {}
     spans: dict[str, tuple[int, int]] = {}
     for index, cut in enumerate(cuts):
         for name, shape in zip(cut.layer.inputs, cut.layer.shapes, strict=True):
-            stored.setdefault(name, shape)
+            form.setdefault(name, shape)
             spans[name] = (spans.get(name, (index, index))[0], index)
-        stored[cut.layer.output] = cut.layer.result
+        form[cut.layer.output] = cut.layer.result
         spans[cut.layer.output] = (index, index)
-    return stored, spans
+    return form, spans
 
 
-def _wholes(cuts: Sequence[Cut], names: Iterable[str]) -> dict[str, tuple[str, int]]:
+def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str, int]]:
     """Return, by name, the tensor that holds a tensor, which may be itself, and the number of slots before it.
 
     A part of a joined tensor can be computed in its place if its first channel is in the first lane.
@@ -227,15 +232,15 @@ def _wholes(cuts: Sequence[Cut], names: Iterable[str]) -> dict[str, tuple[str, i
         for name, _, (_, channels, _, _) in cut.layer.joined if cut.layer.axis == 1 else ():
             if channels.start % cut.config.lanes == 0:
                 views.setdefault(name, (cut.layer.output, channels.start // cut.config.lanes))
-    found = {}
+    holders = {}
     for name in names:
         whole = name
         slots = 0
         while whole in views:
             whole, before = views[whole]
             slots += before
-        found[name] = whole, slots
-    return found
+        holders[name] = whole, slots
+    return holders
 
 
 #: A layer's index, and the number of one of its blocks of constants.
@@ -262,12 +267,12 @@ class Bundle:
 
 
 def bundled(
-    blocks: Mapping[Key, Array], used: Callable[[Key], int], apart: Callable[[Key, Key], bool], config: Config
+    blocks: Mapping[Key, Array], used: Callable[[Key], int], separate: Callable[[Key, Key], bool], config: Config
 ) -> list[Bundle]:
     """Return all blocks, in their order, in the bundles that take the fewest cycles to transfer.
 
-    `used` says how many lanes of a block matter, and `apart` whether two neighbouring blocks stay in separate bundles.
-    The first block stays alone, because the first layer waits for it.
+    `used` says how many lanes of a block matter, and `separate` whether two neighbouring blocks stay in separate
+    bundles. The first block stays alone, because the first layer waits for it.
     """
     keys = list(blocks)
     best: list[tuple[int, int]] = [(0, 0)]  # of the first n blocks: the fewest cycles, and where the last bundle begins
@@ -278,24 +283,24 @@ def bundled(
             lanes = max(lanes, used(keys[begin]))
             size = size + blocks[keys[begin]].shape[1]
             alone = begin == end - 1
-            if not alone and (not begin or size > MOST_BYTES or apart(keys[begin], keys[begin + 1])):
+            if not alone and (not begin or size > MOST_BYTES or separate(keys[begin], keys[begin + 1])):
                 break
             spent = sum(
                 estimate.cycles(copy(part, part), config) for part in _parts(lanes, lanes, size, DDR_BASE, config)
             )
             choices.append((best[begin][0] + spent, begin))
         best.append(min(choices, key=lambda choice: (choice[0], -choice[1])))
-    found = list[Bundle]()
+    bundles = list[Bundle]()
     end = len(keys)
     while end:
         begin = best[end][1]
-        own = keys[begin:end]
+        members = keys[begin:end]
         parts = [blocks[key] for key in keys[begin:end]]
         *begins, _ = accumulate((block.shape[1] for block in parts), initial=0)
         data = np.concatenate(parts, axis=1)
-        found.append(Bundle(max(map(used, own)), data, dict(zip(own, begins, strict=True))))
+        bundles.append(Bundle(max(map(used, members)), data, dict(zip(members, begins, strict=True))))
         end = begin
-    return found[::-1]
+    return bundles[::-1]
 
 
 def _parts(lanes: int, used: int, size: int, address: int, config: Config) -> list[Tensor]:

@@ -21,7 +21,7 @@ from tilewright.targets.bm1684x.compiler.codes import joined
 from tilewright.targets.bm1684x.compiler.linear import machine_window
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Constant
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype_of
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.window import Window
@@ -125,7 +125,9 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) 
 
 def join(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Return the layer that a Concat becomes. Raises Refused for a constant operand, or if samples are joined."""
-    *shapes, result = (Stored.real(tensor.shape, dtype) for tensor in (*site.inputs, site.output) if tensor is not None)
+    *shapes, result = (
+        SampleFormat.real(tensor.shape, dtype) for tensor in (*site.inputs, site.output) if tensor is not None
+    )
     _check_computed(site, "computed tensors")
     axis = attributes["axis"] % len(site.output.shape)
     if not axis:
@@ -175,23 +177,23 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
         raise ir.Refused(f"{', '.join(f'{name}={attributes[name]}' for name in refused)} is not supported")
     top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
     stride, dilation = (tuple(attributes.get(key, (1, 1))) for key in ("strides", "dilations"))
-    own = GraphWindow((kernel[0], kernel[1]), stride, (top, bottom, left, right), dilation)
+    graph_window = GraphWindow((kernel[0], kernel[1]), stride, (top, bottom, left, right), dilation)
     if attributes.get("ceil_mode"):
-        own = _rounded_up(own, site)
-    return machine_window(own, Stored.real(site.input(0).shape, F32))
+        graph_window = _rounded_up(graph_window, site)
+    return machine_window(graph_window, SampleFormat.real(site.input(0).shape, F32))
 
 
-def _rounded_up(own: GraphWindow, site: Site) -> GraphWindow:
+def _rounded_up(window: GraphWindow, site: Site) -> GraphWindow:
     """Return the window of a pool with ceil_mode=1: padded so far that the last windows are whole.
 
     Raises Refused if an average would count this padding.
     """
-    top, bottom, left, right = own.padding
+    top, bottom, left, right = window.padding
     sizes, results = (tensor.shape[2:] for tensor in (site.input(0), site.output))
-    used = [(out - 1) * step + extent for out, step, extent in zip(results, own.stride, own.extent, strict=True)]
+    used = [(out - 1) * step + extent for out, step, extent in zip(results, window.stride, window.extent, strict=True)]
     down, across = (max(0, need - size - pad) for need, size, pad in zip(used, sizes, (top, left), strict=True))
-    wider = replace(own, padding=(top, max(bottom, down), left, max(right, across)))
-    if wider != own and site.node.op.label != "MaxPool":
+    wider = replace(window, padding=(top, max(bottom, down), left, max(right, across)))
+    if wider != window and site.node.op.label != "MaxPool":
         raise ir.Refused(f"ceil_mode=1 is not supported for {site.node.op.label} if its windows leave pixels over")
     return wider
 
@@ -220,7 +222,7 @@ def _layer(
     operands: int = 1,
 ) -> ir.Layer:
     tensors = [*(site.input(index) for index in range(operands)), site.output]
-    *shapes, result = (Stored.real(tensor.shape, dtype) for tensor in tensors)
+    *shapes, result = (SampleFormat.real(tensor.shape, dtype) for tensor in tensors)
     rows = window is None or (kernel is not None and not kernel.depthwise)
     constants = {"kernel": kernel, "bias": bias, "window": window}
     return write.layer(site, tuple(shapes), result, **constants, row_tiles=rows, macs=site.node.op.macs(site))

@@ -30,7 +30,7 @@ from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.layouts.layout import Shape, aligned
-from tilewright.targets.bm1684x.layouts.stored import Stored, plane_bytes
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat, plane_bytes
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Operand, Tensor, packed
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
@@ -42,7 +42,7 @@ WORD_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class Tiling:
     """A layer cut into tiles. A tile has at most `most` slots, or as many as fit if `most` is 0."""
 
     layer: Layer
@@ -82,18 +82,18 @@ class Cut:
             for r0 in range(0, result.h, rows):
                 yield Tile(self, number, s0, min(s0 + slots, count), r0, min(r0 + rows, result.h))
 
-    def rows_read(self, stored: Stored) -> list[int]:
-        """Return where to cut the rows of an input stored as `stored`, so that tiles wait only for the rows they read.
+    def rows_read(self, form: SampleFormat) -> list[int]:
+        """Return where to cut the rows of an input stored as `form`, so that tiles wait only for the rows they read.
 
         Cuts rise from 0 to the number of rows. The rows between two cuts begin at an aligned address.
         """
         rows = self.size[1]
         result = self.layer.result
         window = self.layer.window
-        step = self.config.eu_bytes // gcd(stored.w * stored.dtype.bytes, self.config.eu_bytes)
+        step = self.config.eu_bytes // gcd(form.w * form.dtype.bytes, self.config.eu_bytes)
         ends = (min(r0 + rows, result.h) for r0 in range(0, result.h, rows))
         read = [window.rows(0, end)[1] if window else end for end in ends]
-        return sorted({0, *(min(stored.h, -(-end // step) * step) for end in read[:-1]), stored.h})
+        return sorted({0, *(min(form.h, -(-end // step) * step) for end in read[:-1]), form.h})
 
     @cached_property
     def temps(self) -> dict[int, int]:
@@ -104,8 +104,8 @@ class Cut:
         """
         sizes: dict[int, int] = {}
         slots, rows = self.size
-        for operate in self.layer.operations:
-            if isinstance(temp := operate.result, Temp):
+        for operation in self.layer.operations:
+            if isinstance(temp := operation.result, Temp):
                 elements = prod(temp.size or (rows, self.layer.result.w))
                 eu = self.config.eu_bytes
                 size = slots * plane_bytes(-(-elements // eu) * eu, temp.dtype, self.config)
@@ -128,15 +128,15 @@ class Cut:
         parts: list[tuple[int, Array]] = []
         for offset, rows in zip(self.offsets(slots), self._rows, strict=True):
             if rows is not None:
-                own = rows[s0 * lanes : s1 * lanes]
-                parts.append((offset, np.ascontiguousarray(own).view(np.uint8).reshape(len(own), -1)))
+                channels = rows[s0 * lanes : s1 * lanes]
+                parts.append((offset, np.ascontiguousarray(channels).view(np.uint8).reshape(len(channels), -1)))
         offset, last = parts[-1]
         block = np.zeros((lanes, -(-(offset + slots * last.shape[1]) // eu) * eu), np.uint8)
         for offset, raw in parts:
             size = raw.shape[1]
             for slot, first in enumerate(range(0, len(raw), lanes)):  # zeros after the last channel
-                own = raw[first : first + lanes]
-                block[: len(own), offset + slot * size : offset + (slot + 1) * size] = own
+                channels = raw[first : first + lanes]
+                block[: len(channels), offset + slot * size : offset + (slot + 1) * size] = channels
         return block
 
     @cached_property
@@ -161,7 +161,7 @@ class Cut:
         return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
 
 
-class Places(NamedTuple):
+class LaneOffsets(NamedTuple):
     """Byte offsets in a lane: of a layer's inputs, its result, its temporary buffers, and a tile's constants."""
 
     inputs: Sequence[int]
@@ -174,7 +174,7 @@ class Places(NamedTuple):
 class Tile:
     """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` counts such groups of slots."""
 
-    cut: Cut
+    cut: Tiling
     number: int
     s0: int
     s1: int
@@ -198,16 +198,16 @@ class Tile:
     def _whole_rows(self) -> bool:
         return self.r1 - self.r0 == self._layer.result.h
 
-    def commands(self, places: Places) -> Iterator[Command]:
-        for operate in self._layer.operations:
-            spread = not operate.operation.endswith("requant")  # requantisation broadcasts parameters itself
-            operands = {name: self._operand(ref, places, spread) for name, ref in operate.operands.items()}
-            result = self._operand(operate.result, places)
+    def commands(self, places: LaneOffsets) -> Iterator[Command]:
+        for operation in self._layer.operations:
+            spread = not operation.name.endswith("requant")  # requantisation broadcasts parameters itself
+            operands = {name: self._operand(ref, places, spread) for name, ref in operation.operands.items()}
+            result = self._operand(operation.result, places)
             assert not isinstance(result, Constant)
-            attributes: dict[str, Any] = {"window": self._window} if operate.operation.endswith("2d") else {}
-            yield Command(OPERATIONS[operate.operation], operands, {"y": result}, {**attributes, **operate.attributes})
+            attributes: dict[str, Any] = {"window": self._window} if operation.name.endswith("2d") else {}
+            yield Command(OPERATIONS[operation.name], operands, {"y": result}, {**attributes, **operation.attributes})
 
-    def _operand(self, ref: Ref, places: Places, spread: bool = False) -> Operand | Constant:
+    def _operand(self, ref: Ref, places: LaneOffsets, spread: bool = False) -> Operand | Constant:
         config = self._config
         shape = self._shape
         channels = self._shape[1]
@@ -218,21 +218,21 @@ class Tile:
         if isinstance(ref, Output):
             return self._part(self._layer.result, places.result)
         if isinstance(ref, Input):
-            stored = self._layer.shapes[ref.index]
+            form = self._layer.shapes[ref.index]
             offset = places.inputs[ref.index]
             if ref.whole:
-                return self._rows(stored, offset)
+                return self._rows(form, offset)
             if self._layer.window is None:
-                return self._part(stored, offset)
-            place = offset + self.s0 * stored.plane(config)
-            return Tensor.local(0, place, (1, channels, stored.h, stored.w), stored.dtype, config)
+                return self._part(form, offset)
+            place = offset + self.s0 * form.plane(config)
+            return Tensor.local(0, place, (1, channels, form.h, form.w), form.dtype, config)
         words, bias, kernel = (places.block + offset for offset in self.cut.offsets(self.s1 - self.s0))
         if isinstance(ref, PerChannel):
             place = words + 4 * ref.index
             if spread:
                 return Tensor.free(0, place, shape, (0, WORD_BYTES // 4, 0, 0), ref.dtype, config)
-            one = Shape(1, channels, 1, 1)  # one of the words of each channel, which begin at 64 bytes
-            return Tensor.free(0, place, one, aligned(one, ref.dtype, 0, config), ref.dtype, config)
+            per_channel = Shape(1, channels, 1, 1)  # one of the words of each channel, which begin at 64 bytes
+            return Tensor.free(0, place, per_channel, aligned(per_channel, ref.dtype, 0, config), ref.dtype, config)
         if isinstance(ref, Bias):
             return Tensor.local(0, bias, (1, channels, 1, 1), ref.dtype, config, "compact")
         weights = self._layer.kernel
@@ -247,21 +247,21 @@ class Tile:
         window = self._layer.window
         return window.cut(self.r0, self.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
-    def _rows(self, stored: Stored, offset: int) -> Tensor:
+    def _rows(self, form: SampleFormat, offset: int) -> Tensor:
         """Return the rows of an input that the windows of the tile read, with all channels, as a tensor."""
-        if self._whole_rows and not stored.phases:
-            return stored.near(offset, self._config)
+        if self._whole_rows and not form.phases:
+            return form.near(offset, self._config)
         window = self._layer.window
         assert window is not None
         low, high = window.rows(self.r0, self.r1)
         first = max(0, low)
-        end = min(stored.h, high)
-        plane = stored.plane(self._config) // stored.dtype.bytes if stored.slots(self._config) > 1 else 0
-        width = self._layer.result.w + window.kernel[1] - 1 if stored.phases else stored.w
-        shape, stride = (1, stored.c, end - first, width), (0, plane, stored.w, 1)
-        place = offset + first * stored.w * stored.dtype.bytes
-        return Tensor.free(0, place, shape, stride, stored.dtype, self._config)
+        end = min(form.h, high)
+        plane = form.plane(self._config) // form.dtype.bytes if form.slots(self._config) > 1 else 0
+        width = self._layer.result.w + window.kernel[1] - 1 if form.phases else form.w
+        shape, stride = (1, form.c, end - first, width), (0, plane, form.w, 1)
+        place = offset + first * form.w * form.dtype.bytes
+        return Tensor.free(0, place, shape, stride, form.dtype, self._config)
 
-    def _part(self, stored: Stored, offset: int) -> Tensor:
-        place = offset + self.s0 * stored.plane(self._config) + self.r0 * stored.w * stored.dtype.bytes
-        return Tensor.local(0, place, self._shape, stored.dtype, self._config)
+    def _part(self, form: SampleFormat, offset: int) -> Tensor:
+        place = offset + self.s0 * form.plane(self._config) + self.r0 * form.w * form.dtype.bytes
+        return Tensor.local(0, place, self._shape, form.dtype, self._config)

@@ -70,17 +70,19 @@ class Call:
         return dtype_of(parameters[key])
 
     def constants_of(self, parameters: Mapping[str, Any]) -> dict[str, int]:
-        found = {name: parameters.get(key, 0) if isinstance(key, str) else key for name, key in self.constants.items()}
-        return {name: _bits(value, self._type(name, parameters)) for name, value in found.items()}
+        numbers = {
+            name: parameters.get(key, 0) if isinstance(key, str) else key for name, key in self.constants.items()
+        }
+        return {name: _bits(value, self._type(name, parameters)) for name, value in numbers.items()}
 
     def arrange(self, name: str, values: Array, shape: tuple[int, ...]) -> Array:
         """Return the values of an operand or result as the command takes them. The vector's result has this shape."""
         return self.arranged[name](values, shape) if name in self.arranged else values
 
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        found = {NAMES.get(key, key): value for key, value in parameters.items() if key not in MODES}
+        named = {NAMES.get(key, key): value for key, value in parameters.items() if key not in MODES}
         modes = {NAMES[key]: rounding_of(parameters[key]) for key in MODES if key in parameters}
-        return {**found, **modes, **self.attributes}
+        return {**named, **modes, **self.attributes}
 
 
 def _bits(value: float, dtype: DType) -> int:

@@ -55,8 +55,8 @@ class Allocator:
     def result(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
         """Allocate memory for an operand or result, without writing. Raises InputError if local memory is full."""
         placed = self._placed(name, shape, dtype)
-        own = placed.storage
-        end = own.lane_end if own.is_local else self.offset + own.shape.elements * dtype.bytes
+        tensor = placed.storage
+        end = tensor.lane_end if tensor.is_local else self.offset + tensor.shape.elements * dtype.bytes
         self.offset = -(-end // 64) * 64
         return placed
 
@@ -109,8 +109,8 @@ def _outcome(
             results = command.run(memories)
             for result, operand in command.results.items():
                 wanted = expected[output or call.renamed.get(result, result)]
-                found = read(memories, operand).reshape(-1)[: wanted.size].reshape(wanted.shape)
-                if reason := differs(found, wanted, operand.dtype, ULPS if command.operation.inexact else 0):
+                computed = read(memories, operand).reshape(-1)[: wanted.size].reshape(wanted.shape)
+                if reason := differs(computed, wanted, operand.dtype, ULPS if command.operation.inexact else 0):
                     return ConformCase(case["id"], False, f"{case['op']}: {result} {reason}")
             if "count" in expected and results["count"] != expected["count"]:
                 return ConformCase(case["id"], False, f"{case['op']}: counts {results['count']}")
@@ -131,23 +131,25 @@ def laid_out(
     given = {name: call.renamed.get(name, name) for name in call.described.inputs}
     if "y_before" in given and "y_before" not in values:  # a scatter keeps what it does not write
         values = {**values, "y_before": np.zeros_like(expected["y"])}
-    types = call.types_of(case, tuple(name for name, own in given.items() if own in values or name in call.constants))
+    types = call.types_of(
+        case, tuple(name for name, vector_name in given.items() if vector_name in values or name in call.constants)
+    )
     operands: dict[str, Operand | Constant] = {
         name: Constant(bits, types[name]) for name, bits in call.constants_of(case).items()
     }
     shape = next((values.shape for values in expected.values()), ())
-    for name, own in given.items():
-        if own in values and name not in operands:
-            operands[name] = memory.operand(name, call.arrange(name, values[own], shape), types[name])
+    for name, vector_name in given.items():
+        if vector_name in values and name not in operands:
+            operands[name] = memory.operand(name, call.arrange(name, values[vector_name], shape), types[name])
     if "b_stride" in case:
         b = operands["b"]
         assert isinstance(b, Tensor)  # read over a larger shape, with explicit strides
         operands["b"] = replace(b, shape=layout.Shape(*shape), stride=layout.Stride(*case["b_stride"]))
     results = {}
     for name in call.described.outputs:
-        own = output or call.renamed.get(name, name)
-        if own in expected and own != "count":
-            results[name] = memory.result(name, call.arrange(name, expected[own], shape).shape, types[name])
+        vector_name = output or call.renamed.get(name, name)
+        if vector_name in expected and vector_name != "count":
+            results[name] = memory.result(name, call.arrange(name, expected[vector_name], shape).shape, types[name])
     attributes = call.attributes_of(case)
     if "pad_tblr" in case:
         kernel = case.get("kernel") or values["w"].shape[-2:]
@@ -156,13 +158,13 @@ def laid_out(
     return Command(call.described, operands, results, attributes)
 
 
-def differs(found: Array, expected: Array, dtype: DType, ulps: int) -> str:
+def differs(values: Array, expected: Array, dtype: DType, ulps: int) -> str:
     """Return a text on how many elements differ by over `ulps` units in the last place, or "". NaNs are equal."""
-    left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (found, expected))
+    left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (values, expected))
     wrong = left != right
     if dtype.is_float:
         with np.errstate(invalid="ignore"):
-            wrong &= ~(np.isnan(as_stored(found, dtype)) & np.isnan(as_stored(expected, dtype))).reshape(-1)
+            wrong &= ~(np.isnan(as_stored(values, dtype)) & np.isnan(as_stored(expected, dtype))).reshape(-1)
         if ulps:  # bit patterns as integers that have the same order as the floats
             sign = 1 << (dtype.bits - 1)
             left, right = (np.where(bits >= sign, sign - bits, bits) for bits in (left, right))

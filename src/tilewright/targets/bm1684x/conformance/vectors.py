@@ -29,7 +29,7 @@ from tilewright.targets.bm1684x.values.memory import Memories
 REMEDY = "give a golden vector file of tpu_vectors"
 CONFIG = Config()
 #: Transposed layouts: the stored layout that elements are read from, and the order of its axes.
-TURNED: Mapping[str, tuple[str, Sequence[int]]] = {
+TRANSPOSED: Mapping[str, tuple[str, Sequence[int]]] = {
     "matrix_T": ("matrix", (1, 0)),
     "nc_trans": ("aligned", (1, 0, 2, 3)),
     "cw_trans": ("aligned", (0, 3, 2, 1)),
@@ -49,17 +49,17 @@ def described(path: Path) -> Any:
 
 def _entries(path: Path, value: Any) -> Any:
     if isinstance(value, dict):
-        return Entries(path, "key", REMEDY, {key: _entries(path, each) for key, each in value.items()})
-    return [_entries(path, each) for each in value] if isinstance(value, list) else value
+        return Entries(path, "key", REMEDY, {key: _entries(path, item) for key, item in value.items()})
+    return [_entries(path, item) for item in value] if isinstance(value, list) else value
 
 
 def replay_layouts(path: Path) -> Iterator[ConformCase]:
     """Compare the layouts in layout_addresses.npz with those computed here, and yield the result of each case."""
     golden = arrays(path)
     for case in described(path.with_suffix(".json")):
-        found = addresses(case)
+        computed = addresses(case)
         expected = golden[case["id"]]
-        same = found.shape == expected.shape and bool((found == expected).all())
+        same = computed.shape == expected.shape and bool((computed == expected).all())
         reason = "" if same else f"{case['kind']} {case['shape']} from lane {case['start_lane']}: addresses differ"
         yield ConformCase(f"layout {case['id']}", same, reason)
 
@@ -73,7 +73,7 @@ def addresses(case: Mapping[str, Any]) -> Array:
     shape = case["shape"]
     if kind == "bcast":
         return _broadcast(case)
-    kind, order = TURNED.get(kind, ({"aligned": "dma"}.get(kind, kind), range(len(shape))))
+    kind, order = TRANSPOSED.get(kind, ({"aligned": "dma"}.get(kind, kind), range(len(shape))))
     return _laid(case, kind, [shape[axis] for axis in order]).transpose(order)
 
 
@@ -118,13 +118,13 @@ def replay_network(path: Path) -> Iterator[ConformCase]:
 
 def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
     """Return the bytes of queues by (subnet, group), then by engine. Their arrays are named ENGINE_SUBNET_GROUP."""
-    found: dict[Group, dict[str, Array]] = {}
+    groups: dict[Group, dict[str, Array]] = {}
     for name, raw in vector.items():
         engine, _, numbers = name.partition("_")
         if engine in QUEUES:
             subnet, _, group = numbers.partition("_")
-            found.setdefault((int(subnet), int(group)), {})[engine] = raw
-    return dict(sorted(found.items()))
+            groups.setdefault((int(subnet), int(group)), {})[engine] = raw
+    return dict(sorted(groups.items()))
 
 
 def _case(name: str, compare: Any) -> ConformCase:
@@ -137,16 +137,16 @@ def _case(name: str, compare: Any) -> ConformCase:
 
 def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
     """Decode the queues and encode them. Return a text on the first wrong field or byte, or "" if all are as stored."""
-    for group, engine, raw in ((group, *item) for group, own in queues.items() for item in own.items()):
-        found = decode(engine, raw)
-        own = [command for command in stored if (command["subnet"], command["group"]) == group]
-        expected = [command for command in own if command["engine"] == engine]
-        if len(found) != len(expected):
-            return f"{engine}: {len(found)} commands, not {len(expected)}"
-        for command, wanted in zip(found, expected, strict=True):
+    for group, engine, raw in ((group, *item) for group, by_engine in queues.items() for item in by_engine.items()):
+        decoded = decode(engine, raw)
+        of_group = [command for command in stored if (command["subnet"], command["group"]) == group]
+        expected = [command for command in of_group if command["engine"] == engine]
+        if len(decoded) != len(expected):
+            return f"{engine}: {len(decoded)} commands, not {len(expected)}"
+        for command, wanted in zip(decoded, expected, strict=True):
             if dict(command.fields) != wanted["fields"]:
                 return f"{command} decodes to other fields"
-        again = encode(found)
+        again = encode(decoded)
         if (again != raw[: len(again)]).any() or raw[len(again) :].any():
             return f"{engine}: encoding it again gives other bytes"
     return ""
@@ -171,11 +171,11 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
 def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
     """Run the queues of a network. Return a text on the first hazard or first wrong output, or "" if all is well."""
     memories = memory(path, coefficients, io)
-    for own in queues.values():
-        program = elaborate(own, CONFIG, memories.regions)
-        found: list[Finding] = [*program.order.findings, *hazards_of(program)]
-        if found:
-            return f"a correct program has a finding: {found[0]}"
+    for group_queues in queues.values():
+        program = elaborate(group_queues, CONFIG, memories.regions)
+        findings: list[Finding] = [*program.order.findings, *hazards_of(program)]
+        if findings:
+            return f"a correct program has a finding: {findings[0]}"
         program.run(memories)
     stored = arrays(path.with_name(path.name.replace(".cmdbuf.", ".output.")))
     ddr = memories.region_of(DDR_BASE, DDR_BASE + 1).data
@@ -199,11 +199,11 @@ def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]
     lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}
     for line in about["timeline"]:
         lines["dma" if line["type"].startswith("GDMA") else "tiu"].append(line)
-    for own in queues.values():
-        program = elaborate(own, CONFIG)
-        found = trace(program, CONFIG)
-        total += found.cycles
-        for row, taken in enumerate((found.end - found.start).tolist()):
+    for group_queues in queues.values():
+        program = elaborate(group_queues, CONFIG)
+        estimate = trace(program, CONFIG)
+        total += estimate.cycles
+        for row, taken in enumerate((estimate.end - estimate.start).tolist()):
             left = lines[program.steps[row].engine]
             if not left:
                 return f"the timeline has no line for {program.table.describe(row)}"

@@ -17,8 +17,8 @@ from tilewright.sim.steps import READ, WRITE
 from tilewright.sim.walk import Elements, Index, Operand, Scratchpad, SliceBits, State, Walk, by_name
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.elaborate import Elaborated
-from tilewright.targets.bm1684x.isa.operation import PLACED, Flow
+from tilewright.targets.bm1684x.isa.elaborate import ElaboratedProgram
+from tilewright.targets.bm1684x.isa.operation import PER_ELEMENT, Flow
 from tilewright.targets.bm1684x.isa.operations import Values
 from tilewright.targets.bm1684x.isa.operations.products import sides
 from tilewright.targets.bm1684x.layouts import layout
@@ -53,12 +53,12 @@ class CommandState(State):
 class CommandWalk(Walk):
     """A launch whose instructions are commands. `steps` has one command per row of the step table."""
 
-    def __init__(self, name: str, layers: Sequence[str], program: Elaborated, config: Config) -> None:
+    def __init__(self, name: str, layers: Sequence[str], program: ElaboratedProgram, config: Config) -> None:
         super().__init__(name, layers, program.table, program.order)
         self.steps = program.steps
         self.config = config
         shape = (config.banks, config.bank_bytes)
-        space = next(at for at, each in enumerate(self.table.spaces) if each.name.startswith(LOCAL))
+        space = next(at for at, memory in enumerate(self.table.spaces) if memory.name.startswith(LOCAL))
         self.memories = by_name(
             Scratchpad(LOCAL, config.lanes, shape, "uint8", "one lane: banks x bytes of a bank", space)
         )
@@ -73,7 +73,7 @@ class CommandWalk(Walk):
     def text(self, step: int) -> str:
         """Return a command with its operands: `int_add y=i32(1,16,8,8)@local[0,0,0x0] a=.. b=3`, results first."""
         command = self.steps[step].command
-        words = [f"{name}={_short(own)}" for name, own in (*command.results.items(), *command.operands.items())]
+        words = [f"{name}={_short(place)}" for name, place in (*command.results.items(), *command.operands.items())]
         return " ".join([command.operation.name, *words])
 
     def operands(self, step: int) -> Mapping[str, Operand]:
@@ -86,7 +86,9 @@ class CommandWalk(Walk):
 
     def details(self, step: int) -> Sequence[str]:
         command = self.steps[step].command
-        given = [f"  {name} = {own.value}" for name, own in command.operands.items() if isinstance(own, Constant)]
+        given = [
+            f"  {name} = {operand.value}" for name, operand in command.operands.items() if isinstance(operand, Constant)
+        ]
         named = [f"  {key}={value}" for key, value in command.attributes.items()]
         moved = [
             f"  {'reads' if mode == READ else 'writes'} {name}: {_title(place)}"
@@ -156,25 +158,25 @@ NONE = np.uint64(0)
 
 def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
     """Go back over one command (see sim.walk.Walk.backward)."""
-    places = {name: list(_located(own, locate)) for name, own in command.results.items()}
-    given = {name: _gathered(own, places[name], wanted) for name, own in command.results.items()}
+    places = {name: list(_located(place, locate)) for name, place in command.results.items()}
+    given = {name: _gathered(place, places[name], wanted) for name, place in command.results.items()}
     union = _any(given)
     if not union:
         return 0
-    for name, own in command.results.items():
+    for name, place in command.results.items():
         touched = command.touched.get(name)
         if touched is None and command.operation.by_data:
             continue  # it is not known which elements were written: all may keep their old values
         for space, mine, elements in places[name]:
-            here = np.broadcast_to(True if touched is None else touched, own.addresses.shape).reshape(-1)[mine]
+            here = np.broadcast_to(True if touched is None else touched, place.addresses.shape).reshape(-1)[mine]
             wanted[space][elements[here]] = 0
     for name, bits in _spread(command, given, np.uint64(union)).items():
         operand = command.operands[name]
         assert not isinstance(operand, Constant)
-        each = np.broadcast_to(bits, operand.addresses.shape).reshape(-1)
-        each = np.where(np.broadcast_to(command.touched.get(name, np.True_), each.shape), each, NONE)
+        slices = np.broadcast_to(bits, operand.addresses.shape).reshape(-1)
+        slices = np.where(np.broadcast_to(command.touched.get(name, np.True_), slices.shape), slices, NONE)
         for space, mine, elements in _located(operand, locate):
-            np.bitwise_or.at(wanted[space], elements, each[mine])
+            np.bitwise_or.at(wanted[space], elements, slices[mine])
     return union
 
 
@@ -198,20 +200,22 @@ def _any(given: Bits) -> int:
 
 def _spread(command: Command, given: Bits, union: np.uint64) -> dict[str, Array]:
     flow = command.operation.flow
-    shapes = {key: own.addresses.shape for key, own in command.operands.items() if not isinstance(own, Constant)}
-    found = {key: np.full((), union) for key in shapes}
+    shapes = {
+        key: operand.addresses.shape for key, operand in command.operands.items() if not isinstance(operand, Constant)
+    }
+    sources = {key: np.full((), union) for key in shapes}
     if len(given) > 1 or "y" not in given:
-        return found
+        return sources
     y = given["y"]
     if flow is Flow.MOVE and "x" in shapes:
-        found["x"] = _moved(command, y, shapes["x"])
+        sources["x"] = _moved(command, y, shapes["x"])
     elif flow is Flow.PRODUCT:
-        found |= _product(command, y, shapes)
+        sources |= _product(command, y, shapes)
     elif flow in (Flow.CONVOLUTION, Flow.WINDOW) and "x" in shapes:
-        found |= _windows(command, y, shapes, by_channel=flow is Flow.WINDOW)
+        sources |= _windows(command, y, shapes, by_channel=flow is Flow.WINDOW)
     elif flow is Flow.ELEMENTWISE:
-        found |= {key: _reduced(y, shape) for key, shape in shapes.items() if key in PLACED}
-    return found
+        sources |= {key: _reduced(y, shape) for key, shape in shapes.items() if key in PER_ELEMENT}
+    return sources
 
 
 def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
@@ -225,14 +229,14 @@ def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _product(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-    found = {key: _reduced(y, shapes[key]) for key in ("bias", "acc") if key in shapes}
-    made = {key: np.zeros(shapes.get(key, (1, 1)), np.uint64) for key in ("L", "R")}
-    left, right = sides(made["L"], made["R"], command.attributes)  # views
+    sources = {key: _reduced(y, shapes[key]) for key in ("bias", "acc") if key in shapes}
+    factors = {key: np.zeros(shapes.get(key, (1, 1)), np.uint64) for key in ("L", "R")}
+    left, right = sides(factors["L"], factors["R"], command.attributes)  # views
     if "L" in shapes and "R" in shapes and (left.shape[0], right.shape[1]) == y.shape:
         left |= np.bitwise_or.reduce(y, axis=1)[:, None]
         right |= np.bitwise_or.reduce(y, axis=0)[None]
-        found |= made
-    return found
+        sources |= factors
+    return sources
 
 
 def _windows(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]], by_channel: bool) -> dict[str, Array]:
@@ -252,12 +256,12 @@ def _windows(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]], 
             area[:, :, top : top + oh * down : down, left : left + ow * across : across] |= pixels
     top, bottom, left, right = window.pads
     inner = area[:, :, top : height - bottom, left : width - right]
-    found = {"x": inner[:, :, :: window.inserted[0] + 1, :: window.inserted[1] + 1]}
-    found |= {key: _reduced(y, shapes[key]) for key in ("bias", "acc") if key in shapes}
+    sources = {"x": inner[:, :, :: window.inserted[0] + 1, :: window.inserted[1] + 1]}
+    sources |= {key: _reduced(y, shapes[key]) for key in ("bias", "acc") if key in shapes}
     if "w" in shapes:
-        each = np.bitwise_or.reduce(y, axis=(0, 2, 3))
-        found["w"] = each[None, :, None, None] if by_channel else each[:, None, None, None]
-    return found
+        by_channel_of_y = np.bitwise_or.reduce(y, axis=(0, 2, 3))
+        sources["w"] = by_channel_of_y[None, :, None, None] if by_channel else by_channel_of_y[:, None, None, None]
+    return sources
 
 
 def _reduced(y: Array, shape: tuple[int, ...]) -> Array:

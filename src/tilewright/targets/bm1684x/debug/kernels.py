@@ -15,10 +15,10 @@ from tilewright.sim.findings import Finding
 from tilewright.sim.steps import Trace
 from tilewright.sim.walk import PlacedTensor, Range
 from tilewright.targets.bm1684x.debug.commands import LOCAL, CommandState, CommandWalk, Located, bytes_of, layout_of
-from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.isa.elaborate import ElaboratedProgram
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.runtime.kernel import Kernel, Tpu
-from tilewright.targets.bm1684x.runtime.recording import Launched, finished
+from tilewright.targets.bm1684x.runtime.recording import Launched, outcome_of
 from tilewright.targets.bm1684x.values.memory import Memories
 
 if TYPE_CHECKING:
@@ -39,18 +39,18 @@ class KernelState(CommandState):
             for row in steps.tolist():
                 command = self.walk.steps[row].command
                 for result in command.results.values():
-                    self._own(int(result.addresses.flat[0]))
+                    self._make_private(int(result.addresses.flat[0]))
                 command.run(self.machine)
 
     def copy(self) -> Self:
-        made = copy(self)
+        duplicate = copy(self)
         self._shared = {region.base for region in self.machine.regions}
-        made._shared = set(self._shared)
-        made.machine = copy(self.machine)
-        return made
+        duplicate._shared = set(self._shared)
+        duplicate.machine = copy(self.machine)
+        return duplicate
 
     def local(self) -> Array:
-        (region,) = (each for each in self.machine.regions if each.name == LOCAL)
+        (region,) = (memory for memory in self.machine.regions if memory.name == LOCAL)
         return region.data
 
     def dram(self, address: int, size: int) -> Array:
@@ -61,13 +61,13 @@ class KernelState(CommandState):
     def nbytes(self) -> int:
         return sum(len(region.data) for region in self.machine.regions if region.base not in self._shared)
 
-    def _own(self, address: int) -> None:
+    def _make_private(self, address: int) -> None:
         """Copy the memory that holds an address before it is written, if another state has the same bytes."""
         for region in self.machine.regions:
             if region.base <= address < region.end and region.base in self._shared:
                 self._shared.remove(region.base)
                 mine = replace(region, data=region.data.copy())
-                self.machine.regions = [mine if each is region else each for each in self.machine.regions]
+                self.machine.regions = [mine if memory is region else memory for memory in self.machine.regions]
 
 
 class KernelWalk(CommandWalk):
@@ -91,7 +91,7 @@ class KernelWalk(CommandWalk):
 
     def _segments(self) -> Iterator[Range]:
         """Yield all memories but local memory. A piece of DDR has the name of the argument that begins there."""
-        argument = {int(own.addresses.flat[0]): name for name, own in self._named.items()}
+        argument = {int(operand.addresses.flat[0]): name for name, operand in self._named.items()}
         for space, region in enumerate(self._regions):
             if region.name != LOCAL:
                 name = argument.get(region.base, f"ddr{space}") if region.name == "DDR" else region.name
@@ -161,12 +161,12 @@ def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
         raise error
     steps = [step for step in ran if step is not None][:count] + tpu.steps[count : count + 1]
     knobs = replace(memories.knobs, out_of_bounds="ignore") if error else memories.knobs
-    program = Elaborated.of(steps, before.regions, knobs)
+    program = ElaboratedProgram.of(steps, before.regions, knobs)
     if not error:
-        Elaborated.of(steps, memories.regions, knobs).wrote()
+        ElaboratedProgram.of(steps, memories.regions, knobs).mark_written()
     walk = KernelWalk(
         kernel.name,
-        finished(program, memories, tpu.findings),
+        outcome_of(program, memories, tpu.findings),
         before,
         _named(kernel, arguments),
         {count: str(error)} if error else {},
@@ -177,4 +177,4 @@ def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
 
 def _named(kernel: Kernel, arguments: Sequence[Any]) -> dict[str, Operand]:
     names = [*inspect.signature(kernel.body).parameters][1:]
-    return {name: own for name, own in zip(names, arguments, strict=False) if hasattr(own, "addresses")}
+    return {name: argument for name, argument in zip(names, arguments, strict=False) if hasattr(argument, "addresses")}

@@ -27,28 +27,28 @@ from tilewright.targets.bm1684x.debug.commands import (
 )
 from tilewright.targets.bm1684x.isa.elaborate import UNITS
 from tilewright.targets.bm1684x.isa.operations import TIU
-from tilewright.targets.bm1684x.isa.stream import Encoded, decode
-from tilewright.targets.bm1684x.launch.image import QueueImage, StoredTensor
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand, decode
+from tilewright.targets.bm1684x.launch.image import PlacedTensor, QueueImage
 from tilewright.targets.bm1684x.launch.listing import line
 from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch, Machine
-from tilewright.targets.bm1684x.layouts.stored import Stored
+from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 
 
-class Lying(NamedTuple):
+class TensorPlace(NamedTuple):
     """A tensor of the graph in memory, computed by the layer with this index (-1: an input).
 
     If `computed` is not 0, these are only the rows from `row` on, complete after that many compute commands.
     """
 
-    stored_at: StoredTensor
+    placed_tensor: PlacedTensor
     tensor: Tensor
     layer: int
     row: int = 0
     computed: int = 0
 
     @property
-    def stored(self) -> Stored:
-        return self.stored_at.stored
+    def form(self) -> SampleFormat:
+        return self.placed_tensor.form
 
 
 class NetworkState(CommandState):
@@ -62,9 +62,9 @@ class NetworkState(CommandState):
             self.machine.execute(self.walk.steps[row] for row in steps.tolist())
 
     def copy(self) -> Self:
-        made = copy(self)
-        made.machine = self.machine.copy()
-        return made
+        duplicate = copy(self)
+        duplicate.machine = self.machine.copy()
+        return duplicate
 
     def local(self) -> Array:
         return self.machine.local()[0]
@@ -87,41 +87,41 @@ class NetworkWalk(CommandWalk):
     """One launch of a compiled network, with the values of its inputs (see sim.walk.Walk)."""
 
     def __init__(self, launched: Bm1684xLaunch, values: Mapping[str, Array]) -> None:
-        known = launched.known
+        prepared_launch = launched.prepared_launch
         launch = launched.launch
         config = launched.config
-        super().__init__(launch.name, launch.nodes, known.program, config)
-        self._known = known
-        self.image = known.image
+        super().__init__(launch.name, launch.nodes, prepared_launch.program, config)
+        self._prepared = prepared_launch
+        self.image = prepared_launch.image
         self._graph = launched.program.graph
         self._launched = launched
         self._values = values
         if self._graph:
-            self.layer = known.layers
-        self.segments = tuple(_segments(known.image))
+            self.layer = prepared_launch.layers
+        self.segments = tuple(_segments(prepared_launch.image))
         # the spaces after DDR in the step table are ranges of lanes
         self._edges = np.cumsum([0, *(space.size // config.lane_bytes for space in self.table.spaces[1:])])
 
     @cached_property
     def findings(self) -> Sequence[Finding]:
-        return self._known.findings(RunOptions(timing=self._known.timing, values=False))
+        return self._prepared.findings(RunOptions(timing=self._prepared.timing, values=False))
 
     @cached_property
     def trace(self) -> Trace | None:
-        return self._known.passes.trace
+        return self._prepared.passes.trace
 
     @cached_property
-    def _encoded(self) -> Mapping[tuple[str, int], Encoded]:
-        found = (command for unit in UNITS for command in decode(unit, self.image.queues[unit]))
-        return {(command.engine, command.id): command for command in found}
+    def _encoded(self) -> Mapping[tuple[str, int], EncodedCommand]:
+        commands = (command for unit in UNITS for command in decode(unit, self.image.queues[unit]))
+        return {(command.engine, command.id): command for command in commands}
 
     def details(self, step: int) -> Sequence[str]:
-        own = self.steps[step]
-        return [f"  {line(self._encoded[own.engine, own.id], self.config, step)}", *super().details(step)]
+        queued = self.steps[step]
+        return [f"  {line(self._encoded[queued.engine, queued.id], self.config, step)}", *super().details(step)]
 
     def start(self) -> NetworkState:
         """Return the state before the first command. All samples of a batch are the one sample that was given."""
-        names = [own.name for own in self.image.inputs] if self._graph else []
+        names = [segment.name for segment in self.image.inputs] if self._graph else []
         inputs = {name: np.repeat(self._values[name][:1], self.image.batch, axis=0) for name in names}
         return NetworkState(self, Machine(self.image, self.config, self._launched.pack(inputs), 1))
 
@@ -135,9 +135,9 @@ class NetworkWalk(CommandWalk):
         part = np.searchsorted(self._edges, lane, "right") - 1
         low = self._edges[part]
         element = byte * (self._edges[part + 1] - low) + lane - low
-        for each in np.unique(part).tolist():
-            mine = part == each
-            yield each + 1, mine, element[mine]
+        for number in np.unique(part).tolist():
+            mine = part == number
+            yield number + 1, mine, element[mine]
 
     def shown(self, space: int, element: int) -> str:
         if space == 0:
@@ -148,58 +148,58 @@ class NetworkWalk(CommandWalk):
         return f"local[{low + element % width}, {bank}, {byte}]"
 
     @cached_property
-    def _places(self) -> dict[str, Lying]:
+    def _places(self) -> dict[str, TensorPlace]:
         graph = self._graph
         if graph is None:
             return {}
-        found = {own.name: Lying(own, graph.tensors[own.name], -1) for own in self.image.inputs}
+        places = {placed.name: TensorPlace(placed, graph.tensors[placed.name], -1) for placed in self.image.inputs}
         for index, node in enumerate(self.layers):
             for output in graph.node(node).outputs:
                 tensor = graph.tensors[output]
-                for own, row, computed in self.image.held:
-                    if own.name == output:
-                        name = f"{output}, rows {row}..{row + own.stored.h - 1}" if computed else output
-                        found[name] = Lying(own, tensor, index, row, computed)
-                for own in self.image.outputs:
-                    if own.name == output:
-                        found[output] = Lying(own, tensor, index)
-        return found
+                for placed, row, computed in self.image.local_results:
+                    if placed.name == output:
+                        name = f"{output}, rows {row}..{row + placed.form.h - 1}" if computed else output
+                        places[name] = TensorPlace(placed, tensor, index, row, computed)
+                for placed in self.image.outputs:
+                    if placed.name == output:
+                        places[output] = TensorPlace(placed, tensor, index)
+        return places
 
     @property
     def tensors(self) -> Sequence[str]:
         return tuple(self._places)
 
     def place(self, tensor: str) -> PlacedTensor:
-        own, of, index, row, computed = self._places[tensor]
-        stored = own.stored
+        placed, of, index, row, computed = self._places[tensor]
+        form = placed.form
         shape = of.shape
         part = None
-        c, h, w = stored.sizes
+        c, h, w = form.sizes
         last = None
-        layout = f"{stored.dtype}, by phase" if stored.phases else f"{stored.dtype}, chw"
-        if own.address < DDR_BASE:
+        layout = f"{form.dtype}, by phase" if form.phases else f"{form.dtype}, chw"
+        if placed.address < DDR_BASE:
             if computed:
                 part = (slice(None), slice(row, row + h))
                 shape = (shape[0], h, *shape[2:])
-            c = c if stored.dtype.is_float else Stored.of(of).c  # further channels repeat these (compiler/layer.py)
-            held = stored.near(own.address - LOCAL_BASE, self.config)[:, :c]
-            address = held.addresses.reshape(c, h, w)
+            c = c if form.dtype.is_float else SampleFormat.of(of).c  # further channels repeat these (compiler/layer.py)
+            local = form.near(placed.address - LOCAL_BASE, self.config)[:, :c]
+            address = local.addresses.reshape(c, h, w)
             last = self._complete(index, computed)
-            if not stored.dtype.is_float:
+            if not form.dtype.is_float:
                 address = address.transpose(1, 2, 0)
-            layout = f"{stored.dtype}, chw, {layout_of(held)}, from {where(held)} on"
+            layout = f"{form.dtype}, chw, {layout_of(local)}, from {where(local)} on"
         else:
-            address = own.address + stored.places.clip(0) * stored.dtype.bytes
+            address = placed.address + form.places.clip(0) * form.dtype.bytes
         node = self.layers[index] if index >= 0 else ""
-        byte = bytes_of(address.reshape(shape), stored.dtype.bytes)
-        is_code = not stored.dtype.is_float
-        dtype = stored.dtype.storage.str
+        byte = bytes_of(address.reshape(shape), form.dtype.bytes)
+        is_code = not form.dtype.is_float
+        dtype = form.dtype.storage.str
         return PlacedTensor(tensor, node, byte, is_code, dtype, last, layout, of.name, part)
 
     def value(self, state: State, tensor: str) -> Array:
         placed = self.placed(tensor)
         lying = self._places[tensor]
-        return lying.stored.decoded(numbers(state, placed.byte, placed.dtype), lying.tensor)
+        return lying.form.decoded(numbers(state, placed.byte, placed.dtype), lying.tensor)
 
     def _complete(self, index: int, computed: int) -> Array:
         """Return the commands after which the result of a layer is in local memory, for its readers.
@@ -210,8 +210,8 @@ class NetworkWalk(CommandWalk):
         compute = [row for row, step in enumerate(self.steps) if step.engine == TIU]
         if computed:
             return np.array([row for row in compute if self.steps[row].id <= computed], np.int64)
-        own = np.flatnonzero(self.layer == index).tolist()
-        loads = [row for row in own if self.steps[row].command.results["y"].storage.is_local]
+        layer_rows = np.flatnonzero(self.layer == index).tolist()
+        loads = [row for row in layer_rows if self.steps[row].command.results["y"].storage.is_local]
         return np.array(sorted({*loads, *(row for row in compute if self.layer[row] <= index)}), np.int64)
 
 
@@ -219,5 +219,5 @@ def _segments(image: QueueImage) -> Iterator[Range]:
     if image.constants.size:
         yield Range("constants", DDR_BASE, len(image.constants), "const", 0, DDR_BASE)
     for kind, tensors in (("input", image.inputs), ("output", image.outputs)):
-        for own in tensors:
-            yield Range(own.name, own.address, own.stored.nbytes * image.batch, kind, 0, DDR_BASE)
+        for segment in tensors:
+            yield Range(segment.name, segment.address, segment.form.nbytes * image.batch, kind, 0, DDR_BASE)

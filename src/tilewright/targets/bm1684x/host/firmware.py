@@ -169,14 +169,14 @@ def by_name(functions: Sequence[Function]) -> dict[str, Function]:
 
     Raises ProgramError if two functions have the same name, or if one was not made by @function.
     """
-    found: dict[str, Function] = {}
+    by_names: dict[str, Function] = {}
     for function in functions:
         if not isinstance(function, Function):
             raise ProgramError("firmware", f"{function!r} is not a firmware function", "decorate it with @function(..)")
-        if function.name in found:
+        if function.name in by_names:
             raise ProgramError("firmware", f"two functions are called {function.name}", "rename one")
-        found[function.name] = function
-    return found
+        by_names[function.name] = function
+    return by_names
 
 
 def _run(name: str, source: str) -> list[Function]:
@@ -187,8 +187,8 @@ def _run(name: str, source: str) -> list[Function]:
         exec(compile(source, place, "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
         raise ProgramError(f"firmware, module {name}", f"{type(error).__name__}: {error}") from error
-    own = [f for f in vars(module).values() if isinstance(f, Function) and f.kernel.body.__module__ == name]
-    return list({id(f): f for f in own}.values())  # a function may have two names
+    defined = [f for f in vars(module).values() if isinstance(f, Function) and f.kernel.body.__module__ == name]
+    return list({id(f): f for f in defined}.values())  # a function may have two names
 
 
 def _parsed(place: str, content: bytes) -> dict[str, str]:

@@ -41,7 +41,7 @@ _FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host 
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyRecord:
     """One copy: its kind (s2d, d2s or d2d), its size in bytes, and the time that the platform's model gives it."""
 
     kind: str
@@ -57,7 +57,7 @@ class Handle:
         self.config = config or Config()
         self.memories = Memories(self.config, knobs or Knobs())
         #: All copies so far, in order.
-        self.copies: list[Copied] = []
+        self.copies: list[CopyRecord] = []
         #: The findings of all launches so far.
         self.findings: list[Finding] = []
         self._heap = Heap(self.memories, platform.memory_bytes)
@@ -305,7 +305,7 @@ class Handle:
         return data[offset : offset + size], size
 
     def _copied(self, kind: str, size: int) -> None:
-        self.copies.append(Copied(kind, size, self.platform.microseconds(size, kind == "d2d")))
+        self.copies.append(CopyRecord(kind, size, self.platform.microseconds(size, kind == "d2d")))
 
 
 @contextmanager

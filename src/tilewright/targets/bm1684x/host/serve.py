@@ -88,9 +88,9 @@ class Server(serve.Server):
     def d2s(self, payload: bytes) -> bytearray:
         address, size = struct.unpack("<2Q", payload)
         memory, offset = self._at(address)
-        found = bytearray(size)
-        self.handle.d2s(found, memory, size, offset)
-        return found
+        data = bytearray(size)
+        self.handle.d2s(data, memory, size, offset)
+        return data
 
     def d2d(self, payload: bytes) -> bytes:
         target, source, size = struct.unpack("<3Q", payload)

@@ -113,12 +113,12 @@ class Command:
         `touched` receives what the field `touched` describes. Raises MachineError if the machine refuses the command.
         """
         shapes = {name: tuple(result.shape) for name, result in self.results.items()}
-        values, found = self.computed(partial(read, memories), shapes)
+        values, results = self.computed(partial(read, memories), shapes)
         if touched is not None and self.operation.touches:
-            touched |= self.operation.touches(values, found)
+            touched |= self.operation.touches(values, results)
         for name, result in self.results.items():
-            write(memories, result, found[name], self.operation)
-        return found
+            write(memories, result, results[name], self.operation)
+        return results
 
     def computed(
         self, read: Callable[[Operand], Array], shapes: Mapping[str, tuple[int, ...]]

@@ -23,7 +23,7 @@ from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
-from tilewright.targets.bm1684x.isa.stream import SYS, Encoded, decode
+from tilewright.targets.bm1684x.isa.stream import SYS, EncodedCommand, decode
 from tilewright.targets.bm1684x.values.memory import SCRATCH, Knobs, Memories, Region, of_rows
 
 #: The engines with encoded queues, and all engines.
@@ -47,7 +47,7 @@ class Step:
     command: Command
     name: str
 
-    def having(self, touched: Mapping[str, Array]) -> Step:
+    def with_touched(self, touched: Mapping[str, Array]) -> Step:
         """Return a copy of this step, in which `touched` are the masks of the elements that its command touched."""
         return replace(self, command=replace(self.command, touched=touched)) if touched else self
 
@@ -56,7 +56,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Elaborated:
+class ElaboratedProgram:
     """The commands of all queues in one legal order, and their step table.
 
     The table's footprints lie in the memories `regions`. If there are no regions, footprints are empty.
@@ -67,7 +67,7 @@ class Elaborated:
     regions: tuple[Region, ...] = ()
 
     @classmethod
-    def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> Elaborated:
+    def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> ElaboratedProgram:
         """Return the program of `steps`, given in a legal order. Without `regions`, no hazards can be found in it."""
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
@@ -79,7 +79,7 @@ class Elaborated:
     def order(self) -> Order:
         return order(self.table)
 
-    def run(self, memories: Memories, sequence: Array | None = None) -> Elaborated:
+    def run(self, memories: Memories, sequence: Array | None = None) -> ElaboratedProgram:
         """Run all commands, and return the program with exact footprints.
 
         `sequence` is a legal order of the steps (None: the order found from the queues). Footprints become exact for
@@ -93,17 +93,19 @@ class Elaborated:
                 for row in (self.order.sequence if sequence is None else sequence).tolist():
                     touched: dict[str, Array] = {}
                     steps[row].command.run(memories, touched)
-                    steps[row] = steps[row].having(touched)
+                    steps[row] = steps[row].with_touched(touched)
                     ran.append(row)
         finally:
-            found = self
+            program = self
             if steps != list(self.steps):
-                own = [step.command.footprint(self.regions, memories.knobs.ignores_bounds) for step in steps]
-                found = replace(self, steps=tuple(steps), table=replace(self.table, footprints=Footprints.of(own)))
-            found.wrote(ran)
-        return found
+                footprints = [step.command.footprint(self.regions, memories.knobs.ignores_bounds) for step in steps]
+                program = replace(
+                    self, steps=tuple(steps), table=replace(self.table, footprints=Footprints.of(footprints))
+                )
+            program.mark_written(ran)
+        return program
 
-    def wrote(self, ran: Sequence[int] | None = None) -> None:
+    def mark_written(self, ran: Sequence[int] | None = None) -> None:
         """Mark the bytes that the steps `ran` (indices; None: all steps) write as initialised for later launches."""
         footprints = self.table.footprints
         mine = (footprints.rows[:, MODE] & WRITE) > 0
@@ -116,31 +118,31 @@ class Elaborated:
 
 def elaborate(
     queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = (), knobs: Knobs = DEFAULT
-) -> Elaborated:
+) -> ElaboratedProgram:
     """Decode queues (bytes as uint8, by engine). Return their commands in a legal order, with their step table.
 
     Raises ProgramError for damaged queues and deadlocks.
     """
-    encoded = _merged(queues)
+    encoded = _merge_queues(queues)
     others = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
     steps = [Step(c.engine, c.id, {others[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
-    return Elaborated.of(steps, regions, knobs)
+    return ElaboratedProgram.of(steps, regions, knobs)
 
 
-def numbered(queues: Mapping[str, Array]) -> dict[tuple[str, int], int]:
+def step_numbers(queues: Mapping[str, Array]) -> dict[tuple[str, int], int]:
     """Return the number of each command in the step table, by engine and id. Raises ProgramError for a deadlock."""
-    return {(command.engine, command.id): row for row, command in enumerate(_merged(queues))}
+    return {(command.engine, command.id): row for row, command in enumerate(_merge_queues(queues))}
 
 
-def _merged(queues: Mapping[str, Array]) -> list[Encoded]:
+def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
     """Return the commands of all queues, without nops and ends, in a legal order with DMA as early as possible."""
     waiting = {unit: decode(unit, queues[unit])[::-1] for unit in UNITS if unit in queues}
     ended = dict.fromkeys(UNITS, 0)
-    steps: list[Encoded] = []
+    steps: list[EncodedCommand] = []
     while any(waiting.values()):
-        for unit, other in ((DMA, TIU), (TIU, DMA)):
+        for unit, partner in ((DMA, TIU), (TIU, DMA)):
             queue = waiting.get(unit, [])
-            if queue and queue[-1].needs <= ended[other]:
+            if queue and queue[-1].needs <= ended[partner]:
                 command = queue.pop()
                 ended[unit] = command.id
                 if not (command.is_end or command.format.name == SYS):  # an end or a nop is no step
@@ -155,8 +157,8 @@ def _merged(queues: Mapping[str, Array]) -> list[Encoded]:
 
 def _space(region: Region, knobs: Knobs) -> Space:
     scratch = region.name in SCRATCH
-    known = [] if knobs.forgets and scratch else region.written.array.tolist()
-    ranges = tuple((low, high) for low, high in known)
+    written = [] if knobs.forgets and scratch else region.written.array.tolist()
+    ranges = tuple((low, high) for low, high in written)
     scratchpad = f"{region.name} memory" if scratch else ""
     return Space(f"{region.name} {region.base:#x}", len(region.data), ranges, scratchpad)
 
@@ -172,11 +174,11 @@ def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> St
         for queue, (giver, taker) in enumerate(pairs):
             if taker != step.engine:
                 continue
-            known = bisect_right(rows[giver], step.needs.get(giver, 0), key=lambda other: steps[other].id)
-            if known > newest[giver, taker]:
-                newest[giver, taker] = known
+            waited = bisect_right(rows[giver], step.needs.get(giver, 0), key=lambda giver_row: steps[giver_row].id)
+            if waited > newest[giver, taker]:
+                newest[giver, taker] = waited
                 pops[row] |= 1 << queue
-                pushes[rows[giver][known - 1]] |= 1 << queue
+                pushes[rows[giver][waited - 1]] |= 1 << queue
         rows[step.engine].append(row)
     tokens = [TokenQueue(f"{g}->{t}", units.index(g), units.index(t), len(steps) + 1) for g, t in pairs]
     return StepTable(

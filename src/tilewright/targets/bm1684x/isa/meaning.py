@@ -14,7 +14,7 @@ from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES, attribute
 from tilewright.targets.bm1684x.isa.operations import DMA, INSTRUCTIONS, OPTIONAL, transfers
 from tilewright.targets.bm1684x.isa.parts import Instruction, TooFar, refused
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 
 #: The most elements of an operand. With strides of 0, a few bytes could describe more elements than a computer holds.
@@ -33,7 +33,7 @@ for _instruction in INSTRUCTIONS:
 MODELLED = frozenset((name, long) for name, long, _ in _of_function)
 
 
-def instruction_of(encoded: Encoded) -> Instruction:
+def instruction_of(encoded: EncodedCommand) -> Instruction:
     """Return the instruction of an encoded command. Raises ProgramError if the command is not modelled."""
     # The only long format of the compute engine that is run is that of convolutions: the vendor's library and compiler
     # write no other one.
@@ -41,14 +41,14 @@ def instruction_of(encoded: Encoded) -> Instruction:
     long = not encoded.format.short and encoded.engine != DMA
     if (name, long) not in MODELLED:
         raise ProgramError(str(encoded), f"{'long ' if long else ''}commands of the format {name} are not modelled")
-    number = next((encoded[own] for own in FUNCTION if own in encoded.fields), 0)
+    number = next((encoded[field] for field in FUNCTION if field in encoded.fields), 0)
     for instruction in (*_of_function.get((name, long, number), ()), *_of_function.get((name, long, None), ())):
-        if instruction.means(encoded):
+        if instruction.matches(encoded):
             return instruction
     raise ProgramError(str(encoded), f"function {number} of the format {name} is not modelled")
 
 
-def command_of(encoded: Encoded, config: Config) -> Command:
+def command_of(encoded: EncodedCommand, config: Config) -> Command:
     """Return the decoded command. Raises ProgramError if the model lacks it, or an operand is illegal or too large."""
     instruction = instruction_of(encoded)
     if encoded.engine == DMA:
@@ -64,7 +64,7 @@ def command_of(encoded: Encoded, config: Config) -> Command:
     return command
 
 
-def encoded(command: Command, number: int, needs: int) -> Encoded:
+def encoded(command: Command, number: int, needs: int) -> EncodedCommand:
     """Return a command in encoded form. `number` is its position in its queue, from 0.
 
     `needs` is the id of the other engine's command that it waits for (0: it does not wait). Raises ProgramError if no
@@ -84,20 +84,20 @@ def encoded(command: Command, number: int, needs: int) -> Encoded:
             why = why if isinstance(why, TooFar) else error
             continue
         fields |= {"cmd_id": number + 1, "cmd_id_dep": needs, "cmd_id_en": 1}
-        return Encoded(command.operation.engine, number, instruction.format, fields)
+        return EncodedCommand(command.operation.engine, number, instruction.format, fields)
     raise why
 
 
-def checked(command: Command, number: int, needs: int, config: Config) -> Encoded:
+def checked(command: Command, number: int, needs: int, config: Config) -> EncodedCommand:
     """Return a command in encoded form, as `encoded` does, and check that the fields express the whole command.
 
     It decodes the fields again for this check. Raises ProgramError if a part of the command is missing or differs.
     """
-    found = encoded(command, number, needs)
-    if reason := _difference(command, command_of(found, config), instruction_of(found)):
-        reason = f"the format {found.format.name} cannot express it: {reason}"
+    encoded_form = encoded(command, number, needs)
+    if reason := _difference(command, command_of(encoded_form, config), instruction_of(encoded_form)):
+        reason = f"the format {encoded_form.format.name} cannot express it: {reason}"
         raise refused(command, reason, "lay out the operands as the format requires")
-    return found
+    return encoded_form
 
 
 def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
@@ -109,9 +109,9 @@ def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
         if not _same(name, meant.places.get(name), read.places.get(name), shape, name in instruction.bits_only):
             return f"{name} would be decoded with another place or type"
     for name in ATTRIBUTES:
-        wanted, found = (attribute(command.attributes, name) for command in (meant, read))
-        if wanted != found:
-            return f"{name} would be decoded as {found}, not {wanted}"
+        original, decoded = (attribute(command.attributes, name) for command in (meant, read))
+        if original != decoded:
+            return f"{name} would be decoded as {decoded}, not {original}"
     return ""
 
 

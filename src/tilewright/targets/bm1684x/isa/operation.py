@@ -69,7 +69,7 @@ class Flow(Enum):
 
 
 #: Operands from which an element-wise operation reads one element for each element of its result.
-PLACED = ("a", "b", "c", "d", "x", "acc")
+PER_ELEMENT = ("a", "b", "c", "d", "x", "acc")
 
 
 class Signature(NamedTuple):
@@ -120,8 +120,8 @@ class Operation:
     places: tuple[PlaceRule, ...] | None = None
 
     def results(self, values: Values) -> Mapping[str, Array]:
-        found = self.meaning(values)
-        return {"y": found} if isinstance(found, np.ndarray | np.generic) else found
+        computed = self.meaning(values)
+        return {"y": computed} if isinstance(computed, np.ndarray | np.generic) else computed
 
     def refusal(self, types: Mapping[str, DType], attributes: Mapping[str, Any]) -> str:
         signature = Signature(types, attributes)

@@ -15,7 +15,7 @@ from tilewright.errors import ProgramError
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operation import DMA, OPERATIONS, Operation, attribute
-from tilewright.targets.bm1684x.isa.stream import FORMATS, Encoded, Format, heading
+from tilewright.targets.bm1684x.isa.stream import FORMATS, EncodedCommand, Format, heading
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Rows, Tensor
@@ -30,10 +30,13 @@ FLOAT_CODES = frozenset(dtype.precision for dtype in DTYPES.values() if dtype.is
 
 
 class Part(Protocol):
-    """An operand, a result or attributes of a command, and their encoding. `own` is the name of an operand."""
+    """An operand, a result or attributes of a command, and their encoding in fields."""
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
-        """Return {own: value}, or {} if the command does not have the part. Raises TilewrightError for bad fields."""
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
+        """Return {operand: value}, or {} if the command does not have the part.
+
+        Raises TilewrightError for bad fields.
+        """
 
     def write(self, command: Command) -> Fields:
         """Return the fields that encode the part. Raises ProgramError if the format cannot encode it."""
@@ -58,13 +61,13 @@ class Type:
     """
 
     precision: str | int
-    sign: str | int | tuple[str, ...] | Callable[[Encoded], int] = 0
+    sign: str | int | tuple[str, ...] | Callable[[EncodedCommand], int] = 0
     always: DType | None = None
     of_floats: int = 0
     noted: str = ""
     loose: bool = False
 
-    def read(self, encoded: Encoded) -> DType:
+    def read(self, encoded: EncodedCommand) -> DType:
         if self.always:
             return self.always
         precision = encoded.get(self.precision) if isinstance(self.precision, str) else self.precision
@@ -97,7 +100,7 @@ class Sizes:
     def terms(self) -> tuple[str | int, ...]:
         return tuple(int(term) if term.isdigit() else term for term in self.text.split())
 
-    def read(self, encoded: Encoded) -> Shape:
+    def read(self, encoded: EncodedCommand) -> Shape:
         return Shape(*(term if isinstance(term, int) else encoded[term] for term in self.terms))
 
     def write(self, shape: tuple[int, ...]) -> Fields:
@@ -124,19 +127,19 @@ def located(
     return Tensor(address + LOCAL_BASE, shape, strides, dtype, config)
 
 
-def of_kind(command: Command, own: str, kind: type[T], reason: str, remedy: str = "") -> T:
-    """Return the operand `own`, which must be of the class `kind`. Raises ProgramError with `reason` if it is not."""
-    operand = command[own]
+def of_kind(command: Command, name: str, kind: type[T], reason: str, remedy: str = "") -> T:
+    """Return the operand `name`, which must be of the class `kind`. Raises ProgramError with `reason` if it is not."""
+    operand = command[name]
     if not isinstance(operand, kind):
         raise refused(command, reason, remedy)
     return operand
 
 
-def local_tensor(command: Command, own: str) -> Tensor:
-    """Return the operand `own`, which must be a tensor in local memory. Raises ProgramError if it is not."""
-    operand = command[own]
+def local_tensor(command: Command, name: str) -> Tensor:
+    """Return the operand `name`, which must be a tensor in local memory. Raises ProgramError if it is not."""
+    operand = command[name]
     if not isinstance(operand, Tensor) or not operand.is_local:
-        raise refused(command, f"{own} is not a tensor in local memory", "copy it to local memory first")
+        raise refused(command, f"{name} is not a tensor in local memory", "copy it to local memory first")
     return operand
 
 
@@ -144,13 +147,13 @@ def local_tensor(command: Command, own: str) -> Tensor:
 class Local:
     """A part that is a tensor in local memory, or a constant if the format has a flag for it and the flag is set.
 
-    The names of its fields begin with `name`. `layout` is a fixed layout; without one, the layout field decides.
+    The names of its fields begin with `prefix`. `layout` is a fixed layout; without one, the layout field decides.
     `by_rows` reads the tensor as a matrix, with one row per channel. `has_strides` says whether the format has stride
     fields. `noted` are sizes that are written for the machine; decoding does not need them.
     """
 
-    own: str
-    name: str
+    operand: str
+    prefix: str
     type: Type
     sizes: Sizes = RESULT
     layout: Layout | None = None
@@ -158,33 +161,35 @@ class Local:
     by_rows: bool = False
     has_strides: bool = True
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         dtype = self.type.read(encoded)
-        address = encoded[f"{self.name}_addr"]
-        if encoded.get(f"{self.name}_const"):
-            return {self.own: Constant(address & ((1 << dtype.bits) - 1), dtype)}
+        address = encoded[f"{self.prefix}_addr"]
+        if encoded.get(f"{self.prefix}_const"):
+            return {self.operand: Constant(address & ((1 << dtype.bits) - 1), dtype)}
         tensor = located(address, self.sizes.read(encoded), dtype, config, self.layout or self.strides(encoded))
-        return {self.own: Rows(tensor) if self.by_rows else tensor}
+        return {self.operand: Rows(tensor) if self.by_rows else tensor}
 
-    def strides(self, encoded: Encoded) -> Layout | Stride:
+    def strides(self, encoded: EncodedCommand) -> Layout | Stride:
         """Return the layout or strides that the layout field selects. Raises ProgramError for an unknown code."""
-        code = encoded.get(f"{self.name}_str")
+        code = encoded.get(f"{self.prefix}_str")
         if code < len(LAYOUTS):
             return LAYOUTS[code]
         if code != STRIDED:
-            raise ProgramError(str(encoded), f"the layout code {self.name}_str is {code}", "give 0 to 3")
-        return Stride(*(encoded.get(f"{self.name}_{axis}_str") for axis in "nchw"))
+            raise ProgramError(str(encoded), f"the layout code {self.prefix}_str is {code}", "give 0 to 3")
+        return Stride(*(encoded.get(f"{self.prefix}_{axis}_str") for axis in "nchw"))
 
     def write(self, command: Command) -> Fields:
-        operand = command[self.own]
+        operand = command[self.operand]
         if isinstance(operand, Constant):
-            fields = {f"{self.name}_const": 1, f"{self.name}_addr": operand.bits}
+            fields = {f"{self.prefix}_const": 1, f"{self.prefix}_addr": operand.bits}
             return fields | self.type.write(operand.dtype)
         if self.by_rows:
-            tensor = of_kind(command, self.own, Rows, f"{self.own} is not a matrix by rows", "give its rows()").storage
+            tensor = of_kind(
+                command, self.operand, Rows, f"{self.operand} is not a matrix by rows", "give its rows()"
+            ).storage
         else:
-            tensor = local_tensor(command, self.own)
-        fields = {f"{self.name}_addr": tensor.address - LOCAL_BASE} | self.type.write(tensor.dtype)
+            tensor = local_tensor(command, self.operand)
+        fields = {f"{self.prefix}_addr": tensor.address - LOCAL_BASE} | self.type.write(tensor.dtype)
         fields |= self.sizes.write(tensor.shape) | (self.noted.write(tensor.shape) if self.noted else {})
         return fields if self.layout else fields | self.codes(command, tensor)
 
@@ -198,15 +203,15 @@ class Local:
         stride = Stride(*(0 if size != wanted else step for size, wanted, step in sizes))
         named = [make(shape, tensor.dtype, tensor.start_lane, tensor.config) for make in LAYOUTS]
         if not self.has_strides:  # the stride of an axis of one element does not matter
-            codes = [_without_ones(one, shape) for one in (*named, Stride(0, 0, 0, 0))]
-            own = _without_ones(stride, shape)
-            return {f"{self.name}_str": codes.index(own) if own in codes else ALIGNED}
+            codes = [_without_ones(code_stride, shape) for code_stride in (*named, Stride(0, 0, 0, 0))]
+            significant = _without_ones(stride, shape)
+            return {f"{self.prefix}_str": codes.index(significant) if significant in codes else ALIGNED}
         begins = tensor.lane_offset % tensor.config.eu_bytes == 0
-        if begins and stride == named[ALIGNED] and self.own not in command.attributes.get("strided", ()):
-            return {f"{self.name}_str": ALIGNED}
+        if begins and stride == named[ALIGNED] and self.operand not in command.attributes.get("strided", ()):
+            return {f"{self.prefix}_str": ALIGNED}
         fitting = self._fitting(command, shape, tensor, stride)
-        steps = {f"{self.name}_{axis}_str": step for axis, step in zip("nchw", fitting, strict=True)}
-        return {f"{self.name}_str": STRIDED, **steps}
+        steps = {f"{self.prefix}_{axis}_str": step for axis, step in zip("nchw", fitting, strict=True)}
+        return {f"{self.prefix}_str": STRIDED, **steps}
 
     def _fitting(self, command: Command, shape: Shape, tensor: Tensor, stride: Stride) -> Stride:
         """Return strides that their fields can hold: 0 for one that is too long, but not used.
@@ -217,7 +222,7 @@ class Local:
         between = "samples", "channels of a lane"
         for needed, what, step in zip(used, between, stride, strict=False):
             if needed and step > LONGEST:
-                reason = f"the {what} of {self.own} lie {step} elements apart; a command takes up to {LONGEST}"
+                reason = f"the {what} of {self.operand} lie {step} elements apart; a command takes up to {LONGEST}"
                 raise TooFar(f"encoding {command.operation.name}", reason, "use a smaller image or batch")
         n, c = (step if step <= LONGEST else 0 for step in stride[:2])
         return Stride(n, c, stride.h, stride.w)
@@ -231,25 +236,25 @@ def _without_ones(stride: Stride, shape: Shape) -> Stride:
 class Number:
     """A part that is always a constant. The field `bits` holds its bit pattern; the field `flag`, if any, is 1."""
 
-    own: str
+    operand: str
     bits: str
     flag: str
     type: Type
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         dtype = self.type.read(encoded)
-        return {self.own: Constant(encoded[self.bits] & ((1 << dtype.bits) - 1), dtype)}
+        return {self.operand: Constant(encoded[self.bits] & ((1 << dtype.bits) - 1), dtype)}
 
     def write(self, command: Command) -> Fields:
-        number = of_kind(command, self.own, Constant, f"{self.own} is not a constant", "give a number")
+        number = of_kind(command, self.operand, Constant, f"{self.operand} is not a constant", "give a number")
         return {self.bits: number.bits} | self.type.write(number.dtype) | ({self.flag: 1} if self.flag else {})
 
 
 @dataclass(frozen=True)
-class Again:
+class SharedOperand:
     """An operand at another part's address, e.g. the old result in a sum. The field `flag` says if it is present."""
 
-    own: str
+    operand: str
     part: Any
     flag: str = ""
 
@@ -257,16 +262,16 @@ class Again:
     def type(self) -> Any:
         return self.part.type
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         there = not self.flag or encoded[self.flag]
-        return {self.own: self.part.read(encoded, config)[self.part.own]} if there else {}
+        return {self.operand: self.part.read(encoded, config)[self.part.operand]} if there else {}
 
     def write(self, command: Command) -> Fields:
-        return {self.flag: int(self.own in command.operands)} if self.flag else {}
+        return {self.flag: int(self.operand in command.operands)} if self.flag else {}
 
 
 @dataclass(frozen=True)
-class Optional:
+class OptionalPart:
     """A part that a command may omit. `there` tells from the fields whether the part is present.
 
     `absent` are the fields to write if it is omitted, `present` are additional fields to write if it is given.
@@ -275,39 +280,42 @@ class Optional:
     part: Any
     absent: Mapping[str, int]
     present: Mapping[str, int] = field(default_factory=dict)
-    there: Callable[[Encoded], bool] = lambda encoded: True
+    there: Callable[[EncodedCommand], bool] = lambda encoded: True
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         return self.part.read(encoded, config) if self.there(encoded) else {}
 
     def write(self, command: Command) -> Fields:
-        given = self.part.own in command.operands
+        given = self.part.operand in command.operands
         return {**self.part.write(command), **self.present} if given else dict(self.absent)
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedPart:
     """Attributes or an operand that `values` computes from fields. `fields` gives the fields to write."""
 
-    values: Callable[[Encoded], Mapping[str, Any]]
+    values: Callable[[EncodedCommand], Mapping[str, Any]]
     fields: Callable[[Command], Fields] = lambda command: {}
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         return self.values(encoded)
 
     def write(self, command: Command) -> Fields:
         return self.fields(command)
 
 
-def one_field(own: str, name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int) -> Computed:
-    """Return a part: the attribute `own` in the field `name`, which `value` decodes and `code` encodes."""
-    return Computed(
-        lambda encoded: {own: value(encoded[name])}, lambda command: {name: code(attribute(command.attributes, own))}
+def one_field(
+    name: str, field_name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int
+) -> ComputedPart:
+    """Return a part: the attribute `name` in the field `field_name`, which `value` decodes and `code` encodes."""
+    return ComputedPart(
+        lambda encoded: {name: value(encoded[field_name])},
+        lambda command: {field_name: code(attribute(command.attributes, name))},
     )
 
 
-def one_byte(own: str, name: str, byte: int) -> Computed:
-    return one_field(own, name, lambda bits: bits >> 8 * byte & 0xFF, lambda number: number << 8 * byte)
+def one_byte(name: str, field_name: str, byte: int) -> ComputedPart:
+    return one_field(name, field_name, lambda bits: bits >> 8 * byte & 0xFF, lambda number: number << 8 * byte)
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,7 +354,7 @@ class Instruction:
         """The fields that have the same value in all commands of this instruction."""
         return {**heading(self.format), **self.chosen}
 
-    def means(self, encoded: Encoded) -> bool:
+    def matches(self, encoded: EncodedCommand) -> bool:
         """Return whether an encoded command of this instruction's format is a command of this instruction."""
         if any(encoded[name] != value for name, value in self.chosen.items()):
             return False
@@ -354,15 +362,15 @@ class Instruction:
             return False
         return not self.same_type or encoded["opd0_prec"] == encoded["res0_prec"]
 
-    def read(self, encoded: Encoded, config: Config) -> Command:
+    def read(self, encoded: EncodedCommand, config: Config) -> Command:
         """Return the command that the fields encode. Raises TilewrightError if a part is illegal."""
-        found = dict(self.fixed)
+        values = dict(self.fixed)
         for part in self.parts:
-            found |= part.read(encoded, config)
+            values |= part.read(encoded, config)
         operation = self.operation
-        operands = {name: found.pop(name) for name in operation.inputs if name in found}
-        results = {name: found.pop(name) for name in operation.outputs if name in found}
-        return Command(operation, operands, results, found)
+        operands = {name: values.pop(name) for name in operation.inputs if name in values}
+        results = {name: values.pop(name) for name in operation.outputs if name in values}
+        return Command(operation, operands, results, values)
 
     def write(self, command: Command) -> Fields:
         """Return the fields of a command, without its ids. Raises ProgramError if the format cannot encode it."""
@@ -379,5 +387,5 @@ class Instruction:
     @cached_property
     def bits_only(self) -> frozenset[str]:
         """The names of the operands and results of which the fields give only the width of an element, not its type."""
-        types = {getattr(part, "own", ""): getattr(part, "type", None) for part in self.parts}
-        return frozenset(own for own, of in types.items() if of and of.keeps_bits)
+        types = {getattr(part, "operand", ""): getattr(part, "type", None) for part in self.parts}
+        return frozenset(name for name, of in types.items() if of and of.keeps_bits)

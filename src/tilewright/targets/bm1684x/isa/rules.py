@@ -22,11 +22,11 @@ WIDEST_STEP = 128
 CUBE = 64
 
 
-def alike(*names: str, floats: bool = False) -> Rule:
+def same_type(*names: str, floats: bool = False) -> Rule:
     """Return a rule which demands that the named operands have the same type (with `floats`: the same float type)."""
 
-    def rule(found: Signature) -> str:
-        types = {found.types[name] for name in names if name in found.types}
+    def rule(signature: Signature) -> str:
+        types = {signature.types[name] for name in names if name in signature.types}
         if len(types) > 1 or (floats and not all(dtype.is_float for dtype in types)):
             return f"{', '.join(names)} must have the same {'float ' * floats}type, not {_listed(types)}"
         return ""
@@ -35,15 +35,17 @@ def alike(*names: str, floats: bool = False) -> Rule:
 
 
 def floats(*names: str) -> Rule:
-    return alike(*names, floats=True)
+    return same_type(*names, floats=True)
 
 
 def _all(what: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
     """Return a function that returns a rule, which demands that the types of the named operands fit."""
 
     def of_names(*names: str) -> Rule:
-        def rule(found: Signature) -> str:
-            bad = {found.types[name] for name in names if name in found.types and not fits(found.types[name])}
+        def rule(signature: Signature) -> str:
+            bad = {
+                signature.types[name] for name in names if name in signature.types and not fits(signature.types[name])
+            }
             return f"{', '.join(names)} must be {what}, not {_listed(bad)}" if bad else ""
 
         return rule
@@ -58,25 +60,25 @@ unsigned = _all("unsigned", lambda dtype: not dtype.signed)
 def of(name: str, *allowed: DType) -> Rule:
     """Return a rule which demands that the operand `name` has one of the `allowed` types or is absent."""
 
-    def rule(found: Signature) -> str:
-        dtype = found.types.get(name, allowed[0])
+    def rule(signature: Signature) -> str:
+        dtype = signature.types.get(name, allowed[0])
         return f"{name} is {dtype}; it must be {_listed(allowed)}" if dtype not in allowed else ""
 
     return rule
 
 
-def iterates_in_f32(found: Signature) -> str:
-    bad = {dtype for dtype in found.types.values() if dtype is not F32}
+def iterates_in_f32(signature: Signature) -> str:
+    bad = {dtype for dtype in signature.types.values() if dtype is not F32}
     return f"divisions and roots are computed in f32 only, not in {_listed(bad)}; cast before and after" if bad else ""
 
 
 def signed_as_its_sources(*sources: str) -> Rule:
     """Return a rule: the result is signed exactly if an operand in `sources` is; after a fused ReLU it is unsigned."""
 
-    def rule(found: Signature) -> str:
-        result = found.types["y"]
-        signed = [name for name in sources if name in found.types and found.types[name].signed]
-        if found.attributes.get("relu"):
+    def rule(signature: Signature) -> str:
+        result = signature.types["y"]
+        signed = [name for name in sources if name in signature.types and signature.types[name].signed]
+        if signature.attributes.get("relu"):
             return f"the result of a ReLU is unsigned, not {result}" if result.signed else ""
         if result.signed != bool(signed):
             why = f"{' and '.join(signed)} {'is' if len(signed) == 1 else 'are'} signed" if signed else "no source is"
@@ -86,26 +88,26 @@ def signed_as_its_sources(*sources: str) -> Rule:
     return rule
 
 
-def signed_result(found: Signature) -> str:
-    return "" if found.types["y"].signed else f"the result of a difference is signed, not {found.types['y']}"
+def signed_result(signature: Signature) -> str:
+    return "" if signature.types["y"].signed else f"the result of a difference is signed, not {signature.types['y']}"
 
 
-def rounds_to_neighbours(found: Signature) -> str:
-    mode = found.attributes.get("mode", Rounding.HALF_TO_EVEN)
+def rounds_to_neighbours(signature: Signature) -> str:
+    mode = signature.attributes.get("mode", Rounding.HALF_TO_EVEN)
     if mode in (Rounding.HALF_UP, Rounding.HALF_DOWN):
         return f"rounding {mode.name.lower()} exists for integer shifts only; give one of the first five modes"
     return ""
 
 
-def not_between_short_floats(found: Signature) -> str:
+def not_between_short_floats(signature: Signature) -> str:
     """Return the reason to refuse a conversion between f16 and bf16, or "". Programs must convert to f32 first."""
-    pair = (found.types["x"], found.types["y"])
+    pair = (signature.types["x"], signature.types["y"])
     return f"{pair[0]} is not converted to {pair[1]} directly; go through f32" if set(pair) == {F16, BF16} else ""
 
 
-def shifted_alike(found: Signature) -> str:
-    a = found.types["a"]
-    y = found.types["y"]
+def shifted_alike(signature: Signature) -> str:
+    a = signature.types["a"]
+    y = signature.types["y"]
     return "" if a.signed == y.signed else f"{a} is shifted to {y}; both must be signed, or both unsigned"
 
 
@@ -115,44 +117,47 @@ narrow_result = of("y", I8, U8, I16, U16)
 narrow_source = of("x", I8, U8, I16, U16)
 
 
-def wide_enough_choices(found: Signature) -> str:
-    widest = max(found.types[name].bits for name in ("a", "b"))
-    chosen = found.types["y"].bits
+def wide_enough_choices(signature: Signature) -> str:
+    widest = max(signature.types[name].bits for name in ("a", "b"))
+    chosen = signature.types["y"].bits
     if widest > chosen:
         return f"it compares {widest}-bit operands but selects {chosen}-bit operands; select {widest} bits or more"
-    if widest < chosen and found.types["a"].is_float:
-        return f"it compares {found.types['a']} but selects {chosen}-bit operands; select {widest} bits"
+    if widest < chosen and signature.types["a"].is_float:
+        return f"it compares {signature.types['a']} but selects {chosen}-bit operands; select {widest} bits"
     return ""
 
 
-def equally_wide_choices(found: Signature) -> str:
-    both = [found.types[name] for name in ("y0", "y")]
+def equally_wide_choices(signature: Signature) -> str:
+    both = [signature.types[name] for name in ("y0", "y")]
     return f"its results are {both[0]} and {both[1]}; they must be equally wide" if both[0].bits != both[1].bits else ""
 
 
-def narrow_enough_result(found: Signature) -> str:
-    compared = found.types["a"].bits
-    result = found.types["y"].bits
+def narrow_enough_result(signature: Signature) -> str:
+    compared = signature.types["a"].bits
+    result = signature.types["y"].bits
     if result > compared:
         return f"it compares {compared}-bit operands, but its result has {result} bits; give {compared} bits or fewer"
     return ""
 
 
-def accumulates_wide(found: Signature) -> str:
+def accumulates_wide(signature: Signature) -> str:
     """Refuse an accumulated result whose type is not the accumulator's: f32, or 32-bit integers.
 
     Return the reason for refusing the command, or "".
     """
-    wide = F32 if found.types.get("x", found.types.get("L", F32)).is_float else I32
-    if "acc" in found.types and not {found.types["acc"], found.types["y"]} <= {wide, U32 if wide is I32 else wide}:
-        return f"an accumulated result must be {wide}, not {found.types['y']}"
+    wide = F32 if signature.types.get("x", signature.types.get("L", F32)).is_float else I32
+    if "acc" in signature.types and not {signature.types["acc"], signature.types["y"]} <= {
+        wide,
+        U32 if wide is I32 else wide,
+    }:
+        return f"an accumulated result must be {wide}, not {signature.types['y']}"
     return ""
 
 
-def float_result(found: Signature) -> str:
-    source = found.types.get("x", found.types.get("L", F32))
-    if found.types["y"] not in (F32, source):
-        return f"the result is {found.types['y']}; it must be f32 or {source}"
+def float_result(signature: Signature) -> str:
+    source = signature.types.get("x", signature.types.get("L", F32))
+    if signature.types["y"] not in (F32, source):
+        return f"the result is {signature.types['y']}; it must be f32 or {source}"
     return ""
 
 
@@ -192,7 +197,11 @@ def several_terms(places: Mapping[str, Any]) -> str:
 
 def short_factors(places: Mapping[str, Any]) -> str:
     factors = [places[name] for name in ("L", "R")]
-    if isinstance(places["y"], Rows) and factors[0].dtype is F32 and not all(isinstance(one, Rows) for one in factors):
+    if (
+        isinstance(places["y"], Rows)
+        and factors[0].dtype is F32
+        and not all(isinstance(factor, Rows) for factor in factors)
+    ):
         return "a matrix of f32 that is stored by rows is not multiplied by a number; use fp_mul"
     return ""
 

@@ -67,18 +67,18 @@ def heading(form: Format) -> dict[str, int]:
 def _format(name: str, short: bool, text: str) -> Format:
     words = [word.partition(":") for word in text.split()]
     fields = [
-        Field(f"{RESERVED}{number}" if own == RESERVED else own, int(width or 1))
-        for number, (own, _, width) in enumerate(words)
+        Field(f"{RESERVED}{number}" if word == RESERVED else word, int(width or 1))
+        for number, (word, _, width) in enumerate(words)
     ]
     ends = accumulate(field.width for field in fields)
-    fits = all((end - own.width) // 32 == (end - 1) // 32 for own, end in zip(fields, ends, strict=True))
+    fits = all((end - field.width) // 32 == (end - 1) // 32 for field, end in zip(fields, ends, strict=True))
     return Format(name, short, Layout(name, tuple(fields), 32 if fits else 64))
 
 
 def _formats() -> dict[tuple[str, bool], Format]:
     """Return the formats in formats.txt, by name and by the value of the field cmd_short."""
     parts: dict[str, str] = {}
-    found: dict[tuple[str, bool], Format] = {}
+    formats: dict[tuple[str, bool], Format] = {}
     text = Path(__file__).with_name("formats.txt").read_text(encoding="utf-8")
     for line in text.replace("\n    ", " ").splitlines():
         if not line or line.startswith("#"):
@@ -88,19 +88,19 @@ def _formats() -> dict[tuple[str, bool], Format]:
         if kind == "part":
             parts[name] = fields
         elif kind == "both":
-            found |= dict.fromkeys(((name, False), (name, True)), _format(name, True, fields))
+            formats |= dict.fromkeys(((name, False), (name, True)), _format(name, True, fields))
         else:
-            found[name, kind == "short"] = _format(name, kind == "short", fields)
+            formats[name, kind == "short"] = _format(name, kind == "short", fields)
             if not name.startswith("DMA"):
-                found[name, False] = _format(name, False, parts["TIU_LONG"])
-    return found
+                formats[name, False] = _format(name, False, parts["TIU_LONG"])
+    return formats
 
 
 FORMATS = _formats()
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedCommand:
     """One command as its fields, without the reserved fields. `number` is its position in its queue, from 0."""
 
     engine: str
@@ -132,70 +132,70 @@ class Encoded:
         return f"{self.engine} command {self.number} ({self.format.name})"
 
 
-def decode(engine: str, raw: Array) -> list[Encoded]:
+def decode(engine: str, raw: Array) -> list[EncodedCommand]:
     """Return the commands in the bytes (uint8) of a queue, up to its end command. The bytes after that are padding.
 
     Raises ProgramError if the queue is cut short, has no end command, or has a command of an unknown format.
     """
-    found: list[tuple[Format, int]] = []
+    commands: list[tuple[Format, int]] = []
     position = 0
     ended = False
     while position < len(raw) and not ended:
-        where = f"{engine} command {len(found)}"
+        where = f"{engine} command {len(commands)}"
         form, ended = _format_of(engine, raw[position : position + TIU_BYTES], where)
         size = form.layout.nbytes
         if position + size > len(raw):
             left = len(raw) - position
             reason = f"the {form.name} command at byte {position} has {size} bytes; only {left} are left"
             raise ProgramError(f"{engine} queue", reason)
-        found.append((form, position))
+        commands.append((form, position))
         position += size
     if not ended:
         raise ProgramError(f"{engine} queue", "it has no end command", f"end it with {SYS} (tiu) or {DMA_SYS} (dma)")
-    decoded: dict[int, Encoded] = {}
-    for form, numbers in _by_format(form for form, _ in found):
-        starts = np.array([found[number][1] for number in numbers])
+    decoded: dict[int, EncodedCommand] = {}
+    for form, numbers in _by_format(form for form, _ in commands):
+        starts = np.array([commands[number][1] for number in numbers])
         columns = form.layout.decode(raw[starts[:, None] + np.arange(form.layout.nbytes)])
         values = zip(*(columns[name].tolist() for name in form.names), strict=True)
         for number, row in zip(numbers, values, strict=True):
-            decoded[number] = Encoded(engine, number, form, dict(zip(form.names, row, strict=True)))
-    return [decoded[number] for number in range(len(found))]
+            decoded[number] = EncodedCommand(engine, number, form, dict(zip(form.names, row, strict=True)))
+    return [decoded[number] for number in range(len(commands))]
 
 
-def encode(commands: Iterable[Encoded]) -> Array:
+def encode(commands: Iterable[EncodedCommand]) -> Array:
     """Return the bytes (uint8) of commands, without padding. Raises ProgramError if a field is unknown or too large."""
     given = list(commands)
     parts: dict[int, Array] = {}
     for form, places in _by_format(command.format for command in given):
-        own = [given[place] for place in places]
-        for command in own:
+        members = [given[place] for place in places]
+        for command in members:
             if unknown := sorted(command.fields.keys() - form.layout.by_name.keys()):
                 raise ProgramError(str(command), f"the format {form.name} has no field {unknown[0]}")
-        rows = [command.fields for command in own]
-        numbers = np.array([command.number for command in own])
+        rows = [command.fields for command in members]
+        numbers = np.array([command.number for command in members])
         raw = form.layout.encode_rows(rows, numbers)
         parts.update(zip(places, raw, strict=True))
     return np.concatenate([parts[place] for place in range(len(given))]) if given else np.empty(0, np.uint8)
 
 
-def queue(engine: str, commands: Sequence[Encoded]) -> Array:
+def queue(engine: str, commands: Sequence[EncodedCommand]) -> Array:
     """Return the bytes (uint8) of a queue: `commands`, then the end command.
 
     Raises ProgramError if a field is unknown or too large.
     """
     name, fields = ENDS[engine]
     count = len(commands)
-    return encode([*commands, fresh(engine, count, name, True, {**fields, "cmd_id": count + 1})])
+    return encode([*commands, new_command(engine, count, name, True, {**fields, "cmd_id": count + 1})])
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
-    found: dict[int, tuple[Format, list[int]]] = {}
+    groups: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
-        found.setdefault(id(form), (form, []))[1].append(place)
-    return list(found.values())
+        groups.setdefault(id(form), (form, []))[1].append(place)
+    return list(groups.values())
 
 
-def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> Encoded:
+def new_command(engine: str, number: int, name: str, short: bool, fields: Mapping[str, int]) -> EncodedCommand:
     """Return an encoded command of the format (`name`, `short`) with the given fields; all other fields are 0.
 
     Raises ProgramError for an unknown format.
@@ -203,7 +203,7 @@ def fresh(engine: str, number: int, name: str, short: bool, fields: Mapping[str,
     form = FORMATS.get((name, short))
     if form is None:
         raise ProgramError(f"{engine} command {number}", f"there is no {'short ' if short else ''}format {name}")
-    return Encoded(engine, number, form, {field: fields.get(field, 0) for field in form.names} | dict(fields))
+    return EncodedCommand(engine, number, form, {field: fields.get(field, 0) for field in form.names} | dict(fields))
 
 
 def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:

@@ -16,8 +16,8 @@ from tilewright.sim.findings import UNINITIALISED, Finding
 from tilewright.sim.hazards import UNWRITTEN, finding, hazards
 from tilewright.sim.steps import READ
 from tilewright.targets.bm1684x.isa.command import Command
-from tilewright.targets.bm1684x.isa.elaborate import Elaborated
-from tilewright.targets.bm1684x.isa.operation import PLACED, Flow
+from tilewright.targets.bm1684x.isa.elaborate import ElaboratedProgram
+from tilewright.targets.bm1684x.isa.operation import PER_ELEMENT, Flow
 from tilewright.targets.bm1684x.isa.operations import Values
 from tilewright.targets.bm1684x.isa.operations.products import sides
 from tilewright.targets.bm1684x.layouts.tensor import Operand
@@ -31,23 +31,23 @@ NEVER = -1
 MOST = 256
 
 
-def findings(program: Elaborated) -> list[Finding]:
+def findings(program: ElaboratedProgram) -> list[Finding]:
     """Return all races, and all uninitialised reads whose values reach DDR or decide which elements a command moves."""
-    found = hazards(program.table, program.order)
-    if all(one.kind != UNINITIALISED for one in found):
-        return found
-    return [*_Shadow(program).run(), *(one for one in found if one.kind != UNINITIALISED)]
+    reported = hazards(program.table, program.order)
+    if all(item.kind != UNINITIALISED for item in reported):
+        return reported
+    return [*_Shadow(program).run(), *(item for item in reported if item.kind != UNINITIALISED)]
 
 
 class _Shadow:
     """For each undefined byte of memory, the step of the uninitialised read that its value comes from."""
 
-    def __init__(self, program: Elaborated) -> None:
+    def __init__(self, program: ElaboratedProgram) -> None:
         self._program = program
         self._of: list[Array] = []
         for space in program.table.spaces:
             shadow = np.zeros(space.size, np.int32)
-            edges = [0, *(edge for known in space.initialised for edge in known), space.size]
+            edges = [0, *(edge for ranges in space.initialised for edge in ranges), space.size]
             for low, high in zip(edges[::2], edges[1::2], strict=True):
                 shadow[low:high] = NEVER
             self._of.append(shadow)
@@ -57,16 +57,18 @@ class _Shadow:
     def run(self) -> list[Finding]:
         for step in self._program.order.sequence.tolist():
             self._step(step, self._program.steps[step].command)
-        found = []
+        reports = []
         for step in sorted(self._blamed):
             reads = self._reads[step]
             ranges = [(low, high) for space, low, high in reads if space == reads[0][0]]
-            found.append(finding(self._program.table, (UNWRITTEN, step, reads[0][0]), ranges[:MOST]))
-        return found
+            reports.append(finding(self._program.table, (UNWRITTEN, step, reads[0][0]), ranges[:MOST]))
+        return reports
 
     def _step(self, step: int, command: Command) -> None:
-        origins = {name: self._read(step, command, name, own) for mode, name, own in command.in_memory if mode == READ}
-        bad = {name: own for name, own in origins.items() if own.any()}
+        origins = {
+            name: self._read(step, command, name, operand) for mode, name, operand in command.in_memory if mode == READ
+        }
+        bad = {name: origin for name, origin in origins.items() if origin.any()}
         for name in command.operation.deciding:
             self._blame(bad.get(name, np.zeros(0, np.int32)))
         for name, result in command.results.items():
@@ -95,13 +97,13 @@ class _Shadow:
         if place is None:
             return np.zeros(addresses.shape, np.int32)
         space, at, used = place
-        found = self._of[space][at]
-        never = (found == NEVER).any(1) & used
+        shadow = self._of[space][at]
+        never = (shadow == NEVER).any(1) & used
         if never.any():
             base = self._program.regions[space].base
             ranges = of_addresses(np.sort(addresses.reshape(-1)[never]) - base, operand.dtype.bytes)
             self._reads.setdefault(step, []).extend((space, low, high) for low, high in ranges.tolist())
-        origins = np.where(never, step + 1, found.max(1).clip(0)) * used
+        origins = np.where(never, step + 1, shadow.max(1).clip(0)) * used
         return origins.astype(np.int32).reshape(addresses.shape)
 
     def _write(self, command: Command, name: str, result: Operand, origins: Array) -> None:
@@ -132,16 +134,16 @@ def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Ar
         left, right = sides(origins["L"], origins["R"], command.attributes)
         parts = [left.max(1)[:, None], right.max(0)[None], *(origins[key] for key in ("bias", "acc") if key in origins)]
         return _joined(parts, tuple(shape))
-    placed = PLACED if flow in (Flow.ELEMENTWISE, Flow.PAIRS) else ()
-    parts = [own if key in placed else own.max(initial=0) for key, own in origins.items()]
+    placed = PER_ELEMENT if flow in (Flow.ELEMENTWISE, Flow.PAIRS) else ()
+    parts = [origin if key in placed else origin.max(initial=0) for key, origin in origins.items()]
     return _joined(parts, tuple(shape))
 
 
 def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
-    found = np.zeros(shape, np.int32)
+    origins = np.zeros(shape, np.int32)
     for part in parts:
         try:
-            np.maximum(found, np.broadcast_to(part, shape), out=found)
+            np.maximum(origins, np.broadcast_to(part, shape), out=origins)
         except ValueError:  # another shape: each of its elements may reach any element of the result
-            np.maximum(found, part.max(initial=0), out=found)
-    return found
+            np.maximum(origins, part.max(initial=0), out=origins)
+    return origins

@@ -26,7 +26,7 @@ from tilewright.sim.steps import Space
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.layouts.stored import Phases, Stored
+from tilewright.targets.bm1684x.layouts.samples import Phases, SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
@@ -46,28 +46,28 @@ Rows = Iterator[tuple[int, int, int, int, int, int]]
 
 
 @dataclass(frozen=True)
-class StoredTensor:
-    """A tensor in DDR: `stored` describes one sample. The samples of a batch follow each other without gaps."""
+class PlacedTensor:
+    """A tensor in DDR: `form` describes one sample. The samples of a batch follow each other without gaps."""
 
     name: str
     address: int
-    stored: Stored
+    form: SampleFormat
 
     @property
     def row(self) -> list[Any]:
         """The tensor as JSON values (_ROW)."""
-        own = self.stored
-        row = [self.name, self.address, own.c, own.h, own.w, str(own.dtype), own.add, own.zero]
-        if own.phases:
-            *sizes, offsets = astuple(own.phases)
+        form = self.form
+        row = [self.name, self.address, form.c, form.h, form.w, str(form.dtype), form.add, form.zero]
+        if form.phases:
+            *sizes, offsets = astuple(form.phases)
             row += [*sizes, *offsets]
         return row
 
 
-class HeldTensor(NamedTuple):
+class LocalResult(NamedTuple):
     """The result of a layer in local memory, of the first sample, or its rows from `row` on (see build._held)."""
 
-    tensor: StoredTensor
+    tensor: PlacedTensor
     row: int
     computed: int
 
@@ -78,19 +78,19 @@ class QueueImage:
 
     `queues` maps each engine to the bytes of its encoded commands. `constants` are the first bytes of DDR. In each
     lane, bytes below `values_end` hold values of samples, and the other bytes hold constants. `layers` is the layer
-    index (below `count`) of each command: first of all compute commands, then of all transfers. `held` are results of
-    layers in local memory, what the debugger shows.
+    index (below `count`) of each command: first of all compute commands, then of all transfers. `local_results` are
+    results of layers in local memory, what the debugger shows.
     """
 
     queues: dict[str, Array]
     constants: Array
-    inputs: tuple[StoredTensor, ...]
-    outputs: tuple[StoredTensor, ...]
+    inputs: tuple[PlacedTensor, ...]
+    outputs: tuple[PlacedTensor, ...]
     batch: int
     values_end: int
     layers: Array
     count: int
-    held: tuple[HeldTensor, ...] = ()
+    local_results: tuple[LocalResult, ...] = ()
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> QueueImage:
@@ -104,45 +104,45 @@ class QueueImage:
         if values_end % 64:
             contents.refuse(f"its values end at {values_end}, which is not a multiple of 64")
         inputs, outputs = (_tensors(contents, name) for name in ("inputs", "outputs"))
-        spans = sorted((one.address, one.address + one.stored.nbytes * batch) for one in (*inputs, *outputs))
+        spans = sorted((item.address, item.address + item.form.nbytes * batch) for item in (*inputs, *outputs))
         spans = [(DDR_BASE, DDR_BASE + len(constants)), *spans]
-        if any(one[1] > other[0] for one, other in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
+        if any(end > begin for (_, end), (begin, _) in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
             contents.refuse("its tensors overlap in DDR or lie outside of DDR")
         queues = {TIU: insns[:split], DMA: insns[split:]}
         count = len(launch.nodes)
-        held = tuple(_held(contents, config)) if "held" in launch.meta else ()
-        return cls(queues, constants, inputs, outputs, batch, values_end, layers, count, held)
+        local_results = tuple(_local_result(contents, config)) if "held" in launch.meta else ()
+        return cls(queues, constants, inputs, outputs, batch, values_end, layers, count, local_results)
 
 
-def _tensors(contents: Contents, name: str) -> tuple[StoredTensor, ...]:
+def _tensors(contents: Contents, name: str) -> tuple[PlacedTensor, ...]:
     where = f"{contents.where}: {name}"
     return tuple(_tensor(contents, decode(list, row, where), where) for row in contents.value(list, name))
 
 
-def _held(contents: Contents, config: Config) -> Iterator[HeldTensor]:
+def _local_result(contents: Contents, config: Config) -> Iterator[LocalResult]:
     """Yield the results in local memory: two counts (see build._held), then the tensor. Refuses those elsewhere."""
     where = f"{contents.where}: held"
     end = LOCAL_BASE + config.lane_bytes
     for item in contents.value(list, "held"):
         values = decode(list, item, where)
         row, computed = decode(tuple[_Count, _Count], values[:2], where)
-        own = _tensor(contents, values[2:], where)
-        if own.address < LOCAL_BASE or own.address + own.stored.lane_bytes(config) > end:
-            contents.refuse(f"the tensor '{own.name}' is not in local memory")
-        yield HeldTensor(own, row, computed)
+        tensor = _tensor(contents, values[2:], where)
+        if tensor.address < LOCAL_BASE or tensor.address + tensor.form.lane_bytes(config) > end:
+            contents.refuse(f"the tensor '{tensor.name}' is not in local memory")
+        yield LocalResult(tensor, row, computed)
 
 
-def _tensor(contents: Contents, row: Sequence[Any], where: str) -> StoredTensor:
+def _tensor(contents: Contents, row: Sequence[Any], where: str) -> PlacedTensor:
     name, address, c, h, w, dtype, add, zero = decode(_ROW, row[:8], where)
     phases = None
     if row[8:]:
         offsets = decode(tuple[_Count, ...], row[17:] or [None], where)  # there is at least one
         numbers = *decode(_PHASES, row[8:17], where), offsets
         phases = Phases(*numbers)
-    stored = Stored(c, h, w, DTYPES[dtype], add, zero, phases)
-    if stored.nbytes > MOST:
-        contents.refuse(f"the tensor '{name}' has {stored.nbytes} bytes; the limit is {MOST}")
-    return StoredTensor(name, address, stored)
+    form = SampleFormat(c, h, w, DTYPES[dtype], add, zero, phases)
+    if form.nbytes > MOST:
+        contents.refuse(f"the tensor '{name}' has {form.nbytes} bytes; the limit is {MOST}")
+    return PlacedTensor(name, address, form)
 
 
 def oddity(command: Command, config: Config) -> str:
@@ -180,7 +180,7 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
         for low, high in pairwise(edges)
     ]
     rows = [[row for mode, tensor in operands for row in _rows(mode, tensor, edges)] for operands in touched]
-    return (ddr, *parts), [np.array(own, np.int64).reshape(-1, 6) for own in rows]
+    return (ddr, *parts), [np.array(footprint, np.int64).reshape(-1, 6) for footprint in rows]
 
 
 def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:

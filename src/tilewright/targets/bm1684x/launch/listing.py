@@ -32,12 +32,21 @@ from tilewright.program.stages import Stage, Stages
 from tilewright.program.words import QUOTED, Word, choice, number
 from tilewright.targets.bm1684x import config as machine
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa.elaborate import UNITS, numbered
+from tilewright.targets.bm1684x.isa.elaborate import UNITS, step_numbers
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import DMA_TYPES, FORMATS, TIU_TYPES, Encoded, Format, decode, encode, fresh
+from tilewright.targets.bm1684x.isa.stream import (
+    DMA_TYPES,
+    FORMATS,
+    TIU_TYPES,
+    EncodedCommand,
+    Format,
+    decode,
+    encode,
+    new_command,
+)
 from tilewright.targets.bm1684x.launch.image import QueueImage
-from tilewright.targets.bm1684x.launch.run import Prepared, prepared
+from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepared
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
 
 SIZES = ("short", "long")
@@ -66,8 +75,8 @@ def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
     return engine, name, short, _form(FORMATS[name, short]).read(words[3:])
 
 
-def _form(known: Format) -> Form:
-    return Form(known.layout, known.names, optional=known.names)
+def _form(command_format: Format) -> Form:
+    return Form(command_format.layout, command_format.names, optional=command_format.names)
 
 
 GRAMMAR = Grammar(
@@ -104,7 +113,7 @@ def _text(launch: Launch, config: Config) -> Text:
 
 def _code(image: QueueImage, config: Config) -> Iterator[str]:
     try:
-        numbers = numbered(image.queues)
+        numbers = step_numbers(image.queues)
     except ProgramError:  # no command can start
         numbers = {}
     for engine in (TIU, DMA):
@@ -112,7 +121,7 @@ def _code(image: QueueImage, config: Config) -> Iterator[str]:
             yield line(command, config, numbers.get((engine, command.id)))
 
 
-def line(command: Encoded, config: Config, number: int | None) -> str:
+def line(command: EncodedCommand, config: Config, number: int | None) -> str:
     """Return a command as text; `number` is its number in findings (None: it has none)."""
     meaning = "end" if command.is_end else command_of(command, config).operation.name
     form = f"{command.format.name} {SIZES[not command.format.short]}"
@@ -121,10 +130,10 @@ def line(command: Encoded, config: Config, number: int | None) -> str:
 
 
 def _launch(text: Text, config: Config) -> Launch:
-    commands: dict[str, list[Encoded]] = {TIU: [], DMA: []}
+    commands: dict[str, list[EncodedCommand]] = {TIU: [], DMA: []}
     for engine, name, short, fields in text.code(".code"):
-        commands[engine].append(fresh(engine, len(commands[engine]), name, short, fields))
-    queues = {engine: encode(found) for engine, found in commands.items()}
+        commands[engine].append(new_command(engine, len(commands[engine]), name, short, fields))
+    queues = {engine: encode(listed) for engine, listed in commands.items()}
     meta = {"tiu_bytes": len(queues[TIU]), "batch": config.batch, "values_end": text.values["bytes"]}
     for name in ("input", "output"):
         rows = [list(section.values.values()) for section in text.of(f".{name}")]
@@ -137,9 +146,9 @@ def _launch(text: Text, config: Config) -> Launch:
     for section in text.of(".constants"):
         if len(section.data) != section.values["size"]:
             section.words["size"].refuse(f"{len(section.data)}, the number of bytes that follow")
-    made = Launch(text.name, (), meta, arrays)
-    QueueImage.of(made, config)
-    return made
+    launch = Launch(text.name, (), meta, arrays)
+    QueueImage.of(launch, config)
+    return launch
 
 
 def explain(program: Program, config: Config, timing: str) -> Stages:
@@ -152,51 +161,55 @@ def explain(program: Program, config: Config, timing: str) -> Stages:
 
 
 def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str, int]) -> Stage:
-    known = prepared(launch, config, timing)
-    image = known.image
-    trace = known.trace
+    prepared_launch = prepared(launch, config, timing)
+    image = prepared_launch.image
+    trace = prepared_launch.trace
     constants = config.lane_bytes - image.values_end
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
-    cycles = f"{trace.cycles} cycles per launch, {known.serial.cycles} without overlap"
+    cycles = f"{trace.cycles} cycles per launch, {prepared_launch.serial.cycles} without overlap"
     lines: list[str | Stage] = [
         f"each lane: {image.values_end} bytes for values, {constants} for constants ({len(image.constants)} in DDR)",
         f"{cycles} (timing model {timing}); busy: {busy}",
     ]
     if total := image.batch * sum(useful.get(name, 0) for name in launch.nodes):
-        alone = int(known.products.sum())
-        share = _share(total, alone, known)
+        alone = int(prepared_launch.products.sum())
+        share = _share(total, alone, prepared_launch)
         lines.append(f"products alone: {alone} cycles, {share}: what the lanes allow with these plans")
     for kind, segments in (("in", image.inputs), ("out", image.outputs)):
         for segment in segments:
-            own = segment.stored
-            shape = f"({own.c}, {own.h}, {own.w}) {own.dtype}, codes {own.add:+d}"
+            form = segment.form
+            shape = f"({form.c}, {form.h}, {form.w}) {form.dtype}, codes {form.add:+d}"
             lines.append(f"{kind:3} {segment.name} at {segment.address:#x}: {shape}")
     if "tiles" in launch.meta:
         groups = ", ".join(f"{begin}..{end - 1}" for begin, end in launch.meta["groups"])
         lines.append(f"samples go through groups of layers: {groups}" if image.batch > 1 else "layer by layer")
-        lines += _layers(launch, known, useful)
-    return Stage(f"{launch.name}: {len(known.program.steps)} commands, {image.batch} samples per launch", lines)
+        lines += _layers(launch, prepared_launch, useful)
+    return Stage(
+        f"{launch.name}: {len(prepared_launch.program.steps)} commands, {image.batch} samples per launch", lines
+    )
 
 
-def _share(macs: int, cycles: int, known: Prepared) -> str:
+def _share(macs: int, cycles: int, prepared_launch: PreparedLaunch) -> str:
     """Return the share of the multipliers that `macs` multiply-accumulates keep busy for `cycles` cycles."""
-    return f"{100 * macs / max(1, cycles * known.peak):.1f} % of the multipliers"
+    return f"{100 * macs / max(1, cycles * prepared_launch.peak):.1f} % of the multipliers"
 
 
-def _layers(launch: Launch, known: Prepared, useful: Mapping[str, int]) -> Iterator[Stage]:
+def _layers(launch: Launch, prepared_launch: PreparedLaunch, useful: Mapping[str, int]) -> Iterator[Stage]:
     counts: dict[tuple[int, str], Counter[str]] = {}
-    for step, layer in zip(known.program.steps, known.layers.tolist(), strict=True):
+    for step, layer in zip(prepared_launch.program.steps, prepared_launch.layers.tolist(), strict=True):
         counts.setdefault((layer, step.engine), Counter())[step.command.operation.name] += 1
     for index, (name, (slots, rows)) in enumerate(zip(launch.nodes, launch.meta["tiles"], strict=True)):
         note = f"; {launch.meta['notes'][index]}" if launch.meta["notes"][index] else ""
         lines = []
-        if macs := known.image.batch * useful.get(name, 0):
-            alone = int(known.products[index])
-            lines.append(f"products: {alone} cycles, {_share(macs, alone, known)}")
+        if macs := prepared_launch.image.batch * useful.get(name, 0):
+            alone = int(prepared_launch.products[index])
+            lines.append(f"products: {alone} cycles, {_share(macs, alone, prepared_launch)}")
         for engine in UNITS:
-            if own := counts.get((index, engine)):
-                lines.append(f"{engine}: " + ", ".join(f"{count} {operation}" for operation, count in own.items()))
-        yield Stage(f"{name}: tiles of {slots * known.config.lanes} channels, {rows} rows{note}", lines)
+            if operations := counts.get((index, engine)):
+                lines.append(
+                    f"{engine}: " + ", ".join(f"{count} {operation}" for operation, count in operations.items())
+                )
+        yield Stage(f"{name}: tiles of {slots * prepared_launch.config.lanes} channels, {rows} rows{note}", lines)
 
 
 def c_header(config: Config) -> str:

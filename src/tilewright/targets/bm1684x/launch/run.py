@@ -23,7 +23,7 @@ from tilewright.targets import given
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
 from tilewright.targets.bm1684x.events import events
 from tilewright.targets.bm1684x.isa.command import Command
-from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, Step, elaborate
+from tilewright.targets.bm1684x.isa.elaborate import UNITS, ElaboratedProgram, Step, elaborate
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.launch.image import QueueImage, footprints, oddity
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Operand, Tensor
@@ -46,13 +46,15 @@ class Machine:
         self.launches = launches
         self._split = image.values_end
         lanes = config.lanes
-        self._own = np.zeros((launches, lanes, image.values_end), np.uint8)
+        self._private = np.zeros((launches, lanes, image.values_end), np.uint8)
         self._constant = np.zeros((1, lanes, config.lane_bytes - image.values_end), np.uint8)
         constants = Segment("", DDR_BASE, image.constants[None], shared=True)
-        entering = [Segment(own.name, own.address, inputs[own.name], shared=True) for own in image.inputs]
+        entering = [
+            Segment(segment.name, segment.address, inputs[segment.name], shared=True) for segment in image.inputs
+        ]
         leaving = [
-            Segment(own.name, own.address, np.zeros((launches, own.stored.nbytes * image.batch), np.uint8))
-            for own in image.outputs
+            Segment(segment.name, segment.address, np.zeros((launches, segment.form.nbytes * image.batch), np.uint8))
+            for segment in image.outputs
         ]
         self.dram = Dram([constants, *entering, *leaving])
         self._kernels: dict[tuple[int, tuple[int, ...]], Array] = {}
@@ -61,21 +63,21 @@ class Machine:
     def copy(self) -> Machine:
         """Return a copy. Both share DDR and the constants in local memory until one of them writes there."""
         self._shared = True
-        made = copy(self)
-        made.dram = self.dram.copy()
-        made._own = self._own.copy()
-        made._kernels = dict(self._kernels)
-        return made
+        duplicate = copy(self)
+        duplicate.dram = self.dram.copy()
+        duplicate._private = self._private.copy()
+        duplicate._kernels = dict(self._kernels)
+        return duplicate
 
     @property
     def nbytes(self) -> int:
         """The bytes of this machine's memories that no copy shares."""
-        return self._own.nbytes + (0 if self._shared else self._constant.nbytes) + self.dram.own_bytes
+        return self._private.nbytes + (0 if self._shared else self._constant.nbytes) + self.dram.own_bytes
 
     def local(self) -> Array:
         """Return local memory, uint8 (L, lanes, bytes)."""
         constant = np.broadcast_to(self._constant, (self.launches, *self._constant.shape[1:]))
-        return np.concatenate([self._own, constant], axis=2)
+        return np.concatenate([self._private, constant], axis=2)
 
     def run(self, command: Command) -> None:
         """Run one command of each of the L launches.
@@ -87,10 +89,10 @@ class Machine:
             raise MachineError(command.operation.name, "is not an operation of compiled networks")
         result = place.storage
         n, c, h, w = result.shape
-        shape = (self.launches * n if self._differs(result) else n, c, h, w)
-        _, found = command.computed(self._read, {name: shape})
+        shape = (self.launches * n if self._is_private(result) else n, c, h, w)
+        _, results = command.computed(self._read, {name: shape})
         try:
-            self._write(result, np.broadcast_to(found[name], shape))
+            self._write(result, np.broadcast_to(results[name], shape))
         except ValueError as error:
             raise MachineError(command.operation.name, f"its result does not fit: {error}") from None
 
@@ -118,13 +120,13 @@ class Machine:
         return self._kernels[key]
 
     def _write(self, result: Tensor, values: Array) -> None:
-        if result.is_local and not self._differs(result):
+        if result.is_local and not self._is_private(result):
             self._kernels.clear()
             if self._shared:
                 self._constant = self._constant.copy()
                 self._shared = False
         elif not result.is_local:
-            home = self._home(result)
+            home = self._segment(result)
             home.own(len(home.data))
         view = self._view(result)
         launches = view.shape[0]
@@ -138,16 +140,16 @@ class Machine:
         for slot, (channel, lane, end) in enumerate(result.spans):
             view[:, :, slot, lane:end] = given[:, :, channel : channel + end - lane]
 
-    def _differs(self, operand: Tensor) -> bool:
+    def _is_private(self, operand: Tensor) -> bool:
         """Return whether an operand is private to each launch. Raises MachineError if only some of its bytes are."""
         if not operand.is_local:
-            return len(self._home(operand).data) > 1 or self.launches == 1
+            return len(self._segment(operand).data) > 1 or self.launches == 1
         low, high = operand.lane_offset, operand.lane_end
         if low < self._split < high:
             raise MachineError("local memory", f"an operand at bytes {low}..{high} of lanes mixes values and constants")
         return high <= self._split
 
-    def _home(self, tensor: Tensor) -> Segment:
+    def _segment(self, tensor: Tensor) -> Segment:
         """Return the DDR segment that holds a tensor. Raises MachineError if the tensor is not within one segment."""
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride, strict=True))
         return self.dram.segment(tensor.address, tensor.address + (last + 1) * tensor.dtype.bytes, "DDR")
@@ -162,14 +164,14 @@ class Machine:
         stride = tensor.stride
         steps = [step * size for step in stride]
         if tensor.is_local:
-            data, base = (self._own, 0) if self._differs(tensor) else (self._constant, self._split)
+            data, base = (self._private, 0) if self._is_private(tensor) else (self._constant, self._split)
             start = tensor.lane_offset - base
             count = tensor.slots
             first = data[:, :, start:]
             extent = (len(data), n, count, data.shape[1], h, w)
             strides = (data.strides[0], steps[0], steps[1], data.strides[1], steps[2], steps[3])
         else:
-            home = self._home(tensor)
+            home = self._segment(tensor)
             data = home.data
             first = data[:, tensor.address - home.address :]
             extent = (len(data), n, c, 1, h, w)
@@ -181,7 +183,7 @@ class Machine:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedLaunch:
     """The properties of a launch that do not depend on its input data. They are computed when they are needed.
 
     `timing` names the timing model.
@@ -191,20 +193,20 @@ class Prepared:
     config: Config
     timing: str
 
-    def on(self, config: Config, timing: str) -> Prepared:
+    def on(self, config: Config, timing: str) -> PreparedLaunch:
         """Return the properties of the launch on a machine that differs only in time; nothing is elaborated again."""
-        found = Prepared(self.image, config, timing)
-        found.__dict__["program"] = self.program
-        return found
+        changed = PreparedLaunch(self.image, config, timing)
+        changed.__dict__["program"] = self.program
+        return changed
 
     @cached_property
-    def program(self) -> Elaborated:
+    def program(self) -> ElaboratedProgram:
         """The launch's commands in a legal order, with their footprints (the bytes that each reads and writes).
 
         Raises ProgramError for a command that the compiler never emits.
         """
-        found = elaborate(self.image.queues, self.config)
-        for step in found.steps:
+        decoded = elaborate(self.image.queues, self.config)
+        for step in decoded.steps:
             if reason := oddity(step.command, self.config):
                 raise ProgramError(step.name, reason, "compile the network again")
         image = self.image
@@ -212,12 +214,12 @@ class Prepared:
         filled = [(0, end)]
         for segment in (*image.inputs, *image.outputs):
             low = segment.address - DDR_BASE
-            high = low + segment.stored.nbytes * image.batch
+            high = low + segment.form.nbytes * image.batch
             end = max(end, high)
             if segment in image.inputs:
                 filled.append((low, high))
-        spaces, rows = footprints(found.commands, Space("DDR", end, tuple(filled)), self.config)
-        return Elaborated(found.steps, replace(found.table, spaces=spaces, footprints=Footprints.of(rows)))
+        spaces, rows = footprints(decoded.commands, Space("DDR", end, tuple(filled)), self.config)
+        return ElaboratedProgram(decoded.steps, replace(decoded.table, spaces=spaces, footprints=Footprints.of(rows)))
 
     @cached_property
     def passes(self) -> Passes:
@@ -228,15 +230,15 @@ class Prepared:
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
         """Return the findings, such as races. A conflict of two commands in several ranges of lanes counts once."""
-        found = {(one.kind, one.steps): one for one in reversed(self.passes.findings(options))}
-        return tuple(reversed(found.values()))
+        unique = {(finding.kind, finding.steps): finding for finding in reversed(self.passes.findings(options))}
+        return tuple(reversed(unique.values()))
 
     @property
     def trace(self) -> Trace:
         """The start and end of each command. Raises HazardError if the launch cannot run to its end."""
         trace = self.passes.trace
         if trace is None:
-            raise HazardError("time", "; ".join(str(found) for found in self.passes.findings(RunOptions())))
+            raise HazardError("time", "; ".join(str(finding) for finding in self.passes.findings(RunOptions())))
         return trace
 
     @property
@@ -255,9 +257,9 @@ class Prepared:
         given_layers = self.image.layers[: len(unit)]  # grouped by engine
         if len(given_layers) < len(unit) or not ((given_layers >= 0) & (given_layers < self.image.count)).all():
             raise ProgramError("launch", "does not say which of its layers each command belongs to", "compile it again")
-        found = np.empty(len(unit), np.int32)
-        found[np.argsort(unit, kind="stable")] = given_layers
-        return found
+        by_step = np.empty(len(unit), np.int32)
+        by_step[np.argsort(unit, kind="stable")] = given_layers
+        return by_step
 
     @cached_property
     def executed(self) -> Array:
@@ -339,15 +341,19 @@ def _shares(column: Array, batch: int) -> list[int]:
 
 
 #: The properties of each launch, in one timing model of its target.
-_KNOWN: WeakKeyDictionary[Launch, Prepared] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Launch, PreparedLaunch] = WeakKeyDictionary()
 
 
-def prepared(launch: Launch, config: Config, timing: str = DEFAULT) -> Prepared:
+def prepared(launch: Launch, config: Config, timing: str = DEFAULT) -> PreparedLaunch:
     """Return the properties of a launch that do not depend on its inputs. They are cached while `launch` exists."""
-    known = _KNOWN.get(launch)
-    if known is None or not given.only_time_differs(known.config, config):
-        known = _KNOWN[launch] = Prepared(QueueImage.of(launch, config), config, timing)
-    return known if (known.config, known.timing) == (config, timing) else known.on(config, timing)
+    prepared_launch = _CACHE.get(launch)
+    if prepared_launch is None or not given.only_time_differs(prepared_launch.config, config):
+        prepared_launch = _CACHE[launch] = PreparedLaunch(QueueImage.of(launch, config), config, timing)
+    return (
+        prepared_launch
+        if (prepared_launch.config, prepared_launch.timing) == (config, timing)
+        else prepared_launch.on(config, timing)
+    )
 
 
 class Bm1684xLaunch(Launched[Config]):
@@ -357,38 +363,40 @@ class Bm1684xLaunch(Launched[Config]):
     """
 
     @cached_property
-    def known(self) -> Prepared:
+    def prepared_launch(self) -> PreparedLaunch:
         return prepared(self.launch, self.config, self.timing)
 
     @property
     def together(self) -> int:
-        return max(1, TOGETHER_BYTES // max(1, self.known.image.values_end * self.config.lanes))
+        return max(1, TOGETHER_BYTES // max(1, self.prepared_launch.image.values_end * self.config.lanes))
 
     def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        image = self.known.image
+        image = self.prepared_launch.image
         graph = self.program.graph
         if graph is None:
-            return {own.name: np.zeros((1, own.stored.nbytes * image.batch), np.uint8) for own in image.inputs}
+            return {
+                segment.name: np.zeros((1, segment.form.nbytes * image.batch), np.uint8) for segment in image.inputs
+            }
         packed = {}
         with given.untrusted(self.launch):
             samples = self._samples(values)
-            for own in image.inputs:
-                whole = np.broadcast_to(values[own.name], (samples, *graph.tensors[own.name].shape))
-                data = np.ascontiguousarray(own.stored.pack(whole)).view(np.uint8)
+            for segment in image.inputs:
+                whole = np.broadcast_to(values[segment.name], (samples, *graph.tensors[segment.name].shape))
+                data = np.ascontiguousarray(segment.form.pack(whole)).view(np.uint8)
                 spare = np.zeros((-samples % image.batch, data.shape[1]), np.uint8)
-                packed[own.name] = np.concatenate([data, spare]).reshape(-1, data.shape[1] * image.batch)
+                packed[segment.name] = np.concatenate([data, spare]).reshape(-1, data.shape[1] * image.batch)
         return packed
 
     def _samples(self, values: Mapping[str, Array]) -> int:
-        return max((len(values[own.name]) for own in self.known.image.inputs), default=1)
+        return max((len(values[segment.name]) for segment in self.prepared_launch.image.inputs), default=1)
 
     def compute(self, inputs: Mapping[str, Array], samples: int, options: RunOptions) -> Mapping[str, Array]:
-        known = self.known
-        known.passes.refuse(options)
+        prepared_launch = self.prepared_launch
+        prepared_launch.passes.refuse(options)
         with given.untrusted(self.launch), one_thread():
-            machine = Machine(known.image, self.config, inputs, samples)
-            machine.execute(known.program.steps[row] for row in known.passes.sequence(options))
-        return {own.name: machine.dram[own.name] for own in known.image.outputs}
+            machine = Machine(prepared_launch.image, self.config, inputs, samples)
+            machine.execute(prepared_launch.program.steps[row] for row in prepared_launch.passes.sequence(options))
+        return {segment.name: machine.dram[segment.name] for segment in prepared_launch.image.outputs}
 
     def unpack(self, left: Mapping[str, Array], values: Mapping[str, Array]) -> Mapping[str, Array]:
         graph = self.program.graph
@@ -396,27 +404,31 @@ class Bm1684xLaunch(Launched[Config]):
             return {name: data[0] for name, data in left.items()}
         tensors = {}
         with given.untrusted(self.launch):
-            for own in self.known.image.outputs:
-                elements = left[own.name].view(own.stored.dtype.storage)
-                each = elements.reshape(len(elements) * self.known.image.batch, -1)[: self._samples(values)]
-                tensors[own.name] = own.stored.unpack(each, graph.tensors[own.name])
+            for segment in self.prepared_launch.image.outputs:
+                elements = left[segment.name].view(segment.form.dtype.storage)
+                samples = elements.reshape(len(elements) * self.prepared_launch.image.batch, -1)[
+                    : self._samples(values)
+                ]
+                tensors[segment.name] = segment.form.unpack(samples, graph.tensors[segment.name])
         return tensors
 
     def report(self, options: RunOptions) -> LaunchResult:
-        known = self.known
+        prepared_launch = self.prepared_launch
         graph = self.program.graph
         trace = None
-        known.passes.refuse(options)
-        total = sum(known.macs()) if graph else int(known.executed.sum())
+        prepared_launch.passes.refuse(options)
+        total = sum(prepared_launch.macs()) if graph else int(prepared_launch.executed.sum())
         bound = 0
-        figures: tuple[Figures, ...] = (Figures(executed_macs=total, macs_per_cycle=known.peak),)
+        figures: tuple[Figures, ...] = (Figures(executed_macs=total, macs_per_cycle=prepared_launch.peak),)
         if options.timing is not None:
-            trace = known.trace
-            bound = known.bound if graph else max(known.trace.busy().values())
-            whole = trace.figures(TIU, total, bound, known.serial.cycles)
-            figures = known.figures() if graph else (replace(whole, macs_per_cycle=known.peak),)
-        counted = partial(events, known.program, self.config, trace, known.image.batch if graph else 1)
-        return LaunchResult({}, known.findings(options), trace, figures, bound, counted)
+            trace = prepared_launch.trace
+            bound = prepared_launch.bound if graph else max(prepared_launch.trace.busy().values())
+            whole = trace.figures(TIU, total, bound, prepared_launch.serial.cycles)
+            figures = prepared_launch.figures() if graph else (replace(whole, macs_per_cycle=prepared_launch.peak),)
+        counted = partial(
+            events, prepared_launch.program, self.config, trace, prepared_launch.image.batch if graph else 1
+        )
+        return LaunchResult({}, prepared_launch.findings(options), trace, figures, bound, counted)
 
     def findings(self) -> tuple[Finding, ...]:
-        return self.known.findings(RunOptions(values=False))
+        return self.prepared_launch.findings(RunOptions(values=False))

@@ -90,10 +90,10 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
     """
     far = in_ddr(addresses)
     lines = [title, "offset   elements" if far else "lane  bank  offset   elements"]
-    found = runs(addresses, dtype.bytes, config)
-    for run in found:
+    remaining = runs(addresses, dtype.bytes, config)
+    for run in remaining:
         if len(lines) > MOST_LINES:
-            lines.append(f"... and {1 + sum(1 for _ in found)} more lines")
+            lines.append(f"... and {1 + sum(1 for _ in remaining)} more lines")
             break
         elements = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
         lane = "" if far else f"{run.lane:4}  {run.offset // config.bank_bytes:4}  "
@@ -106,11 +106,11 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
 
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
     """Yield lines with the names of the elements at their places, as in a memory dump. Empty lines are left out."""
-    found = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
+    labels = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
     far = in_ddr(addresses)
-    width = max(map(len, found.values()))
+    width = max(map(len, labels.values()))
     lines: dict[tuple[int, int], list[str]] = {}
-    for (lane, offset), name in found.items():
+    for (lane, offset), name in labels.items():
         row, column = divmod(offset // size, SHOWN)
         lines.setdefault((lane, row), ["."] * SHOWN)[column] = name
     for (lane, row), names in sorted(lines.items()):
@@ -166,17 +166,17 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     """Return an SVG, coloured by the first index. Raises InputError for an operand too large or in no memory."""
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
-    found = indexed(addresses, config)
+    elements = indexed(addresses, config)
     size = dtype.bytes
     line = config.eu_bytes
-    longest = max(len(part) for index in found.values() for part in parts(axes, index))
+    longest = max(len(part) for index in elements.values() for part in parts(axes, index))
     cell = max(BYTE * size, LETTER * longest + 3)  # every part of a name fits
-    lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, index in found.items()}
+    lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, index in elements.items()}
     height = LINE * max(map(len, lines.values())) + 5
     far = in_ddr(addresses)
     few = config.lanes <= FEW_LANES and not far
-    lanes = list(range(config.lanes)) if few else sorted({lane for lane, _ in found})
-    bands = sorted({offset // line for _, offset in found})
+    lanes = list(range(config.lanes)) if few else sorted({lane for lane, _ in elements})
+    bands = sorted({offset // line for _, offset in elements})
     row = {lane: number * (height + 2) for number, lane in enumerate(lanes)}
     band_height = len(lanes) * (height + 2) + BETWEEN
     tops = {band: TITLE + number * band_height + BETWEEN for number, band in enumerate(bands)}
@@ -198,7 +198,7 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
             out.append(
                 f'<rect x="{MARGIN}" y="{top + down}" width="{span:g}" height="{height}" fill="#f4f4f4" stroke="#ddd"/>'
             )
-    for (lane, offset), index in found.items():
+    for (lane, offset), index in elements.items():
         band, inside = divmod(offset, line)
         x, y = MARGIN + inside // size * cell, tops[band] + row[lane]
         colour = COLOURS[index[0] % len(COLOURS)]

@@ -68,10 +68,10 @@ class Placement:
         """Return the operand's layout, shape, type and strides, and byte offsets of its elements, in logical order."""
         base = DDR_BASE if self.kind == "global" else LOCAL_BASE
         addresses = (self.operand.addresses - base).reshape(-1).tolist()
-        found = {"layout": self.kind, "shape": list(self.operand.shape), "axes": list(self.operand.axes)}
-        found["dtype"] = str(self.operand.dtype)
+        described = {"layout": self.kind, "shape": list(self.operand.shape), "axes": list(self.operand.axes)}
+        described["dtype"] = str(self.operand.dtype)
         stride = list(self.operand.stride) if isinstance(self.operand, Tensor) else None
-        return {**found, "stride": stride, "note": self.note, "addresses": addresses}
+        return {**described, "stride": stride, "note": self.note, "addresses": addresses}
 
 
 def place(wanted: LayoutRequest, config: Config) -> Placement:
@@ -153,5 +153,5 @@ def _trap(kind: str, shape: Shape, start: int, operand: Tensor, config: Config) 
     if kind == "aligned":
         who = "a DMA copy without local strides"
         rule = layout.dma_default
-    other = rule(shape, operand.dtype, start, config).n
-    return f"{who} has the n stride {other}, not {operand.stride.n}: elements with n > 0 lie elsewhere; give strides"
+    n_stride = rule(shape, operand.dtype, start, config).n
+    return f"{who} has the n stride {n_stride}, not {operand.stride.n}: elements with n > 0 lie elsewhere; give strides"

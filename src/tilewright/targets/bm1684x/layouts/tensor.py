@@ -47,7 +47,7 @@ class Operand(Protocol):
         """The tensor that holds the elements; a tensor returns itself."""
 
 
-class Drawn:
+class Drawable:
     """The base class of operands that can be drawn: with `explain()` as text, with `svg()` as a picture."""
 
     axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
@@ -100,7 +100,7 @@ def sizes_of(shape: tuple[int, ...], dtype: DType) -> Shape:
 
 
 @dataclass(frozen=True, repr=False)
-class Tensor(Drawn):
+class Tensor(Drawable):
     """A strided (n, c, h, w) tensor at a bus address. In local memory consecutive channels lie in consecutive lanes.
 
     Raises InputError for a shape, stride or address that no command can encode.
@@ -282,11 +282,11 @@ class Tensor(Drawn):
 
     def resized(self, *shape: int) -> Tensor:
         """Return an aligned tensor of another shape at this address. Raises InputError if it needs more memory."""
-        made = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
-        if made.lane_end > self.lane_end:
-            reason = f"{shape} needs {made.lane_end - self.lane_offset} bytes of a lane"
+        resized = Tensor.local(self.start_lane, self.lane_offset, shape, self.dtype, self.config)
+        if resized.lane_end > self.lane_end:
+            reason = f"{shape} needs {resized.lane_end - self.lane_offset} bytes of a lane"
             raise InputError("tensor", reason, f"give a shape of at most {self.lane_end - self.lane_offset} bytes")
-        return made
+        return resized
 
     def rows(self) -> Rows:
         """Return the tensor, of which n and h must be 1, as a matrix with one row per channel."""
@@ -298,7 +298,7 @@ class Tensor(Drawn):
 
 
 @dataclass(frozen=True, repr=False)
-class View(Drawn):
+class View(Drawable):
     """The base class of operands that show the elements of a tensor in the same order, but in another shape."""
 
     axes: ClassVar[tuple[str, ...]] = ("row", "column")
@@ -377,7 +377,7 @@ class Matrix(View):
 
 
 @dataclass(frozen=True, repr=False)
-class ConvWeights(Drawn):
+class ConvWeights(Drawable):
     """Convolution weights (oc, ic, kh, kw) in local memory, in the layout 64IC (8-bit), 32IC (16-bit) or compact (f32).
 
     Consecutive output channels lie in consecutive lanes; input channels lie in groups as wide as the matrix unit.
@@ -421,6 +421,6 @@ def packed(weights: Array, dtype: DType, config: Config) -> Array:
     """Return weights (oc, ic, kh, kw) in the shape and order of ConvWeights.storage. Groups are filled up with 0."""
     oc, ic, kh, kw = weights.shape
     laid = ConvWeights(LOCAL_BASE, (oc, ic, kh, kw), dtype, config)
-    found = np.zeros(laid.storage_shape, weights.dtype)
-    found.reshape(-1)[laid.unpacked(np.arange(found.size))] = weights
-    return found
+    storage = np.zeros(laid.storage_shape, weights.dtype)
+    storage.reshape(-1)[laid.unpacked(np.arange(storage.size))] = weights
+    return storage

@@ -40,10 +40,15 @@ extern "C" {{
 def files() -> Mapping[str, str]:
     """Return the generated C files by name. `calls.c` also defines two limits of commands, and the fingerprint of the
     tables as text."""
-    found = PROTOTYPES.values()
-    macros = [f"#define {made.name}(...) (tw_at(__FILE__, __LINE__), {made.name}(__VA_ARGS__))" for made in found]
-    header = _HEADER.format(declarations="\n".join(f"{made.declaration};" for made in found), macros="\n".join(macros))
-    bodies = "\n".join(_body(made) for made in found)
+    prototypes = PROTOTYPES.values()
+    macros = [
+        f"#define {prototype.name}(...) (tw_at(__FILE__, __LINE__), {prototype.name}(__VA_ARGS__))"
+        for prototype in prototypes
+    ]
+    header = _HEADER.format(
+        declarations="\n".join(f"{prototype.declaration};" for prototype in prototypes), macros="\n".join(macros)
+    )
+    bodies = "\n".join(_body(prototype) for prototype in prototypes)
     limits = f"const int tw_largest = {LARGEST}, tw_widest = {WIDEST_STEP};"
     source = f'#include "recorder.h"\nconst char tw_fingerprint[] = "{fingerprint()}";\n{limits}\n{bodies}'
     return {"tpu_calls.h": header, "calls.c": source}
@@ -51,22 +56,22 @@ def files() -> Mapping[str, str]:
 
 def fingerprint() -> str:
     """Return a digest of all prototypes and of the recorder. Firmware with another digest must be compiled again."""
-    text = "\n".join(f"{made.declaration} {made.format}" for made in PROTOTYPES.values())
-    own = (FIXED / "recorder.c").read_bytes()
-    return hashlib.sha256(text.encode() + own).hexdigest()[:32]
+    text = "\n".join(f"{prototype.declaration} {prototype.format}" for prototype in PROTOTYPES.values())
+    recorder = (FIXED / "recorder.c").read_bytes()
+    return hashlib.sha256(text.encode() + recorder).hexdigest()[:32]
 
 
-def _body(made: Prototype) -> str:
+def _body(prototype: Prototype) -> str:
     put = []
-    for kind, name in made.parameters:
+    for kind, name in prototype.parameters:
         if kind.endswith("*"):
             put.append(f"TW_PUT_POINTER(tw_to, {name});")
         else:
             put.append(f"{'TW_PUT_ENUM' if kind in (CType.DTYPE, CType.MODE) else 'TW_PUT'}(tw_to, {name});")
     lines = "".join(f"    {line}\n" for line in put)
-    size = struct.calcsize(made.format)
-    record = f"    unsigned char *tw_to = tw_record({made.number}, {size});\n"
-    return f"{made.declaration} {{\n{record}{lines}    tw_recorded();\n}}\n"
+    size = struct.calcsize(prototype.format)
+    record = f"    unsigned char *tw_to = tw_record({prototype.number}, {size});\n"
+    return f"{prototype.declaration} {{\n{record}{lines}    tw_recorded();\n}}\n"
 
 
 FLAGS = ("-O0", "-g", "-Wno-unused-function", "-fno-strict-aliasing")

@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
         Raises ProgramError if one of them is not a positive number.
         """
-        found = []
+        values = []
         for name, usual in zip(("SECONDS", "CALLS"), cls(), strict=True):
             given = os.environ.get(f"TILEWRIGHT_KERNEL_{name}", "")
             try:
@@ -55,8 +55,8 @@ class Limits(NamedTuple):
                     raise ValueError
             except ValueError:
                 raise ProgramError(f"TILEWRIGHT_KERNEL_{name}", f"'{given}' is no limit", "give a number > 0") from None
-            found.append(value)
-        return cls(found[0], int(found[1]))
+            values.append(value)
+        return cls(values[0], int(values[1]))
 
 
 class Process:
@@ -71,13 +71,13 @@ class Process:
         self.limits = limits
         self.sources: dict[int, str] = {}  # names of source files, which the process sends once
         theirs, self._to = os.pipe()
-        self._from, own = os.pipe()
+        self._from, ours = os.pipe()
         command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("runner.py")), str(library.resolve())]
         self._process = subprocess.Popen(
-            [*command, fingerprint(), str(theirs), str(own)], pass_fds=(theirs, own), stdin=subprocess.DEVNULL
+            [*command, fingerprint(), str(theirs), str(ours)], pass_fds=(theirs, ours), stdin=subprocess.DEVNULL
         )
         os.close(theirs)
-        os.close(own)
+        os.close(ours)
         try:
             self.functions = tuple(text.decode() for kind, text in self._frames(START) if kind == NAMES)
         except MachineError as error:
@@ -146,12 +146,12 @@ class Process:
 
     def _read(self, size: int, seconds: float) -> bytes:
         """Return the next `size` bytes. Time counts only while the process sends nothing."""
-        found = bytearray()
+        data = bytearray()
         asked = False
         poll = select.poll()
         poll.register(self._from, select.POLLIN)
         end = time.monotonic() + seconds
-        while len(found) < size:
+        while len(data) < size:
             ready = poll.poll(1000 * max(0.0, end - time.monotonic()))
             if not ready and asked:
                 self._process.kill()
@@ -161,11 +161,11 @@ class Process:
                 asked = True
                 end = time.monotonic() + ANSWER
                 continue
-            part = os.read(self._from, min(1 << 20, size - len(found)))
+            part = os.read(self._from, min(1 << 20, size - len(data)))
             if not part:
                 raise MachineError("", self._ended())
-            found += part
-        return bytes(found)
+            data += part
+        return bytes(data)
 
     def _ended(self) -> str:
         status = self._process.wait()

@@ -45,8 +45,8 @@ POINTERS: dict[str, Callable[..., Any]] = {
 def dtype_of(code: int) -> DType:
     """Return the type with a number of the device API. Raises MachineError if there is none."""
     if code not in CODES:
-        known = ", ".join(f"{number} ({dtype})" for number, dtype in sorted(CODES.items()))
-        raise MachineError("data_type_t", f"there is no type {code}", f"the types are {known}")
+        types = ", ".join(f"{number} ({dtype})" for number, dtype in sorted(CODES.items()))
+        raise MachineError("data_type_t", f"there is no type {code}", f"the types are {types}")
     return CODES[code]
 
 
@@ -81,19 +81,22 @@ class Reader:
         Raises MachineError for a number that is no type or rounding mode.
         """
         numbers = iter(self._struct.unpack_from(data, at))
-        found = []
+        arguments = []
         for kind, width in self._kinds:
             first, *behind = islice(numbers, width)
             if behind:  # a pointer: its flag, then the numbers behind it
-                found.append(POINTERS[kind](*behind) if first else None)
+                arguments.append(POINTERS[kind](*behind) if first else None)
             else:
-                found.append(SINGLE[kind](first) if kind in SINGLE else first)
-        return tuple(found)
+                arguments.append(SINGLE[kind](first) if kind in SINGLE else first)
+        return tuple(arguments)
 
 
 @cache
 def readers() -> list[Reader]:
-    return [Reader(made.name, made.format, [kind for kind, _ in made.parameters]) for made in PROTOTYPES.values()]
+    return [
+        Reader(prototype.name, prototype.format, [kind for kind, _ in prototype.parameters])
+        for prototype in PROTOTYPES.values()
+    ]
 
 
 class Replay:
@@ -103,7 +106,7 @@ class Replay:
         self.tpu = tpu
         self.api = DeviceApi(tpu)
         self._sources = sources
-        self._own: dict[int, Callable[[], None]] = {
+        self._handlers: dict[int, Callable[[], None]] = {
             INITIALIZE: self.api.tpu_initialize,
             POLL: self.api.tpu_poll,
             BEGIN: self.api.tpu_parallel_start,
@@ -113,7 +116,7 @@ class Replay:
 
     def run(self, data: bytes) -> None:
         """Issue recorded calls. Raises MachineError, with the line in C, if the machine refuses one."""
-        known = readers()
+        decoders = readers()
         at = 0
         while at < len(data):
             number, source, line = HEAD.unpack_from(data, at)
@@ -124,10 +127,10 @@ class Replay:
                 continue
             self.tpu.place = place = f"{self._sources[source]}:{line}"
             try:
-                if own := self._own.get(number):
-                    own()
+                if handler := self._handlers.get(number):
+                    handler()
                 else:
-                    reader = known[number]
+                    reader = decoders[number]
                     self._issue(reader.function, reader.name, reader.arguments(data, at))
                     at += reader.size
             except MachineError as error:
@@ -170,8 +173,8 @@ def cast(bits: int, target: DType, source: DType, mode: Rounding) -> int:
     attributes = {"mode": mode}
     if reason := operation.refusal(types, attributes):
         raise MachineError("tpu_cast", reason)
-    found = operation.results(Values({"x": np.atleast_1d(value)}, types, {"y": (1,)}, attributes))["y"]
-    stored = np.ascontiguousarray(found).astype(target.storage, copy=False)
+    converted = operation.results(Values({"x": np.atleast_1d(value)}, types, {"y": (1,)}, attributes))["y"]
+    stored = np.ascontiguousarray(converted).astype(target.storage, copy=False)
     return int(stored.view(f"<u{target.bytes}").reshape(-1)[0])
 
 

@@ -27,11 +27,11 @@ def main(path: str, fingerprint: str, source: int, target: int) -> None:
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
     try:
         library = ctypes.CDLL(path)
-        found = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "tw_fingerprint"))).decode()
+        built_for = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, "tw_fingerprint"))).decode()
     except (OSError, ValueError) as error:
         reason = f"it is no firmware: {error}"
     else:
-        if found == fingerprint:
+        if built_for == fingerprint:
             library.tw_serve(source, target)
         reason = "it was compiled for another version of the model; compile it again"
     text = reason.encode()

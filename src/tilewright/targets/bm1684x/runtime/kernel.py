@@ -31,11 +31,11 @@ from tilewright.errors import InputError, MachineError, one_of
 from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.elaborate import ENGINES, Elaborated, Step
+from tilewright.targets.bm1684x.isa.elaborate import ENGINES, ElaboratedProgram, Step
 from tilewright.targets.bm1684x.isa.operation import ATTRIBUTES
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, OPERATIONS, TIU, Operation
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Flat, Matrix, Operand, Rows, Tensor, sizes_of
-from tilewright.targets.bm1684x.runtime.recording import Launched, finished
+from tilewright.targets.bm1684x.runtime.recording import Launched, outcome_of
 from tilewright.targets.bm1684x.values.dtypes import F32, DType, rounding_of
 from tilewright.targets.bm1684x.values.floats import widen
 from tilewright.targets.bm1684x.values.memory import Memories, Region
@@ -67,12 +67,12 @@ class Kernel:
                 self.body(tpu, *arguments)
                 tpu.end()
         except BaseException:
-            Elaborated.of(tuple(tpu.ran.values()), regions, memories.knobs).wrote()
+            ElaboratedProgram.of(tuple(tpu.ran.values()), regions, memories.knobs).mark_written()
             raise
         steps = [tpu.ran.get((step.engine, step.id), step) for step in tpu.steps]  # with masks of touched elements
-        program = Elaborated.of(steps, regions, memories.knobs)
-        program.wrote()
-        return finished(program, memories, tpu.findings)
+        program = ElaboratedProgram.of(steps, regions, memories.knobs)
+        program.mark_written()
+        return outcome_of(program, memories, tpu.findings)
 
 
 @dataclass(frozen=True)
@@ -216,17 +216,17 @@ class Tpu:
         size = self.config.bank_bytes
         begin = bank * size + self._used[bank]
         try:
-            made = make(begin)
-            end = made.lane_end
+            operand = make(begin)
+            end = operand.lane_end
         except InputError as error:
             raise MachineError("local memory", f"from bank {bank} on: {error.reason}", error.remedy) from None
         last = (end - 1) // size
-        if taken := [other for other in range(bank + 1, last + 1) if self._used[other]]:
+        if taken := [number for number in range(bank + 1, last + 1) if self._used[number]]:
             reason = f"{end - begin} bytes from bank {bank} on reach bank {taken[0]}, which is in use"
             raise MachineError("local memory", reason, "begin in another bank, or make it smaller")
-        for other in range(bank, last + 1):
-            self._used[other] = -(-(min(end, (other + 1) * size) - other * size) // ALIGNMENT) * ALIGNMENT
-        return made
+        for number in range(bank, last + 1):
+            self._used[number] = -(-(min(end, (number + 1) * size) - number * size) // ALIGNMENT) * ALIGNMENT
+        return operand
 
     def system(self, address: int, shape: tuple[int, ...], dtype: DType) -> Tensor:
         """Return a tensor without gaps outside of local memory. Raises InputError for an illegal shape or address."""
@@ -304,7 +304,7 @@ class Tpu:
         self._issued[engine] += 1
         number = self._issued[engine]
         ended = self._issued if self._before_region is None else self._before_region
-        needs = {other: ended[other] for other in ENGINES if other != engine}
+        needs = {unit: ended[unit] for unit in ENGINES if unit != engine}
         step = Step(engine, number, needs, command, f"{engine} command {number - 1} ({self.place or _line()})")
         in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
         delayed = not in_turn and (self._knobs.defers or self._random is not None)
@@ -320,12 +320,12 @@ class Tpu:
         command = step.command
         touched: dict[str, Array] = {}
         try:
-            found = command.run(self._memories, touched)
+            results = command.run(self._memories, touched)
         except MachineError as error:
             raise MachineError(f"{step.name}, {error.where}", error.reason, error.remedy) from None
-        self.ran[step.engine, step.id] = step.having(touched)
-        if "count" in found:
-            self.selected = int(found["count"].item())
+        self.ran[step.engine, step.id] = step.with_touched(touched)
+        if "count" in results:
+            self.selected = int(results["count"].item())
         for _, name, operand in command.in_memory * self._knobs.ignores_bounds:
             addresses = operand.addresses
             outside = addresses[~self._memories.inside(addresses, operand.dtype.bytes)]

@@ -20,10 +20,10 @@ from tilewright.report.timeline import of_launch
 from tilewright.sim.findings import RACE, UNINITIALISED, Finding
 from tilewright.sim.steps import Trace
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.isa.elaborate import UNITS, Elaborated, elaborate
+from tilewright.targets.bm1684x.isa.elaborate import UNITS, ElaboratedProgram, elaborate
 from tilewright.targets.bm1684x.isa.meaning import checked
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
-from tilewright.targets.bm1684x.isa.stream import Encoded, queue
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand, queue
 from tilewright.targets.bm1684x.isa.undefined import findings as hazards_of
 from tilewright.targets.bm1684x.timing.estimate import trace
 from tilewright.targets.bm1684x.values.memory import Memories
@@ -35,7 +35,7 @@ DIGEST = "config"
 class Launched:
     """The outcome of one launch: its commands, times and findings."""
 
-    program: Elaborated
+    program: ElaboratedProgram
     trace: Trace
     findings: tuple[Finding, ...]
     clock_mhz: int
@@ -76,17 +76,17 @@ class Launched:
         save(of_launch(self.trace, "BM1684X kernel", about, self.clock_mhz), path)
 
 
-def finished(program: Elaborated, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
+def outcome_of(program: ElaboratedProgram, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
     """Return the outcome of a program that has run: times and findings, first the `findings` made while it ran.
 
     Raises HazardError if its commands deadlock.
     """
     knobs = memories.knobs
-    found = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
+    reported = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
     wanted = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}
-    found = [finding for finding in found if wanted[finding.kind]]
+    reported = [finding for finding in reported if wanted[finding.kind]]
     times = trace(program, memories.config, conflicts=knobs.bank_conflicts)
-    return Launched(program, times, (*findings, *found), memories.config.clock_mhz, knobs.bank_conflicts)
+    return Launched(program, times, (*findings, *reported), memories.config.clock_mhz, knobs.bank_conflicts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +97,9 @@ class Recording:
     digest: str
 
     @classmethod
-    def of(cls, program: Elaborated, config: Config) -> Recording:
+    def of(cls, program: ElaboratedProgram, config: Config) -> Recording:
         """Return the recording of a launch's commands. Raises ProgramError for a command without a known encoding."""
-        found: dict[str, list[Encoded]] = {unit: [] for unit in UNITS}
+        queues: dict[str, list[EncodedCommand]] = {unit: [] for unit in UNITS}
         others = {TIU: DMA, DMA: TIU}
         for step in sorted(program.steps, key=lambda step: step.id):
             if step.engine == HAU:
@@ -107,8 +107,8 @@ class Recording:
                     step.name, "the format of the sorting engine's commands is not known", "record without this engine"
                 )
             needs = step.needs.get(others[step.engine], 0)
-            found[step.engine].append(checked(step.command, step.id - 1, needs, config))
-        return cls({unit: queue(unit, commands) for unit, commands in found.items()}, config.digest())
+            queues[step.engine].append(checked(step.command, step.id - 1, needs, config))
+        return cls({unit: queue(unit, commands) for unit, commands in queues.items()}, config.digest())
 
     def launch(self, memories: Memories) -> Launched:
         """Run the recording, and return its outcome.
@@ -120,7 +120,7 @@ class Recording:
             raise ProgramError("recording", "it was made for another configuration", remedy)
         memories.forget()
         program = elaborate(self.queues, memories.config, memories.regions, memories.knobs)
-        return finished(program.run(memories), memories)
+        return outcome_of(program.run(memories), memories)
 
     def save(self, path: str | Path) -> None:
         with Path(path).open("wb") as file:
@@ -134,7 +134,7 @@ class Recording:
         kept = files.arrays(path, ProgramError, "record the kernel again")
         if missing := {*UNITS, DIGEST} - kept.keys():
             raise ProgramError(where, f"is not a recording: it has no array '{min(missing)}'")
-        found = {name: kept[name] for name in (*UNITS, DIGEST)}
-        if any(array.dtype != np.uint8 or array.ndim != 1 for array in found.values()):
+        arrays = {name: kept[name] for name in (*UNITS, DIGEST)}
+        if any(array.dtype != np.uint8 or array.ndim != 1 for array in arrays.values()):
             raise ProgramError(where, "is not a recording: its queues are not bytes")
-        return cls({unit: found[unit] for unit in UNITS}, found[DIGEST].tobytes().decode(errors="replace"))
+        return cls({unit: arrays[unit] for unit in UNITS}, arrays[DIGEST].tobytes().decode(errors="replace"))

@@ -50,11 +50,11 @@ def chart(commands: Sequence[Command], trace: Trace, config: Config) -> Chart:
 
 
 def _uses(command: Command, config: Config) -> Array:
-    found = np.zeros((2, config.lanes, config.banks), np.bool_)
+    used = np.zeros((2, config.lanes, config.banks), np.bool_)
     for mode, _, place in command.in_memory:
         if place.storage.is_local:
-            found[int(mode == WRITE)] |= reach(place.storage, config)
-    return found
+            used[int(mode == WRITE)] |= reach(place.storage, config)
+    return used
 
 
 def reach(tensor: Tensor, config: Config) -> Array:
@@ -73,20 +73,20 @@ def reach(tensor: Tensor, config: Config) -> Array:
     np.add.at(edges, (np.broadcast_to(slot, low.shape), low // config.bank_bytes), 1)
     np.add.at(edges, (np.broadcast_to(slot, low.shape), last // config.bank_bytes + 1), -1)
     banks = np.cumsum(edges, 1)[:, :-1] > 0
-    found = np.zeros((config.lanes, config.banks), np.bool_)
+    reached = np.zeros((config.lanes, config.banks), np.bool_)
     for used, (_, lane, end) in zip(banks, tensor.spans, strict=True):
-        found[lane:end] |= used
-    return found
+        reached[lane:end] |= used
+    return reached
 
 
 def _used(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
     units = trace.table.units
     columns = (trace.table.unit, trace.start, trace.end)
-    for step, (own, unit, start, end) in enumerate(zip(uses, *(column.tolist() for column in columns), strict=True)):
-        if units[unit] == TIU and (lanes := int(own[1].any(1).sum())):
+    for step, (banks, unit, start, end) in enumerate(zip(uses, *(column.tolist() for column in columns), strict=True)):
+        if units[unit] == TIU and (lanes := int(banks[1].any(1).sum())):
             yield 0, LANES, lanes, start, end, step
-        mode = own[0].any(0) * READ + own[1].any(0) * WRITE
-        number = own.any(0).sum(0)
+        mode = banks[0].any(0) * READ + banks[1].any(0) * WRITE
+        number = banks.any(0).sum(0)
         for bank in np.flatnonzero(mode).tolist():
             kind = SHARED + 1 + len(MODES) * unit + list(MODES).index(int(mode[bank]))
             yield bank + 1, kind, int(number[bank]), start, end, step
@@ -103,10 +103,10 @@ def _within(commands: Sequence[Command], trace: Trace, config: Config) -> Iterat
 def _between(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
     """Yield a box for each bank that a transfer and a compute command use at the same time."""
     for step, others in meetings(trace):
-        for other in others.tolist():
-            number = (uses[step].any(0) & uses[other].any(0)).sum(0)
-            low = max(int(trace.start[step]), int(trace.start[other]))
-            high = min(int(trace.end[step]), int(trace.end[other]))
+        for compute_step in others.tolist():
+            number = (uses[step].any(0) & uses[compute_step].any(0)).sum(0)
+            low = max(int(trace.start[step]), int(trace.start[compute_step]))
+            high = min(int(trace.end[step]), int(trace.end[compute_step]))
             for bank in np.flatnonzero(number).tolist() if low < high else ():
                 yield bank + 1, BOTH, int(number[bank]), low, high, step
 

@@ -33,7 +33,7 @@ from tilewright.sim.steps import Trace
 from tilewright.sim.timeline import timeline
 from tilewright.targets.bm1684x.config import CUBE_MACS, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
-from tilewright.targets.bm1684x.isa.elaborate import Elaborated
+from tilewright.targets.bm1684x.isa.elaborate import ElaboratedProgram
 from tilewright.targets.bm1684x.isa.operation import Flow, attribute
 from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride, aligned
@@ -52,7 +52,7 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     if command.operation.engine == HAU:
         length = command.operands["x"].shape[0]  # a merge sort; an NMS reads each element once
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
-        return _up(length * passes, timing.sort_rate)
+        return _ceil_div(length * passes, timing.sort_rate)
     if command.operation.engine == DMA:
         return max(1, transfer(command, timing))
     if command.operation.flow is Flow.CONVOLUTION:
@@ -68,7 +68,7 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
 
 
 def trace(
-    program: Elaborated, config: Config, serial: bool = False, conflicts: bool = False, timing: Timing = ESTIMATE
+    program: ElaboratedProgram, config: Config, serial: bool = False, conflicts: bool = False, timing: Timing = ESTIMATE
 ) -> Trace:
     """Return when each command runs: after the previous command of its engine, and after all commands that it needs.
 
@@ -80,15 +80,15 @@ def trace(
         uses = bank_uses(program.commands, config)
         compute = np.array([command.operation.engine == TIU for command in program.commands], np.bool_)
         busy *= np.where(compute, uses.max(1).clip(1), 1)
-    found = _timed(program, busy, serial)
+    timed = _timed(program, busy, serial)
     if conflicts:
-        found = _timed(program, busy + waits(uses > 0, found), serial)
+        timed = _timed(program, busy + waits(uses > 0, timed), serial)
     moved = np.array([_bytes_of_ddr(command) for command in program.commands], np.int64).reshape(-1, 2)
-    found = replace(found, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
-    return replace(found, draw=partial(chart, program.commands, found, config))
+    timed = replace(timed, bytes_read=moved[:, 0], bytes_written=moved[:, 1], fetch_bytes=0)
+    return replace(timed, draw=partial(chart, program.commands, timed, config))
 
 
-def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
+def _timed(program: ElaboratedProgram, busy: Array, serial: bool) -> Trace:
     zero = np.zeros(len(busy), np.int64)
     costs = Costs.of(zero, busy, zero, zero, zero)
     no_port = Channel(beat_bytes=1, latency=0, burst=0)
@@ -99,11 +99,13 @@ def _timed(program: Elaborated, busy: Array, serial: bool) -> Trace:
 def conv_cycles(kernel: Sequence[int], pixels: int, size: int, config: Config) -> int:
     """Return the cycles of a convolution with a kernel (oc, ic, kh, kw) of `size`-byte weights, for one sample.
 
-    They are `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up: the cube takes as long for
-    a part of its lanes, pixels or input channels as for all of them.
+    They are `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up: the cube takes as long
+    for a part of its lanes, pixels or input channels as for all of them.
     """
     oc, ic, kh, kw = kernel
-    return _up(oc, config.lanes) * _up(pixels, PIXELS[size]) * kh * kw * _up(ic, config.cube_group(size))
+    return (
+        _ceil_div(oc, config.lanes) * _ceil_div(pixels, PIXELS[size]) * kh * kw * _ceil_div(ic, config.cube_group(size))
+    )
 
 
 def _moved(command: Command, config: Config, timing: Timing) -> int:
@@ -112,9 +114,9 @@ def _moved(command: Command, config: Config, timing: Timing) -> int:
     y = command.results["y"]
     x = command.operands["x"]
     h, w = (x if name.endswith("scatter") else y).shape[2:]
-    row = timing.moved_row * _up(w * y.dtype.bytes, config.eu_bytes) if name.startswith("h_") else w
-    whole = y.shape[0] * _up(y.shape[1], config.lanes) * h * row
-    return max(1, _up(whole, timing.copies) if name == "pe_gather_4bank" else whole)
+    row = timing.moved_row * _ceil_div(w * y.dtype.bytes, config.eu_bytes) if name.startswith("h_") else w
+    whole = y.shape[0] * _ceil_div(y.shape[1], config.lanes) * h * row
+    return max(1, _ceil_div(whole, timing.copies) if name == "pe_gather_4bank" else whole)
 
 
 def _matmul(command: Command, config: Config) -> int:
@@ -129,11 +131,11 @@ def _matmul(command: Command, config: Config) -> int:
     if not depth:
         depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
     if isinstance(y, Rows):
-        products = _up(y.shape[1], MATRIX_COLUMNS) * _up(depth, config.cube_group(left.dtype.bytes))
-        return _up(y.shape[0], config.lanes) * products
+        products = _ceil_div(y.shape[1], MATRIX_COLUMNS) * _ceil_div(depth, config.cube_group(left.dtype.bytes))
+        return _ceil_div(y.shape[0], config.lanes) * products
     assert isinstance(y, Matrix)
     rows, channels, _, width = y.storage.shape
-    row = _up(width, config.eu_bytes // left.dtype.bytes) * _up(channels, config.lanes)
+    row = _ceil_div(width, config.eu_bytes // left.dtype.bytes) * _ceil_div(channels, config.lanes)
     return rows * row * (depth + sum(name in command.operands for name in ("bias", "acc")))
 
 
@@ -151,7 +153,7 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
     if name in ("fp_exp", "fp_sigmoid"):
         return timing.exponential if name == "fp_exp" else timing.sigmoid
     tensors = [operand for operand in command.operands.values() if isinstance(operand, Tensor)]
-    overwrites = isinstance(y, Tensor) and any(_overlap(y, other, config) for other in tensors if other.is_local)
+    overwrites = isinstance(y, Tensor) and any(_overlap(y, tensor, config) for tensor in tensors if tensor.is_local)
     widest = max((operand.stride.w for operand in tensors), default=1)
     return (2 if overwrites else 1) * (2 if len(strided(command, config)) > 1 else 1) * max(1, widest)
 
@@ -166,14 +168,14 @@ def strided(command: Command, config: Config) -> list[str]:
     if given is not None:
         return given
     shape = command.results["y"].shape
-    found = []
+    names = []
     for name in ("a", "b"):
         place = command.operands.get(name)
         if isinstance(place, Tensor) and place.is_local:
             default = aligned(place.shape, place.dtype, place.start_lane, config)
             begins = place.lane_offset % config.eu_bytes == 0
-            found += [name] * (place.shape != shape or place.stride != default or not begins)
-    return found
+            names += [name] * (place.shape != shape or place.stride != default or not begins)
+    return names
 
 
 def _elements(command: Command, config: Config) -> int:
@@ -181,7 +183,7 @@ def _elements(command: Command, config: Config) -> int:
     operands = {name: operand for name, operand in command.operands.items() if name in STREAMED}
     size = max(operand.dtype.bytes for operand in (y, *operands.values()))
     n, c, h, w = y.shape if len(y.shape) == 4 else (1, 1, 1, int(np.prod(y.shape)))
-    return n * _up(c, config.lanes) * _up(h * w, config.eu_bytes // size)
+    return n * _ceil_div(c, config.lanes) * _ceil_div(h * w, config.eu_bytes // size)
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
@@ -196,8 +198,8 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
         n, c, h, w = tensor.shape
         if 0 in tensor.stride:  # repeated elements: parameters
             return tensor.lane_offset, tensor.lane_offset
-        slot = _up(h * w, config.eu_bytes) * config.eu_bytes * tensor.dtype.bytes
-        return tensor.lane_offset, tensor.lane_offset + n * _up(tensor.start_lane + c, config.lanes) * slot
+        slot = _ceil_div(h * w, config.eu_bytes) * config.eu_bytes * tensor.dtype.bytes
+        return tensor.lane_offset, tensor.lane_offset + n * _ceil_div(tensor.start_lane + c, config.lanes) * slot
 
     low, end = extent(y)
     other_low, other_end = extent(operand)
@@ -212,7 +214,7 @@ def _bytes_of_ddr(command: Command) -> tuple[int, int]:
     return reads, 0 if y.storage.is_local else int(np.prod(y.shape)) * y.dtype.bytes
 
 
-def _up(value: int, divisor: int) -> int:
+def _ceil_div(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
@@ -221,12 +223,12 @@ def waits(used: Array, trace: Trace) -> Array:
 
     `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait, and have 0.
     """
-    found = np.zeros(len(used), np.int64)
+    waited = np.zeros(len(used), np.int64)
     for step, others in meetings(trace):
         both = np.minimum(trace.end[others], trace.end[step]) - np.maximum(trace.start[others], trace.start[step])
         shares = (used[others] & used[step]).any(1)
-        found[step] = int(both[shares].clip(0).sum())
-    return found
+        waited[step] = int(both[shares].clip(0).sum())
+    return waited
 
 
 def macs(command: Command) -> int:

@@ -52,9 +52,9 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
     if np.size(count) == 1 and not np.any(count):
         return x
     count = np.minimum(count, 62).astype(x.dtype)
-    one = x.dtype.type(1)
+    unit = x.dtype.type(1)
     if x.dtype == np.int64 and mode in (Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO) and not (count == 0).any():
-        half = one << count - one
+        half = unit << count - unit
         if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # adding half cannot overflow
             total = x + half
             total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False
@@ -68,9 +68,9 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
         return low + (rest > 0)
     if mode is Rounding.TOWARDS_ZERO:
         return low + ((rest > 0) & (x < 0))
-    half = one << np.maximum(count, one) - one
+    half = unit << np.maximum(count, unit) - unit
     ties = {
-        Rounding.HALF_TO_EVEN: low & one == one,
+        Rounding.HALF_TO_EVEN: low & unit == unit,
         Rounding.HALF_AWAY_FROM_ZERO: x >= 0,
         Rounding.HALF_UP: np.True_,
         Rounding.HALF_DOWN: np.False_,

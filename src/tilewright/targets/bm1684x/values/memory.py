@@ -92,14 +92,14 @@ def _coefficient(name: str, k: int) -> float:
 @cache
 def tables() -> Mapping[int, Array]:
     """Return the tables by their byte offset in static memory, as stored."""
-    found = {}
+    by_offset = {}
     for (name, dtype), (offset, _) in OFFSETS.items():
         count = stored(name, dtype)
         if dtype is I32:
-            found[offset] = np.arange(count, dtype=np.int32)
+            by_offset[offset] = np.arange(count, dtype=np.int32)
         else:
-            found[offset] = narrow(np.array([_coefficient(name, k) for k in range(count)], np.float32), dtype)
-    return found
+            by_offset[offset] = narrow(np.array([_coefficient(name, k) for k in range(count)], np.float32), dtype)
+    return by_offset
 
 
 NONE = np.zeros((0, 2), np.int64)
@@ -231,8 +231,8 @@ class Memories:
     def __post_init__(self) -> None:
         sizes = {"local": self.config.local_bytes, "static": self.config.static_bytes, "L2": self.config.l2_bytes}
         for (name, size), base in zip(sizes.items(), (LOCAL_BASE, STATIC_BASE, L2_BASE), strict=True):
-            known = Ranges((0, size)) if name == "static" else Ranges()  # holds tables, some of unknown contents
-            self.regions.append(Region(name, base, np.zeros(size, np.uint8), known))
+            written = Ranges((0, size)) if name == "static" else Ranges()  # holds tables, some of unknown contents
+            self.regions.append(Region(name, base, np.zeros(size, np.uint8), written))
         for offset, values in tables().items():
             self.fill(STATIC_BASE + offset + np.arange(len(values), dtype=np.int64) * values.itemsize, values)
 
@@ -251,14 +251,14 @@ class Memories:
         region = Region("DDR", base, data)
         if base < DDR_BASE or region.end > ADDRESS_END:
             raise MachineError("DDR", f"{base:#x}..{region.end:#x} is outside {DDR_BASE:#x}..{ADDRESS_END:#x}")
-        for other in self.regions:
-            if base < other.end and other.base < region.end:
-                raise MachineError("DDR", f"{base:#x}..{region.end:#x} overlaps {other.base:#x}..{other.end:#x}")
+        for existing in self.regions:
+            if base < existing.end and existing.base < region.end:
+                raise MachineError("DDR", f"{base:#x}..{region.end:#x} overlaps {existing.base:#x}..{existing.end:#x}")
         self.regions = [*self.regions, region]  # another thread may be reading the old list
         return region
 
     def remove(self, region: Region) -> None:
-        self.regions = [other for other in self.regions if other is not region]
+        self.regions = [kept for kept in self.regions if kept is not region]
 
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
         """Return the elements at bus addresses, in the shape of `addresses`.
@@ -306,8 +306,8 @@ class Memories:
         for region in self.regions:
             if region.base <= low and end <= region.end:
                 return region
-        known = ", ".join(f"{r.name} {r.base:#x}..{r.end:#x}" for r in self.regions)
-        raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}", f"the memories are {known}")
+        listed = ", ".join(f"{r.name} {r.base:#x}..{r.end:#x}" for r in self.regions)
+        raise MachineError("memory", f"no memory holds {low:#x}..{end:#x}", f"the memories are {listed}")
 
     def _find(self, addresses: Array, dtype: np.dtype[np.generic]) -> tuple[Array, Array]:
         if not addresses.size:

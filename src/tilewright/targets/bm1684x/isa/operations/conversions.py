@@ -33,7 +33,7 @@ from tilewright.targets.bm1684x.isa.operations.elementwise import (
 from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
     FLOAT,
-    Computed,
+    ComputedPart,
     Fields,
     Instruction,
     Local,
@@ -42,7 +42,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     located,
     refused,
 )
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.values import elementwise as e
 from tilewright.targets.bm1684x.values import floats
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, DType, Rounding
@@ -117,17 +117,17 @@ def exponent(v: Values) -> Array:
     power = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1
     rest = bits & (1 << fraction) - 1
     positive = bits >> (source.bits - 1) == 0
-    found = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
+    rounded = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
     if not out.is_float:
-        return found.astype(out.storage)
+        return rounded.astype(out.storage)
     limit = (1 << (source.bits - 1 - fraction)) - 1
-    whole = (found & limit) << fraction | bits & 1 << (source.bits - 1)
+    whole = (rounded & limit) << fraction | bits & 1 << (source.bits - 1)
     return whole.astype(f"<u{out.bytes}").view(out.storage)
 
 
-def exponent_types(found: Signature) -> str:
-    source = found.types["x"]
-    out = found.types["y"]
+def exponent_types(signature: Signature) -> str:
+    source = signature.types["x"]
+    out = signature.types["y"]
     if source.is_float and (out is source or (out is (I32 if source is F32 else I16))):
         return ""
     return f"exponents of {source} are not written as {out}; give the source's type, or a signed integer of its width"
@@ -184,18 +184,23 @@ class Parameters:
     types: Mapping[str, DType]
     numbers: Mapping[str, tuple[str, int, DType]]
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         if encoded["opd1_const"]:
-            fields = {own: (encoded[name] >> low, dtype) for own, (name, low, dtype) in self.numbers.items()}
-            return {own: Constant(bits & ((1 << dtype.bits) - 1), dtype) for own, (bits, dtype) in fields.items()}
+            fields = {
+                parameter: (encoded[name] >> low, dtype) for parameter, (name, low, dtype) in self.numbers.items()
+            }
+            return {
+                parameter: Constant(bits & ((1 << dtype.bits) - 1), dtype)
+                for parameter, (bits, dtype) in fields.items()
+            }
         shape = CHANNEL.read(encoded)
         address = encoded["opd1_addr"]
         places = enumerate(self.types.items())
-        return {own: located(address + 4 * number, shape, dtype, config) for number, (own, dtype) in places}
+        return {parameter: located(address + 4 * number, shape, dtype, config) for number, (parameter, dtype) in places}
 
     def write(self, command: Command) -> Fields:
-        given = {own: command[own] for own in self.types}
-        constants = {own: operand for own, operand in given.items() if isinstance(operand, Constant)}
+        given = {parameter: command[parameter] for parameter in self.types}
+        constants = {parameter: operand for parameter, operand in given.items() if isinstance(operand, Constant)}
         if not constants:
             return {"opd1_addr": local_tensor(command, next(iter(self.types))).address - LOCAL_BASE}
         if len(constants) < len(given):
@@ -203,14 +208,14 @@ class Parameters:
                 command, f"only some of {', '.join(given)} are numbers", "give all as tensors, or all as numbers"
             )
         fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
-        for own, (name, low, dtype) in self.numbers.items():
-            number = constants[own].bits if dtype.is_float else int(constants[own].value)
+        for parameter, (name, low, dtype) in self.numbers.items():
+            number = constants[parameter].bits if dtype.is_float else int(constants[parameter].value)
             fields[name] |= (number & ((1 << dtype.bits) - 1)) << low
         return fields
 
 
 #: The rounding of a product with a float, and of its source.
-MODES = Computed(
+MODES = ComputedPart(
     lambda c: {"mode": Rounding(c["opd2_n_str"] >> 3), "source_mode": Rounding(c["opd2_n_str"] & 7)},
     lambda command: {
         "opd2_n_str": attribute(command.attributes, "mode") << 3 | attribute(command.attributes, "source_mode")
@@ -219,7 +224,7 @@ MODES = Computed(
 
 
 def _quantised(function: int, operation: str, modes: Part = MODE, **numbers: tuple[str, int, DType]) -> Instruction:
-    types = {own: I32 if dtype is I8 else dtype for own, dtype in WORDS[operation].items()}
+    types = {parameter: I32 if dtype is I8 else dtype for parameter, dtype in WORDS[operation].items()}
     parts = (Local("x", "opd0", _type("opd0")), Parameters(types, numbers), modes, CONVERTED)
     return Instruction("RQ&DQ", operation, parts, {"tsk_eu_typ": function})
 
@@ -246,6 +251,6 @@ INSTRUCTIONS = (
     *QUANTISATION,
     Instruction("SFU", "fp_rsqrt", (STEPS, REAL, REAL_RESULT), {"tsk_eu_typ": 17}),
     Instruction(
-        "SFU", "fp_exponent", (replace(REAL, own="x"), REAL_RESULT), {"tsk_eu_typ": 15}, written={"opd2_n_str": 3}
+        "SFU", "fp_exponent", (replace(REAL, operand="x"), REAL_RESULT), {"tsk_eu_typ": 15}, written={"opd2_n_str": 3}
     ),
 )

@@ -22,14 +22,14 @@ from tilewright.targets.bm1684x.isa.parts import (
     CHANNEL,
     FLOAT,
     INTEGER,
-    Again,
-    Computed,
+    ComputedPart,
     Fields,
     Instruction,
     Local,
     Number,
-    Optional,
+    OptionalPart,
     Part,
+    SharedOperand,
     Sizes,
     Type,
     local_tensor,
@@ -39,7 +39,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     one_field,
     refused,
 )
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights
@@ -165,7 +165,7 @@ pool = partial(define, TIU, flow=Flow.WINDOW)
 pool("fp_avg_pool2d", "x scale", float_average, rules.floats("x", "scale", "y"), arithmetic=("add",))
 checks = (*rules.eight_bits("x"), rules.of("scale", U8), short, signed("x"))
 pool("int8_avg_pool2d", "x scale", integer_average, *checks, arithmetic=("add",), numbers={"scale": U8})
-pool("max_pool2d", "x pad", maximum, rules.alike("x", "y"), arithmetic=("compare",))
+pool("max_pool2d", "x pad", maximum, rules.same_type("x", "y"), arithmetic=("compare",))
 
 
 #: An operand 2 that is left out is encoded as the constant 0.
@@ -189,7 +189,7 @@ WINDOW_FIELDS = {
 }
 
 
-def _read_window(encoded: Encoded) -> dict[str, Window]:
+def _read_window(encoded: EncodedCommand) -> dict[str, Window]:
     parts: dict[str, Any] = {
         part: tuple(encoded[name] + more for name in names) for part, (names, more) in WINDOW_FIELDS.items()
     }
@@ -202,11 +202,11 @@ def _window_fields(command: Command) -> Fields:
     return {name: value - more for names, values, more in parts for name, value in zip(names, values, strict=True)}
 
 
-WINDOW = Computed(_read_window, _window_fields)
+WINDOW = ComputedPart(_read_window, _window_fields)
 
 
 @dataclass(frozen=True)
-class Filling:
+class PaddingValues:
     """How the values of padding, and those between elements, are encoded.
 
     They are numbers, or with `opd3_const` cleared a table with a pair of both for each channel (`channels` is the field
@@ -215,14 +215,14 @@ class Filling:
 
     channels: str
     between: str = ""
-    own = "pads"
+    operand = "pads"
     type = SOURCE
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         dtype = SOURCE.read(encoded)
         if encoded["opd3_const"]:
             fields = {"pad": "opd3_addr"} | ({"between": self.between} if self.between else {})
-            return {own: int(dtype.from_bits(encoded[name])) for own, name in fields.items()}
+            return {attribute: int(dtype.from_bits(encoded[name])) for attribute, name in fields.items()}
         table = located(encoded["opd3_addr"], Shape(1, encoded[self.channels], 1, 2), dtype, config, layout.compact)
         spread = encoded["opd0_x_ins0"] or encoded["opd0_y_ins0"]
         return {"pads": table[:, :, :, 0:1]} | ({"inserts": table[:, :, :, 1:2]} if spread else {})
@@ -239,11 +239,11 @@ class Filling:
 class CubeWeights:
     """How the weights of a convolution are encoded. They have the layout that the cube (matrix unit) needs."""
 
-    own = "w"
+    operand = "w"
     type = WEIGHT
     sizes = Sizes("res0_c opd0_c opd1_h opd1_w")
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         oc, ic, kh, kw = self.sizes.read(encoded)
         return {"w": ConvWeights(encoded["opd1_addr"] + LOCAL_BASE, (oc, ic, kh, kw), WEIGHT.read(encoded), config)}
 
@@ -254,7 +254,7 @@ class CubeWeights:
         return {"opd1_addr": weights.address - LOCAL_BASE} | WEIGHT.write(weights.dtype)
 
 
-def _signed_conv(encoded: Encoded) -> bool:
+def _signed_conv(encoded: EncodedCommand) -> bool:
     """Return whether a convolution's integer sums are signed: a factor is signed or a zero point is subtracted."""
     zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
@@ -267,26 +267,26 @@ SHIFTED_RELU = 2
 
 def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN, **more: Any) -> Iterator[Instruction]:
     x = Local("x", "opd0", SOURCE, Sizes("res0_n opd0_c opd0_h opd0_w"))
-    sums = (Again("acc", y, "res_add"),) if function == PLAIN else ()
+    sums = (SharedOperand("acc", y, "res_add"),) if function == PLAIN else ()
     for long in (False, True):
         for fixed_weights, weights in enumerate((CubeWeights(), Number("w", "opd1_addr", "opd1_const", WEIGHT))):
-            own = (weights, x, WINDOW, ROTATED, *parts, *sums, y)
+            all_parts = (weights, x, WINDOW, ROTATED, *parts, *sums, y)
             chosen = {"tsk_eu_typ": function, "opd1_const": fixed_weights} | ({"opd0_const": 0} if long else {})
-            yield Instruction("CONV", operation, own, chosen, of, long=long, **more)
+            yield Instruction("CONV", operation, all_parts, chosen, of, long=long, **more)
 
 
 BIAS = Local("bias", "opd2", Type(0, always=F32), CHANNEL, layout.compact)
 ZERO = Local("zero", "opd2", Type(I8.precision, "opd2_sign"), CHANNEL, layout.compact)
-BIAS_UNLESS_0 = Optional(BIAS, NOTHING, there=lambda c: not c["opd2_const"] or bool(c["opd2_addr"]))
+BIAS_UNLESS_0 = OptionalPart(BIAS, NOTHING, there=lambda c: not c["opd2_const"] or bool(c["opd2_addr"]))
 SUMS = Local("y", "res0", Type("res0_prec", _signed_conv, loose=True))
 SHORT_BIAS = Local("bias", "opd2", Type(I16.precision, "opd2_sign"), CHANNEL, layout.compact)
 SYMMETRIC = (
-    Optional(SHORT_BIAS, NOTHING, there=lambda c: not c["opd2_const"]),
+    OptionalPart(SHORT_BIAS, NOTHING, there=lambda c: not c["opd2_const"]),
     one_byte("right", "opd3_addr", 0),
 )
 CONVOLUTIONS = (
     *_conv("fp_conv2d", FLOAT, REAL_RESULT, BIAS_UNLESS_0, written={"opd3_const": 1}),
-    *_conv("int8_asym_quant_conv2d", INTEGER, SUMS, Optional(ZERO, NOTHING), Filling("opd0_c", "res1_addr")),
+    *_conv("int8_asym_quant_conv2d", INTEGER, SUMS, OptionalPart(ZERO, NOTHING), PaddingValues("opd0_c", "res1_addr")),
     *(
         instruction
         for function, result in ((SHIFTED, ANY_SIGNED), (SHIFTED_RELU, UNSIGNED))
@@ -315,7 +315,7 @@ def _pool(function: int, operation: str, *parts: Part, of: str = "", **more: Any
 
 
 def _depthwise(function: int, operation: str, bias: Type, y: Type, *parts: Part, **more: Any) -> Instruction:
-    addend = Optional(Local("bias", "opd2", bias, CHANNEL, layout.compact), NOTHING)
+    addend = OptionalPart(Local("bias", "opd2", bias, CHANNEL, layout.compact), NOTHING)
     scaling = (SECOND_BYTE, one_field("mode", "opd2_n_str", Rounding))
     fixed = {"relu": function == DEPTHWISE_RELU}
     return _pool(function, operation, TAPS, addend, *parts, *scaling, Local("y", "res0", y), fixed=fixed, **more)
@@ -323,7 +323,7 @@ def _depthwise(function: int, operation: str, bias: Type, y: Type, *parts: Part,
 
 REAL_BIAS = Type("opd0_prec", 1)
 WIDE_BIAS = Type(I32.precision, "opd2_sign")
-BY_CHANNEL = Filling("res0_c")
+BY_CHANNEL = PaddingValues("res0_c")
 LIMIT = Number("pad", "opd3_addr", "opd3_const", SOURCE)
 SCALE = Number("scale", "opd1_addr", "opd1_const", SOURCE)
 REAL = {"of": FLOAT, "written": {"opd3_const": 1}}

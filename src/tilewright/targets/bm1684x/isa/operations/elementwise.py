@@ -21,17 +21,17 @@ from tilewright.targets.bm1684x.isa.parts import (
     FLOAT,
     INTEGER,
     STRIDED,
-    Again,
-    Computed,
+    ComputedPart,
     Instruction,
     Local,
-    Optional,
+    OptionalPart,
     Part,
+    SharedOperand,
     Sizes,
     Type,
     one_field,
 )
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Stride
 from tilewright.targets.bm1684x.values import elementwise as e
@@ -114,10 +114,10 @@ def integer_mac(v: Values) -> Array:
 
     If a and b are unsigned, acc and the result are unsigned too, whatever their type says.
     """
-    own = I16 if v.types["a"].signed or v.types["b"].signed else U16
-    a, b, acc = (values.astype(np.int64) for values in (v["a"], v["b"], v["acc"].view(own.storage)))
+    sum_type = I16 if v.types["a"].signed or v.types["b"].signed else U16
+    a, b, acc = (values.astype(np.int64) for values in (v["a"], v["b"], v["acc"].view(sum_type.storage)))
     wide = (acc << v.attribute("left")) + a * b
-    return floats.saturate(floats.shift_right(wide, v.attribute("right"), v.mode), own).view(I16.storage)
+    return floats.saturate(floats.shift_right(wide, v.attribute("right"), v.mode), sum_type).view(I16.storage)
 
 
 def taylor(v: Values) -> Array:
@@ -141,11 +141,11 @@ def sign(v: Values) -> Array:
     These include -0, NaN and, where subnormals count as zero, subnormals: the machine compares them as `holds` does.
     """
     dtype = v.types["y"]
-    zero, one, minus = (np.asarray(number, np.float32) for number in (0, 1, -1))
+    zero, plus, minus = (np.asarray(number, np.float32) for number in (0, 1, -1))
     if not dtype.is_float:
         return np.sign(v["a"])
     positive, null = (holds(relation, v["a"], dtype.from_bits(0), dtype) for relation in ("greater", "equal"))
-    return floats.narrow(np.where(positive, one, np.where(null, zero, minus)), dtype)
+    return floats.narrow(np.where(positive, plus, np.where(null, zero, minus)), dtype)
 
 
 def bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Values], Array]:
@@ -158,26 +158,28 @@ class BitsType(Type):
     The reason: programs make a power of two with integer commands, and then multiply floats by it.
     """
 
-    def read(self, encoded: Encoded) -> DType:
-        own = super().read(encoded)
+    def read(self, encoded: EncodedCommand) -> DType:
+        dtype = super().read(encoded)
         result = from_fields(encoded["res0_prec"], 1)
-        return result if result.is_float and not own.is_float and own.bytes == result.bytes else own
+        return result if result.is_float and not dtype.is_float and dtype.bytes == result.bytes else dtype
 
 
-def _strided(encoded: Encoded) -> dict[str, list[str]]:
+def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
     """Return the names of the operands that are encoded with explicit strides, which cost the machine time."""
     names = {"a": "opd0", "b": "opd1"}.items()
     return {
-        "strided": [own for own, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]]
+        "strided": [
+            operand for operand, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]
+        ]
     }
 
 
-def _ones(encoded: Encoded) -> dict[str, Constant]:
+def _ones(encoded: EncodedCommand) -> dict[str, Constant]:
     dtype = A.type.read(encoded)
     return {"b": Constant((1 << dtype.bits) - 1, dtype)}
 
 
-STRIDES = Computed(_strided)
+STRIDES = ComputedPart(_strided)
 MODE = one_field("mode", "opd2_n_str", Rounding)
 STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
@@ -196,7 +198,9 @@ EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("op
 SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
 COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))
 COUNT = Local("shift", "opd2", Type("opd2_prec", "opd2_sign", always=I8), CHANNEL, layout.compact)
-SHIFTING = Optional(COUNT, absent={"tsk_opd_num": 2}, present={"tsk_opd_num": 3}, there=lambda c: c["tsk_opd_num"] == 3)
+SHIFTING = OptionalPart(
+    COUNT, absent={"tsk_opd_num": 2}, present={"tsk_opd_num": 3}, there=lambda c: c["tsk_opd_num"] == 3
+)
 TRUE = Local("c", "opd2", Type("res0_prec", "opd2_sign", noted="opd2_prec"), CHANNEL, layout.compact)
 TRUE_RESULT = Local("y", "res0", TRUE.type)
 
@@ -205,12 +209,12 @@ def _in_place(command: Command) -> bool:
     return command.operands.get("acc") == command.results["y"]
 
 
-def _bytes(encoded: Encoded, place: int) -> int:
+def _bytes(encoded: EncodedCommand, place: int) -> int:
     return encoded["opd2_addr"] >> 8 * place & 0xFF
 
 
 #: The two shifts of an 8-bit multiply-add, in the bytes of a constant.
-SHIFTS = Computed(
+SHIFTS = ComputedPart(
     lambda c: {"left": _bytes(c, 0), "right": _bytes(c, 1)},
     lambda command: {
         "opd2_const": 1,
@@ -230,15 +234,16 @@ REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
 COMPARED_TYPE = Type("opd0_prec", "opd0_sign")
 CHOSEN_TYPE = Type("opd2_prec", 0)
 OPERANDS = tuple(
-    Local(own, f"opd{number}", COMPARED_TYPE if number < 2 else CHOSEN_TYPE, has_strides=False)
-    for number, own in enumerate("abcd")
+    Local(operand, f"opd{number}", COMPARED_TYPE if number < 2 else CHOSEN_TYPE, has_strides=False)
+    for number, operand in enumerate("abcd")
 )
 ONE_RESULT = (Local("y", "res0", CHOSEN_TYPE),)
 TWO_RESULTS = (Local("y0", "res0", COMPARED_TYPE), Local("y", "res1", CHOSEN_TYPE))
 #: The format LIN has one type. A scale and an offset are per channel.
 SCALED = Local("a", "opd0", REAL_RESULT.type)
 SCALE, OFFSET = (
-    Local(own, name, REAL_RESULT.type, CHANNEL, layout.compact) for own, name in (("b", "opd1"), ("acc", "opd2"))
+    Local(operand, prefix, REAL_RESULT.type, CHANNEL, layout.compact)
+    for operand, prefix in (("b", "opd1"), ("acc", "opd2"))
 )
 #: The parts of an operation on two tensors.
 TWO = (MODE, A, B, STRIDES, EITHER)
@@ -250,7 +255,7 @@ def encodes(form: str, function: int, operation: str, *parts: Part, operands: in
     INSTRUCTIONS.append(Instruction(form, operation, parts, {"tsk_eu_typ": function}, written=written, **more))
 
 
-alike = rules.alike
+same_type = rules.same_type
 integers = rules.integers
 elementwise = partial(define, TIU, flow=Flow.ELEMENTWISE)
 ar = partial(encodes, "AR")
@@ -275,21 +280,21 @@ for name, wraps, clamps, signs, result, work in (
         saturates = {"saturate": function == clamps}
         ar(function, f"int_{name}", MODE, A, B, STRIDES, SHIFTING, result, of=INTEGER, fixed=saturates)
 for name, function in (("max", 4), ("min", 5)):
-    elementwise(name, "a b", partial(extreme, name), alike("a", "b", "y"), arithmetic=COMPARISON)
+    elementwise(name, "a b", partial(extreme, name), same_type("a", "b", "y"), arithmetic=COMPARISON)
     ar(function, name, *TWO, operands=2)
 for function, (name, two) in enumerate(e.BITWISE.items(), 7):
-    elementwise(name, "a b", bitwise(two), integers("a", "b"), alike("a", "b", "y"), arithmetic=())
+    elementwise(name, "a b", bitwise(two), integers("a", "b"), same_type("a", "b", "y"), arithmetic=())
     ar(function, name, *TWO, operands=2, of=INTEGER)
 NOT = {"tsk_eu_typ": 1}
-ar(NOT["tsk_eu_typ"], "xor", A, Computed(_ones), EITHER, operands=1)
+ar(NOT["tsk_eu_typ"], "xor", A, ComputedPart(_ones), EITHER, operands=1)
 for name, function, signs in (("logical", 6, rules.unsigned("a", "y")), ("arithmetic", 21, rules.shifted_alike)):
     checks = (integers("a", "y"), signs)
     shifts = partial(shifted, name == "arithmetic")
     elementwise(f"{name}_shift", "a shift", shifts, *checks, arithmetic=SHIFT, **SHIFTED)
     ar(function, f"{name}_shift", MODE, A, COUNTS, FIRST, operands=2)
 selected: Mapping[str, Any] = {"numbers": {"c": None, "d": None}}
-compared = (alike("a", "b"), alike("c", "y"), rules.narrow_enough_result)
-choices = (alike("a", "b"), alike("c", "d", "y"), rules.wide_enough_choices)
+compared = (same_type("a", "b"), same_type("c", "y"), rules.narrow_enough_result)
+choices = (same_type("a", "b"), same_type("c", "d", "y"), rules.wide_enough_choices)
 for name, compares, selects in (("greater", 10, 23), ("equal", 11, 24), ("less", 13, 26)):
     elementwise(name, "a b c", partial(compare, name), *compared, arithmetic=COMPARISON, **selected)
     ar(compares, name, A, COMPARED, TRUE, TRUE_RESULT)
@@ -302,23 +307,23 @@ for name, key, relation, function in (("maximum", "max", "greater", 22), ("minim
     more: Mapping[str, Any] = {"outputs": "y0 y", "arithmetic": COMPARISON * 2, **selected}
     elementwise(f"{name}_{relation}_select", "a b c d", both, *choices, rules.equally_wide_choices, **more)
     encodes("CMP", function, f"{name}_{relation}_select", *OPERANDS, *TWO_RESULTS)
-elementwise("copy", "a", lambda v: v["a"], alike("a", "y"), arithmetic=())
+elementwise("copy", "a", lambda v: v["a"], same_type("a", "y"), arithmetic=())
 ar(19, "copy", A, FIRST, operands=1)
 ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1)  # repeats the first of n
-elementwise("abs", "a", absolute, alike("a", "y"), arithmetic=SUM)
+elementwise("abs", "a", absolute, same_type("a", "y"), arithmetic=SUM)
 ar(26, "abs", A, FIRST, operands=1)
-elementwise("neg", "a", negative, alike("a", "y"), arithmetic=SUM)
-elementwise("sign", "a", sign, alike("a", "y"), arithmetic=COMPARISON)
+elementwise("neg", "a", negative, same_type("a", "y"), arithmetic=SUM)
+elementwise("sign", "a", sign, same_type("a", "y"), arithmetic=COMPARISON)
 for name, function in (("add", 20), ("sub", 21)):
     elementwise(f"fp_{name}_square", "a b", partial(squared, name), rules.floats("a", "b", "y"))
     linear(function, f"fp_{name}_square", SCALED, SCALE, REAL_RESULT)
 elementwise("prelu", "a slope", prelu, rules.floats("a", "slope", "y"), arithmetic=COMPARISON + PRODUCT)
 elementwise("fp_mac", "a b acc", multiply_add, rules.floats("a", "b", "acc", "y"), arithmetic=PRODUCT + SUM)
-ar(18, "fp_mac", A, B, Again("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place)
+ar(18, "fp_mac", A, B, SharedOperand("acc", EITHER), STRIDES, EITHER, operands=2, of=FLOAT, takes=_in_place)
 linear(1, "fp_mac", SCALED, SCALE, OFFSET, REAL_RESULT)
 macs = (rules.of("a", I8, U8), rules.of("b", I8, U8), rules.of("acc", I16), rules.of("y", I16))
 elementwise("int8_mac", "a b acc", integer_mac, *macs, arithmetic=PRODUCT + SUM)
-mac = (A, B, SHIFTS, MODE, Again("acc", SIGNED), STRIDES, SIGNED)
+mac = (A, B, SHIFTS, MODE, SharedOperand("acc", SIGNED), STRIDES, SIGNED)
 ar(18, "int8_mac", *mac, operands=3, of=INTEGER, takes=_in_place)
 series = (*rules.COMPUTE, rules.first_lane, rules.several_terms)
 elementwise("fp_taylor", "a coefficients", taylor, rules.floats("a", "coefficients", "y"), places=series)

@@ -33,17 +33,17 @@ from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operation import HAU, TIU, Flow, Values, define
 from tilewright.targets.bm1684x.isa.parts import (
-    Again,
     Fields,
     Instruction,
     Layout,
     Local,
     Number,
     Part,
+    SharedOperand,
     Sizes,
     Type,
 )
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
@@ -82,7 +82,7 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     """
     n, c, h, w = np.ogrid[tuple(slice(size) for size in shape)]
     index = v["index"].astype(np.int64)
-    one = indexed[0] == 1
+    single = indexed[0] == 1
     row, column = kind.parts(index)
     excepted = np.zeros((), np.bool_)
     if {"other", "kept"} & v.data.keys():
@@ -94,8 +94,10 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
         elif part is not None and (bad := (part >= size) & (kind.strict | ~excepted)).any():
             reason = f"an index is {int(part[np.broadcast_to(bad, part.shape)][0])}, but there are {size} elements"
             raise MachineError("index", reason, "give indices in range, or an index of all ones as an exception")
-    row, column = (own if part is None else np.where(excepted, 0, part) for part, own in ((row, h), (column, w)))
-    flat = np.ravel_multi_index(np.broadcast_arrays(n * (not one), c, row, column), indexed)
+    row, column = (
+        default if part is None else np.where(excepted, 0, part) for part, default in ((row, h), (column, w))
+    )
+    flat = np.ravel_multi_index(np.broadcast_arrays(n * (not single), c, row, column), indexed)
     return np.broadcast_to(flat, shape), np.broadcast_to(excepted, shape)
 
 
@@ -114,7 +116,7 @@ def gather(of: Positions, v: Values, source: str = "x") -> Array:
     return np.where(excepted, instead, v[source].reshape(-1)[at])
 
 
-def gathered(of: Positions, v: Values, found: Mapping[str, Array], source: str = "x") -> dict[str, Array]:
+def gathered(of: Positions, v: Values, results: Mapping[str, Array], source: str = "x") -> dict[str, Array]:
     """Return masks of the elements that `gather` reads and writes. Exceptions are written if they have a value."""
     at, excepted = of(v)
     read = np.zeros(v[source].size, np.bool_)
@@ -131,8 +133,8 @@ def gather_copies(v: Values) -> Array:
     return gather(partial(positions, KINDS["pe"]), _first_copy(v))
 
 
-def gathered_copies(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    touched = gathered(partial(positions, KINDS["pe"]), _first_copy(v), found)
+def gathered_copies(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
+    touched = gathered(partial(positions, KINDS["pe"]), _first_copy(v), results)
     return {**touched, "x": np.broadcast_to(touched["x"], v["x"].shape)}
 
 
@@ -152,17 +154,17 @@ def scatter(kind: Kind, v: Values) -> Array:
     return y
 
 
-def scattered(kind: Kind, v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+def scattered(kind: Kind, v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
     if "y_before" not in v.data:
         return {}
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
     return {"y": scatter(kind, replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
 
-def first_ones(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+def first_ones(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
     """Return the mask of the elements of y that are written: the first N, if the operation found N elements."""
     shape = v.shapes["y"]
-    return {"y": (np.arange(math.prod(shape)) < found["y"].size).reshape(shape)}
+    return {"y": (np.arange(math.prod(shape)) < results["y"].size).reshape(shape)}
 
 
 def mask_select(v: Values) -> dict[str, Array]:
@@ -175,10 +177,10 @@ def mask_select(v: Values) -> dict[str, Array]:
     return {"y": np.where(np.arange(kept.shape[3]) < count, moved, v["y_before"]), "counts": count}
 
 
-def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+def selected(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
     kept = v["mask"] != 0
     read = kept.any(0, keepdims=True) if v["x"].shape[0] == 1 else kept
-    written = np.arange(kept.shape[3]) < found["counts"]
+    written = np.arange(kept.shape[3]) < results["counts"]
     return {"x": read, "y": written, "y_before": np.zeros((), np.bool_)}
 
 
@@ -195,7 +197,7 @@ def _entries(v: Values) -> tuple[Array, Array]:
 
 
 indices = rules.of("index", U8, U16)
-alike = rules.alike("x", "y", "other", "kept", "y_before")
+same_type = rules.same_type("x", "y", "other", "kept", "y_before")
 moves = partial(define, TIU, flow=Flow.INDEXED, arithmetic=())
 for name, kind in KINDS.items():
     places = (*rules.COMPUTE, rules.shared_index) if kind.shared else None
@@ -203,17 +205,17 @@ for name, kind in KINDS.items():
     of = partial(positions, kind)
     puts = partial(scatter, kind)
     reads = partial(gathered, of)
-    moves(f"{name}_gather", "x index other kept", partial(gather, of), alike, indices, touches=reads, **chosen)
+    moves(f"{name}_gather", "x index other kept", partial(gather, of), same_type, indices, touches=reads, **chosen)
     chosen |= {"touches": partial(scattered, kind), "by_data": True}
-    moves(f"{name}_scatter", "x index y_before", puts, alike, indices, **chosen)
+    moves(f"{name}_scatter", "x index y_before", puts, same_type, indices, **chosen)
 copies: dict[str, Any] = {"deciding": ("index",), "touches": gathered_copies}
-moves("pe_gather_4bank", "x index other kept", gather_copies, alike, indices, **copies)
+moves("pe_gather_4bank", "x index other kept", gather_copies, same_type, indices, **copies)
 counted: dict[str, Any] = {"outputs": "y counts", "by_data": True, "deciding": ("mask",), "touches": selected}
 kinds = (rules.of("mask", U8, U16, U32), rules.of("counts", U16))
-moves("w_mask_select", "x mask y_before", mask_select, alike, *kinds, **counted)
+moves("w_mask_select", "x mask y_before", mask_select, same_type, *kinds, **counted)
 
 
-looks = (rules.alike("table", "y", "fill"), rules.of("x", U8, U16))
+looks = (rules.same_type("table", "y", "fill"), rules.of("x", U8, U16))
 touches = partial(gathered, _entries, source="table")
 looked: Mapping[str, Any] = {"deciding": ("x",), "arithmetic": (), "touches": touches}
 define(TIU, "table_lookup", "x table fill", partial(gather, _entries, source="table"), *looks, **looked)
@@ -237,8 +239,8 @@ def in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stri
 
 def in_four_banks(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
     """Return the strides of four copies of a table with a row per channel."""
-    one = layout.aligned(Shape(1, *shape[1:]), dtype, start, config)
-    return one._replace(n=config.lane_bytes // EIGHTHS // dtype.bytes)
+    single = layout.aligned(Shape(1, *shape[1:]), dtype, start, config)
+    return single._replace(n=config.lane_bytes // EIGHTHS // dtype.bytes)
 
 
 def once_in_four_banks(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
@@ -252,7 +254,7 @@ class Table(Local):
     per_channel: tuple[int, Layout] = (0, layout.aligned)
     shared: Layout = in_each_lane
 
-    def strides(self, encoded: Encoded) -> Layout | Stride:
+    def strides(self, encoded: EncodedCommand) -> Layout | Stride:
         return self.shared if encoded["opd0_str"] == SHARED else self.per_channel[1]
 
     def codes(self, command: Command, tensor: Tensor) -> Fields:
@@ -271,9 +273,11 @@ COPIED = Table(
     per_channel=(BY_ROWS, in_four_banks),
     shared=once_in_four_banks,
 )
-SINGLE = Local("index", "opd1", INDEX, Sizes("1 opd1_c 1 opd1_w"), layout.compact)
-PAIRS = Local("index", "opd1", INDEX, Sizes("1 opd1_c 1 2"), layout.compact)
-OWN = Local("index", "opd1", INDEX, Sizes("res0_n res0_c 1 opd1_w"), layout.aligned, noted=Sizes("- opd1_c - opd1_w"))
+SHARED_INDEX = Local("index", "opd1", INDEX, Sizes("1 opd1_c 1 opd1_w"), layout.compact)
+SHARED_PAIRS = Local("index", "opd1", INDEX, Sizes("1 opd1_c 1 2"), layout.compact)
+CHANNEL_INDEX = Local(
+    "index", "opd1", INDEX, Sizes("res0_n res0_c 1 opd1_w"), layout.aligned, noted=Sizes("- opd1_c - opd1_w")
+)
 NUMBER = Number("other", "opd2_addr", "opd2_const", BITS)
 
 
@@ -281,9 +285,9 @@ def _gather(
     name: str, functions: tuple[int, ...], operation: str, parts: tuple[Part, ...], y: Local
 ) -> Iterator[Instruction]:
     for function in functions:
-        for excepts, writes, more in ((1, 1, (NUMBER,)), (1, 0, (Again("kept", y),)), (0, 0, ())):
+        for excepts, writes, more in ((1, 1, (NUMBER,)), (1, 0, (SharedOperand("kept", y),)), (0, 0, ())):
             chosen = {"tsk_eu_typ": function, "opd3_const": excepts, "opd2_const": writes}
-            takes = partial(_has_exceptions, {part.own for part in more})
+            takes = partial(_has_exceptions, {part.operand for part in more})
             yield Instruction(name, operation, (*parts, *more, y), chosen, takes=takes)
 
 
@@ -293,7 +297,7 @@ def _has_exceptions(wanted: set[str], command: Command) -> bool:
 
 
 def _scatter(name: str, function: int, operation: str, parts: tuple[Part, ...], y: Local) -> Instruction:
-    return Instruction(name, operation, (*parts, Again("y_before", y), y), {"tsk_eu_typ": function})
+    return Instruction(name, operation, (*parts, SharedOperand("y_before", y), y), {"tsk_eu_typ": function})
 
 
 COUNT = Local("counts", "res1", Type(0, always=U16), Sizes("res0_n res0_c 1 1"), layout.compact)
@@ -303,17 +307,19 @@ ROWS_TO, ROWS_FROM = (
     Local("index", "opd1", INDEX, Sizes(f"res0_n res0_c {height} 1"), layout.aligned) for height in ("res0_h", "opd0_h")
 )
 INSTRUCTIONS = (
-    *_gather("SG", (0,), "w_gather", (X, SINGLE), Y),
-    *_gather("SG", (1,), "hw_gather", (X, PAIRS), Y),
-    *_gather("SG", (5, 13), "pe_gather", (BY_CHANNEL, OWN), Y),
-    *_gather("SG", (7,), "pe_gather_4bank", (COPIED, OWN), Y),
+    *_gather("SG", (0,), "w_gather", (X, SHARED_INDEX), Y),
+    *_gather("SG", (1,), "hw_gather", (X, SHARED_PAIRS), Y),
+    *_gather("SG", (5, 13), "pe_gather", (BY_CHANNEL, CHANNEL_INDEX), Y),
+    *_gather("SG", (7,), "pe_gather_4bank", (COPIED, CHANNEL_INDEX), Y),
     *_gather("SGL", (17,), "h_gather", (LINES, ROWS_TO), LINED),
     _scatter("SGL", 18, "h_scatter", (LINES, ROWS_FROM), LINED),
-    _scatter("SG", 4, "hw_scatter", (X, PAIRS), Y),
-    _scatter("SG", 3, "w_scatter", (X, SINGLE), Y),
-    *(_scatter("SG", function, "pe_scatter", (BY_CHANNEL, OWN), Y) for function in (6, 14)),
+    _scatter("SG", 4, "hw_scatter", (X, SHARED_PAIRS), Y),
+    _scatter("SG", 3, "w_scatter", (X, SHARED_INDEX), Y),
+    *(_scatter("SG", function, "pe_scatter", (BY_CHANNEL, CHANNEL_INDEX), Y) for function in (6, 14)),
     *(
-        Instruction("SG", "w_mask_select", (BY_CHANNEL, MASK, Again("y_before", Y), COUNT, Y), {"tsk_eu_typ": function})
+        Instruction(
+            "SG", "w_mask_select", (BY_CHANNEL, MASK, SharedOperand("y_before", Y), COUNT, Y), {"tsk_eu_typ": function}
+        )
         for function in (8, 15)
     ),
 )
@@ -380,9 +386,9 @@ def soft_nms(v: Values) -> dict[str, Array]:
     return {"y": np.array(kept, np.int32), "count": np.array([len(kept)])}
 
 
-sorted_types = (rules.of("x", F32, I32, U32), rules.alike("x", "y"))
+sorted_types = (rules.of("x", F32, I32, U32), rules.same_type("x", "y"))
 define(HAU, "hau_sort", "x numbers", sort, *sorted_types, outputs="y index", deciding=("x",))
-lines = (rules.alike("x", "y", "other", "kept"), rules.of("index", I32))
+lines = (rules.same_type("x", "y", "other", "kept"), rules.of("index", I32))
 gathers: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": partial(gathered, _lines)}
 define(HAU, "hau_line_gather", "x index other kept", partial(gather, _lines), *lines, **gathers)
 kept = (rules.of("y", I32), rules.of("count", U32, I32))

@@ -42,13 +42,13 @@ from tilewright.targets.bm1684x.isa.operations.convolutions import (
 from tilewright.targets.bm1684x.isa.parts import (
     FLOAT,
     INTEGER,
-    Again,
     Fields,
     Instruction,
     Local,
     Number,
-    Optional,
+    OptionalPart,
     Part,
+    SharedOperand,
     Sizes,
     Type,
     located,
@@ -56,7 +56,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     one_byte,
     one_field,
 )
-from tilewright.targets.bm1684x.isa.stream import Encoded
+from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Matrix
@@ -151,8 +151,8 @@ def shifted_matmul(v: Values) -> Array:
     return saturate(shift(total, v["shift"], v.mode), v.types["y"])
 
 
-def _equal_widths(found: Signature) -> str:
-    left, right = found.types["L"], found.types["R"]
+def _equal_widths(signature: Signature) -> str:
+    left, right = signature.types["L"], signature.types["R"]
     return "" if left.bits == right.bits else f"L is {left} and R is {right}; give factors of the same width"
 
 
@@ -169,7 +169,7 @@ product("int_mm", "L R shift", shifted_matmul, *whole, numbers={"shift": I8}, **
 
 
 @dataclass(frozen=True)
-class Spread:
+class SpreadMatrix:
     """How a matrix with columns spread over lanes is encoded.
 
     `shape` reads (rows, columns) from an encoded command. `width` is the field for the columns per channel, and `last`
@@ -177,30 +177,30 @@ class Spread:
     A command with the flag `flag` set has a number in the address field.
     """
 
-    own: str
-    name: str
+    operand: str
+    prefix: str
     type: Type
-    shape: Callable[[Encoded], tuple[int, int]]
+    shape: Callable[[EncodedCommand], tuple[int, int]]
     width: str
     noted: str = "1 1 1 1"
     last: str = ""
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         dtype = self.type.read(encoded)
         width = encoded[self.width]
         if not width:
             return {}
         rows, columns = self.shape(encoded)
-        stored = located(encoded[f"{self.name}_addr"], Shape(rows, -(-columns // width), 1, width), dtype, config)
-        return {self.own: Matrix(stored, columns)}
+        stored = located(encoded[f"{self.prefix}_addr"], Shape(rows, -(-columns // width), 1, width), dtype, config)
+        return {self.operand: Matrix(stored, columns)}
 
     def write(self, command: Command) -> Fields:
-        reason = f"{self.own} is not a matrix with columns spread over lanes"
+        reason = f"{self.operand} is not a matrix with columns spread over lanes"
         matrix = of_kind(
-            command, self.own, Matrix, reason, "give tpu.matrix(..), or rows() of all factors and the result"
+            command, self.operand, Matrix, reason, "give tpu.matrix(..), or rows() of all factors and the result"
         )
         stored = matrix.storage
-        fields = {f"{self.name}_addr": stored.address - LOCAL_BASE} | self.type.write(matrix.dtype)
+        fields = {f"{self.prefix}_addr": stored.address - LOCAL_BASE} | self.type.write(matrix.dtype)
         if self.last:
             fields[self.last] = matrix.columns - stored.shape.w * (stored.shape.c - 1)
         return fields | Sizes(self.noted).write(stored.shape)
@@ -210,10 +210,10 @@ class Spread:
 class NumberForLeft:
     """How a number that takes the place of a left factor is encoded, with the length of the sums (`depth`)."""
 
-    own = "L"
+    operand = "L"
     type = SOURCE
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         return {**NUMBER_LEFT.read(encoded, config), "depth": _left(encoded)[1]}
 
     def write(self, command: Command) -> Fields:
@@ -227,29 +227,29 @@ class NumberForLeft:
 NUMBER_LEFT = Number("L", "opd0_addr", "opd0_const", SOURCE)
 
 
-def _columns(encoded: Encoded) -> int:
+def _columns(encoded: EncodedCommand) -> int:
     return encoded["res0_c"] * encoded["res0_w"]
 
 
-def _length(encoded: Encoded) -> int:
+def _length(encoded: EncodedCommand) -> int:
     return encoded["opd0_w"] * (encoded["opd0_c"] - 1) + encoded["opd1_w"]
 
 
-def _left(encoded: Encoded) -> tuple[int, int]:
+def _left(encoded: EncodedCommand) -> tuple[int, int]:
     return encoded["opd0_n"], _length(encoded)
 
 
-def _rows_and_depth(encoded: Encoded) -> tuple[int, int]:
+def _rows_and_depth(encoded: EncodedCommand) -> tuple[int, int]:
     stored = _left(encoded)
     return stored[::-1] if encoded["left_tran"] else stored
 
 
-def _one_row(own: str, of: Type) -> Spread:
+def _one_row(operand: str, of: Type) -> SpreadMatrix:
     """Return how a matrix of one row with the columns of the result is encoded, as the third operand."""
-    return Spread(own, "opd2", of, lambda c: (1, _columns(c)), "res0_w")
+    return SpreadMatrix(operand, "opd2", of, lambda c: (1, _columns(c)), "res0_w")
 
 
-def _given(encoded: Encoded) -> bool:
+def _given(encoded: EncodedCommand) -> bool:
     return not encoded["opd2_const"]
 
 
@@ -258,10 +258,10 @@ WIDE = Type("res0_prec", 1)
 ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
 BY_FACTORS = Type("res0_prec", ("opd0_sign", "opd1_sign"))
 UNSIGNED = Type("res0_prec", ())
-LEFT = Spread("L", "opd0", SOURCE, _left, "opd0_w", "opd0_n opd0_c 1 opd0_w", "opd1_w")
-RIGHT_SIDE = Spread("R", "opd1", WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
-BIAS = Optional(_one_row("bias", Type(0, always=F32)), NOTHING, there=_given)
-SHORT_BIAS = Optional(_one_row("bias", Type(3, "opd2_sign")), NOTHING, there=_given)
+LEFT = SpreadMatrix("L", "opd0", SOURCE, _left, "opd0_w", "opd0_n opd0_c 1 opd0_w", "opd1_w")
+RIGHT_SIDE = SpreadMatrix("R", "opd1", WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
+BIAS = OptionalPart(_one_row("bias", Type(0, always=F32)), NOTHING, there=_given)
+SHORT_BIAS = OptionalPart(_one_row("bias", Type(3, "opd2_sign")), NOTHING, there=_given)
 #: A shift of 32-bit sums: a number, or one for each column.
 SHIFTS = _one_row("shift", Type(0, always=I8))
 
@@ -270,11 +270,11 @@ SHIFTS = _one_row("shift", Type(0, always=I8))
 class Shift:
     """How the shift of an integer product is encoded: a number, or a row of numbers."""
 
-    own = "shift"
+    operand = "shift"
     type = SHIFTS.type
     number = Number("shift", "opd2_addr", "opd2_const", SHIFTS.type)
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         return (SHIFTS if _given(encoded) else self.number).read(encoded, config)
 
     def write(self, command: Command) -> Fields:
@@ -292,8 +292,8 @@ SHIFTED_RELU = 3
 
 def _product(function: int, operation: str, of: str, result: Type, *parts: Part, **more: Any) -> Iterator[Instruction]:
     """Yield the instructions of a product: one whose left factor is a matrix, and one where it is a number."""
-    y = Spread("y", "res0", result, lambda c: (_rows_and_depth(c)[0], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
-    sums = (Again("acc", y, "res_add"),) if operation in ("fp_mm", "int8_zp_mm") else ()
+    y = SpreadMatrix("y", "res0", result, lambda c: (_rows_and_depth(c)[0], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
+    sums = (SharedOperand("acc", y, "res_add"),) if operation in ("fp_mm", "int8_zp_mm") else ()
     chosen = {"tsk_eu_typ": function, **more.pop("chosen", {})}
     fixed = more.pop("fixed", {})
     turned = one_field("left_transposed", "left_tran", bool)
@@ -349,7 +349,7 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
     if constant == "R" and not (zeros and function == NT):  # there, the zero points tell the size of R
         across = 0 if function == TT else 1
         written["opd1_w" if function == NN else "opd1_c"] = lambda command: command.results["y"].shape[across]
-    parts: tuple[Part, ...] = (*factors, Again("acc", y, "res_add"))
+    parts: tuple[Part, ...] = (*factors, SharedOperand("acc", y, "res_add"))
     chosen = {"tsk_eu_typ": function, "opd0_const": int(constant == "L"), "opd1_const": int(constant == "R")}
     fixed = {"left_transposed": False, "right_transposed": function == NT, "both_transposed": function == TT}
     more: dict[str, Any] = {"fixed": fixed, "written": written, "takes": partial(_has, constant, zeros)}
@@ -357,12 +357,12 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
         chosen["opd2_const"] = int(not zeros)
         row, column = (Sizes("1 opd1_c 1 res0_w"), _each_lane), (Sizes("1 res0_c 1 1"), layout.compact)
         table = Local("zeros", "opd2", WEIGHT, *(column if function == TT else row))
-        parts += (table if zeros else Optional(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING),)
+        parts += (table if zeros else OptionalPart(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING),)
     return Instruction("MM2", operation, (*parts, y), chosen, of, **more)
 
 
 def _has(constant: str, zeros: bool, command: Command) -> bool:
-    numbers = "".join(own for own in "LR" if isinstance(command.operands.get(own), Constant))
+    numbers = "".join(name for name in "LR" if isinstance(command.operands.get(name), Constant))
     return numbers == constant and ("zeros" in command.operands) == zeros
 
 
@@ -388,8 +388,8 @@ def _outer(meaning: Meaning) -> Meaning:
     return all_pairs
 
 
-A = Spread("a", "opd0", elementwise.X.type, lambda c: (1, _length(c)), "opd0_w", "1 opd0_c 1 opd0_w", "opd1_w")
-B = Spread("b", "opd1", elementwise.COMPARED.type, lambda c: (1, _columns(c)), "res0_w")
+A = SpreadMatrix("a", "opd0", elementwise.X.type, lambda c: (1, _length(c)), "opd0_w", "1 opd0_c 1 opd0_w", "opd1_w")
+B = SpreadMatrix("b", "opd1", elementwise.COMPARED.type, lambda c: (1, _columns(c)), "res0_w")
 CHOSEN = Type("res0_prec", 0)
 TRUE = Number("c", "opd2_addr", "", CHOSEN)
 #: The element-wise operations that the machine has for pairs too. The function of a pair has the same number.
@@ -407,7 +407,7 @@ def _paired(single: Instruction) -> Instruction:
     if single.operation_name in elementwise.MACHINE_RELATIONS:
         parts = (TRUE,)
         result = CHOSEN
-    y = Spread("y", "res0", result, lambda c: (_length(c), _columns(c)), "res0_w", "1 res0_c 1 res0_w")
+    y = SpreadMatrix("y", "res0", result, lambda c: (_length(c), _columns(c)), "res0_w", "1 res0_c 1 res0_w")
     return Instruction(
         "VC", f"vc_{single.operation_name}", (A, B, *parts, y), single.chosen, single.of, fixed=single.fixed
     )

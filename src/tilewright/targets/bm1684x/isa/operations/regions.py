@@ -21,7 +21,7 @@ from tilewright.targets.bm1684x.isa.operations.convolutions import LIKE_SOURCE, 
 from tilewright.targets.bm1684x.isa.parts import (
     FLOAT,
     INTEGER,
-    Computed,
+    ComputedPart,
     Instruction,
     Local,
     Number,
@@ -58,11 +58,11 @@ def _chosen(v: Values) -> tuple[Array, Array, Array]:
 
 def _taps(v: Values) -> Array:
     rows, columns, inside = _chosen(v)
-    found = v["x"][:, :, np.where(inside, rows, 0), np.where(inside, columns, 0)]
-    return np.where(inside, found, v["pad"]).transpose(0, 1, 3, 4, 2)[:, :, :, :, None]
+    elements = v["x"][:, :, np.where(inside, rows, 0), np.where(inside, columns, 0)]
+    return np.where(inside, elements, v["pad"]).transpose(0, 1, 3, 4, 2)[:, :, :, :, None]
 
 
-def touched(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
+def touched(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
     rows, columns, inside = _chosen(v)
     read = np.zeros(v["x"].shape, np.bool_)
     at = np.broadcast_arrays(rows, columns)
@@ -86,12 +86,12 @@ def integer_sum(name: str, v: Values) -> Array:
     return wrap(conv.integer_depthwise(_taps(v), weights), v.types["y"])
 
 
-inputs = (rules.alike("x", "pad"), rules.of("rois", U16))
+inputs = (rules.same_type("x", "pad"), rules.of("rois", U16))
 eight = rules.of("x", I8, U8)
 wide = rules.of("y", I16, U16)
 signed = rules.signed_as_its_sources("x", "w")
 regions = partial(define, TIU, flow=Flow.WINDOW, deciding=("rois",), touches=touched)
-regions("roi_max_pool2d", "x rois pad", maximum, *inputs, rules.alike("x", "y"), arithmetic=("compare",))
+regions("roi_max_pool2d", "x rois pad", maximum, *inputs, rules.same_type("x", "y"), arithmetic=("compare",))
 floats = rules.floats("x", "scale", "y")
 regions("fp_roi_avg_pool2d", "x rois pad scale", float_average, *inputs, floats, arithmetic=("add",))
 for name, factor in (("avg_pool2d", "scale"), ("depthwise2d", "w")):
@@ -104,7 +104,7 @@ AVERAGE = 6
 MAXIMUM = 7
 
 
-WINDOW = Computed(
+WINDOW = ComputedPart(
     lambda encoded: {"window": Window((encoded["opd1_h"], encoded["opd1_w"]))},
     lambda command: dict(zip(("opd1_h", "opd1_w"), command.attributes["window"].kernel, strict=True)),
 )

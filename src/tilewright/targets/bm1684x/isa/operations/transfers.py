@@ -28,13 +28,13 @@ from tilewright.targets.bm1684x.isa.operations.gathers import (
     scattered,
 )
 from tilewright.targets.bm1684x.isa.parts import (
-    Again,
     Fields,
     Instruction,
     Layout,
     Local,
     Number,
     Part,
+    SharedOperand,
     Sizes,
     Type,
     local_tensor,
@@ -43,7 +43,7 @@ from tilewright.targets.bm1684x.isa.parts import (
     one_field,
     refused,
 )
-from tilewright.targets.bm1684x.isa.stream import ALL_LANES, Encoded
+from tilewright.targets.bm1684x.isa.stream import ALL_LANES, EncodedCommand
 from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.tensor import Grid, Matrix, Tensor
@@ -59,13 +59,13 @@ def broadcast(v: Values) -> Array:
 
 
 cw_transposed = transposed(0, 3, 2, 1)
-alike = rules.alike("x", "y")
+same_type = rules.same_type("x", "y")
 moves = partial(define, TIU, flow=Flow.MOVE, arithmetic=())
 for name in ("cw_trans", "wc_trans"):
-    moves(name, "x", cw_transposed, alike, places=(rules.in_lanes, rules.first_lane))
-moves("npu_bcast", "x", broadcast, alike, places=(rules.in_lanes, rules.within_lanes))
-moves("static_bcast", "x", broadcast, alike, places=())
-moves("static_distribute", "x", cw_transposed, alike, places=(rules.first_of_lanes,))
+    moves(name, "x", cw_transposed, same_type, places=(rules.in_lanes, rules.first_lane))
+moves("npu_bcast", "x", broadcast, same_type, places=(rules.in_lanes, rules.within_lanes))
+moves("static_bcast", "x", broadcast, same_type, places=())
+moves("static_distribute", "x", cw_transposed, same_type, places=(rules.first_of_lanes,))
 
 
 #: Moves copy bits, so the type is unsigned.
@@ -73,17 +73,17 @@ OF_RESULT = Type("res0_prec")
 
 
 @dataclass(frozen=True)
-class Static:
+class StaticRow:
     """How the operand x of static_bcast or static_distribute is encoded: one row of static memory.
 
     `length` is the field with the number of its elements.
     """
 
     length: str = "res0_w"
-    own = "x"
+    operand = "x"
     type = OF_RESULT
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         """Return {"x": the row}. Raises ProgramError if its address is not in static memory."""
         address = encoded["opd0_addr"]
         if not STATIC_BASE <= address < STATIC_BASE + config.static_bytes:
@@ -98,7 +98,7 @@ def _size(axis: int, command: Command) -> int:
     return command.results["y"].shape[axis]
 
 
-def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
+def _transposing(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
     """Return the instruction of a transpose or broadcast. `sizes` lists the result's fields with the source's sizes."""
     x = Local("x", "opd0", OF_RESULT, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", OF_RESULT, layout=y_layout)
@@ -106,18 +106,18 @@ def _turning(function: int, operation: str, sizes: str, y_layout: Layout | None 
 
 
 TRANSPOSES = (
-    _turning(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
-    _turning(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
-    _turning(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
-    _turning(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
+    _transposing(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
+    _transposing(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
+    _transposing(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
+    _transposing(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction(
-        *("TRANS&BC", "static_bcast", (Static(), Local("y", "res0", OF_RESULT)), {"tsk_eu_typ": 4}),
+        *("TRANS&BC", "static_bcast", (StaticRow(), Local("y", "res0", OF_RESULT)), {"tsk_eu_typ": 4}),
         written={name: partial(_size, axis) for name, axis in (("opd0_c", 1), ("opd0_w", 3))},
     ),
     Instruction(
         "TRANS&BC",
         "static_distribute",
-        (Static("res0_c"), Local("y", "res0", OF_RESULT, layout=layout.compact)),
+        (StaticRow("res0_c"), Local("y", "res0", OF_RESULT, layout=layout.compact)),
         {"tsk_eu_typ": 5},
         written={"opd0_c": partial(_size, 1), "opd0_w": 1},
     ),
@@ -130,36 +130,36 @@ def mask_select(v: Values) -> dict[str, Array]:
     return {"y": kept, "count": np.array([kept.size])}
 
 
-def selected(v: Values, found: Mapping[str, Array]) -> dict[str, Array]:
-    return {"x": v["mask"] != 0, **first_ones(v, found)}
+def selected(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
+    return {"x": v["mask"] != 0, **first_ones(v, results)}
 
 
 def nonzero(v: Values) -> dict[str, Array]:
     """Return y, the positions of nonzero elements of x (u32, in NCHW order, counted from `base`), and their count."""
-    found = np.flatnonzero(v["x"]) + v.attribute("base")
-    return {"y": found.astype(np.uint32), "count": np.array([found.size])}
+    at = np.flatnonzero(v["x"]) + v.attribute("base")
+    return {"y": at.astype(np.uint32), "count": np.array([at.size])}
 
 
-alike = rules.alike("x", "y")
+same_type = rules.same_type("x", "y")
 moves = partial(define, DMA, flow=Flow.MOVE, arithmetic=())
 for name, places in (("dma_copy", (rules.short_steps,)), ("dma_linear", None)):  # both in NCHW order
-    moves(name, "x", lambda v: v["x"].reshape(v.shapes["y"]), alike, places=places)
-moves("dma_broadcast", "x", broadcast, alike, places=(rules.within_lanes, rules.packed_rows))
-moves("dma_linear_bcast", "x", broadcast, alike, places=(rules.within_lanes,))
-moves("dma_nc_trans", "x", transposed(1, 0, 2, 3), alike)
-moves("dma_cw_trans", "x", transposed(0, 3, 2, 1), alike)
-moves("dma_matrix_trans", "x", transposed(1, 0), alike)
-moves("dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), alike)
-filled = (rules.alike("x", "y", "fill"), rules.of("index", U32, U16, U8))
+    moves(name, "x", lambda v: v["x"].reshape(v.shapes["y"]), same_type, places=places)
+moves("dma_broadcast", "x", broadcast, same_type, places=(rules.within_lanes, rules.packed_rows))
+moves("dma_linear_bcast", "x", broadcast, same_type, places=(rules.within_lanes,))
+moves("dma_nc_trans", "x", transposed(1, 0, 2, 3), same_type)
+moves("dma_cw_trans", "x", transposed(0, 3, 2, 1), same_type)
+moves("dma_matrix_trans", "x", transposed(1, 0), same_type)
+moves("dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), same_type)
+filled = (rules.same_type("x", "y", "fill"), rules.of("index", U32, U16, U8))
 by_row = partial(positions, TRANSFERRED)
 indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": partial(gathered, by_row)}
 define(DMA, "dma_h_gather", "x index fill", partial(gather, by_row), *filled, **indexed)
 scatters: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": partial(scattered, TRANSFERRED)}
-define(DMA, "dma_h_scatter", "x index y_before", partial(scatter, TRANSFERRED), alike, **scatters)
+define(DMA, "dma_h_scatter", "x index y_before", partial(scatter, TRANSFERRED), same_type, **scatters)
 #: Operations whose values decide how many elements they write.
 selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True}
 masked: Mapping[str, Any] = {"deciding": ("mask",), "touches": selected, **selects}
-define(DMA, "dma_mask_select", "x mask", mask_select, alike, rules.integers("mask"), **masked)
+define(DMA, "dma_mask_select", "x mask", mask_select, same_type, rules.integers("mask"), **masked)
 numbered = (rules.integers("x"), rules.of("y", U32))
 define(DMA, "dma_nonzero", "x", nonzero, *numbered, deciding=("x",), touches=first_ones, **selects)
 
@@ -168,7 +168,7 @@ define(DMA, "dma_nonzero", "x", nonzero, *numbered, deciding=("x",), touches=fir
 BITS = Type("src_data_format")
 
 
-def check(encoded: Encoded) -> None:
+def check(encoded: EncodedCommand) -> None:
     """Check that an encoded transfer is modelled. Raises ProgramError if it decompresses data or masks lanes."""
     if encoded["decompress_enable"]:
         raise ProgramError(str(encoded), "it decompresses data, which is not modelled")
@@ -187,13 +187,13 @@ def _place_fields(end: str, tensor: Tensor) -> Fields:
     return {f"{end}_start_addr_l32": tensor.address & 0xFFFF_FFFF, f"{end}_start_addr_h8": tensor.address >> 32}
 
 
-def _address(encoded: Encoded, end: str) -> int:
+def _address(encoded: EncodedCommand, end: str) -> int:
     high = encoded[f"{end}_start_addr_h8"] & 0xFF  # of a mask, the field has 32 bits
     return high << 32 | encoded[f"{end}_start_addr_l32"]
 
 
 @dataclass(frozen=True)
-class End:
+class TransferEnd:
     """How a transfer's source, destination or index is encoded. Without strides, it has its memory's default layout.
 
     With `packed`, the stride along w is 1, whatever its field says. With `strided`, the command always has strides,
@@ -201,7 +201,7 @@ class End:
     the operands of a selection have the order and number of the source's elements.
     """
 
-    own: str
+    operand: str
     end: str
     sizes: Sizes
     packed: bool = False
@@ -210,20 +210,22 @@ class End:
     sized: bool = True
     steps: bool = True
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         address = _address(encoded, self.end)
         shape = self.sizes.read(encoded)
         dtype = self.type.read(encoded)
         if self.strided or encoded["stride_enable"]:
             stride = Stride(*(encoded.get(f"{self.end}_{axis}stride") for axis in "nchw"))
-            return {self.own: Tensor(address, shape, stride._replace(w=1) if self.packed else stride, dtype, config)}
+            return {
+                self.operand: Tensor(address, shape, stride._replace(w=1) if self.packed else stride, dtype, config)
+            }
         if LOCAL_BASE <= address < LOCAL_BASE + config.local_bytes:
             lane = (address - LOCAL_BASE) // config.lane_bytes
-            return {self.own: Tensor(address, shape, layout.dma_default(shape, dtype, lane, config), dtype, config)}
-        return {self.own: Tensor.ddr(address, shape, dtype, config)}
+            return {self.operand: Tensor(address, shape, layout.dma_default(shape, dtype, lane, config), dtype, config)}
+        return {self.operand: Tensor.ddr(address, shape, dtype, config)}
 
     def write(self, command: Command) -> Fields:
-        tensor = of_kind(command, self.own, Tensor, f"{self.own} is not a tensor")
+        tensor = of_kind(command, self.operand, Tensor, f"{self.operand} is not a tensor")
         if not self.sized:
             return _place_fields(self.end, tensor)
         fields = _end_fields(self.end, tensor) | self.sizes.write(tensor.shape) | self.type.write(tensor.dtype)
@@ -264,7 +266,7 @@ def _tensor_moves() -> Iterator[Instruction]:
         ("DMA_cw_transpose", {}, "dma_cw_trans", CW, SRC),
     ):
         packed = operation != "dma_copy"
-        x, y = End("x", "src", Sizes(of), packed), End("y", "dst", Sizes(to), packed)
+        x, y = TransferEnd("x", "src", Sizes(of), packed), TransferEnd("y", "dst", Sizes(to), packed)
         fills, copies = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
         yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
         takes = _keeps_shape if chosen.get("nchw_copy") else None
@@ -281,12 +283,12 @@ class MatrixEnd:
     high address bits are swapped in this format.
     """
 
-    own: str
+    operand: str
     end: str
     transposed: bool
     type = BITS
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         from_lanes = LOCAL_BASE <= _matrix_address(encoded, "src") < LOCAL_BASE + config.local_bytes
         end, near, far = self.end, *(("src", "dst") if from_lanes else ("dst", "src"))
         rows, columns = encoded[f"{far}_hsize"], encoded[f"{far}_wsize"]
@@ -296,44 +298,44 @@ class MatrixEnd:
             shape = Shape(rows, encoded[f"{end}_csize"], 1, encoded[f"{end}_wsize"])
             stride = Stride(encoded[f"{end}_nstride"], encoded[f"{end}_cstride"], 0, 1)
         tensor = Tensor(_matrix_address(encoded, end), shape, stride, BITS.read(encoded), config)
-        return {self.own: Matrix(tensor, columns) if end == near else Grid(tensor)}
+        return {self.operand: Matrix(tensor, columns) if end == near else Grid(tensor)}
 
     def write(self, command: Command) -> Fields:
-        operand = command[self.own]
+        operand = command[self.operand]
         end = self.end
         if not isinstance(operand, Matrix | Grid):
             remedy = "copy between a tpu.matrix(..) and the grid() of a tensor outside of local memory"
-            raise refused(command, f"{self.own} is not a matrix", remedy)
+            raise refused(command, f"{self.operand} is not a matrix", remedy)
         fields = _end_fields(end, operand.storage) | BITS.write(operand.dtype)
         fields[f"{end}_start_addr_h32"] = fields.pop(f"{end}_start_addr_l32")
         fields[f"{end}_start_addr_l8"] = fields.pop(f"{end}_start_addr_h8")
         return fields
 
 
-def _matrix_address(encoded: Encoded, end: str) -> int:
+def _matrix_address(encoded: EncodedCommand, end: str) -> int:
     return encoded[f"{end}_start_addr_l8"] << 32 | encoded[f"{end}_start_addr_h32"]
 
 
 def _by_index(format_name: str, operation: str, *parts: Part) -> Instruction:
     index_sizes = Sizes("1 index_csize index_hsize 1")
     index_type = Type(0, always=U32)
-    index = End("index", "index", index_sizes, packed=True, type=index_type)
-    x = End("x", "src", Sizes("1 src_csize src_hsize src_wsize"), packed=True)
+    index = TransferEnd("index", "index", index_sizes, packed=True, type=index_type)
+    x = TransferEnd("x", "src", Sizes("1 src_csize src_hsize src_wsize"), packed=True)
     return Instruction(format_name, operation, (x, index, *parts, ROWS), {"cmd_special_function": 0})
 
 
-ROWS = End("y", "dst", Sizes("1 src_csize dst_hsize src_wsize"), packed=True)
+ROWS = TransferEnd("y", "dst", Sizes("1 src_csize dst_hsize src_wsize"), packed=True)
 LINE = Sizes("1 1 1 src_cstride")
 
 
 @dataclass(frozen=True)
-class Lanes:
+class LaneCopies:
     """How the result of a copy to one place in each of some lanes is encoded."""
 
-    own = "y"
+    operand = "y"
     type = BITS
 
-    def read(self, encoded: Encoded, config: Config) -> Mapping[str, Any]:
+    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         at = _address(encoded, "dst") % config.local_bytes
         shape = Shape(1, encoded["dst_csize"], 1, encoded["src_cstride"])
         return {"y": located(at, shape, BITS.read(encoded), config, layout.compact)}
@@ -352,9 +354,9 @@ SELECTIONS = (
     Instruction(
         *("DMA_masked_select", "dma_mask_select"),
         (
-            End("x", "src", Sizes(SRC), steps=False),
-            End("mask", "mask", Sizes(SRC), type=MASK_TYPE, steps=False),
-            End("y", "dst", Sizes(SRC), sized=False),
+            TransferEnd("x", "src", Sizes(SRC), steps=False),
+            TransferEnd("mask", "mask", Sizes(SRC), type=MASK_TYPE, steps=False),
+            TransferEnd("y", "dst", Sizes(SRC), sized=False),
         ),
         {"stride_enable": 0},
         takes=_counts_in_register,
@@ -362,9 +364,9 @@ SELECTIONS = (
     Instruction(
         *("DMA_nonzero", "dma_nonzero"),
         (
-            End("x", "src", Sizes(SRC), steps=False),
+            TransferEnd("x", "src", Sizes(SRC), steps=False),
             one_field("base", "dst_nstride"),
-            End("y", "dst", Sizes(SRC), type=Type(0, always=U32), sized=False),
+            TransferEnd("y", "dst", Sizes(SRC), type=Type(0, always=U32), sized=False),
         ),
         {"stride_enable": 0},
         written={"index_data_format": U32.precision},
@@ -377,14 +379,16 @@ INSTRUCTIONS = (
     *_tensor_moves(),
     *SELECTIONS,
     Instruction(
-        *("DMA_general", "dma_linear_bcast", (End("x", "src", LINE, packed=True, strided=True), Lanes())),
+        *("DMA_general", "dma_linear_bcast", (TransferEnd("x", "src", LINE, packed=True, strided=True), LaneCopies())),
         {"cmd_special_function": 1, "fill_constant_en": 0},
     ),
-    Instruction("DMA_general", "dma_linear", tuple(End(*end, LINE, packed=True, strided=True) for end in ENDS), PLAIN),
+    Instruction(
+        "DMA_general", "dma_linear", tuple(TransferEnd(*end, LINE, packed=True, strided=True) for end in ENDS), PLAIN
+    ),
     Instruction(
         "DMA_matrix", "dma_matrix_trans", tuple(MatrixEnd(*end, True) for end in ENDS), {"cmd_special_function": 1}
     ),
     Instruction("DMA_matrix", "dma_copy", tuple(MatrixEnd(*end, False) for end in ENDS), {}),
     _by_index("DMA_gather", "dma_h_gather", Number("fill", "constant_value", "", BITS)),
-    _by_index("DMA_scatter", "dma_h_scatter", Again("y_before", ROWS)),
+    _by_index("DMA_scatter", "dma_h_scatter", SharedOperand("y_before", ROWS)),
 )

@@ -63,7 +63,7 @@ class Phases:
 
 
 @dataclass(frozen=True)
-class Stored:
+class SampleFormat:
     """How one sample of a tensor is stored: (c, h, w) elements, each a code (quantised value) of the graph plus `add`.
 
     `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
@@ -80,7 +80,7 @@ class Stored:
     phases: Phases | None = None  # set if DDR holds the tensor by phase
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Stored:
+    def of(cls, tensor: Tensor) -> SampleFormat:
         """Return how an 8-bit tensor is stored. Its last axis is the channels; the axes before it are pixels."""
         *before, c = tensor.shape or (1,)
         image = len(before) == 3 and before[0] == 1
@@ -90,15 +90,15 @@ class Stored:
         return cls(c, h, w, dtype, add, tensor.zero_point + add)
 
     @classmethod
-    def real(cls, shape: tuple[int, ...], dtype: DType) -> Stored:
+    def real(cls, shape: tuple[int, ...], dtype: DType) -> SampleFormat:
         """Return how a float32 tensor of `shape` (1, c) or (1, c, h, w) is stored, rounded to float type `dtype`."""
         c, h, w = (*shape[1:], 1, 1)[:3]
         return cls(c, h, w, dtype)
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        own = self.phases or self
-        return own.c, own.h, own.w
+        described = self.phases or self
+        return described.c, described.h, described.w
 
     @property
     def elements(self) -> int:
@@ -117,8 +117,8 @@ class Stored:
         """
         c, h, w = self.sizes
         index = np.ogrid[:c, :h, :w]
-        found = self.phases.places(*index) if self.phases else np.arange(c * h * w).reshape(c, h, w)
-        return (found if self.dtype.is_float else found.transpose(1, 2, 0)).reshape(-1)
+        numbers = self.phases.places(*index) if self.phases else np.arange(c * h * w).reshape(c, h, w)
+        return (numbers if self.dtype.is_float else numbers.transpose(1, 2, 0)).reshape(-1)
 
     @property
     def is_pixel(self) -> bool:
@@ -145,12 +145,12 @@ class Stored:
             given = narrow(given, self.dtype)
         else:
             given = (given.astype(np.int16) + self.add).astype(self.dtype.storage)
-        found = np.full((len(given), self.elements), self.zero, self.dtype.storage)
+        packed = np.full((len(given), self.elements), self.zero, self.dtype.storage)
         if self.phases:
-            found[:, self.phases.channels * self.phases.rows * self.phases.columns :] = 0
+            packed[:, self.phases.channels * self.phases.rows * self.phases.columns :] = 0
         there = self.places >= 0
-        found[:, self.places[there]] = given[:, there]
-        return found
+        packed[:, self.places[there]] = given[:, there]
+        return packed
 
     def unpack(self, stored: Array, tensor: Tensor) -> Array:
         """Return S stored samples, (S, elements), as values of the graph's `tensor`: (S, *shape)."""
