@@ -146,8 +146,7 @@ def biases(layer: Layer, weights: Array, bias: Array) -> Array:
     spare = lanes - codes.shape[1]  # lanes without a weight hold the code 0
     flip = 0 if layer["w_signed"] else 128
     sums = (codes ^ np.uint8(flip)).view(np.int8).sum(1, dtype=np.int64) - spare * flip
-    corrected: Array = (bias.astype(np.int64) + zx * zw * lanes - zx * sums).astype(np.int32)
-    return corrected
+    return (bias.astype(np.int64) + zx * zw * lanes - zx * sums).astype(np.int32)
 
 
 def centred(layer: Layer, operand: str) -> int:

@@ -24,7 +24,7 @@ from tilewright.targets.zynq import placement
 from tilewright.targets.zynq.config import STORES
 from tilewright.targets.zynq.debug.steps import DDR, FRAMES, RESULTS, PageService, Row, steps
 from tilewright.targets.zynq.launch import ZynqLaunch
-from tilewright.targets.zynq.timing.service import CAUSES, PAGED, RESULT, UNITS
+from tilewright.targets.zynq.timing.service import AWAITED, PAGED, RESULT, UNITS
 from tilewright.targets.zynq.values import machine
 
 
@@ -140,10 +140,9 @@ class ZynqWalk(Walk):
         frames = self.memories["frames"].depth
         when = self._when
         held = layer.inputs + self._image.weight.size + 4 * self._image.bias.size
-        names = [f"{name}{' block' if name in STORES else ''}" for name in CAUSES]
         return StepTable(
             units=UNITS,
-            queues=tuple(TokenQueue(name, 1, 0, len(self.steps) + 1) for name in names),
+            queues=tuple(TokenQueue(name, 1, 0, len(self.steps) + 1) for name in AWAITED),
             spaces=(
                 Space("DRAM", size, ((0, held),)),
                 Space("frames", frames, scratchpad="frames"),

@@ -136,8 +136,7 @@ class Groups(Part):
         with m.If(~self.start & goes_on):
             m.d.comb += place.eq(corner + Array(depths)[count])
         with m.If(self.start | self.next):
-            m.d.sync += [corner.eq(place), x.eq(Array(across)[count]), y.eq(bottom)]
-            m.d.sync += below.eq(below + Array(lines)[at])
+            m.d.sync += [corner.eq(place), x.eq(Array(across)[count]), y.eq(bottom), below.eq(below + Array(lines)[at])]
             with m.If(self.start | ~goes_on):
                 m.d.sync += [below.eq((line << 1) + line), self.block.eq(self.block + 1)]
             with m.If(self.start | self.is_end):

@@ -79,6 +79,8 @@ def _boxes(frames: int, service: Service, filled: Array, trace: Trace) -> Iterat
 #: What the engine waits for: a block of a store, or the PS while it re-lays results out.
 CAUSES = (*STORES, "relayout")
 RELAYOUT = len(STORES)
+#: The same, as the queues of tokens between the engine and the PS are named.
+AWAITED = (*(f"{store} block" for store in STORES), "relayout")
 Request = tuple[int, int, int]  # engine cycles done so far, cause, number of services
 ENGINE, PS = range(2)
 UNITS = ("engine", "ps")
@@ -282,8 +284,7 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
         return values.astype(np.int64)
 
     named = [layer.kind.name.lower()] * len(begin) + _texts(found)
-    names = [f"{name}{' block' if name in STORES else ''}" for name in CAUSES]
-    table = StepTable.untracked(UNITS, unit[order], lambda step: named[int(order[step])], *names)
+    table = StepTable.untracked(UNITS, unit[order], lambda step: named[int(order[step])], *AWAITED)
     table = replace(
         table,
         pops=column(np.where(wait > 0, 1 << cause, 0), 0),

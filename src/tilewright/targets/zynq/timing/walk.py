@@ -116,8 +116,7 @@ class ConvWalk:
 
     def share(self, width: Array | int, outputs: Array | int) -> Array:
         """Return the cycles of a position group of `outputs` positions, for `width` channels."""
-        cycles: Array = np.maximum(width * self.group(outputs), self.fill)
-        return cycles
+        return np.maximum(width * self.group(outputs), self.fill)
 
     def before(self, width: int) -> Array:
         """Return the engine cycles of `width` channels before each data block, int64 [blocks + 1]; last the total."""
@@ -128,8 +127,7 @@ class ConvWalk:
         """Return when the work on data block `page` begins for the channel group of channel `first`."""
         left = self.groups * self.together
         before = np.where(first < left, self.before(self.together)[page], self.before(self.width)[page])
-        start: Array = self.fill + first // self.together * self.whole + before
-        return start
+        return self.fill + first // self.together * self.whole + before
 
     def span(self, output: Array) -> tuple[Array, Array]:
         """Return start and end cycle of the group that writes each result; `output` has numbers in order of writing."""
