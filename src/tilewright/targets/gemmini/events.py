@@ -27,7 +27,7 @@ def events(passes: Passes, trace: Trace | None) -> Events:
     in the order of the steps)."""
     config = passes.config
     work = passes.work
-    read, written = (int(moved_bytes(moves, out).sum()) for moves, out in ((work.loads, False), (work.stores, True)))
+    read, written = (int(moved_bytes(moves).sum()) for moves in work.moves)
     parts = Part("multiply", NARROW), Part("add", config.pe_bits)
     return Events(
         (Work(f"8x8+{config.pe_bits}", passes.macs, parts),),
@@ -67,8 +67,7 @@ def _operations(passes: Passes) -> tuple[Work, ...]:
 
 
 def _elements(place: Local) -> Array:
-    elements: Array = place.rows * place.cols * (1 - place.garbage)
-    return elements
+    return place.rows * place.cols * (1 - place.garbage)
 
 
 def _accesses(passes: Passes) -> list[Access]:
@@ -106,8 +105,8 @@ def _bursts(passes: Passes, trace: Trace | None) -> Array:
         start[passes.times.order] = trace.start
         start = start[passes.sequence]
     found = []
-    for moves, out in ((work.loads, False), (work.stores, True)):
-        move, *columns = rows_in_dram(moves, out)
+    for moves in work.moves:
+        move, *columns = rows_in_dram(moves)
         found.append((start[moves.step[move]], *columns))
     when, *columns = (np.concatenate(pair) for pair in zip(*found, strict=True))
     order = np.argsort(when, kind="stable")

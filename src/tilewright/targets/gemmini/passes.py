@@ -19,7 +19,7 @@ from tilewright.sim.steps import StepTable, Trace
 from tilewright.targets.gemmini.config import UNITS, Config
 from tilewright.targets.gemmini.hazards import Hazards
 from tilewright.targets.gemmini.isa.text import line
-from tilewright.targets.gemmini.isa.work import QUEUES, Moves, Work, work
+from tilewright.targets.gemmini.isa.work import QUEUES, Work, work
 from tilewright.targets.gemmini.loops import Expansion, expand
 from tilewright.targets.gemmini.traffic import moved_bytes, traffic
 from tilewright.targets.gemmini.values.machine import Machine, Plan, plan
@@ -59,8 +59,7 @@ class Passes:
     @cached_property
     def prims(self) -> Array:
         """The primitive commands in the order in which values are computed, uint64 [m, 3]."""
-        prims: Array = self.expansion.prims[self.sequence]
-        return prims
+        return self.expansion.prims[self.sequence]
 
     @cached_property
     def work(self) -> Work:
@@ -147,14 +146,10 @@ class Passes:
         rows = int(work.computes.a.rows.sum())
         leaving = work.stores.local
         scaled = int((leaving.rows * -(-leaving.cols // config.dim) * leaving.acc).sum())
-        (reads, read), (writes, written) = (traffic(moves, config, out) for moves, out in self._moves)
+        (reads, read), (writes, written) = (traffic(moves, config) for moves in work.moves)
         held = [(config.memory_latency + SLOT) * count for count in (reads, writes)]
         slots = (held[0] + read) // config.reads_in_flight, (held[1] + writes) // config.writes_in_flight
         return max(rows, reads + written, read + writes, scaled * SCALE_CYCLES // SCALE_ROWS, *slots)
-
-    @property
-    def _moves(self) -> tuple[tuple[Moves, bool], ...]:
-        return (self.work.loads, False), (self.work.stores, True)
 
     @cached_property
     def trace(self) -> Trace:
@@ -170,12 +165,11 @@ class Passes:
         prims = self.expansion.prims[times.order]
         table = StepTable.untracked(UNITS, unit, lambda step: line(prims, step), *IDLE)
         wait, cause = waits(unit, taken, start, end)
-        moved = [np.zeros(len(prims), np.int64) for _ in self._moves]
-        for column, (moves, out) in zip(moved, self._moves, strict=True):
-            column[self.sequence[moves.step]] = moved_bytes(moves, out)
-        read, written = (column[times.order] for column in moved)
+        read, written = np.zeros((2, len(prims)), np.int64)
+        for column, moves in ((read, self.work.loads), (written, self.work.stores)):
+            column[self.sequence[moves.step]] = moved_bytes(moves)
         none = np.zeros(len(prims), np.int64)
-        return Trace(table, start, end, wait, cause, none, read, written, 0, times.cycles)
+        return Trace(table, start, end, wait, cause, none, read[times.order], written[times.order], 0, times.cycles)
 
 
 def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
@@ -198,5 +192,4 @@ def _follows(start: Array, end: Array) -> Array:
     ends = np.sort(end) + 1
     if not len(ends):
         return np.zeros(len(start), np.bool_)
-    found: Array = ends[np.minimum(np.searchsorted(ends, start), len(ends) - 1)] == start
-    return found
+    return ends[np.minimum(np.searchsorted(ends, start), len(ends) - 1)] == start

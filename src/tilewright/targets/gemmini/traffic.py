@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.array import Array
+from tilewright.array import Array, numbers
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.work import Moves
 
@@ -14,16 +14,15 @@ from tilewright.targets.gemmini.isa.work import Moves
 FARTHEST = 1 << 62
 
 
-def row_bytes(moves: Moves, out: bool) -> Array:
-    """Return the bytes of a row in DRAM of each mvin (with `out`: mvout), int64 [k]."""
+def row_bytes(moves: Moves) -> Array:
+    """Return the bytes of a row in DRAM of each move, int64 [k]."""
     place = moves.local
-    wide = place.full & place.acc if out else place.acc & (1 - moves.own["shrunk"])
-    size: Array = place.cols * np.where(wide, ACC_BYTES, 1)
-    return size
+    wide = place.full & place.acc if moves.out else place.acc & (1 - moves.own["shrunk"])
+    return place.cols * np.where(wide, ACC_BYTES, 1)
 
 
-def transfers(moves: Moves, out: bool) -> tuple[Array, Array]:
-    """Return the first DRAM byte of each mvin (with `out`: mvout) and the byte after its last, int64 [k] each.
+def transfers(moves: Moves) -> tuple[Array, Array]:
+    """Return the first DRAM byte of each move and the byte after its last, int64 [k] each.
 
     A command without DRAM access (zeros, no rows) has an empty range.
     """
@@ -31,7 +30,7 @@ def transfers(moves: Moves, out: bool) -> tuple[Array, Array]:
     own = moves.own
     steps = place.rows - 1
     rows = place.rows
-    if out:
+    if moves.out:
         pooled = own["pool_stride"] > 0
         steps = np.where(pooled, (own["porows"] - 1) * own["out_dim"] + own["pocols"] - 1, steps)
         rows = np.where(pooled, own["porows"] * own["pocols"], rows)
@@ -40,28 +39,27 @@ def transfers(moves: Moves, out: bool) -> tuple[Array, Array]:
     far = np.abs(moves.dram.astype(np.float64)) + np.abs(steps * own["stride"].astype(np.float64)) >= FARTHEST
     last = np.where(far, 0, steps * own["stride"])
     first = np.where(far, -FARTHEST, moves.dram + np.minimum(last, 0))
-    return first, np.where(used, first + np.abs(last) + row_bytes(moves, out), first)
+    return first, np.where(used, first + np.abs(last) + row_bytes(moves), first)
 
 
-def moved_rows(moves: Moves, out: bool) -> tuple[Array, Array]:
-    """Return the rows in DRAM of each mvin (with `out`: mvout), int64 [k]: groups of rows, and the rows of a group.
+def moved_rows(moves: Moves) -> tuple[Array, Array]:
+    """Return the rows in DRAM of each move, int64 [k]: groups of rows, and the rows of a group.
 
     A pooled mvout writes a group for each row of its pixels. An mvin with stride 0 reads its row once.
     """
     own = moves.own
     rows = moves.local.rows
     one = np.ones_like(rows)
-    if not out:
+    if not moves.out:
         return one, np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
     pooled = own["pool_stride"] > 0
     return np.where(pooled, own["porows"], one), np.where(pooled, own["pocols"], rows)
 
 
-def moved_bytes(moves: Moves, out: bool) -> Array:
-    """Return the bytes that each mvin (with `out`: mvout) moves from or to DRAM, int64 [k]."""
-    outer, rows = moved_rows(moves, out)
-    moved: Array = outer * rows * row_bytes(moves, out) * (moves.dram != 0)
-    return moved
+def moved_bytes(moves: Moves) -> Array:
+    """Return the bytes that each move takes from DRAM or puts there, int64 [k]."""
+    outer, rows = moved_rows(moves)
+    return outer * rows * row_bytes(moves) * (moves.dram != 0)
 
 
 class DramRows(NamedTuple):
@@ -74,28 +72,26 @@ class DramRows(NamedTuple):
     width: Array
     apart: Array
 
+    def single(self) -> tuple[Array, Array]:
+        """Return the address of each row, and the index of its group, int64 [rows] each."""
+        nth, group = numbers(np.zeros_like(self.rows), self.rows)
+        return self.address[group] + nth * self.apart[group], group
 
-def rows_in_dram(moves: Moves, out: bool) -> DramRows:
-    """Return the rows that mvins read, or with `out` those that mvouts write.
 
-    A pooled mvout writes a group for each row of its pixels.
-    """
+def rows_in_dram(moves: Moves) -> DramRows:
+    """Return the rows that mvins read or mvouts write. A pooled mvout writes a group for each row of its pixels."""
     own = moves.own
-    outer, rows = moved_rows(moves, out)
-    outer = outer * (moved_bytes(moves, out) > 0)
-    move = np.repeat(np.arange(len(outer)), outer)
-    nth = np.arange(len(move)) - np.repeat(np.cumsum(outer) - outer, outer)
-    apart = own["out_dim"] * own["stride"] if out else np.zeros_like(rows)
-    width = row_bytes(moves, out)
-    return DramRows(move, moves.dram[move] + nth * apart[move], rows[move], width[move], own["stride"][move])
+    outer, rows = moved_rows(moves)
+    nth, move = numbers(np.zeros_like(rows), outer * (moved_bytes(moves) > 0))
+    apart = own["out_dim"] * own["stride"] if moves.out else np.zeros_like(rows)
+    address = moves.dram[move] + nth * apart[move]
+    return DramRows(move, address, rows[move], row_bytes(moves)[move], own["stride"][move])
 
 
-def traffic(moves: Moves, config: Config, out: bool) -> tuple[int, int]:
+def traffic(moves: Moves, config: Config) -> tuple[int, int]:
     """Return the requests of moves, and their beats. Each row is cut into aligned requests [C: DMA.scala]."""
-    groups = rows_in_dram(moves, out)
-    group = np.repeat(np.arange(len(groups.rows)), groups.rows)
-    nth = np.arange(len(group)) - np.repeat(np.cumsum(groups.rows) - groups.rows, groups.rows)
-    address = groups.address[group] + nth * groups.apart[group]
+    groups = rows_in_dram(moves)
+    address, group = groups.single()
     left = groups.width[group]
     sizes = 1 << np.arange(config.bus_bytes.bit_length() - 1, config.dma_bytes.bit_length())
     requests = beats = 0

@@ -59,7 +59,7 @@ def test_an_illegal_product_is_refused(commands: Commands, reason: str) -> None:
 def test_a_normaliser_takes_its_activations() -> None:
     commands = small(i=2, j=5, pads=(3, 2, 0), rs1=bits((2, 8)))
     found = expanded(commands, Config(normaliser=1))
-    stores = found.prims[found.starts[0, 0] : found.starts[0, 1]]
+    stores = found.prims[found.loops.starts[0, 0] : found.loops.starts[0, 1]]
     rows = 2 * 16 - 3
     assert (stores[:, 0] == 0).sum() == 3 * rows, "three passes over each row, each with a config_norm"
     assert (stores[:, 0] == 3).sum() == 3 * rows * 2, "of two stores: 4 blocks and 1 block"

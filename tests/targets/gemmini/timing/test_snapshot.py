@@ -23,23 +23,24 @@ from tilewright.targets.gemmini.timing import (
     array,
     build,
     bus,
-    chip,
     clock,
     controller,
     load,
     moves,
     repeat,
     snapshot,
+    state,
     station,
     store,
     tape,
     unroll_streams,
 )
-from tilewright.targets.gemmini.timing.chip import Program, record
 from tilewright.targets.gemmini.timing.clock import run_machine
+from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, TABLES, WIDTH
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
+from tilewright.targets.gemmini.timing.program import Program, record
 from tilewright.targets.gemmini.timing.queues import QUEUE
-from tilewright.targets.gemmini.timing.records import DECLARED, PER_QUEUE, QUEUES, RULE, TABLE_ROWS, TABLES, WIDTH
+from tilewright.targets.gemmini.timing.records import DECLARED, RULE, TABLE_ROWS
 from tilewright.targets.gemmini.timing.snapshot import visit
 from tilewright.targets.gemmini.timing.tape import TAPE
 from tilewright.targets.gemmini.timing.unroll import plan
@@ -104,7 +105,7 @@ def test_a_snapshot_holds_all_that_the_machine_uses(monkeypatch: pytest.MonkeyPa
 
 PARTS = {
     min(vars(record)[name] for name in vars(record) if not name.startswith("_")): part
-    for module in (array, bus, chip, controller, load, moves, station, store, unroll_streams)
+    for module in (array, bus, state, controller, load, moves, station, store, unroll_streams)
     for part, record in vars(module).items()
     if isinstance(record, ModuleType)
     and not hasattr(record, "__file__")
@@ -209,8 +210,8 @@ def loops() -> Array:
     program = Commands(CONFIG)
     program.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
     program.gemmini_config_st(16)
-    for state in range(3):
-        program.gemmini_extended3_config_ld(16, 1.0, False, state)
+    for number in range(3):
+        program.gemmini_extended3_config_ld(16, 1.0, False, number)
     a, b, c, d = (BASE + 4096 * part for part in range(4))
     for added in (False, False, True, False):
         sizes = 2, 2, 1 if added else 2, 0, 0, 0

@@ -79,27 +79,23 @@ class Hazards:
 
     @cached_property
     def prims(self) -> Array:
-        prims: Array = self.expansion.prims[self.sequence]
-        return prims
+        return self.expansion.prims[self.sequence]
 
     @cached_property
     def source(self) -> Array:
         """The command that each primitive command comes from, int64 [m]."""
-        source: Array = self.expansion.source[self.sequence]
-        return source
+        return self.expansion.source[self.sequence]
 
     @cached_property
     def segment(self) -> Array:
         """The number of fences before each primitive command, int64 [m]."""
         fences = np.cumsum(self.expansion.commands[:, 0] == Funct.FENCE)
-        segment: Array = fences[self.source]
-        return segment
+        return fences[self.source]
 
     @cached_property
     def _looped(self) -> Array:
         """Whether each primitive command comes from a hardware loop, bool [m]."""
-        looped: Array = self.prims[:, 0] != self.expansion.commands[self.source, 0]
-        return looped
+        return self.prims[:, 0] != self.expansion.commands[self.source, 0]
 
     @cached_property
     def _order(self) -> order.Order:
@@ -187,8 +183,7 @@ class Hazards:
         computes = self.work.computes
         segment = self.segment[self.work.computes.step]
         same = (segment[1:] == segment[:-1]) & (computes.config[1:] == computes.config[:-1])
-        pairs: Array = np.append(False, same)[: len(segment)] & (computes.preload != NONE)
-        return pairs
+        return np.append(False, same)[: len(segment)] & (computes.preload != NONE)
 
     def _results(self) -> Iterator[Finding]:
         """Yield reads of a result of the scratchpad, by the compute behind it, that come too early."""

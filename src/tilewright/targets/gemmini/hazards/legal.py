@@ -57,8 +57,7 @@ def _outside(touches: Touches, config: Config) -> Iterator[Defect]:
 
 
 def _empty(place: Local) -> Array:
-    found: Array = (place.rows == 0) | (place.cols == 0)
-    return found
+    return (place.rows == 0) | (place.cols == 0)
 
 
 def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
@@ -96,8 +95,7 @@ def _split(moves: Moves, among: Array, config: Config) -> Array:
     row = np.arange(config.dim)
     at = moves.dram[:, None] + row * moves.own["stride"][:, None]
     crosses = at % config.dma_bytes + (4 * place.cols)[:, None] > config.dma_bytes
-    found: Array = ((at % 4 != 0) & crosses & (row < place.rows[:, None])).any(axis=1) & among & (moves.dram != 0)
-    return found
+    return ((at % 4 != 0) & crosses & (row < place.rows[:, None])).any(axis=1) & among & (moves.dram != 0)
 
 
 def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
@@ -167,5 +165,4 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
 
 def _previous(flags: Array) -> Array:
     """Return each flag's predecessor as int64, NONE for the first one."""
-    found: Array = np.append(NONE, flags)[: len(flags)]
-    return found
+    return np.append(NONE, flags)[: len(flags)]

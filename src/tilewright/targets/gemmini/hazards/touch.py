@@ -65,8 +65,7 @@ def by_step(touches: Touches, steps: int) -> Rows:
 def _number(place: Local, config: Config) -> Array:
     """Return the numbers of the rows in which operands begin."""
     behind = (place.acc == 0) & (place.row >= config.all_spad_rows)
-    number: Array = place.row + place.acc * config.all_spad_rows + BEHIND * behind
-    return number
+    return place.row + place.acc * config.all_spad_rows + BEHIND * behind
 
 
 def _joined(*parts: Touches) -> Touches:
@@ -197,13 +196,12 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
 def dram(work: Work) -> Touches:
     """Return the bytes of DRAM that commands read (mvin) and write (mvout), one row of the command each."""
     parts = []
-    for moves, mode, out in ((work.loads, READ, False), (work.stores, WRITE, True)):
-        groups = rows_in_dram(moves, out)
-        row, of = numbers(np.zeros(len(groups.rows), np.int64), groups.rows)
-        move = groups.move[of]
-        none = np.zeros_like(of)
-        first = groups.address[of] + row * groups.apart[of]
-        parts.append(
-            Touches(moves.step[move], none + mode, moves.dram[move], first, groups.width[of], none + 1, none, none)
-        )
+    for moves in work.moves:
+        groups = rows_in_dram(moves)
+        first, group = groups.single()
+        move = groups.move[group]
+        none = np.zeros_like(group)
+        mode = none + (WRITE if moves.out else READ)
+        width = groups.width[group]
+        parts.append(Touches(moves.step[move], mode, moves.dram[move], first, width, none + 1, none, none))
     return _joined(*parts)

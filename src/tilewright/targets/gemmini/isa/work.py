@@ -58,12 +58,13 @@ def local(address: Array, cols: Array, rows: Array, config: Config) -> Local:
 
 
 class Moves(NamedTuple):
-    """The mvins or the mvouts of a program, int64 [k] each.
+    """The mvins of a program, or the mvouts (`out`), int64 [k] each.
 
     `step` is the index among the program's primitive commands, and `state` the index of the config command (NONE: there
     is none). `own` has the fields of the config command, zeros where there is none.
     """
 
+    out: bool
     step: Array
     state: Array
     dram: Array
@@ -103,6 +104,10 @@ class Work(NamedTuple):
     config_st: tuple[Array, dict[str, Array]]  # the steps and the fields of config_st, with the scale that it leaves
     config_norm: tuple[Array, dict[str, Array]]  # the steps and the fields of config_norm
 
+    @property
+    def moves(self) -> tuple[Moves, Moves]:
+        return self.loads, self.stores
+
 
 _KIND = {"mvin": MVIN, "mvin2": MVIN, "mvin3": MVIN, "mvout": MVOUT, "preload": PRELOAD}
 _KINDS = np.array(
@@ -138,8 +143,7 @@ def work(prims: Array, config: Config) -> Work:
 
 def before(steps: Array, marks: Array) -> Array:
     """Return for each of `steps` the index of the last of `marks` before it, NONE if there is none. Both ascend."""
-    found: Array = np.searchsorted(marks, steps) - 1
-    return found
+    return np.searchsorted(marks, steps) - 1
 
 
 def _taken(columns: dict[str, Array], index: Array) -> dict[str, Array]:
@@ -162,9 +166,9 @@ def _loads(prims: Array, code: Array, config: Config) -> Moves:
         mine = uses == state
         marks = np.flatnonzero(set_by["state"] == state)
         last = before(step[mine], configs[marks])
-        index[mine] = np.where(last == NONE, NONE, marks[last] if len(marks) else NONE)
+        index[mine] = _step_of(marks, last)
     place = local(own["local"], own["cols"], own["rows"], config)
-    return Moves(step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
+    return Moves(False, step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
 
 
 def _config_st(prims: Array, code: Array) -> tuple[Array, dict[str, Array]]:
@@ -183,7 +187,7 @@ def _stores(prims: Array, code: Array, sets: tuple[Array, dict[str, Array]], con
     own = fields.fields(prims[step], CODES["mvout"])
     index = before(step, configs)
     place = local(own["local"], own["cols"], own["rows"], config)
-    return Moves(step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
+    return Moves(True, step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
 
 
 def _step_of(steps: Array, index: Array) -> Array:
@@ -223,8 +227,7 @@ def _executing(prims: Array, configs: Array) -> dict[str, Array]:
     own = fields.fields(prims[configs], CODES["config_ex"])
     whole = np.flatnonzero(own["only_strides"] == 0)
     last = before(np.arange(len(configs)) + 1, whole)
-    source = np.where(last == NONE, NONE, whole[last] if len(whole) else NONE)
-    kept = _taken(own, source)
+    kept = _taken(own, _step_of(whole, last))
     return {**kept, "a_stride": own["a_stride"], "c_stride": own["c_stride"]}
 
 
@@ -240,5 +243,4 @@ def _streamed(computes: Computes, dim: int) -> Array:
     brings = (computes.w.garbage == 0) & (computes.fresh == 1)
     follows = np.append(brings[1:] & (computes.config[1:] == computes.config[:-1]), False)[: len(streamed)]
     every = follows | (computes.own["dataflow"] == 0) | (computes.own["transpose_a"] == 1)
-    found: Array = np.where(every, dim, streamed)
-    return found
+    return np.where(every, dim, streamed)

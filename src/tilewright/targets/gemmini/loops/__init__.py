@@ -32,6 +32,17 @@ from tilewright.targets.gemmini.loops.words import (
 )
 
 
+class LoopCommands(NamedTuple):
+    """The L loops of a program of n commands. They issue some of its m primitive commands."""
+
+    run: Array  # int64 [n]: the loop that a command starts, -1 if it starts none
+    at: Array  # int64 [m, 3]: see words.CommandStream
+    idle: Array  # int64 [m]: see words.CommandStream
+    starts: Array  # int64 [L, 6]: where the five streams of each loop begin in `prims`, and where the last one ends
+    tail: Array  # int64 [L]: see words.CommandStream, of the execute stream
+    residual: Array  # bool [L]: the loop is a residual addition
+
+
 @dataclass(frozen=True, eq=False)
 class Expansion:
     """A program of n commands as m primitive commands, those that the reservation station receives.
@@ -44,20 +55,14 @@ class Expansion:
     prims: Array  # uint64 [m, 3]
     source: Array  # int64 [m]: the command that a primitive command comes from
     unroller: Array  # int8 [m]: HOST, MATMUL or CONV (words.py)
-    at: Array  # int64 [m, 3]: see words.CommandStream
-    idle: Array  # int64 [m]: see words.CommandStream
     entry: Array  # int64 [n]: the primitive command of a command, -1 if there is none
-    run: Array  # int64 [n]: the loop that a command starts, -1 if it starts none
-    starts: Array  # int64 [L, 6]: where the five streams of each loop begin in `prims`, and where the last one ends
-    residual: Array  # bool [L]: the loop is a residual addition
-    tail: Array  # int64 [L]: see words.CommandStream, of the execute stream
+    loops: LoopCommands
     findings: tuple[Finding, ...]  # races between loops in flight (flight.py)
 
     @cached_property
     def kind(self) -> Array:
         """int8 [m]: the queue of each primitive command, LD, EX or ST."""
-        kind: Array = QUEUES[codes(self.prims)].astype(np.int8)
-        return kind
+        return QUEUES[codes(self.prims)].astype(np.int8)
 
     @cached_property
     def order(self) -> Array:
@@ -66,7 +71,7 @@ class Expansion:
         Loops run one after the other. Within a loop, loads come first: of a residual addition, B is added to A.
         """
         order = np.arange(len(self.prims))
-        for starts in self.starts:
+        for starts in self.loops.starts:
             parts = [np.arange(low, high) for low, high in pairwise(starts)]
             order[starts[0] : starts[-1]] = np.concatenate([parts[x] for x in (LOAD_D, LOAD_A, LOAD_B, EXECUTE, STORE)])
         return order
@@ -185,20 +190,12 @@ def expand(commands: Array, config: Config) -> Expansion:
         source[own] = loop.flight.command
         unroller[own] = loop.flight.unroller
     flights = [loop.flight for loop in loops]
-    return Expansion(
-        commands=commands,
-        prims=prims,
-        source=source,
-        unroller=unroller,
-        at=at,
-        idle=idle,
-        entry=entry,
-        run=run,
-        starts=np.array([loop.form.ends for loop in loops], np.int64).reshape(-1, len(STREAMS) + 1) + first[:, None],
-        residual=np.array([flight.residual for flight in flights], np.bool_),
-        tail=np.array([loop.form.tail for loop in loops], np.int64),
-        findings=tuple(findings(flights, commands[:, 0])),
-    )
+    ends = np.array([loop.form.ends for loop in loops], np.int64).reshape(-1, len(STREAMS) + 1)
+    tail = np.array([loop.form.tail for loop in loops], np.int64)
+    residual = np.array([flight.residual for flight in flights], np.bool_)
+    streams = LoopCommands(run, at, idle, ends + first[:, None], tail, residual)
+    races = tuple(findings(flights, commands[:, 0]))
+    return Expansion(commands, prims, source, unroller, entry, streams, races)
 
 
 def _loops(commands: Array, config: Config) -> list[Loop]:

@@ -115,8 +115,7 @@ class TileShape:
     def out_row(self, b: Array, orow: Array, ocol: Array, och: Array) -> Array:
         """Return the rows of the accumulator, from the first one of the tile on, that hold these results."""
         r = self.r
-        row: Array = och // self.config.dim * self.out_stride + (b * r["orows"] + orow) * r["ocols"] + ocol
-        return row
+        return och // self.config.dim * self.out_stride + (b * r["orows"] + orow) * r["ocols"] + ocol
 
 
 def streams(registers: Mapping[str, int], place: OnChip, config: Config) -> list[CommandStream]:
@@ -199,8 +198,7 @@ def _weight_row(shape: TileShape, krow: Array, kcol: Array, och: Array, kch: Arr
     """Return the row of weights in the scratchpad, from the first one of the tile on."""
     r = shape.r
     across, down, depth = (kch, och, r["pochs"]) if r["weight_0132"] else (och, kch, r["kchs"])
-    row: Array = across // shape.config.dim * shape.weight_stride + (krow * r["kcols"] + kcol) * depth + down
-    return row
+    return across // shape.config.dim * shape.weight_stride + (krow * r["kcols"] + kcol) * depth + down
 
 
 def _input(shape: TileShape, place: OnChip) -> CommandStream:

@@ -113,8 +113,7 @@ def interleaved(first: CommandStream, second: CommandStream) -> CommandStream:
 
 def operand(address: Array | int, columns: Array | int, rows: Array | int) -> Array:
     """Return operand words: a local address, and the columns and rows from there."""
-    packed: Array = np.asarray(address) | np.asarray(columns) << 32 | np.asarray(rows) << 48
-    return packed
+    return np.asarray(address) | np.asarray(columns) << 32 | np.asarray(rows) << 48
 
 
 def garbage(config: Config) -> int:

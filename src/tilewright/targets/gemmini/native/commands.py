@@ -153,8 +153,7 @@ class RecordedCommands:
 
     def placed(self, steps: Sequence[int]) -> list[int]:
         """Return the numbers of primitive commands in traces and in the debugger."""
-        found: list[int] = self.passes.places[list(steps)].tolist()
-        return found
+        return self.passes.places[list(steps)].tolist()
 
     def places(self, steps: Sequence[int]) -> str:
         """Return the places in the source of primitive commands."""

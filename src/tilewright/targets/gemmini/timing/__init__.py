@@ -12,11 +12,13 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.work import ST
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.bus import WRITER
-from tilewright.targets.gemmini.timing.chip import CHIP, record
 from tilewright.targets.gemmini.timing.clock import UNFINISHED, run_machine
+from tilewright.targets.gemmini.timing.layout import END, PER_QUEUE, QUEUES, TABLES
+from tilewright.targets.gemmini.timing.program import record
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q
-from tilewright.targets.gemmini.timing.records import END, LENGTHS, PER_QUEUE, QUEUES, TABLES, reset
+from tilewright.targets.gemmini.timing.records import LENGTHS, reset
 from tilewright.targets.gemmini.timing.repeat import memo
+from tilewright.targets.gemmini.timing.state import CHIP
 from tilewright.targets.gemmini.timing.unroll import plan
 from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 

@@ -8,21 +8,11 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
-from tilewright.targets.gemmini.timing.chip import (
-    CHIP,
-    CONFIG,
-    LG_PAGE,
-    PRELOAD,
-    Program,
-    blocks_of,
-    columns_of,
-    configured,
-    is_acc,
-    is_garbage,
-    rows_of,
-)
 from tilewright.targets.gemmini.timing.load import lg_bytes
 from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges
+from tilewright.targets.gemmini.timing.operands import blocks_of, columns_of, is_acc, is_garbage, rows_of
+from tilewright.targets.gemmini.timing.program import CONFIG, PRELOAD, Program, configured
+from tilewright.targets.gemmini.timing.state import CHIP, LG_PAGE
 from tilewright.targets.gemmini.timing.store import store_stride
 from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
@@ -90,7 +80,7 @@ def alike(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int)
     if p.unroller[old] != p.unroller[new]:
         return False
     for x in range(3 if p.unroller[old] else 0):  # commands of loops are at the same steps of them
-        if plan.at[old, x] != plan.at[new, x] or plan.idle[old] != plan.idle[new]:
+        if plan.loops.at[old, x] != plan.loops.at[new, x] or plan.loops.idle[old] != plan.loops.idle[new]:
             return False
     if rs2 != other2 and (identity or funct == CONFIG):
         return False
@@ -208,9 +198,9 @@ def alike_lines(r: Array, pages: Array, client: int, first: int, other: int, mov
 
 def alike_loops(plan: FrontPlan, old: int, new: int, prims: int) -> bool:
     """Return whether two loops have like streams, `prims` commands apart."""
-    found = plan.tail[old] == plan.tail[new] and plan.residual[old] == plan.residual[new]
+    found = plan.loops.tail[old] == plan.loops.tail[new] and plan.loops.residual[old] == plan.loops.residual[new]
     for x in range(6):
-        found = found and plan.starts[old, x] + prims == plan.starts[new, x]
+        found = found and plan.loops.starts[old, x] + prims == plan.loops.starts[new, x]
     return bool(found)
 
 
@@ -218,6 +208,6 @@ def alike_hosts(plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
     """Return whether the front end treats two commands of the host alike."""
     if plan.action[old] != plan.action[new] or (plan.item[old] < 0) != (plan.item[new] < 0):
         return False
-    if (plan.run[old] < 0) != (plan.run[new] < 0):
+    if (plan.loops.run[old] < 0) != (plan.loops.run[new] < 0):
         return False
     return bool(memo.prims[old + 1] - memo.prims[old] == memo.prims[new + 1] - memo.prims[new])

@@ -5,22 +5,12 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX
-from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, is_acc
+from tilewright.targets.gemmini.timing.layout import OUT_RING, RING, at, row_offset
 from tilewright.targets.gemmini.timing.moves import write_acc
+from tilewright.targets.gemmini.timing.operands import is_acc
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, peek, pop, push, ready, take
-from tilewright.targets.gemmini.timing.records import (
-    OUT_RING,
-    PLAIN,
-    POINTER,
-    RING,
-    RULE,
-    at,
-    columns,
-    registers,
-    row_offset,
-    saved,
-    table,
-)
+from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, columns, registers, saved, table
+from tilewright.targets.gemmini.timing.state import CHIP, TO_ARRAY
 
 ALL = 7  # A, B and D
 #: Identities count modulo the products that the array holds at once. The result of an operation leaves with the

@@ -7,19 +7,10 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.timing.chip import CHIP
+from tilewright.targets.gemmini.timing.layout import at, row_offset
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.records import (
-    PLAIN,
-    POINTER,
-    RULE,
-    WIRE,
-    at,
-    registers,
-    row_offset,
-    saved,
-    table,
-)
+from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
+from tilewright.targets.gemmini.timing.state import CHIP
 
 #: What a request is.
 GET, PUT, LAST_PUT = range(3)

@@ -6,8 +6,8 @@ from tilewright.array import Array
 from tilewright.sim.jit import compiled, part
 from tilewright.targets.gemmini.timing.array import ARRAY, DOES, RESULTS, step_array, step_results
 from tilewright.targets.gemmini.timing.bus import ANSWERS, READER, WRITER, step_bus, translate
-from tilewright.targets.gemmini.timing.chip import CHIP, TO_ARRAY, TO_WRITER, Program, find_configurations
 from tilewright.targets.gemmini.timing.controller import PIPE, step_banks, step_execute, step_transposes
+from tilewright.targets.gemmini.timing.layout import at
 from tilewright.targets.gemmini.timing.load import LOADS, step_loads, step_reader
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
 from tilewright.targets.gemmini.timing.moves import (
@@ -19,9 +19,10 @@ from tilewright.targets.gemmini.timing.moves import (
     step_scaling,
     step_writes,
 )
+from tilewright.targets.gemmini.timing.program import Program, find_configurations
 from tilewright.targets.gemmini.timing.queues import Q, count, peek
-from tilewright.targets.gemmini.timing.records import at
 from tilewright.targets.gemmini.timing.repeat import check
+from tilewright.targets.gemmini.timing.state import CHIP, TO_ARRAY, TO_WRITER
 from tilewright.targets.gemmini.timing.station import step_station
 from tilewright.targets.gemmini.timing.store import STORES, step_dispatch, step_stores
 from tilewright.targets.gemmini.timing.unroll import front_is_busy, step

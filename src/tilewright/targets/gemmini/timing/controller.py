@@ -6,34 +6,12 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX
 from tilewright.targets.gemmini.timing.array import ALL, DOES, OPERATIONS, being_written, in_progress
-from tilewright.targets.gemmini.timing.chip import (
-    ABSENT,
-    CHIP,
-    COMPUTE_FLIP,
-    COMPUTE_STAY,
-    CONFIG,
-    IN_ACC,
-    PRELOAD,
-    TO_ARRAY,
-    TO_WRITER,
-    Pipe,
-    is_garbage,
-    local,
-)
+from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_garbage, local
+from tilewright.targets.gemmini.timing.program import COMPUTE_FLIP, COMPUTE_STAY, CONFIG, PRELOAD
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.records import (
-    PLAIN,
-    PLAIN3,
-    POINTER,
-    RING,
-    RULE,
-    at,
-    columns,
-    registers,
-    row_offset,
-    saved,
-    table,
-)
+from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, columns, registers, saved, table
+from tilewright.targets.gemmini.timing.state import CHIP, TO_ARRAY, TO_WRITER, Pipe
 
 ONLY_PRELOAD, BOTH, ONLY_COMPUTE = range(3)
 
@@ -47,9 +25,9 @@ class Execution:
     b_turned = PLAIN
     a_stride = PLAIN
     base = saved(RULE.spad_row, size=3)  # the first row (-1: none)
-    rows = PLAIN3
-    filled = PLAIN3  # whether they have columns
-    at = PLAIN3  # the row to read
+    rows = saved(size=3)
+    filled = saved(size=3)  # whether they have columns
+    at = saved(size=3)  # the row to read
     begun = PLAIN  # the operands of which any row was read, as bits
     offset = PLAIN  # of A's row
     un_state = PLAIN  # of the unroller of transposed preloads

@@ -6,20 +6,12 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import LD
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS, packet
-from tilewright.targets.gemmini.timing.chip import (
-    CHIP,
-    CONFIG,
-    LG_PAGE,
-    MOVING,
-    ONE,
-    Program,
-    columns_of,
-    configured,
-    is_acc,
-    rows_of,
-)
+from tilewright.targets.gemmini.timing.layout import at, row_offset
+from tilewright.targets.gemmini.timing.operands import columns_of, is_acc, rows_of
+from tilewright.targets.gemmini.timing.program import CONFIG, ONE, Program, configured
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready, take
-from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, at, registers, row_offset, saved, table
+from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registers, saved, table
+from tilewright.targets.gemmini.timing.state import CHIP, LG_PAGE, MOVING
 
 
 class Loader:
@@ -66,9 +58,7 @@ def step_loads(m: Array, p: Program, t: int) -> None:
     if m[LOADER.state] == MOVING.waiting:
         if m[CHIP.loads_used] == m[CHIP.slots]:
             return
-        m[LOADER.slot] = 0
-        while m[at(LOADS.valid, m[LOADER.slot])]:
-            m[LOADER.slot] += 1
+        m[LOADER.slot] = first_free(m, LOADS.valid)
         m[CHIP.loads_used] += 1
         slot = row_offset(m[LOADER.slot])
         track(m, p, slot, item >> 6)
@@ -121,6 +111,15 @@ def track(m: Array, p: Program, load: int, prim: int) -> None:
     m[load + LOADS.in_acc] = is_acc(rs2)
     m[load + LOADS.adds] = rs2 >> 30 & 1
     m[load + LOADS.wide] = lg_bytes(rs2, config)
+
+
+@part
+def first_free(m: Array, valid: int) -> int:
+    """Return the first free slot of a tracker, which has one."""
+    slot = 0
+    while m[at(valid, slot)]:
+        slot += 1
+    return slot
 
 
 @part

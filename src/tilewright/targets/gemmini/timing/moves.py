@@ -6,21 +6,12 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS
-from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, is_acc
+from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS
+from tilewright.targets.gemmini.timing.operands import is_acc
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.records import (
-    PLAIN,
-    POINTER,
-    RING,
-    RULE,
-    WIRE,
-    at,
-    registers,
-    row_offset,
-    saved,
-    table,
-)
+from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
+from tilewright.targets.gemmini.timing.state import ACC_BANKS, CHIP
 
 #: The phases of a row between the reader and the memories: before a scale unit, in it, and repeated.
 ENTERING = 1

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.timing.chip import CHIP
-from tilewright.targets.gemmini.timing.records import RING, columns, queues
+from tilewright.targets.gemmini.timing.layout import RING
+from tilewright.targets.gemmini.timing.records import columns, queues
+from tilewright.targets.gemmini.timing.state import CHIP
 
 
 class QueueWords:

@@ -14,49 +14,7 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.jit import part
-
-#: Numbers that the registers of a unit may have, and the units; numbers in a row of a table; places in rings.
-UNIT = 64
-UNITS = 15
-WIDTH = 16
-RING = 128
-OUT_RING = 512
-#: The rows of the tables: loops that the two unrollers work on, and their five streams; banks of the accumulator;
-#: the station's entries (64 of each queue), and those not issued, in order; rows between reader and
-#: memories, and between store controller and writer; commands for the execute controller; what it asks of the array;
-#: tags of its results; rows in it; loads and stores in the trackers; read transactions; answers to come.
-ROWS = {
-    **{
-        "loop_slots": 4,
-        "loop_streams": 10,
-        "acc_banks": 64,
-        "entries": 192,
-        "waiting": RING,
-        "moved": RING,
-        "stored": RING,
-    },
-    **{"commands": RING, "operations": RING, "tags": RING, "results": OUT_RING, "loads": 516, "stores": 516},
-    **{"transactions": 1024, "answers": 2048},
-}
-#: Where the queues begin, the numbers of one, and where the tables begin and end.
-QUEUES = UNIT * UNITS
-PER_QUEUE = 4 + RING
-TABLES = QUEUES + 24 * PER_QUEUE
-END = TABLES + WIDTH * sum(ROWS.values())
-
-
-@part
-def row_offset(row: int) -> int:
-    """Return how far a row of a table is from the first one."""
-    return WIDTH * row
-
-
-@part
-def at(column: int, row: int) -> int:
-    """Return the place of a column in a row of a table."""
-    return column + WIDTH * row
-
+from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, ROWS, TABLES, UNIT, WIDTH
 
 R = TypeVar("R")
 
@@ -196,7 +154,6 @@ FIXED = saved(RULE.fixed)
 WIRE = saved(RULE.wire)
 POINTER = saved(RULE.pointer)
 PLAIN = saved()
-PLAIN3 = saved(size=3)
 COMMAND = saved(RULE.command)
 
 

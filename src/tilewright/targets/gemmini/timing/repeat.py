@@ -19,8 +19,8 @@ from tilewright.targets.gemmini.isa.work import EX, ST, local
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.alike import alike, alike_hosts, alike_loops
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
-from tilewright.targets.gemmini.timing.chip import CONFIG, Program
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo, clear, has_partner, partner, relate
+from tilewright.targets.gemmini.timing.program import CONFIG, Program
 from tilewright.targets.gemmini.timing.records import columns
 from tilewright.targets.gemmini.timing.snapshot import visit
 from tilewright.targets.gemmini.timing.station import STATION, TIMES
@@ -90,9 +90,9 @@ def memo(expansion: Expansion, config: Config) -> Memo:
         registers[MEMO.first_row + kind] = first
         registers[MEMO.banks + kind] = banks
         registers[MEMO.lg_bank + kind] = each.bit_length() - 1
-    run = expansion.run[:n]
+    run = expansion.loops.run[:n]
     entry = expansion.entry[:n]
-    starts = expansion.starts
+    starts = expansion.loops.starts
     sizes = np.where(entry >= 0, 1, 0)
     sizes[run >= 0] = (starts[:, -1] - starts[:, 0])[run[run >= 0]]
     marks = _marks(expansion, config, n)
@@ -152,43 +152,15 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: i
     """Save the state before the host's next command. If those to come repeat earlier ones, go on behind these."""
     r = memo.registers
     place = m[FRONT.next_host]
+    new = r[MEMO.snapshots]
     r[MEMO.goes_on] = t
     r[MEMO.last_busy] = last_busy
-    new = r[MEMO.snapshots]
     if new == MOST or max(r[MEMO.free] + PLACES, r[MEMO.free_related]) + LARGEST > LENGTH:
         r[MEMO.next_check] = NEVER
         return
     await_check(memo, place + 1, memo.prims[place] + r[MEMO.gap])
+    save(m, p, plan, memo, place, t)
     own = memo.kept[new]
-    tape = memo.tape
-    tape[TAPE.sets] = 0
-    tape[TAPE.now] = t
-    tape[TAPE.cursor] = r[MEMO.free]
-    tape[TAPE.related] = r[MEMO.free_related]
-    tape[TAPE.first_host] = place
-    tape[TAPE.first_prim] = memo.prims[place]
-    tape[TAPE.first_loop] = memo.loops[place]
-    visit(m, p, plan, tape)
-    own[KEPT.place] = place
-    own[KEPT.cycle] = t
-    own[KEPT.begin] = r[MEMO.free]
-    own[KEPT.end] = tape[TAPE.cursor]
-    own[KEPT.first] = r[MEMO.free_related]
-    own[KEPT.last] = tape[TAPE.related]
-    own[KEPT.took] = m[STATION.order]
-    own[KEPT.busy] = last_busy
-    own[KEPT.low_host] = tape[TAPE.low_host]
-    own[KEPT.low_prim] = tape[TAPE.low_prim]
-    own[KEPT.low_loop] = tape[TAPE.low_loop]
-    r[MEMO.free] = own[KEPT.end]
-    r[MEMO.free_related] = own[KEPT.last]
-    r[MEMO.snapshots] = new + 1
-    hashed = 0
-    for at in range(own[KEPT.begin], own[KEPT.end]):
-        hashed = hashed * 0x2545F4914F6CDD1D + tape[at]
-    bucket = mixed(0, hashed) & (BUCKETS - 1)
-    own[KEPT.before] = memo.table[bucket]
-    memo.table[bucket] = new
     longest = 0
     end = NO
     start = NO
@@ -199,22 +171,62 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: i
         old = own[KEPT.before]
         tried = 0
         while old >= 0 and tried < TRIED and longest < ENOUGH:
-            if memo.marks[memo.kept[old, KEPT.place]] == memo.marks[place] and equal(memo.kept[old], own, tape):
+            if memo.marks[memo.kept[old, KEPT.place]] == memo.marks[place] and equal(memo.kept[old], own, memo.tape):
                 tried += 1
-                found = agreed(m, p, plan, memo, old, new, rows == 0)
                 last = old
                 how = rows == 0
-                cycles = memo.kept[found, KEPT.cycle] - memo.kept[old, KEPT.cycle] if found >= 0 else 0
+                reached = agreed(m, p, plan, memo, old, new, how)
+                cycles = memo.kept[reached, KEPT.cycle] - memo.kept[old, KEPT.cycle] if reached >= 0 else 0
                 if cycles > longest:
                     longest = cycles
-                    end = found
+                    end = reached
                     start = old
-                    identity = rows == 0
+                    identity = how
             old = memo.kept[old, KEPT.before]
     if end >= 0:
         if last != start or how != identity:
             agreed(m, p, plan, memo, start, new, identity)
         repeat(m, p, plan, accept, memo, start, end)
+
+
+def save(m: Array, p: Program, plan: FrontPlan, memo: Memo, place: int, t: int) -> None:
+    """Save the state before the host's command `place` as the newest snapshot."""
+    r = memo.registers
+    tape = memo.tape
+    own = memo.kept[r[MEMO.snapshots]]
+    rewind(memo, r[MEMO.free], place, t)
+    tape[TAPE.sets] = 0
+    visit(m, p, plan, tape)
+    own[KEPT.place] = place
+    own[KEPT.cycle] = t
+    own[KEPT.begin] = r[MEMO.free]
+    own[KEPT.end] = tape[TAPE.cursor]
+    own[KEPT.first] = r[MEMO.free_related]
+    own[KEPT.last] = tape[TAPE.related]
+    own[KEPT.took] = m[STATION.order]
+    own[KEPT.busy] = r[MEMO.last_busy]
+    for x in range(3):
+        own[KEPT.low_host + x] = tape[TAPE.low_host + x]
+    hashed = 0
+    for at in range(own[KEPT.begin], own[KEPT.end]):
+        hashed = hashed * 0x2545F4914F6CDD1D + tape[at]
+    bucket = mixed(0, hashed) & (BUCKETS - 1)
+    own[KEPT.before] = memo.table[bucket]
+    memo.table[bucket] = r[MEMO.snapshots]
+    r[MEMO.free] = own[KEPT.end]
+    r[MEMO.free_related] = own[KEPT.last]
+    r[MEMO.snapshots] += 1
+
+
+def rewind(memo: Memo, cursor: int, place: int, t: int) -> None:
+    """Put the tape to the words from `cursor` on, for cycle `t` before the host's command `place`."""
+    tape = memo.tape
+    tape[TAPE.now] = t
+    tape[TAPE.cursor] = cursor
+    tape[TAPE.related] = memo.registers[MEMO.free_related]
+    tape[TAPE.first_host] = place
+    tape[TAPE.first_prim] = memo.prims[place]
+    tape[TAPE.first_loop] = memo.loops[place]
 
 
 @part
@@ -273,7 +285,7 @@ def agreed(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int
             if not (host == here and is_over(p, x, one[KEPT.cycle])) and not alike(m, p, plan, memo, x, x + prims):
                 return best
             x += 1
-        loop = plan.run[host - 1] if host > here else NO
+        loop = plan.loops.run[host - 1] if host > here else NO
         if loop >= 0 and not alike_loops(plan, loop, loop + loops, prims):
             return best
         if memo.kept[after, KEPT.place] == host:
@@ -320,13 +332,8 @@ def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old
         p.order[x + other[KEPT.took] - one[KEPT.took]] = p.order[x] + prims
     place = last[KEPT.place] + hosts
     tape = memo.tape
+    rewind(memo, last[KEPT.begin], place, last[KEPT.cycle] + later)
     tape[TAPE.sets] = 1
-    tape[TAPE.now] = last[KEPT.cycle] + later
-    tape[TAPE.cursor] = last[KEPT.begin]
-    tape[TAPE.related] = r[MEMO.free_related]
-    tape[TAPE.first_host] = place
-    tape[TAPE.first_prim] = memo.prims[place]
-    tape[TAPE.first_loop] = memo.loops[place]
     for at in range(last[KEPT.first], last[KEPT.last]):
         here = r[MEMO.free_related] + at - last[KEPT.first]
         tape[here] = partner(memo, tape[at] & (1 << KIND_BITS) - 1, tape[at] >> KIND_BITS)

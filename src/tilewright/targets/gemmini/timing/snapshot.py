@@ -15,8 +15,8 @@ from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import LD, ST
 from tilewright.targets.gemmini.timing.array import ARRAY, DOES, OPERATIONS, PRODUCTS, RESULTS, TAGS
 from tilewright.targets.gemmini.timing.bus import ANSWERS, GET, READER, TRANSACTIONS, around
-from tilewright.targets.gemmini.timing.chip import ACC_BANKS, CHIP, CONFIG, IN_ACC, Program
 from tilewright.targets.gemmini.timing.controller import COMMANDS, EXECUTION
+from tilewright.targets.gemmini.timing.layout import OUT_RING, RING, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS, track
 from tilewright.targets.gemmini.timing.moves import (
     ENTERING,
@@ -28,20 +28,11 @@ from tilewright.targets.gemmini.timing.moves import (
     SCALER,
     written,
 )
+from tilewright.targets.gemmini.timing.operands import IN_ACC
+from tilewright.targets.gemmini.timing.program import CONFIG, Program
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, item, peek
-from tilewright.targets.gemmini.timing.records import (
-    ALWAYS,
-    COLUMN,
-    NOWHERE,
-    OUT_RING,
-    RING,
-    RULE,
-    at,
-    pointers,
-    register_rules,
-    row_offset,
-    rules,
-)
+from tilewright.targets.gemmini.timing.records import ALWAYS, COLUMN, NOWHERE, RULE, pointers, register_rules, rules
+from tilewright.targets.gemmini.timing.state import ACC_BANKS, CHIP
 from tilewright.targets.gemmini.timing.station import ENTRIES, STATION, WAITING, set_operands
 from tilewright.targets.gemmini.timing.store import STORED, STORER, STORES
 from tilewright.targets.gemmini.timing.tape import (
@@ -192,7 +183,7 @@ def visit_front(m: Array, p: Program, plan: FrontPlan, tape: Array) -> None:
 def low_loop(plan: FrontPlan, tape: Array, loop: int) -> None:
     """Note that the state refers to a loop."""
     tape[TAPE.low_loop] = min(tape[TAPE.low_loop], loop)
-    tape[TAPE.low_prim] = min(tape[TAPE.low_prim], plan.starts[loop, 0])
+    tape[TAPE.low_prim] = min(tape[TAPE.low_prim], plan.loops.starts[loop, 0])
 
 
 def queued(own: Array, place: int, plan: FrontPlan, tape: Array) -> None:
@@ -207,8 +198,8 @@ def queued(own: Array, place: int, plan: FrontPlan, tape: Array) -> None:
     if own[place] < 0:
         host = -1 - own[place]
         tape[TAPE.low_host] = min(tape[TAPE.low_host], host)
-        if plan.run[host] >= 0:
-            low_loop(plan, tape, plan.run[host])
+        if plan.loops.run[host] >= 0:
+            low_loop(plan, tape, plan.loops.run[host])
     else:
         tape[TAPE.low_prim] = min(tape[TAPE.low_prim], own[place])
 

@@ -1,20 +1,12 @@
-"""What all units of the machine share: parameters, wires, registers, and the program."""
+"""The state that units share: parameters of the machine, wires, and registers."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-
-from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.isa.fields import Configured, Funct
-from tilewright.targets.gemmini.isa.work import EX, LD, NONE
-from tilewright.targets.gemmini.loops import Expansion
+from tilewright.targets.gemmini.isa.work import EX
 from tilewright.targets.gemmini.timing.records import (
     FIXED,
     PLAIN,
-    PLAIN3,
     POINTER,
     RULE,
     WIRE,
@@ -54,7 +46,7 @@ class Chip:
     acc_adds = WIRE
     ex_reads = WIRE  # those that the array reads
     progress = WIRE  # see `went_on`
-    number = PLAIN3  # of the station: entries in use in each queue
+    number = saved(size=3)  # of the station: entries in use in each queue
     lone = PLAIN  # whether a preload waits for its compute
     loads_used = PLAIN  # slots of the trackers in use
     stores_used = PLAIN
@@ -113,65 +105,6 @@ ACC_BANKS = table(Bank, "acc_banks")
 
 
 LG_PAGE = 12
-#: The commands, as plain numbers for compiled loops.
-CONFIG, MVIN2, PRELOAD, MVIN3 = (int(each) for each in (Funct.CONFIG, Funct.MVIN2, Funct.PRELOAD, Funct.MVIN3))
-COMPUTE_FLIP = int(Funct.COMPUTE_PRELOADED)
-COMPUTE_STAY = int(Funct.COMPUTE_ACCUMULATED)
-CONFIG_NORM = int(Configured.NORM)
-#: The float32 scale 1.0, which passes the scale unit at once.
-ONE = 0x3F800000
-#: Load states that a configuration may name; loads use three.
-LOAD_STATES = 4
-
-
-class Program(NamedTuple):
-    """The primitive commands, and what is recorded of them."""
-
-    prims: Array  # int64 [m, 3]
-    unroller: Array  # int64 [m]
-    queue: Array  # int64 [m]: of the reservation station
-    config: Array  # int64 [m]: the configuration that counts for a command, or NONE
-    whole: Array  # int64 [m]: of execute commands, the same without those that set strides only
-    times: Array  # int64 [m, 3]: taken, issued, done
-    order: Array  # int64 [m]
-
-
-def record(expansion: Expansion) -> Program:
-    """Return an expanded program, of which nothing is recorded."""
-    m = len(expansion.prims)
-    prims = np.ascontiguousarray(expansion.prims).view(np.int64)
-    unroller = expansion.unroller.astype(np.int64)
-    queue = expansion.kind.astype(np.int64)
-    config, whole, order = np.full((3, m), -1, np.int64)
-    return Program(prims, unroller, queue, config, whole, np.full((m, 3), -1, np.int64), order)
-
-
-def find_configurations(m: Array, p: Program) -> None:
-    """Set the configuration of each command: a queue has one, that of loads one for each load state."""
-    for holder in range(LOAD_STATES + 3):
-        m[CHIP.holders + holder] = NONE
-    whole = NONE
-    for x in range(p.queue.shape[0]):
-        q = p.queue[x]
-        funct = p.prims[x, 0] & 127
-        rs1 = p.prims[x, 1]
-        holder = CHIP.holders + LOAD_STATES + q
-        if q == LD:
-            holder = CHIP.holders + (rs1 >> 3 & 3 if funct == CONFIG else 1 if funct == MVIN2 else 2 * (funct == MVIN3))
-        if funct == CONFIG and rs1 & 3 != CONFIG_NORM:
-            m[holder] = x
-            if q == EX and not rs1 >> 7 & 1:
-                whole = x
-            if q == LD and rs1 >> 32 & 0xFFFFFFFF != ONE:
-                m[CHIP.scales] = 1
-        p.config[x] = m[holder]
-        p.whole[x] = whole
-
-
-@part
-def configured(p: Program, prim: int, word: int) -> int:
-    """Return a word of the configuration that counts for a command, or 0."""
-    return p.prims[p.config[prim], word] if p.config[prim] >= 0 else 0
 
 
 @part
@@ -184,47 +117,3 @@ def moved(stages: int, last: int) -> int:
             stop >>= 1
             stalled |= stop
     return (stages & ~stalled) << 1 | stalled
-
-
-#: What a word of an operand names.
-ABSENT, IN_SPAD, IN_ACC = range(3)
-
-
-@part
-def is_acc(word: int) -> int:
-    """Return 1 if a word has an address of the accumulator, else 0."""
-    return word >> 31 & 1
-
-
-@part
-def is_garbage(m: Array, word: int) -> bool:
-    """Return whether an operand's word has the address that stands for none (LocalAddr.scala)."""
-    return (word & m[CHIP.garbage]) == m[CHIP.garbage]
-
-
-@part
-def local(m: Array, word: int) -> tuple[int, int]:
-    """Return the kind and the row of an operand's word: ABSENT, IN_SPAD or IN_ACC."""
-    if is_garbage(m, word):
-        return ABSENT, 0
-    if is_acc(word):
-        return IN_ACC, word & m[CHIP.acc]
-    return IN_SPAD, word & m[CHIP.spad]
-
-
-@part
-def rows_of(word: int) -> int:
-    """Return the rows in an operand's word."""
-    return word >> 48 & 0xFFFF
-
-
-@part
-def columns_of(word: int) -> int:
-    """Return the columns in an operand's word."""
-    return word >> 32 & 0xFFFF
-
-
-@part
-def blocks_of(m: Array, word: int) -> int:
-    """Return the blocks of columns, each as wide as the array, of an operand's word."""
-    return (columns_of(word) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]

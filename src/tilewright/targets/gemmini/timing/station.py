@@ -6,36 +6,14 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
 from tilewright.targets.gemmini.timing.bus import READER, WRITER
-from tilewright.targets.gemmini.timing.chip import (
-    ABSENT,
-    CHIP,
-    CONFIG,
-    IN_ACC,
-    PRELOAD,
-    Program,
-    blocks_of,
-    configured,
-    is_acc,
-    local,
-    rows_of,
-)
 from tilewright.targets.gemmini.timing.controller import COMMANDS
+from tilewright.targets.gemmini.timing.layout import RING, WIDTH, at, row_offset
 from tilewright.targets.gemmini.timing.load import LOADS
+from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, blocks_of, is_acc, local, rows_of
+from tilewright.targets.gemmini.timing.program import CONFIG, PRELOAD, Program, configured
 from tilewright.targets.gemmini.timing.queues import Q, push, ready
-from tilewright.targets.gemmini.timing.records import (
-    COMMAND,
-    PLAIN3,
-    RING,
-    RULE,
-    WIDTH,
-    WIRE,
-    at,
-    columns,
-    registers,
-    row_offset,
-    saved,
-    table,
-)
+from tilewright.targets.gemmini.timing.records import COMMAND, RULE, WIRE, columns, registers, saved, table
+from tilewright.targets.gemmini.timing.state import CHIP
 from tilewright.targets.gemmini.timing.store import STORES
 from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered
 from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
@@ -45,7 +23,7 @@ class Station:
     """Three numbers are for the queues of loads, execute commands and stores."""
 
     valid = saved(RULE.wire, size=3)  # entries in use, as bits; a snapshot numbers them
-    unissued = PLAIN3  # how many
+    unissued = saved(size=3)  # how many
     first = saved(RULE.pointer, size=3)  # the place of the first of these
     order = saved(RULE.taken)  # commands taken so far
     awaited = saved(RULE.wire, size=3)  # entries, as bits, for which an entry may wait; follows from these

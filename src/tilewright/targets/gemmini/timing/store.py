@@ -5,37 +5,23 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import ST
-from tilewright.targets.gemmini.timing.chip import (
+from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
+from tilewright.targets.gemmini.timing.load import first_free
+from tilewright.targets.gemmini.timing.moves import in_flight
+from tilewright.targets.gemmini.timing.operands import (
     ABSENT,
-    CHIP,
-    CONFIG,
     IN_ACC,
     IN_SPAD,
-    MOVING,
-    TO_ARRAY,
-    TO_WRITER,
-    Program,
     blocks_of,
     columns_of,
-    configured,
     is_acc,
     is_garbage,
     rows_of,
 )
-from tilewright.targets.gemmini.timing.moves import in_flight
+from tilewright.targets.gemmini.timing.program import CONFIG, Program, configured
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
-from tilewright.targets.gemmini.timing.records import (
-    COMMAND,
-    PLAIN,
-    POINTER,
-    RING,
-    RULE,
-    at,
-    registers,
-    row_offset,
-    saved,
-    table,
-)
+from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, POINTER, RULE, registers, saved, table
+from tilewright.targets.gemmini.timing.state import CHIP, MOVING, TO_ARRAY, TO_WRITER
 
 
 class Storer:
@@ -101,9 +87,7 @@ def step_stores(m: Array, p: Program, t: int) -> None:
     if m[STORER.state] == MOVING.waiting:
         if m[CHIP.stores_used] == m[CHIP.slots]:
             return
-        m[STORER.slot] = 0
-        while m[at(STORES.valid, m[STORER.slot])]:
-            m[STORER.slot] += 1
+        m[STORER.slot] = first_free(m, STORES.valid)
         slot = row_offset(m[STORER.slot])
         m[slot + STORES.valid] = 1
         m[slot + STORES.entry] = item & 63

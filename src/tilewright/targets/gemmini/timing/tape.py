@@ -9,9 +9,11 @@ from __future__ import annotations
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
-from tilewright.targets.gemmini.timing.chip import CHIP, is_acc, is_garbage
+from tilewright.targets.gemmini.timing.layout import WIDTH, at
+from tilewright.targets.gemmini.timing.operands import is_acc, is_garbage
 from tilewright.targets.gemmini.timing.queues import QUEUE, count, item
-from tilewright.targets.gemmini.timing.records import WIDTH, at, columns
+from tilewright.targets.gemmini.timing.records import columns
+from tilewright.targets.gemmini.timing.state import CHIP
 from tilewright.targets.gemmini.timing.station import ENTRIES, STATION
 
 

@@ -18,8 +18,8 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.loops.words import MATMUL, STARTS, UNROLLER
+from tilewright.targets.gemmini.timing.layout import at, row_offset
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, take
-from tilewright.targets.gemmini.timing.records import at, row_offset
 from tilewright.targets.gemmini.timing.unroll_streams import (
     FRONT,
     OF_CONV,
@@ -58,10 +58,8 @@ def plan(expansion: Expansion, config: Config) -> FrontPlan:
         action[functs == funct] = first + (funct in STARTS)
     action[functs == Funct.FENCE] = WAIT
     item = np.where(expansion.entry >= 0, expansion.entry, -1 - np.arange(len(functs)))
-    residual = expansion.residual.astype(np.int64)
     room = np.array([config.rs_load, config.rs_execute, config.rs_store])
-    loops = expansion.run, expansion.at, expansion.idle, expansion.starts, expansion.tail
-    return FrontPlan(item, action, *loops, residual, room)
+    return FrontPlan(item, action, expansion.loops, room)
 
 
 @part
@@ -180,12 +178,12 @@ def _take_command(m: Array, plan: FrontPlan, u: int, room: bool, configured: int
         return False
     elif action == first + 1:
         slot = row_offset(2 * u + target)
-        loop = plan.run[-1 - offer]
+        loop = plan.loops.run[-1 - offer]
         m[FRONT.settled + u] = -1
         m[slot + SLOT.configured] = 1
         m[slot + SLOT.loop] = loop
         m[slot + SLOT.started] = m[slot + SLOT.finished] = 0
         if u == OF_MATMUL:
-            m[FRONT.residual] = plan.residual[loop]
+            m[FRONT.residual] = plan.loops.residual[loop]
     take(m, queue)
     return True

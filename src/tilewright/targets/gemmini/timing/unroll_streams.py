@@ -12,8 +12,10 @@ from typing import NamedTuple
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX, LD, ST
+from tilewright.targets.gemmini.loops import LoopCommands
 from tilewright.targets.gemmini.loops.words import EXECUTE, LOAD_A, LOAD_B, LOAD_D, STORE
-from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, at, registers, row_offset, saved, table
+from tilewright.targets.gemmini.timing.layout import at, row_offset
+from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registers, saved, table
 
 #: Sets of streams, as bits.
 EXECUTE_BIT = 2
@@ -66,19 +68,14 @@ STREAM = table(LoopStream, "loop_streams")
 
 
 class FrontPlan(NamedTuple):
-    """What the front end reads: an Expansion (loops/__init__.py) as arrays for compiled loops, and sizes.
+    """What the front end reads.
 
     `item` [n] is what enters the queues for a command: the number of a primitive command, or -1 - the command's number.
     """
 
     item: Array  # int64 [n]
     action: Array  # int64 [n]: see unroll.py
-    run: Array  # int64 [n]: the loop that a command starts
-    at: Array  # int64 [m, 3]
-    idle: Array  # int64 [m]
-    starts: Array  # int64 [L, 6]
-    tail: Array  # int64 [L]
-    residual: Array  # int64 [L]
+    loops: LoopCommands
     room: Array  # int64 [3]: entries of the reservation station for loads, execute commands and stores
 
 
@@ -114,7 +111,8 @@ def elsewhere(m: Array, u: int, idle: int, x: int, slot: int) -> bool:
 @part
 def pause(m: Array, plan: FrontPlan, own: int, loop: int) -> int:
     """Return the steps without a command before the next command of a stream, or after its last one."""
-    return plan.idle[m[own + STREAM.next]] if m[own + STREAM.next] < m[own + STREAM.end] else plan.tail[loop]
+    due = m[own + STREAM.next]
+    return plan.loops.idle[due] if due < m[own + STREAM.end] else plan.loops.tail[loop]
 
 
 def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) -> bool:
@@ -147,8 +145,8 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
         loop = m[slot + SLOT.loop]
         m[own + STREAM.active] = 1
         m[own + STREAM.slot] = which
-        m[own + STREAM.next] = plan.starts[loop, x]
-        m[own + STREAM.end] = plan.starts[loop, x + 1]
+        m[own + STREAM.next] = plan.loops.starts[loop, x]
+        m[own + STREAM.end] = plan.loops.starts[loop, x + 1]
         m[own + STREAM.idle] = pause(m, plan, own, loop) if x == EXECUTE else 0
     if done:
         m[first + SLOT.configured] = m[first + SLOT.started] = m[first + SLOT.finished] = 0
@@ -187,7 +185,7 @@ def _has_next(m: Array, x: int) -> bool:
 @part
 def _counter(m: Array, plan: FrontPlan, x: int, column: int) -> int:
     """Return a counter of a stream: of its next command, or 0 after the last one."""
-    return plan.at[m[stream(OF_MATMUL, x) + STREAM.next], column] if _has_next(m, x) else 0
+    return plan.loops.at[m[stream(OF_MATMUL, x) + STREAM.next], column] if _has_next(m, x) else 0
 
 
 @part
@@ -196,9 +194,9 @@ def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
         return False
     slot = m[stream(OF_MATMUL, STORE) + STREAM.slot]
     due = m[stream(OF_MATMUL, STORE) + STREAM.next]
-    last_k = plan.at[due, 0]
-    columns = plan.at[due, 1]
-    i = plan.at[due, 2]
+    last_k = plan.loops.at[due, 0]
+    columns = plan.loops.at[due, 1]
+    i = plan.loops.at[due, 2]
     if residual:
         if elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) and elsewhere(m, OF_MATMUL, idle, LOAD_B, slot):
             return True
@@ -218,9 +216,9 @@ def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
     if not _has_next(m, EXECUTE) or not elsewhere(m, OF_MATMUL, idle, LOAD_D, slot):
         return False
     due = m[stream(OF_MATMUL, EXECUTE) + STREAM.next]
-    k = plan.at[due, 0]
-    j = plan.at[due, 1]
-    i = plan.at[due, 2]
+    k = plan.loops.at[due, 0]
+    j = plan.loops.at[due, 1]
+    i = plan.loops.at[due, 2]
     a_k = _counter(m, plan, LOAD_A, 0)
     a_i = _counter(m, plan, LOAD_A, 1)
     if not (elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) or a_k > k or (a_k == k and a_i > i)):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.targets.gemmini.timing.bus import LAST_PUT, PUT, WRITER, packet
-from tilewright.targets.gemmini.timing.chip import CHIP, IN_ACC, IN_SPAD, LG_PAGE, TO_WRITER, moved
+from tilewright.targets.gemmini.timing.layout import row_offset
+from tilewright.targets.gemmini.timing.operands import IN_ACC, IN_SPAD
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, ready, take
-from tilewright.targets.gemmini.timing.records import row_offset
+from tilewright.targets.gemmini.timing.state import CHIP, LG_PAGE, TO_WRITER, moved
 from tilewright.targets.gemmini.timing.store import STORED
 
 IDLE, NEW_REQUEST, IN_REQUEST = range(3)

@@ -48,15 +48,14 @@ def plan(work: Work, config: Config) -> Plan:
     action[work.stores.step[work.stores.own["pool_stride"] > 0]] = loop.POOL
     moves = *_loads(work.loads), *_stores(work.stores)
     tables = loop.Tables(action, index, *moves, _computes(work.computes, config))
-    moved = [(moves.local.rows * moves.local.cols).sum() for moves in (work.loads, work.stores)]
+    moved = [(moves.local.rows * moves.local.cols).sum() for moves in work.moves]
     products = work.computes.a.rows * work.computes.a.cols * config.dim
     elements = int(sum(moved) + products.sum())
-    ranges = transfers(work.loads, False), transfers(work.stores, True)
     norms = np.zeros(0, np.int64)
     if config.normaliser:
         stores = work.stores.step[(work.stores.local.acc == 1) & (work.stores.own["pool_stride"] == 0)]
         norms = np.sort(np.concatenate([work.config_st[0], work.config_norm[0], stores]))
-    return Plan(work, tables, *ranges, elements, norms)
+    return Plan(work, tables, transfers(work.loads), transfers(work.stores), elements, norms)
 
 
 def _float(bits: Array) -> Array:
@@ -122,8 +121,7 @@ def _computes(work: Computes, config: Config) -> Array:
 
 def _last(marked: Array) -> Array:
     """Return the index of the last marked element up to each one, -1 if there is none, int64 [k]."""
-    found: Array = np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1))
-    return found
+    return np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1))
 
 
 class Machine:

@@ -119,8 +119,7 @@ class Normaliser:
         below = block - self.most[self.stat]
         power = (-below * self.qln2_inv) >> 16
         near = below + power * self.qln2 + self.qb
-        found: Array = (near * near + self.qc) >> (power & 31)
-        return found
+        return (near * near + self.qc) >> (power & 31)
 
     def activated(self, values: Array) -> Array:
         """Return int32 values (S, columns) after the activation; ReLU comes after the scale, elsewhere."""

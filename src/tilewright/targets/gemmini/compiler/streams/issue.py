@@ -103,8 +103,7 @@ class Issue:
             parts.append(_moves(name, np.delete(loads[loads[:, 1] == state], 1, axis=1)))
         parts.append(_moves("mvout", stores))
         times, commands = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        found: Array = commands[np.argsort(times, kind="stable")]
-        return found
+        return commands[np.argsort(times, kind="stable")]
 
     def _pairs(self, blocks: tuple[int, ...], groups: list[Group]) -> tuple[Array, Array]:
         """Return the times and commands of groups with the same blocks, each preload before its compute."""

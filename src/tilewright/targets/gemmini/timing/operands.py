@@ -1,0 +1,50 @@
+"""The word of an operand: a local address (LocalAddr.scala) with the rows and columns from there."""
+
+from __future__ import annotations
+
+from tilewright.array import Array
+from tilewright.sim.jit import part
+from tilewright.targets.gemmini.timing.state import CHIP
+
+#: What a word of an operand names.
+ABSENT, IN_SPAD, IN_ACC = range(3)
+
+
+@part
+def is_acc(word: int) -> int:
+    """Return 1 if a word has an address of the accumulator, else 0."""
+    return word >> 31 & 1
+
+
+@part
+def is_garbage(m: Array, word: int) -> bool:
+    """Return whether an operand's word has the address that stands for none (LocalAddr.scala)."""
+    return (word & m[CHIP.garbage]) == m[CHIP.garbage]
+
+
+@part
+def local(m: Array, word: int) -> tuple[int, int]:
+    """Return the kind and the row of an operand's word: ABSENT, IN_SPAD or IN_ACC."""
+    if is_garbage(m, word):
+        return ABSENT, 0
+    if is_acc(word):
+        return IN_ACC, word & m[CHIP.acc]
+    return IN_SPAD, word & m[CHIP.spad]
+
+
+@part
+def rows_of(word: int) -> int:
+    """Return the rows in an operand's word."""
+    return word >> 48 & 0xFFFF
+
+
+@part
+def columns_of(word: int) -> int:
+    """Return the columns in an operand's word."""
+    return word >> 32 & 0xFFFF
+
+
+@part
+def blocks_of(m: Array, word: int) -> int:
+    """Return the blocks of columns, each as wide as the array, of an operand's word."""
+    return (columns_of(word) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
