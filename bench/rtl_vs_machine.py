@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import rtl_cfu, rtl_vta, rtl_zynq
+from tilewright.hdl.model import Compiled
 from tilewright.targets.cfu.gateware import cosim as cfu
 from tilewright.targets.vta.gateware import cosim as vta
 from tilewright.targets.zynq.gateware import cosim as zynq
@@ -40,8 +42,8 @@ def main(files: tuple[str, ...], targets: tuple[str, ...], rounds: int, full: bo
     chosen = targets or (("vta",) if files else TARGETS)
     machines: dict[str, tuple[Any, Sequence[Any]]] = {
         "vta": (vta.compiled, rtl_vta.machines(full, bool(files))),
-        "cfu": (cfu.compiled, rtl_cfu.machines(full)),
-        "zynq": (zynq.compiled, rtl_zynq.machines(full)),
+        "cfu": (partial(Compiled.of_machine, cfu.component), rtl_cfu.machines(full)),
+        "zynq": (partial(Compiled.of_machine, zynq.component), rtl_zynq.machines(full)),
     }
     compile_all((make, config) for target in chosen for make, configs in [machines[target]] for config in configs)
     rows = []

@@ -24,6 +24,7 @@ from tests.targets.zynq.cases import SHAPES, case, hash_of
 from tests.targets.zynq.gateware.machines import MACHINES, Disturbed, image_of, machine
 from tests.targets.zynq.gateware.random_layers import random_case
 from tilewright.array import Array, one_thread
+from tilewright.hdl.model import Compiled
 from tilewright.targets.zynq.config import Config
 from tilewright.targets.zynq.gateware import cosim
 from tilewright.targets.zynq.isa.image import LayerImage
@@ -97,7 +98,7 @@ def measure(rounds: int, full: bool) -> dict[str, Any]:
     presets = [Config.read(preset, {}) for preset in PRESETS]
     for work in cases(full):
         image, layer = work.image, work.image.layer
-        cosim.compiled(layer.config, "verilator")
+        Compiled.of_machine(cosim.component, layer.config, "verilator")
         best = dict.fromkeys(seconds, float("inf"))
         for turn in range(1 if layer.config in presets else rounds):
             with one_thread():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from inspect import getfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,10 +48,16 @@ class Compiled:
         self._library = _load(library(component, engine, source, extra))
 
     @classmethod
-    def remembered(cls, made_from: str, package: Path, engine: str, make: Callable[[], Any]) -> Compiled:
-        """Return the compiled component that `make` returns; arguments and errors are those of `build.remembered`."""
+    @lru_cache
+    def of_machine(cls, component: Callable[[Any], Any], config: Any, engine: str) -> Compiled:
+        """Return the compiled gateware of a machine: `component(config)`, of the target in whose folder it is defined.
+
+        If it is in the cache (build.remembered), `component` is not called, and so need not import Amaranth.
+        """
         made = cls.__new__(cls)
-        made._library = _load(remembered(made_from, package, engine, make))
+        package = Path(getfile(component)).parents[1]
+        name = remembered(json.dumps(config.to_dict()), package, engine, lambda: component(config))
+        made._library = _load(name)
         return made
 
     @classmethod

@@ -13,10 +13,10 @@ from tests.hdl.written import from_verilog
 from tests.targets.cfu.gateware.sequences import random_commands, run
 from tilewright.cli import main
 from tilewright.hdl.build import to_rtlil, yosys
+from tilewright.hdl.model import Compiled
 from tilewright.targets import get
 from tilewright.targets.cfu.bill import bill, excess
 from tilewright.targets.cfu.config import PRESETS, Config
-from tilewright.targets.cfu.gateware import cosim
 from tilewright.targets.cfu.gateware.cosim import Compared
 from tilewright.targets.cfu.gateware.top import Cfu
 
@@ -74,7 +74,7 @@ def test_a_preset_with_a_dma_has_a_bus_master_port(tmp_path: Path, capsys: pytes
 
 def test_the_written_verilog_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = from_verilog(Cfu(SMALL), tmp_path)
-    monkeypatch.setattr(cosim, "compiled", lambda config, engine: written)
+    monkeypatch.setattr(Compiled, "of_machine", lambda component, config, engine: written)
     for case in range(5):
         both = Compared(SMALL)
         run(both, random_commands(SMALL, np.random.default_rng([7, case]), 200))

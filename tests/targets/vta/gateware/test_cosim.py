@@ -158,16 +158,12 @@ def vcd(path: Path, name: str) -> dict[int, int]:
 def cosimulated(wave: Wave | None = None) -> CosimCase:
     """On a machine that is elaborated anew, with whatever faults it has now; the cache knows only the sources."""
 
-    def anew(of: str, package: Path, engine: str, make: Callable[[], Any]) -> Compiled:
-        return Compiled(make(), engine=engine)
+    def anew(component: Callable[[Any], Any], config: Any, engine: str) -> Compiled:
+        return Compiled(component(config), engine=engine)
 
-    cosim.compiled.cache_clear()
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Compiled, "remembered", anew)
-            (case,) = cosimulate(overwritten(), None, "cxxrtl" if wave else "verilator", wave)
-    finally:
-        cosim.compiled.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compiled, "of_machine", anew)
+        (case,) = cosimulate(overwritten(), None, "cxxrtl" if wave else "verilator", wave)
     return case
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +77,10 @@ LIMIT = 1 << 25
 LOW = (1 << 32) - 1
 
 
-@lru_cache
-def compiled(config: Config, engine: str) -> Compiled:
-    """Return the compiled CFU. Raises ConfigError if a tool is missing."""
+def component(config: Config) -> Any:
+    from tilewright.targets.cfu.gateware.top import Cfu
 
-    def make() -> Any:
-        from tilewright.targets.cfu.gateware.top import Cfu
-
-        return Cfu(config)
-
-    return Compiled.remembered(json.dumps(config.to_dict()), Path(__file__).parents[1], engine, make)
+    return Cfu(config)
 
 
 class Gateware:
@@ -99,7 +91,7 @@ class Gateware:
     """
 
     def __init__(self, config: Config, engine: str = "verilator") -> None:
-        self.model = compiled(config, engine).model()
+        self.model = Compiled.of_machine(component, config, engine).model()
         self.model["rsp_ready"] = 1
         self.burst = "burst" in config.extension_names
         self.memory: MainMemory | None = None

@@ -5,10 +5,8 @@ The comparison covers the cycles of each instruction, the bytes that each STORE 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,20 +84,17 @@ def run(
     return _timed(insns, config, model.events, model.faults(attached), written)
 
 
-@lru_cache
+def component(config: Config) -> Any:
+    from tilewright.targets.vta.gateware.top import Vta
+
+    return Vta(config)
+
+
 def compiled(config: Config, engine: str) -> Compiled:
     """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
-
-    def make() -> Any:
-        from tilewright.targets.vta.gateware.top import (
-            Vta,  # Amaranth, which a compiled gateware in the cache does not need
-        )
-
-        return Vta(config)
-
     if config.own_alu:  # lanes of the user's own are in files that may change
-        return Compiled(make(), engine=engine)
-    return Compiled.remembered(json.dumps(config.to_dict()), Path(__file__).parents[1], engine, make)
+        return Compiled(component(config), engine=engine)
+    return Compiled.of_machine(component, config, engine)
 
 
 def _timed(insns: Array, config: Config, events: Array, faults: int, written: Written) -> RtlRun:

@@ -6,9 +6,7 @@ and, where the simulator knows their order, which block is moved in which engine
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,16 +73,10 @@ class Steady:
 STEADY = Steady()
 
 
-@lru_cache
-def compiled(config: Config, engine: str) -> Compiled:
-    """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
+def component(config: Config) -> Any:
+    from tilewright.targets.zynq.gateware.window_engine import engine_of
 
-    def make() -> Any:
-        from tilewright.targets.zynq.gateware.window_engine import engine_of
-
-        return engine_of(config)
-
-    return Compiled.remembered(json.dumps(config.to_dict()), Path(__file__).parents[1], engine, make)
+    return engine_of(config)
 
 
 def run(
@@ -96,7 +88,7 @@ def run(
     """
     layer = image.layer
     config = layer.config
-    model = compiled(config, engine).model()
+    model = Compiled.of_machine(component, config, engine).model()
     blocks = {"data": placement.blocks(placement.data(layer), data)}
     if layer.channels:
         blocks["weight"] = placement.blocks(placement.weight(layer), image.weight)
