@@ -18,7 +18,7 @@ from tilewright.sim.jit import part
 from tilewright.targets.cfu.config import CHOICES
 
 from .memory import A, B, registers_at, row_at, sums_at
-from .state import ANY, IMAGE_PENDING, MAX_WORDS, NEVER, PRODUCT_PENDING, Misuse, Reg, note
+from .state import IMAGE_PENDING, MAX_WORDS, NEVER, PRODUCT_PENDING, Misuse, Reg, note
 
 SINGLE = CHOICES["srdhm"].index("single")
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
@@ -153,7 +153,7 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
         note(regs, Misuse.ROWS, cycle, needed)
     if m == 0 or n == 0 or k == 0:
         note(regs, Misuse.EMPTY, cycle, 0)
-    if b < -256 or b > 255 or (regs[Reg.EXPECTED] != ANY and regs[Reg.EXPECTED] != b):
+    if b < -256 or b > 255:
         note(regs, Misuse.OFFSET, cycle, b)
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
     _commit(regs, buffers, A)  # A's write stays enabled; its index is now -1, so it wraps to the last row

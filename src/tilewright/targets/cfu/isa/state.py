@@ -22,32 +22,32 @@ class Reg(IntEnum):
     # latched, and whether the write of the last row is still enabled. C: the next row and lane to read.
     A_ROW, B_ROW, A_WORDS, B_WORDS, A_ENABLED, B_ENABLED, C_ROW, C_LANE = range(9, 17)
     # The launch: the operands of start, its cycle, what has not ended yet (PRODUCT_PENDING: C must still be computed),
-    # the last cycle in which the CFU works, and the offset that launches in this region should have (ANY: not known).
-    M, N, K, OFFSET, ACCUMULATE, STARTED, PENDING, BUSY_UNTIL, EXPECTED = range(17, 26)
+    # and the last cycle in which the CFU works.
+    M, N, K, OFFSET, ACCUMULATE, STARTED, PENDING, BUSY_UNTIL = range(17, 25)
     # The command; its answer, which instructions without a result repeat; the cycle in which the answer is ready (these
     # two are neighbours, because a CFU that is not the model writes both).
-    FUNCT7, PRODUCT, OVERFLOW, ANSWER, READY = range(26, 31)
+    FUNCT7, PRODUCT, OVERFLOW, ANSWER, READY = range(25, 30)
     # Counters. FETCHED_BYTES are bytes that the CFU itself reads from main memory.
-    BUSY_CYCLES, LAUNCHES, MACS, FETCHED_BYTES = range(31, 35)
+    BUSY_CYCLES, LAUNCHES, MACS, FETCHED_BYTES = range(30, 34)
     # The layer registers of the extensions, in the order of `put`. INPUT, INPUT2 and OUTPUT are byte addresses in the
     # image memory.
-    IN_H, IN_W, IN_C, OUT_H, OUT_W, OUT_C, KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PAD_H, PAD_W = range(35, 47)
-    INPUT, INPUT2, OUTPUT, INPUT_OFFSET, INPUT2_OFFSET, OUTPUT_OFFSET, LOW, HIGH = range(47, 55)
-    INPUT_MULTIPLIER, INPUT_SHIFT, OUTPUT_MULTIPLIER, OUTPUT_SHIFT = range(55, 59)
-    POINTER = 59  # byte address of the next push_image or get_image
-    CHANNEL = 60  # table index for push_channel and push_shift; 0 after a convolution
-    ROW = 61  # row of B where the weights of a convolution begin
-    FETCH_ROW = 62  # row of B where fetched weights go
-    CONVOLVED = 63  # the last cycle in which a convolution reads B
-    DOT = 64  # the sum of dot
-    FETCHED = 65  # the last cycle of the running fetches; a convolution waits for it
-    TABLE = 66  # the entry of the channel tables where those of a convolution begin
-    FILLED = 67  # the last cycle of the running fetches to the image memory; additions and pools wait for it
-    NOTED = 68  # number of notes
-    COMPUTED = 69  # cycles of the pending launch whose rows of C are written
-    TABLED = 70  # the last cycle of the running fetches to the channel tables; pushes to them are lost before
-    FETCHES = 71  # number of fetches
-    LATCH = 72  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
+    IN_H, IN_W, IN_C, OUT_H, OUT_W, OUT_C, KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PAD_H, PAD_W = range(34, 46)
+    INPUT, INPUT2, OUTPUT, INPUT_OFFSET, INPUT2_OFFSET, OUTPUT_OFFSET, LOW, HIGH = range(46, 54)
+    INPUT_MULTIPLIER, INPUT_SHIFT, OUTPUT_MULTIPLIER, OUTPUT_SHIFT = range(54, 58)
+    POINTER = 58  # byte address of the next push_image or get_image
+    CHANNEL = 59  # table index for push_channel and push_shift; 0 after a convolution
+    ROW = 60  # row of B where the weights of a convolution begin
+    FETCH_ROW = 61  # row of B where fetched weights go
+    CONVOLVED = 62  # the last cycle in which a convolution reads B
+    DOT = 63  # the sum of dot
+    FETCHED = 64  # the last cycle of the running fetches; a convolution waits for it
+    TABLE = 65  # the entry of the channel tables where those of a convolution begin
+    FILLED = 66  # the last cycle of the running fetches to the image memory; additions and pools wait for it
+    NOTED = 67  # number of notes
+    COMPUTED = 68  # cycles of the pending launch whose rows of C are written
+    TABLED = 69  # the last cycle of the running fetches to the channel tables; pushes to them are lost before
+    FETCHES = 70  # number of fetches
+    LATCH = 71  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
 
 
 MAX_WORDS = 8
@@ -77,8 +77,6 @@ CHANNELS = 256  # entries of each table after the image memory: bias, multiplier
 IMAGE_WORDS = IMAGE_BYTES // 4
 #: A number of cycles longer than any run, for a launch that never ends.
 NEVER = 1 << 60
-#: Reg.EXPECTED if the right offset is not known.
-ANY = 1 << 30
 
 
 def registers(config: Config) -> Array:
@@ -92,7 +90,6 @@ def registers(config: Config) -> Array:
         regs[reg] = CHOICES[key].index(getattr(config, key))
     regs[[Reg.A_ROW, Reg.B_ROW, Reg.BUSY_UNTIL, Reg.CONVOLVED, Reg.FETCHED, Reg.FILLED, Reg.TABLED]] = -1
     regs[ENDS : ENDS + QUEUE] = -1
-    regs[Reg.EXPECTED] = ANY
     return regs
 
 
@@ -117,7 +114,7 @@ MESSAGES = {
     Misuse.HALF_ROW: "starts with an incomplete row: the number of set instructions is odd",
     Misuse.PARTIAL_READ: "starts while a row of C is partly read: the next read does not begin at its first lane",
     Misuse.ROWS: "uses a row past the end of the buffer, which wraps to its beginning",
-    Misuse.OFFSET: "starts with an offset that is not the negated zero point of the input, or needs more than 9 bits",
+    Misuse.OFFSET: "starts with an offset that needs more than 9 bits",
     Misuse.EMPTY: "starts a product of no rows or columns, which never ends, or of no depth; with a layer size of 0, "
     "the command is lost",
     Misuse.UNKNOWN: "is not an instruction of this CFU: it returns the previous answer again",

@@ -208,7 +208,6 @@ def run(
     cfu: Cfu | None = None,
     writes: Mapping[int, bytes] | None = None,
     reads: Mapping[str, tuple[int, int]] | None = None,
-    offsets: Mapping[int, int] | None = None,
     profiled: bool = False,
     watch: Watch | None = None,
 ) -> Run:
@@ -216,9 +215,8 @@ def run(
 
     A machine in the place of `setup` runs it with `cfu` (None: the model), in the first timing model.
     `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the named (address,
-    size) to return at the end. `offsets` are the expected offsets of `start_GEMM` (the input's negated zero point) by
-    region; others are noted as misuse. `profiled` asks for `Run.spent`. `watch` is called at each marker of a region.
-    Raises ProgramError if something is not in RAM.
+    size) to return at the end. `profiled` asks for `Run.spent`. `watch` is called at each marker of a region. Raises
+    ProgramError if something is not in RAM.
     """
     setup = setup if isinstance(setup, Setup) else Setup(setup, cfu=cfu)
     config = setup.config
@@ -229,7 +227,7 @@ def run(
     words = decode(ram[code.start - RAM_BASE : code.stop - RAM_BASE].view("<u4"), code.start)
     regs = registers(config)
     m = machine(config, words, code.start, ram, regs, buffers(config), costs.write_slots)
-    devices = Devices(offsets=offsets or {}, spent=[] if profiled else None)
+    devices = Devices(spent=[] if profiled else None)
     devices.watch = (lambda region: watch(region, ram)) if watch else None
     if attach := getattr(cfu, "attach", None):
         attach(ram)

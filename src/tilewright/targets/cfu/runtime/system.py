@@ -7,7 +7,7 @@ register area answers: registers that are not modelled read as 0 and ignore writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from tilewright.array import Array
 from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.rv32 import IMM, NOWHERE, RD, RS1, RS2, STORE, decode
-from tilewright.targets.cfu.isa.state import ANY, Reg
+from tilewright.targets.cfu.isa.state import Reg
 from tilewright.targets.cfu.timing.costs import Costs
 from tilewright.targets.cfu.timing.loop import wait
 from tilewright.targets.cfu.timing.state import Cause, Cpu, Machine, instructions
@@ -44,15 +44,14 @@ HIGH = 0x80
 class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
-    `offsets` are the expected offsets of `start_GEMM`, by region. `marks` are the results of the function `mark`
-    after each store to REGION, in order, and `spent` those of the function `spent` (None: not wanted). `watch` is
-    called with the value of each such store. It returns how many instructions may follow: those until `limit`, counted
-    from the start of the program (0: no limit), of which `began` are already done.
+    `marks` are the results of the function `mark` after each store to REGION, in order, and `spent` those of the
+    function `spent` (None: not wanted). `watch` is called with the value of each such store. It returns how many
+    instructions may follow: those until `limit`, counted from the start of the program (0: no limit), of which `began`
+    are already done.
     """
 
     text: bytearray = field(default_factory=bytearray)
     exit_code: int | None = None
-    offsets: Mapping[int, int] = field(default_factory=dict)
     marks: list[tuple[int, Array]] = field(default_factory=list)
     spent: list[Array] | None = None
     watch: Callable[[int], int] | None = None
@@ -200,7 +199,6 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
     _step(m, c, Cause.DEVICE, c.io if loads else 0)
     if address == REGION and not loads:
         m.cpu[Cpu.REGION] = m.regs[two]
-        m.cfu[Reg.EXPECTED] = devices.offsets.get(int(m.cpu[Cpu.REGION]), ANY)
         devices.marks.append(mark(m))
         if devices.watch:
             more = devices.watch(int(m.cpu[Cpu.REGION]))

@@ -23,7 +23,7 @@ NAMES = (*("fp" if name == "s0" else name for name in rv32.NAMES), "pc")
 PC = NAMES.index("pc")
 POINTERS = {"ra": "code_ptr", "pc": "code_ptr", "sp": "data_ptr", "gp": "data_ptr", "tp": "data_ptr", "fp": "data_ptr"}
 #: Registers of the CFU that only its model needs, not its user.
-INTERNAL = frozenset({Reg.EXPECTED, Reg.NOTED, Reg.COMPUTED, Reg.FUNCT7, Reg.READY})
+INTERNAL = frozenset({Reg.NOTED, Reg.COMPUTED, Reg.FUNCT7, Reg.READY})
 
 
 class Register(NamedTuple):
