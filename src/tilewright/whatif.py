@@ -14,7 +14,7 @@ from tilewright.report.metrics import RECOMPILED, SAME, OwnKernels, Result, What
 from tilewright.run import layer_cycles, run
 from tilewright.targets import given
 from tilewright.targets.base import Change, Config, TimingModel
-from tilewright.targets.users import TakesFirmware
+from tilewright.targets.users import Processor
 
 #: Called with the changed configuration keys, as text; returns the network compiled for the changed machine.
 Compile = Callable[[Mapping[str, str]], Program]
@@ -73,8 +73,7 @@ def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str |
     None for a program with built-in firmware.
     """
     target = targets.get(program.target)
-    firmware = target.firmware_of(program) if isinstance(target, TakesFirmware) else None
-    if firmware is None or not isinstance(target, TakesFirmware):
+    if not isinstance(target, Processor) or (firmware := target.firmware_of(program)) is None:
         return None
     first = {name: array[:1] for name, array in inputs.items()}
     with target.built_in():

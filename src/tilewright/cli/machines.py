@@ -181,10 +181,10 @@ def new_firmware(folder: Path, target: str, config: str | None, overrides: dict[
 
     `run MODEL -t cfu --firmware DIR` builds it and runs a network with it. DIR must be new or empty.
     """
-    from tilewright.targets.users import TakesFirmware
+    from tilewright import targets
 
-    machine = options.able(TakesFirmware, target, "--target", "runs no firmware", "choose -t cfu")
-    files = machine.new_firmware(folder, machine.config(config, overrides))
+    processor = options.processor(target, "--target", "runs no firmware")
+    files = processor.new_firmware(folder, targets.get(target).config(config, overrides))
     tries = f"tilewright run MODEL.tflite -t {target} --firmware {shlex.quote(str(folder))}"
     kernels = [name for name in files if name.startswith("src/")]
     told = {"target": target, "folder": str(folder), "files": files, "next": [tries]}

@@ -22,6 +22,7 @@ from tilewright.errors import InputError, TilewrightError, plain
 
 if TYPE_CHECKING:
     from tilewright.targets.base import Target
+    from tilewright.targets.users import Processor
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 #: Suffixes of pages, and of timelines: Perfetto's own format, and Chrome's.
@@ -65,6 +66,14 @@ def able(kind: type[Any], target: str, where: str, lacks: str, remedy: str) -> A
     return machine
 
 
+def processor(target: str, where: str, lacks: str) -> Processor:
+    """Return a target with a processor. Raises InputError, which names `where`, if it is none: then it `lacks` this."""
+    from tilewright.targets.users import Processor
+
+    machine: Processor = able(Processor, target, where, lacks, "choose -t cfu")
+    return machine
+
+
 def shared(decorator: Callable[[Any], Any]) -> Any:
     """Declare a field of a `bundle` whose value an option gives that other commands have too."""
     return field(metadata={"option": decorator})
@@ -103,10 +112,7 @@ def replaced(target: str, own: OwnCfu) -> AbstractContextManager[None]:
         if own.states:
             raise InputError("--initial-states", "needs --cfu: the built-in CFU has no undefined values")
         return nullcontext()
-    from tilewright.targets.users import TakesCfu
-
-    machine: TakesCfu = able(TakesCfu, target, "--cfu", "has no custom function unit", "choose -t cfu")
-    return machine.with_cfu(own.files, own.states)
+    return processor(target, "--cfu", "has no custom function unit").with_cfu(own.files, own.states)
 
 
 @contextmanager
@@ -118,9 +124,7 @@ def debugged(target: str, port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
-    from tilewright.targets.users import Debugs
-
-    with able(Debugs, target, "--gdb", "has no server for GDB", "choose -t cfu").with_gdb(port) as number:
+    with processor(target, "--gdb", "has no server for GDB").with_gdb(port) as number:
         say(f"waiting for GDB: target remote localhost:{number}", err=True)
         yield
 
@@ -130,12 +134,7 @@ def with_firmware(target: str, path: str | None) -> AbstractContextManager[None]
 
     Raises InputError if the target runs no firmware, or if there is none at the path.
     """
-    if path is None:
-        return nullcontext()
-    from tilewright.targets.users import TakesFirmware
-
-    machine: TakesFirmware = able(TakesFirmware, target, "--firmware", "runs no firmware", "choose -t cfu")
-    return machine.with_firmware(path)
+    return nullcontext() if path is None else processor(target, "--firmware", "runs no firmware").with_firmware(path)
 
 
 @contextmanager

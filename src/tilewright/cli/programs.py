@@ -125,10 +125,10 @@ def _exec_elf(
 ) -> int:
     from tilewright.files import replacing
     from tilewright.run import timing_model
-    from tilewright.targets.users import Executes
+    from tilewright.targets.users import Processor
 
     lacks = "has no processor that runs ELF files", "compile a model for it instead"
-    processor, config = machine.of(Executes, "an ELF file does not name its target", "cfu", *lacks)
+    processor, config = machine.of(Processor, "an ELF file does not name its target", "cfu", *lacks)
     with options.replaced(processor.name, own), options.debugged(processor.name, gdb):
         done = processor.execute(Path(path), config, timing_model(processor, simulation.timing), limit)
     if profile:

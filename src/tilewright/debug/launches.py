@@ -21,7 +21,7 @@ from tilewright.sim.order import sequence_by_time
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.walk import State, Walk
 from tilewright.targets.base import Walks
-from tilewright.targets.users import Debugs
+from tilewright.targets.users import Processor
 
 #: The orders of execution that a session offers.
 ORDERS = ("stream", "time")
@@ -171,7 +171,7 @@ class ProgramLaunches(Launches):
         machine = targets.get(program.target)
         if not isinstance(machine, Walks):
             remedy = "choose another target"
-            if isinstance(machine, Debugs):
+            if isinstance(machine, Processor):
                 remedy = f"its processor is debugged by GDB: tilewright exec FILE.elf -t {program.target} --gdb PORT"
             raise InputError("debug", f"{program.target} has no walk of its instructions", remedy)
         title = f"{program.graph.name if program.graph else 'program'} on {program.target}"

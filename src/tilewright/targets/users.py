@@ -65,44 +65,11 @@ class Execution:
 
 
 @runtime_checkable
-class Executes(Protocol):
-    """A target with a processor that runs ELF files."""
-
-    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
-        """Run an ELF file to its end or for `limit` instructions. Raises ProgramError if the file cannot be loaded."""
-
-
-@runtime_checkable
 class RunsC(Protocol):
     """A target that compiles a host in C, and runs it."""
 
     def run_c(self, source: Path, config: Config, flags: Sequence[str]) -> Execution:
         """Run a C file, compiled with further arguments of the compiler. Raises InputError if it does not compile."""
-
-
-@runtime_checkable
-class TakesCfu(Protocol):
-    """A target whose custom function unit can be replaced."""
-
-    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> AbstractContextManager[None]:
-        """Return a context in which runs use another custom function unit.
-
-        `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. In each
-        run, `states` more instances start from other values where the Verilog gives none; a run whose answers depend on
-        them has a finding. Raises InputError if a file cannot be read, ConfigError if it cannot be compiled.
-        """
-
-
-@runtime_checkable
-class Debugs(Protocol):
-    """A target whose processor a debugger can control."""
-
-    def with_gdb(self, port: int) -> AbstractContextManager[int]:
-        """Return a context in which the next run of a program waits for GDB, and is controlled by it.
-
-        The port is on the loopback interface only; 0 stands for any free one. The context yields the port's number.
-        Raises InputError if the port cannot be opened.
-        """
 
 
 @runtime_checkable
@@ -129,8 +96,26 @@ class Firmware(NamedTuple):
 
 
 @runtime_checkable
-class TakesFirmware(Protocol):
-    """A target whose processor can run networks with firmware of the user's own."""
+class Processor(Protocol):
+    """A target with a processor that runs ELF files and firmware, and a custom function unit that can be replaced."""
+
+    def execute(self, path: Path, config: Config, timing: str | None, limit: int | None) -> Execution:
+        """Run an ELF file to its end or for `limit` instructions. Raises ProgramError if the file cannot be loaded."""
+
+    def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> AbstractContextManager[None]:
+        """Return a context in which runs use another custom function unit.
+
+        `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. In each
+        run, `states` more instances start from other values where the Verilog gives none; a run whose answers depend on
+        them has a finding. Raises InputError if a file cannot be read, ConfigError if it cannot be compiled.
+        """
+
+    def with_gdb(self, port: int) -> AbstractContextManager[int]:
+        """Return a context in which the next run of a program waits for GDB, and is controlled by it.
+
+        The port is on the loopback interface only; 0 stands for any free one. The context yields the port's number.
+        Raises InputError if the port cannot be opened.
+        """
 
     def new_firmware(self, folder: Path, config: Config) -> Sequence[str]:
         """Write a project of firmware for a machine; return the paths of its files in `folder`.
