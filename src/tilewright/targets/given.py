@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from tilewright.array import Array
 from tilewright.errors import SHOWN, ConfigError, HazardError, InputError, ProgramError, one_of, option, shown
@@ -33,6 +33,8 @@ class HasSource(Protocol):
 
 
 M = TypeVar("M", bound=HasSource)
+#: A named tuple of numbers.
+N = TypeVar("N", bound=NamedTuple)
 
 
 #: Metadata of a configuration key that changes nothing of a compiled program but its time.
@@ -223,6 +225,13 @@ def _changed(key: str, text: str, number: Number) -> float:
     return value
 
 
+class Numbers(NamedTuple, Generic[N]):
+    """A timing model that is a named tuple of numbers, with its evidence."""
+
+    numbers: N
+    source: TimingModel
+
+
 class Models(dict[str, M]):
     """The timing models of a target by name. `models["NAME,KEY=VALUE,..."]` is a what-if: NAME with other numbers.
 
@@ -247,6 +256,15 @@ class Models(dict[str, M]):
             models,
             lambda model: {key: Number(getattr(model, key), low) for key, low in least.items()},
             lambda model, source: replace(model, source=source, **source.values),  # type: ignore[type-var]
+        )
+
+    @classmethod
+    def of_numbers(cls, *models: Numbers[N], least: Callable[[str], float]) -> Models[Numbers[N]]:
+        """Return timing models all of whose numbers a what-if may change, to no less than `least(key)`."""
+        return Models(
+            models,
+            lambda model: {key: Number(value, least(key)) for key, value in model.numbers._asdict().items()},
+            lambda model, source: Numbers(model.numbers._replace(**source.values), source),
         )
 
     def __missing__(self, text: str) -> M:

@@ -224,7 +224,7 @@ class PreparedLaunch:
     @cached_property
     def passes(self) -> Passes:
         """The hazards, order and times of the commands, from the passes that all targets share (sim.passes)."""
-        model = MODELS[self.timing].timing
+        model = MODELS[self.timing].numbers
         trace = partial(estimate.trace, self.program, self.config, timing=model)
         return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 

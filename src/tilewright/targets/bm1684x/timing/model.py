@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.targets import given
-from tilewright.targets.base import Number, TimingModel
+from tilewright.targets.base import TimingModel
 
 
 class Timing(NamedTuple):
@@ -47,20 +47,9 @@ class Timing(NamedTuple):
 ESTIMATE = Timing()
 
 
-class Model(NamedTuple):
-    """A timing model: its constants and their evidence."""
-
-    timing: Timing
-    source: TimingModel
-
-
 SOURCE = TimingModel(
     "estimate",
     "the vendor's compiler's estimate: equal to its timelines of 64 networks; no bank conflicts, no silicon measured",
 )
-MODELS = given.Models(
-    [Model(ESTIMATE, SOURCE)],
-    lambda model: {key: Number(value, 1) for key, value in model.timing._asdict().items()},
-    lambda model, source: Model(Timing(**source.values), source),
-)
+MODELS = given.Models.of_numbers(given.Numbers(ESTIMATE, SOURCE), least=lambda _: 1)
 DEFAULT = SOURCE.name

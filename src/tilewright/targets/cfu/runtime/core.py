@@ -221,7 +221,7 @@ def run(
     setup = setup if isinstance(setup, Setup) else Setup(setup, cfu=cfu)
     config = setup.config
     cfu = setup.cfu
-    costs = MODELS[setup.timing].costs
+    costs = MODELS[setup.timing].numbers
     ram = _loaded(image, config, writes or {})
     code = _code(image, ram)
     words = decode(ram[code.start - RAM_BASE : code.stop - RAM_BASE].view("<u4"), code.start)

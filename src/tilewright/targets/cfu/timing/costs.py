@@ -6,11 +6,10 @@ LiteX's bus and caches behind it; *LiteX*: read from its source; *LiteDRAM*: mea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.targets import given
-from tilewright.targets.base import Number, TimingModel
+from tilewright.targets.base import TimingModel
 
 
 class Costs(NamedTuple):
@@ -42,27 +41,15 @@ class Costs(NamedTuple):
     io: int = 3  # RTL: a load from a device that answers in its second cycle; stores are posted
 
 
-@dataclass(frozen=True)
-class Timing:
-    """A timing model: its costs and their evidence."""
-
-    costs: Costs
-    source: TimingModel
-
-
-SOURCED = Timing(
+SOURCED = given.Numbers(
     Costs(),
     TimingModel("sourced", "CPU measured on its RTL; bus, caches and DRAM from LiteX and LiteDRAM; nothing fitted"),
 )
-FITTED = Timing(
+FITTED = given.Numbers(
     Costs(dram_read=20),  # fitted; 15 in LiteDRAM's simulation
     TimingModel(
         "fitted",
         "like sourced, except the DRAM's read latency, which is fitted to the seven published times of ResNet-8",
     ),
 )
-MODELS = given.Models(
-    (SOURCED, FITTED),
-    lambda model: {key: Number(value, int(key == "write_slots")) for key, value in model.costs._asdict().items()},
-    lambda model, source: Timing(Costs(**source.values), source),
-)
+MODELS = given.Models.of_numbers(SOURCED, FITTED, least=lambda key: int(key == "write_slots"))
