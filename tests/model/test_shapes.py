@@ -12,7 +12,7 @@ import tilewright as tw
 from tests.model.onnx_nets import onnx, onnxruntime
 from tilewright.cli import main
 from tilewright.errors import InputError, UnsupportedError
-from tilewright.model.shapes import Declared, fixed
+from tilewright.model.shapes import InputDeclaration, fixed_shapes
 
 
 def saved(path: Path, *axes: tuple[Any, ...] | None) -> Path:
@@ -62,9 +62,9 @@ def test_symbols_and_given_shapes(tmp_path: Path) -> None:
 
 
 def test_an_anonymous_extent_of_another_axis_is_not_the_batch() -> None:
-    (known,) = (Declared("x", ("", 3, "", "")),)
+    declaration = InputDeclaration("x", ("", 3, "", ""))
     with pytest.raises(UnsupportedError, match="has the open extent of no name at axis 2; give numbers for them"):
-        fixed([known])
+        fixed_shapes([declaration])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,15 @@
-"""Reads the user's model files into a Graph, and compares the Graph with the framework that each file is made for."""
+"""Reads the user's model files into a Graph, and compares the Graph with the framework that each file is made for.
+
+A .tflite file: `tflite_file.py` reads its tables, `tflite.py` translates each operator, `tflite_verify.py` compares.
+
+A .onnx file goes through these files in order: `onnx_file.py` reads records, `onnx_resolve.py` infers types, computes
+constants and replaces If (`onnx_values.py` has the result), `onnx_rewrite.py` rewrites it as onnxruntime does,
+`onnx_fuse.py` finds operators on codes, and `onnx_quantised.py` with `onnx_conv.py` translates them; `onnx.py` does the
+rest and calls all of these. `onnx_build.py` collects the graph. Networks of PULP go from `onnx_values.py` to
+`onnx_shift.py`. `onnx_verify.py` compares with onnxruntime.
+
+`shapes.py` has the user's choices for a model, `inputs.py` reads samples, `verification.py` has a comparison's result.
+"""
 
 from __future__ import annotations
 

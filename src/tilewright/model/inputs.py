@@ -91,8 +91,8 @@ def read(
             parts.append(_read(file, graph, pixels))
     values = {name: np.concatenate([part.values[name] for part in parts])[:most] for name in graph.inputs}
     count = count_of(values)
-    told = [part.labels for part in parts if part.labels is not None]
-    truth = np.concatenate(told)[:most] if len(told) == len(parts) else None
+    label_parts = [part.labels for part in parts if part.labels is not None]
+    truth = np.concatenate(label_parts)[:most] if len(label_parts) == len(parts) else None
     if labels is not None:
         truth = _labels(Path(labels), count, most is not None)
     return Samples(values, truth, f"{count} sample{'s' * (count > 1)} from {path}")
@@ -164,7 +164,7 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
     """
     chosen: list[str] = []
 
-    def taken(names: list[str]) -> list[str]:
+    def choose(names: list[str]) -> list[str]:
         candidates = [name for name in names if name != LABELS or name in graph.inputs]
         if set(graph.inputs) <= set(names):
             chosen.extend(graph.inputs)
@@ -176,7 +176,7 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
             raise InputError(path, reason, remedy)
         return [*chosen, *({LABELS} & set(names) - set(chosen))]
 
-    arrays = files.arrays(path, chosen=taken)
+    arrays = files.arrays(path, chosen=choose)
     labels = None if LABELS in chosen else arrays.get(LABELS)
     if set(chosen) != set(graph.inputs):
         return arrays[chosen[0]], labels
@@ -187,8 +187,8 @@ def _raw(path: Path, tensor: Tensor) -> Array:
     """Return the samples of a .bin file: consecutive little-endian arrays of the type and shape of input `tensor`."""
     size = path.stat().st_size
     if not size or size % tensor.nbytes:
-        one = f"one sample is {tensor.nbytes} bytes ({tensor.dtype}{list(tensor.shape)})"
-        raise InputError(path, f"has {size} bytes", f"{one}; give a whole number of samples")
+        sample = f"one sample is {tensor.nbytes} bytes ({tensor.dtype}{list(tensor.shape)})"
+        raise InputError(path, f"has {size} bytes", f"{sample}; give a whole number of samples")
     kind = np.dtype(tensor.dtype)
     return np.fromfile(path, kind.newbyteorder("<")).astype(kind).reshape(-1, *tensor.shape)
 
@@ -237,7 +237,7 @@ def _prepared(path: Path, tensor: Tensor, image: Array, pixels: Pixels) -> Array
 
 
 def _scaled(path: Path, given: Tensor, graph: Graph, pixels: Array) -> Array:
-    """Return pixels as values of the input `given`. The scale of its codes tells how to scale the pixels.
+    """Return pixels as values of the input `given`, scaled as the scale of its codes implies.
 
     Raises InputError if that scale is not 1 or 1/255 (reals of 0..255 or 0..1).
     """

@@ -17,7 +17,7 @@ from tilewright.model.onnx_file import CUSTOM, RawNode, as_json
 from tilewright.model.onnx_fuse import fuse
 from tilewright.model.onnx_resolve import resolve
 from tilewright.model.onnx_rewrite import rewritten
-from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, Known
+from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, OnnxNetwork
 from tilewright.model.shapes import Shapes
 
 #: Exceptions that occur when an attribute of a wrong type or length is used.
@@ -40,9 +40,9 @@ def imported(path: Path, shapes: Shapes | None = None, until: Collection[str] = 
     try:
         with in_file(path):
             raw = onnx_file.read(path, shapes, until)
-            known = resolve(raw)
-            integer = any(node.op_type in CUSTOM for node in known.nodes)  # PULP's dialect
-            graph = (onnx_shift.build if integer else _build)(known, path.stem, tuple(raw.inputs))
+            network = resolve(raw)
+            integer = any(node.op_type in CUSTOM for node in network.nodes)  # PULP's dialect
+            graph = (onnx_shift.build if integer else _build)(network, path.stem, tuple(raw.inputs))
             return replace(graph, rounding=raw.rounding, pixels=raw.pixels).validate()
     except _DAMAGE as error:
         text = " ".join(ascii(str(error)).split())[:120]
@@ -50,33 +50,35 @@ def imported(path: Path, shapes: Shapes | None = None, until: Collection[str] = 
         raise ModelError(path, reason, "export it again") from None
 
 
-def _build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
-    known = rewritten(known)
+def _build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
+    network = rewritten(network)
+    # Whether an operator has an integer form is known only when it is translated. If it has none, all operators are
+    # fused again without it, because it may change what its neighbours fuse to.
     real: frozenset[str] = frozenset()
     while True:
-        builder = Builder(known)
-        for step in fuse(known, real):
+        builder = Builder(network)
+        for step in fuse(network, real):
             if isinstance(step, Fused):
                 onnx_quantised.translate(builder, step)
             else:
-                _plain(builder, step)
+                _emit_unfused(builder, step)
         if not builder.refused:
             return builder.graph(name, inputs)
         real |= builder.refused
 
 
-def _plain(builder: Builder, node: RawNode) -> None:
-    known = builder.known
+def _emit_unfused(builder: Builder, node: RawNode) -> None:
+    network = builder.network
     if node.op_type in (QUANTIZE, DEQUANTIZE):
-        if known.are_constant(node.inputs):
-            (value,) = known.fold(node)
+        if network.are_constant(node.inputs):
+            (value,) = network.fold(node)
             builder.dequantised.add(node.outputs[0])
             builder.tensors[node.outputs[0]] = Tensor(node.outputs[0], value.shape, value.dtype.name, None, value)
             return
-        if _edge(builder, node):
+        if _emit_conversion(builder, node):
             return
-    outputs = [Tensor(name, known.types[name].shape, known.types[name].dtype) for name in node.outputs]
-    same_type = len(outputs) == 1 and bool(node.inputs) and known.dtype(node.inputs[0]) == outputs[0].dtype
+    outputs = [Tensor(name, network.types[name].shape, network.types[name].dtype) for name in node.outputs]
+    same_type = len(outputs) == 1 and bool(node.inputs) and network.dtype(node.inputs[0]) == outputs[0].dtype
     if node.op_type in SAME and same_type:
         builder.emit(node.name, ops.Reshape(outputs[0].shape), (builder.value(node.inputs[0]),), *outputs)
         return
@@ -86,39 +88,39 @@ def _plain(builder: Builder, node: RawNode) -> None:
         builder.emit(node.name, ops.Transpose(permutation), (builder.value(node.inputs[0]),), *outputs)
         return
     fed = tuple(index for index, name in enumerate(node.inputs) if name in builder.dequantised)
-    op = ops.OnnxOp(node.op_type, node.domain, known.opset, as_json(node.attributes), fed)
+    op = ops.OnnxOp(node.op_type, node.domain, network.opset, as_json(node.attributes), fed)
     builder.emit(node.name, op, [builder.value(name) for name in node.inputs], *outputs)
 
 
-def _edge(builder: Builder, node: RawNode) -> bool:
+def _emit_conversion(builder: Builder, node: RawNode) -> bool:
     """Emit a QuantizeLinear or DequantizeLinear between float32 and 8-bit codes of one scale; else return False."""
-    known = builder.known
+    network = builder.network
     real, codes = (node.inputs[0], node.outputs[0])[:: 1 if node.op_type == QUANTIZE else -1]
-    coded = Coded(codes, known.quantisation(node))
-    if not one_scale(known, coded) or known.dtype(real) != "float32":
+    coded = Coded(codes, network.quantisation(node))
+    if not one_scale(network, coded) or network.dtype(real) != "float32":
         return False
     if node.op_type == QUANTIZE:
         builder.emit(node.name, ops.Quantize(), (builder.value(real),), builder.result(coded))
     else:
-        out = Tensor(real, known.types[real].shape, "float32")
-        builder.emit(node.name, ops.Dequantize(), (builder.coded(coded),), out)
+        out = Tensor(real, network.types[real].shape, "float32")
+        builder.emit(node.name, ops.Dequantize(), (builder.tensor_of(coded),), out)
     return True
 
 
 def codes_first(graph: Graph) -> Graph:
     """Return the graph, which must be valid, reordered: nodes that write no codes run as late as possible."""
-    writer = {name: place for place, node in enumerate(graph.nodes) for name in node.outputs}
+    writer = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs}
     ordered: dict[int, None] = {}  # indices of nodes
-    for place, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
             continue
-        needed = {place}
-        asked = list(node.inputs)
-        while asked:
-            before = writer.get(asked.pop())
+        needed = {index}  # the node, and the nodes that it depends on and that have no place yet
+        pending = list(node.inputs)
+        while pending:
+            before = writer.get(pending.pop())
             if before is not None and before not in needed and before not in ordered:
                 needed.add(before)
-                asked += graph.nodes[before].inputs
+                pending += graph.nodes[before].inputs
         ordered |= dict.fromkeys(sorted(needed))
     ordered |= dict.fromkeys(range(len(graph.nodes)))  # the remaining nodes
-    return replace(graph, nodes=tuple(graph.nodes[place] for place in ordered))
+    return replace(graph, nodes=tuple(graph.nodes[index] for index in ordered))

@@ -15,7 +15,7 @@ from tilewright.graph.layout import TO_NCHW, TO_NHWC
 from tilewright.graph.rounding import Activation
 from tilewright.graph.tensor import Named, Quant, Tensor
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, Known
+from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, OnnxNetwork
 
 #: Operators that return the same elements in the same order.
 SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
@@ -38,8 +38,8 @@ class Coded:
 class Fused(Named):
     """An operator on codes. `bias` names the tensor of int32 bias codes; it is '' if there is no bias.
 
-    `plain` names the inputs that are not codes. `residual` is added to the sums, and `activation` clamps the results,
-    before they are rounded.
+    `other_inputs` names the inputs that are not codes. `residual` is added to the sums, and `activation` clamps the
+    results, before they are rounded.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Fused(Named):
     attributes: Mapping[str, Any]
     inputs: tuple[Coded, ...]
     bias: str
-    plain: tuple[str, ...]
+    other_inputs: tuple[str, ...]
     outputs: tuple[Coded, ...]
     activation: Activation = "none"
     residual: Coded | None = None
@@ -55,7 +55,7 @@ class Fused(Named):
     @property
     def reads(self) -> tuple[str, ...]:
         more = (self.residual.tensor,) if self.residual else ()
-        return (*(coded.tensor for coded in self.inputs), self.bias, *self.plain, *more)
+        return (*(coded.tensor for coded in self.inputs), self.bias, *self.other_inputs, *more)
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -67,101 +67,102 @@ def is_unscaled(node: RawNode | Fused) -> bool:
     return node.attributes.get("alpha", 1.0) == node.attributes.get("beta", 1.0) == 1.0
 
 
-def one_scale(known: Known, coded: Coded) -> bool:
+def one_scale(network: OnnxNetwork, coded: Coded) -> bool:
     """Return whether the tensor `coded` holds 8-bit codes with a single scale."""
-    return known.dtype(coded.tensor) in CODES and coded.quant is not None and not coded.quant.per_channel
+    return network.dtype(coded.tensor) in CODES and coded.quant is not None and not coded.quant.per_channel
 
 
-def takes(known: Known, made: Fused) -> bool:
-    """Return whether an integer kernel exists for the operator `made` with its types and scales."""
-    activations = made.inputs[:1] if made.op_type in LINEAR else made.inputs
-    ends = (*activations, *(coded for coded in made.outputs if coded.quant))
-    dtypes = {known.dtype(coded.tensor) for coded in ends}
-    if len(dtypes) > 1 or not all(one_scale(known, coded) for coded in ends):
+def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
+    """Return whether onnxruntime has an integer kernel for the operator with its types and scales."""
+    activations = fused.inputs[:1] if fused.op_type in LINEAR else fused.inputs
+    ends = (*activations, *(coded for coded in fused.outputs if coded.quant))
+    dtypes = {network.dtype(coded.tensor) for coded in ends}
+    if len(dtypes) > 1 or not all(one_scale(network, coded) for coded in ends):
         return False
-    if made.op_type in MOVES:
-        return all(coded.quant == made.inputs[0].quant for coded in made.outputs) and _moves_codes(known, made)
-    if made.op_type in LINEAR:
-        weights = known.dtype(made.inputs[1].tensor)
-        quant = made.inputs[1].quant
-        columns = known.types[made.outputs[0].tensor].shape[-1:]
-        if made.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
+    if fused.op_type in MOVES:
+        return all(coded.quant == fused.inputs[0].quant for coded in fused.outputs) and _moves_codes(network, fused)
+    if fused.op_type in LINEAR:
+        weights = network.dtype(fused.inputs[1].tensor)
+        quant = fused.inputs[1].quant
+        columns = network.types[fused.outputs[0].tensor].shape[-1:]
+        if fused.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
             return False
         return weights in CODES and not (dtypes == {"int8"} and weights == "uint8")
     return True
 
 
-def _moves_codes(known: Known, made: Fused) -> bool:
-    """Return whether the operator `made` of MOVES can move codes: no interpolation, and its padding has a code."""
-    mode = made.attributes.get("mode")
-    if made.op_type == "Resize":
-        fills = made.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-        return mode in (None, "nearest") and not fills  # with a real value
-    if made.op_type == "Pad":
+def _moves_codes(network: OnnxNetwork, fused: Fused) -> bool:
+    """Return whether an operator of MOVES can move codes: it does not interpolate, and its padding has a code."""
+    mode = fused.attributes.get("mode")
+    if fused.op_type == "Resize":
+        fills = fused.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+        return mode in (None, "nearest") and not fills  # it fills pixels outside the image with a real value
+    if fused.op_type == "Pad":
         constant = mode in (None, "constant")
         # onnxruntime's Pad takes codes from opset 11 on.
-        return padding_of(known, made) is not None if constant else known.opset >= 11
-    if made.op_type == "MaxPool" and known.opset < MAXPOOL_OPSET:
-        return known.rank(made.inputs[0].tensor) == 4  # other ranks need onnxruntime's
+        return padding_of(network, fused) is not None if constant else network.opset >= 11
+    if fused.op_type == "MaxPool" and network.opset < MAXPOOL_OPSET:
+        return network.rank(fused.inputs[0].tensor) == 4  # other ranks need onnxruntime's
     return True
 
 
-def padding_of(known: Known, made: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
+def padding_of(network: OnnxNetwork, fused: Fused) -> tuple[tuple[tuple[int, int], ...], float] | None:
     """Return the (before, after) of each axis of a Pad, and the real value to pad with; None if unknown or negative."""
-    rank = known.rank(made.inputs[0].tensor)
-    if len(made.plain) > 2 or not known.are_constant(made.plain):
+    rank = network.rank(fused.inputs[0].tensor)
+    if len(fused.other_inputs) > 2 or not network.are_constant(fused.other_inputs):
         return None
-    attribute = np.array(made.attributes.get("pads", ()))
-    given = known.constants.get(made.plain[0], attribute) if made.plain else attribute
-    if given.size != 2 * rank or (given < 0).any():
+    attribute = np.array(fused.attributes.get("pads", ()))
+    pads = network.constants.get(fused.other_inputs[0], attribute) if fused.other_inputs else attribute
+    if pads.size != 2 * rank or (pads < 0).any():
         return None
-    value = float(made.attributes.get("value", 0.0))
-    if len(made.plain) > 1 and made.plain[1]:
-        value = float(known.constants[made.plain[1]].reshape(-1)[0])
-    return tuple((int(before), int(after)) for before, after in given.reshape(2, -1).T), value
+    value = float(fused.attributes.get("value", 0.0))
+    if len(fused.other_inputs) > 1 and fused.other_inputs[1]:
+        value = float(network.constants[fused.other_inputs[1]].reshape(-1)[0])
+    return tuple((int(before), int(after)) for before, after in pads.reshape(2, -1).T), value
 
 
 class Builder:
     """Collects the tensors and nodes of a graph. ONNX values keep name and shape; added tensors are named `x:nhwc`."""
 
-    def __init__(self, known: Known) -> None:
-        self.known = known
+    def __init__(self, network: OnnxNetwork) -> None:
+        self.network = network
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.dequantised: set[str] = set()  # constants that onnxruntime quantises or dequantises in each run
         self.refused: set[str] = set()  # operators that must compute on real numbers
-        self._names = set(known.types)
-        self._made: dict[tuple[str, str], str] = {}
+        self._names = set(network.types)
+        self._copies: dict[tuple[str, str], str] = {}
 
     def graph(self, name: str, inputs: tuple[str, ...]) -> Graph:
-        for end in (*inputs, *self.known.outputs):
+        for end in (*inputs, *self.network.outputs):
             self.value(end)
-        return Graph(name, self.tensors, tuple(self.nodes), inputs, self.known.outputs, "ort").pruned()
+        return Graph(name, self.tensors, tuple(self.nodes), inputs, self.network.outputs, "ort").pruned()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self.known.types[name].shape
+        return self.network.types[name].shape
 
     def value(self, name: str) -> str:
         """Return `name`, an ONNX value or ''. A value that is new becomes a tensor without quantisation."""
         if name and name not in self.tensors:
-            self.tensors[name] = replace(self.result(Coded(name, None)), data=self.known.constants.get(name))
+            self.tensors[name] = replace(self.result(Coded(name, None)), data=self.network.constants.get(name))
         return name
 
-    def coded(self, coded: Coded) -> str:
+    def tensor_of(self, coded: Coded) -> str:
         """Return the name of a tensor with the codes and quantisation of `coded`; emit a copy if there is none yet."""
         tensor = self.tensors[self.value(coded.tensor)]
         if tensor.quant is None and coded.quant is not None:
             self.tensors[tensor.name] = replace(tensor, quant=coded.quant)
         elif tensor.quant != coded.quant and coded.quant is not None:
+            # A tensor of the graph has one quantisation, but a file may read the same codes at several scales.
             key = (coded.tensor, repr(coded.quant))
-            if key not in self._made:
-                self._made[key] = self.fresh(f"{coded.tensor}:again")
-                again = replace(tensor, name=self._made[key], quant=coded.quant)
+            if key not in self._copies:
+                self._copies[key] = self.fresh(f"{coded.tensor}:again")
+                copy = replace(tensor, name=self._copies[key], quant=coded.quant)
                 if tensor.data is None:
-                    self.emit(again.name, ops.Reshape(tensor.shape), (tensor.name,), again)
+                    self.emit(copy.name, ops.Reshape(tensor.shape), (tensor.name,), copy)
                 else:
-                    self.tensors[again.name] = again
-            return self._made[key]
+                    self.tensors[copy.name] = copy
+            return self._copies[key]
         return coded.tensor
 
     def constant(self, hint: str, data: Array, quant: Quant | None = None) -> str:
@@ -174,12 +175,12 @@ class Builder:
         assert coded.quant is not None
         shape = (-1,) if coded.quant.per_channel else ()
         scale = np.array(coded.quant.scale, np.float32).reshape(shape)
-        zero = np.array(coded.quant.zero_point, self.known.dtype(coded.tensor)).reshape(shape)
+        zero = np.array(coded.quant.zero_point, self.network.dtype(coded.tensor)).reshape(shape)
         return self.constant(f"{coded.tensor}:scale", scale), self.constant(f"{coded.tensor}:zero", zero)
 
     def result(self, coded: Coded) -> Tensor:
         """Return the graph's tensor for `coded`, which an operator on codes writes."""
-        kind = self.known.types[coded.tensor]
+        kind = self.network.types[coded.tensor]
         return Tensor(coded.tensor, kind.shape, kind.dtype, coded.quant)
 
     def emit(self, name: str, op: ops.Op, inputs: Sequence[str], *outputs: Tensor) -> None:
@@ -204,22 +205,22 @@ class Builder:
 
     def nhwc(self, name: str) -> str:
         key = (name, "nhwc")
-        if key not in self._made:
+        if key not in self._copies:
             tensor = self.tensors[name]
             if tensor.data is None:
-                self._made[key] = self.moved(name, "nhwc", ops.Transpose(TO_NHWC))
+                self._copies[key] = self.apply(name, "nhwc", ops.Transpose(TO_NHWC))
             else:
-                self._made[key] = self.constant(f"{name}:nhwc", tensor.data.transpose(TO_NHWC), tensor.quant)
-        return self._made[key]
+                self._copies[key] = self.constant(f"{name}:nhwc", tensor.data.transpose(TO_NHWC), tensor.quant)
+        return self._copies[key]
 
-    def moved(self, name: str, hint: str, op: ops.Op, *more: str, **known: Any) -> str:
-        """Emit `op` on tensor `name`; return the result's name. `known` are its Tensor fields that the op changes."""
+    def apply(self, name: str, hint: str, op: ops.Op, *more: str, **changed: Any) -> str:
+        """Emit `op` on tensor `name`; return the result's name. `changed` are its Tensor fields that `op` changes."""
         source = self.tensors[name]
-        made = replace(source, name=self.fresh(f"{name}:{hint}"), data=None, **known)
-        node = Node(made.name, op, (name, *more), (made.name,))
-        (told,) = op.shapes(Site(node, (source,), (made,)))
-        self.emit(node.name, op, node.inputs, replace(made, shape=told))
-        return made.name
+        result = replace(source, name=self.fresh(f"{name}:{hint}"), data=None, **changed)
+        node = Node(result.name, op, (name, *more), (result.name,))
+        (shape,) = op.shapes(Site(node, (source,), (result,)))
+        self.emit(node.name, op, node.inputs, replace(result, shape=shape))
+        return result.name
 
     def fresh(self, hint: str) -> str:
         return fresh_name(hint, self._names)

@@ -43,6 +43,7 @@ def window_of(
     if len(pads) != 4 or not all(0 <= pad <= LARGEST for pad in pads):
         raise ModelError(where, f"has the padding {pads[:8]}; four values of 0 to {LARGEST} are required")
     window = Window((kernel[0], kernel[1]), stride, dilation=dilation)
+    # ONNX lists the paddings before all axes, then those after them. `missing`: positions past the image.
     padding: list[int] = []
     for axis in (0, 1):
         before, after = (0, 0) if auto == "VALID" else pads[axis::2]
@@ -66,7 +67,7 @@ def _pair(where: str, attributes: Mapping[str, Any], key: str) -> tuple[int, int
 def convolve(builder: Builder, fused: Fused) -> bool:
     """Emit a Conv on codes; return False if the graph cannot express it. Raises ModelError for a wrong kernel_shape."""
     x, w = fused.inputs
-    weights = builder.known.constants.get(w.tensor)
+    weights = builder.network.constants.get(w.tensor)
     shape = builder.shape(x.tensor)
     if weights is None or w.quant is None or weights.ndim not in (3, 4, 5) or len(shape) != weights.ndim:
         return False
@@ -77,25 +78,25 @@ def convolve(builder: Builder, fused: Fused) -> bool:
     kernel = fused.attributes.get("kernel_shape", weights.shape[_OUTER:])
     if tuple(kernel) != weights.shape[_OUTER:]:
         raise ModelError(fused.where, f"has a kernel of shape {list(kernel)} but its weights are {list(weights.shape)}")
-    form = {3: _row, 4: _image, 5: _volume}[weights.ndim]
-    form(builder, fused, builder.coded(x), weights, builder.result(fused.outputs[0]))
+    form = {3: _convolve_row, 4: _convolve_image, 5: _convolve_volume}[weights.ndim]
+    form(builder, fused, builder.tensor_of(x), weights, builder.result(fused.outputs[0]))
     return True
 
 
-def added_of(builder: Builder, fused: Fused, outputs: int, images: bool) -> tuple[str, ...]:
+def bias_and_residual(builder: Builder, fused: Fused, outputs: int, images: bool) -> tuple[str, ...]:
     """Return the names of a new int32 bias with one entry per output channel, and of the residual; "" stands for none.
 
     Trailing absent names are left out. `images`: the residual is returned in channels-last layout.
     """
-    data = builder.known.constants.get(fused.bias)
+    data = builder.network.constants.get(fused.bias)
     bias = "" if data is None else builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,)))
     if fused.residual is None:
         return (bias,) if bias else ()
-    residual = builder.coded(fused.residual)
+    residual = builder.tensor_of(fused.residual)
     return bias, builder.nhwc(residual) if images else residual
 
 
-def filtering(
+def convolution_of(
     weights: Array, channels: int, window: Window, activation: Activation = "none", shift: Shift | None = None
 ) -> tuple[ops.Conv2D | ops.DepthwiseConv2D, Array]:
     """Return the graph's operator for weights (O, C / groups, KH, KW), and the weights in the operator's axis order."""
@@ -104,46 +105,54 @@ def filtering(
     return ops.Conv2D(activation, window, shift=shift), weights.transpose(0, 2, 3, 1)
 
 
-def _image(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
+def _convolve_image(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
     _, channels, *size = builder.tensors[x].shape
     outputs = len(weights)
     window = window_of(fused.where, fused.attributes, weights.shape[_OUTER:], size, out.shape[_OUTER:])
     quant = fused.inputs[1].quant
     assert isinstance(quant, Quant)
-    op, weights = filtering(weights, channels, window, fused.activation)
+    op, weights = convolution_of(weights, channels, window, fused.activation)
     if quant.per_channel:
         quant = replace(quant, axis=3 if isinstance(op, ops.DepthwiseConv2D) else 0)
-    held = builder.constant(f"{fused.inputs[1].tensor}:{op.kind}", weights, quant)
-    builder.emit_nhwc(fused.name, op, (x, held, *added_of(builder, fused, outputs, images=True)), out)
+    filters = builder.constant(f"{fused.inputs[1].tensor}:{op.kind}", weights, quant)
+    builder.emit_nhwc(fused.name, op, (x, filters, *bias_and_residual(builder, fused, outputs, images=True)), out)
 
 
-def _row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
+def _convolve_row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
     """Emit a convolution of x (N, C, W) as the convolution of an image with one row."""
     shape = builder.tensors[x].shape
     inner = replace(out, name=builder.fresh(f"{out.name}:image"), shape=(*out.shape[:2], 1, out.shape[2]))
-    made = replace(fused, attributes=_along(fused.attributes, (None, 0), 1))
-    _image(builder, made, builder.moved(x, "image", ops.Reshape((*shape[:2], 1, shape[2]))), weights[:, :, None], inner)
+    on_images = replace(fused, attributes=_along(fused.attributes, (None, 0), 1))
+    _convolve_image(
+        builder,
+        on_images,
+        builder.apply(x, "image", ops.Reshape((*shape[:2], 1, shape[2]))),
+        weights[:, :, None],
+        inner,
+    )
     builder.emit(builder.fresh(f"{out.name}:row"), ops.Reshape(out.shape), (inner.name,), out)
 
 
-def _volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
+def _convolve_volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
     """Emit a convolution of x (N, C, D, H, W) as one of N * (output depth) images of C * (kernel depth) channels."""
+    # The depth taps of a window become channels: each output depth gets an image of the planes that its window covers.
+    # So these planes are gathered; output depths join the batch axis, and depth taps the axis of channels.
     batch, channels, depths, height, width = builder.tensors[x].shape
     outputs, depth, taps = weights.shape[:3]
     slices = out.shape[2]
     window = window_of(fused.where, _along(fused.attributes, (0, None), 3), (taps, 1), (depths, 1), (slices, 1))
     around = ((0, 0), (0, 0), window.padding[:2], (0, 0), (0, 0))
-    padded = builder.moved(x, "padded", ops.Pad(around)) if any(window.padding) else x
-    places = np.arange(slices)[:, None] * window.stride[0] + np.arange(taps) * window.dilation[0]
-    seen = builder.constant(f"{fused.name}:depths", places)
-    gather = ops.OnnxOp("Gather", "", builder.known.opset, (("axis", "2"),))
-    stacked = builder.moved(padded, "depths", gather, seen, shape=(batch, channels, slices, taps, height, width))
-    apart = builder.moved(stacked, "slices", ops.Transpose((0, 2, 1, 3, 4, 5)))
-    images = builder.moved(apart, "images", ops.Reshape((batch * slices, channels * taps, height, width)))
+    padded = builder.apply(x, "padded", ops.Pad(around)) if any(window.padding) else x
+    indices = np.arange(slices)[:, None] * window.stride[0] + np.arange(taps) * window.dilation[0]
+    depths_read = builder.constant(f"{fused.name}:depths", indices)
+    gather = ops.OnnxOp("Gather", "", builder.network.opset, (("axis", "2"),))
+    stacked = builder.apply(padded, "depths", gather, depths_read, shape=(batch, channels, slices, taps, height, width))
+    by_slice = builder.apply(stacked, "slices", ops.Transpose((0, 2, 1, 3, 4, 5)))
+    images = builder.apply(by_slice, "images", ops.Reshape((batch * slices, channels * taps, height, width)))
     inner = replace(out, name=builder.fresh(f"{out.name}:images"), shape=(batch * slices, outputs, *out.shape[3:]))
-    made = replace(fused, attributes=_along(fused.attributes, (1, 2), 3))
-    _image(builder, made, images, weights.reshape(outputs, depth * taps, *weights.shape[3:]), inner)
-    volume = builder.moved(inner.name, "split", ops.Reshape((batch, slices, outputs, *out.shape[3:])))
+    on_images = replace(fused, attributes=_along(fused.attributes, (1, 2), 3))
+    _convolve_image(builder, on_images, images, weights.reshape(outputs, depth * taps, *weights.shape[3:]), inner)
+    volume = builder.apply(inner.name, "split", ops.Reshape((batch, slices, outputs, *out.shape[3:])))
     builder.emit(builder.fresh(f"{out.name}:volume"), ops.Transpose((0, 2, 1, 3, 4)), (volume,), out)
 
 

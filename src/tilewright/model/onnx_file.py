@@ -21,7 +21,7 @@ from tilewright.graph.ir import Pixels
 from tilewright.graph.ort import DOMAINS, MAX_OPSET, ValueType, dtype_of, package
 from tilewright.graph.rounding import rounding_mode
 from tilewright.graph.tensor import MAX_ELEMENTS, Named
-from tilewright.model.shapes import MAX_RANK, Shapes, cut, declared, fixed, way_out
+from tilewright.model.shapes import MAX_RANK, Shapes, cut, declared, domain_remedy, fixed_shapes
 
 MAX_BYTES = 1 << 31  # protobuf's own limit
 MAX_NODES = 1 << 14
@@ -41,7 +41,7 @@ PIXELS = "tilewright.pixels"
 class RawNode(Named):
     """A node of an ONNX file. `attributes` holds JSON values; tensors are in `tensors`, branches of If in `graphs`.
 
-    `alike`: its second and third input must have the same type.
+    `same_types`: its second and third input must have the same type. It marks the Where that replaces an If.
     """
 
     name: str
@@ -52,7 +52,7 @@ class RawNode(Named):
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Array] = field(default_factory=dict)
     graphs: Mapping[str, RawGraph] = field(default_factory=dict)
-    alike: bool = False
+    same_types: bool = False
 
     def input(self, index: int) -> str:
         """Return the name of input `index`, or '' if this input is absent."""
@@ -116,12 +116,18 @@ def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) 
         _check_domain(node, f"op '{node.op_type}_{index}'", graph)
     constants = {tensor.name for tensor in graph.initializer}
     inputs = _inputs((value for value in graph.input if value.name not in constants), shapes)
-    held = _graph(graph, path)
+    content = _graph(graph, path)
     notes = {entry.key: entry.value for entry in model.metadata_props}
     mode = rounding_mode(notes.get(ROUNDING, "ort")).name
     pixels = notes.get(PIXELS)
     return RawModel(
-        held.nodes, held.constants, held.outputs, opset, inputs, mode, None if pixels is None else _pixels(pixels)
+        content.nodes,
+        content.constants,
+        content.outputs,
+        opset,
+        inputs,
+        mode,
+        None if pixels is None else _pixels(pixels),
     )
 
 
@@ -150,8 +156,8 @@ def name(text: str | bytes) -> str:
 def _node(node: Any, index: int, path: Path) -> RawNode:
     op_type = name(node.op_type)
     # Exporters omit or repeat names; the index makes each one unique.
-    given = f"{op_type}_{index}"
-    where = f"op '{given}'"
+    title = f"{op_type}_{index}"
+    where = f"op '{title}'"
     domain = _check_domain(node, where)
     attributes: dict[str, Any] = {}
     tensors: dict[str, Array] = {}
@@ -170,7 +176,7 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
     inputs, outputs = (tuple(name(text) if text else "" for text in ends) for ends in (node.input, node.output))
     if not any(outputs):
         raise ModelError(where, f"{op_type} has no outputs")
-    return RawNode(given, op_type, domain, inputs, outputs, attributes, tensors, graphs)
+    return RawNode(title, op_type, domain, inputs, outputs, attributes, tensors, graphs)
 
 
 def _check_domain(node: Any, where: str, graph: Any = None) -> str:
@@ -178,7 +184,7 @@ def _check_domain(node: Any, where: str, graph: Any = None) -> str:
     domain = "" if node.domain == "ai.onnx" or node.op_type in CUSTOM else str(node.domain)
     if domain not in DOMAINS:
         reason = f"{printable(node.op_type[:40])} has the unsupported domain {domain[:40]!r}"
-        remedy = way_out(graph, (*DOMAINS, "ai.onnx")) if graph else "export it with standard operators"
+        remedy = domain_remedy(graph, (*DOMAINS, "ai.onnx")) if graph else "export it with standard operators"
         raise UnsupportedError(printable(where), reason, remedy)
     return domain
 
@@ -203,10 +209,10 @@ def _value(attribute: Any, where: str) -> Any:
         raise UnsupportedError(where, reason, "export it without loops (Loop and Scan)")
     value = package("onnx").helper.get_attribute_value(attribute)
     items = value if attribute.type in lists else [value]
-    plain = [item[:MAX_NAME].decode("utf-8", "replace") if isinstance(item, bytes) else item for item in items]
-    if not all(isinstance(item, str) or not isnan(item) for item in plain):
+    values = [item[:MAX_NAME].decode("utf-8", "replace") if isinstance(item, bytes) else item for item in items]
+    if not all(isinstance(item, str) or not isnan(item) for item in values):
         raise ModelError(where, f"has the attribute {attribute.name}, whose value is not a number (NaN)")
-    return plain if attribute.type in lists else plain[0]
+    return values if attribute.type in lists else values[0]
 
 
 def _inputs(values: Iterable[Any], given: Shapes | None) -> dict[str, ValueType]:
@@ -217,7 +223,7 @@ def _inputs(values: Iterable[Any], given: Shapes | None) -> dict[str, ValueType]
             raise UnsupportedError(f"input '{name(value.name)}'", "is not a tensor", "export it with tensors only")
         types[name(value.name)] = value.type.tensor_type.elem_type
         inputs.append(declared(value))
-    shapes = fixed(inputs, given)
+    shapes = fixed_shapes(inputs, given)
     return {title: ValueType(dtype_of(kind, f"input '{title}'"), shapes[title]) for title, kind in types.items()}
 
 
@@ -266,8 +272,8 @@ def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
         offset = int(fields.get("offset", "0"))
         length = int(fields.get("length", str(size)))
         if offset < 0 or length != size or offset + length > target.stat().st_size:
-            held = f"{length} bytes at offset {offset} of {target.name} ({target.stat().st_size} bytes)"
-            raise ModelError(where, f"needs {size} bytes of data but refers to {held}")
+            reference = f"{length} bytes at offset {offset} of {target.name} ({target.stat().st_size} bytes)"
+            raise ModelError(where, f"needs {size} bytes of data but refers to {reference}")
         with target.open("rb") as file:
             file.seek(offset)
             return file.read(length)
@@ -284,10 +290,10 @@ def external_file(tensor: Any, path: Path, where: str) -> tuple[dict[str, str], 
     folder = path.resolve().parent
     try:
         target = (folder / fields["location"]).resolve()
-        found = target.is_relative_to(folder) and target.is_file()
+        inside = target.is_relative_to(folder) and target.is_file()
     except (KeyError, ValueError, OSError):
         raise _unreadable(where) from None
-    if not found:
+    if not inside:
         reason = f"has its data in '{printable(fields['location'])[:MAX_NAME]}', which is not in the model's folder"
         raise ModelError(where, reason, "put the file next to the model")
     return fields, target

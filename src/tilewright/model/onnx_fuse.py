@@ -17,9 +17,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.graph.ops.linear import MAX_LIFT
 from tilewright.graph.rounding import Activation
-from tilewright.model.onnx_build import MOVES, Coded, Fused, is_unscaled, one_scale, takes
+from tilewright.model.onnx_build import MOVES, Coded, Fused, has_kernel, is_unscaled, one_scale
 from tilewright.model.onnx_file import RawNode
-from tilewright.model.onnx_values import ACTIVATIONS, DEQUANTIZE, JOINED, QUANTIZE, Known
+from tilewright.model.onnx_values import ACTIVATIONS, DEQUANTIZE, JOINED, QUANTIZE, OnnxNetwork
 
 #: QLinear node -> the operator, and the positions of its data inputs, of the output's scale and of the bias. A scale
 #: and a zero point follow each data input.
@@ -43,7 +43,7 @@ COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} 
 #: Operators that take over the Relu or Clip that reads them, in the rounding mode `pow2`.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
 #: Operators that take over a Relu or Clip behind their codes, if this one only cuts codes off.
-CUT = ("Conv", "Gemm", "Add")
+CLIPPED = ("Conv", "Gemm", "Add")
 #: How far the bound of a Clip may lie within the range of codes, in real numbers.
 SLACK = float(np.finfo(np.float32).eps)
 #: Tolerances for the scale of a convolution's bias, in numpy.isclose's form (measured).
@@ -52,16 +52,18 @@ BIAS_SCALE_RELATIVE = 1e-2
 Step = Fused | RawNode
 
 
-def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
+def fuse(network: OnnxNetwork, real: frozenset[str] = frozenset()) -> list[Step]:
     """Return the network's operators in order: the quantised ones as `Fused`, the others as nodes, no unused ones.
 
     The nodes named in `real` are not fused: they compute real numbers between dequantise and quantise.
     """
-    patterns = _Patterns(known, real)
-    steps: list[Step] = [(None if node.name in real else patterns.fused(node)) or node for node in known.nodes]
+    patterns = _Patterns(network, real)
+    steps: list[Step] = [(None if node.name in real else patterns.fused(node)) or node for node in network.nodes]
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
-    needed = set(known.outputs)
+    needed = set(network.outputs)
     kept = list[Step]()
+    # Backwards from the outputs: the dequantise and quantise nodes inside a `Fused` are read by no step that is kept.
+    # A value that a `Fused` writes needs no node that wrote it in the file.
     for step in reversed(steps):
         if isinstance(step, Fused):
             reads = step.reads
@@ -78,81 +80,87 @@ def fuse(known: Known, real: frozenset[str] = frozenset()) -> list[Step]:
 class _Patterns:
     """Matches the patterns of quantised operators, using the writer and the readers of each value."""
 
-    def __init__(self, known: Known, real: frozenset[str]) -> None:
-        self.known = known
+    def __init__(self, network: OnnxNetwork, real: frozenset[str]) -> None:
+        self.network = network
         self.real = real
 
     def fused(self, node: RawNode) -> Fused | None:
+        """Return the operator on codes that computes the result of `node`; None if it computes real numbers."""
         if node.op_type in QOPERATORS:
-            return _qlinear(self.known, node)
+            return _qlinear(self.network, node)
         if node.op_type == QUANTIZE:
-            return self._requantised(node)
-        adds = node.op_type == "Add" and not node.domain and self.known.rounding == "pow2"
-        if adds and (made := self._joined(node)):
-            return made
+            return self._conversion(node)
+        adds = node.op_type == "Add" and not node.domain and self.network.rounding == "pow2"
+        if adds and (with_residual := self._fuse_add(node)):
+            return with_residual
         outputs = [self._quantised(name) for name in node.outputs]
         activation = self._clamp(node.outputs[0])
-        if node.op_type in CUT and activation == "none" and (cut := self._cut(outputs[0])):
-            return self._operator(node, [cut], "relu")
-        if node.op_type == "Softmax" and outputs[0] and self._wraps(node, outputs[0]):
+        if node.op_type in CLIPPED and activation == "none" and (clipped := self._clipped(outputs[0])):
+            return self._operator(node, [clipped], "relu")
+        if node.op_type == "Softmax" and outputs[0] and self._may_wrap(node, outputs[0]):
             return None
         return self._operator(node, outputs, activation)
 
-    def _wraps(self, node: RawNode, codes: Coded) -> bool:
+    def _may_wrap(self, node: RawNode, codes: Coded) -> bool:
         """Return whether onnxruntime's kernel may give the code 0 for a probability of 1, as it wraps codes of uint8.
 
         It does so for a scale below 1/256, and if there is only one probability. Without its kernel, the code is 255.
         """
-        kind = self.known.types[codes.tensor]
+        kind = self.network.types[codes.tensor]
         scale = codes.quant.scale[0] if codes.quant else 1.0
         alone = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
         return kind.dtype == "uint8" and (scale < 1 / 256 or alone)
 
-    def _cut(self, codes: Coded | None) -> Coded | None:
+    def _clipped(self, codes: Coded | None) -> Coded | None:
         """Return the codes that a Relu, or a Clip from 0 on that cuts no higher codes, makes of `codes`.
 
         None if it does more than cutting: if other nodes read them, or if the scale or the zero point differ.
         """
         chain: list[RawNode] = []
         name = codes.tensor if codes else ""
-        for kinds in ((DEQUANTIZE,), ACTIVATIONS, (QUANTIZE,)):
-            node = self.known.only_reader(name) if name else None
+        for kinds in ((DEQUANTIZE,), ACTIVATIONS, (QUANTIZE,)):  # each the only reader of the one before
+            node = self.network.only_reader(name) if name else None
             if node is None or node.op_type not in kinds:
                 return None
             chain.append(node)
             name = node.outputs[0]
         after = self._coded(chain[2], QUANTIZE)
-        if after is None or after.quant is None or self.known.quantisation(chain[0]) != after.quant:
+        if after is None or after.quant is None or self.network.quantisation(chain[0]) != after.quant:
             return None
-        if not one_scale(self.known, after):
+        if not one_scale(self.network, after):
             return None
-        largest = (np.iinfo(self.known.dtype(after.tensor)).max - after.quant.zero_point[0]) * after.quant.scale[0]
+        largest = (np.iinfo(self.network.dtype(after.tensor)).max - after.quant.zero_point[0]) * after.quant.scale[0]
         low, high = self._bounds(chain[1]) if chain[1].op_type == "Clip" else (0, np.inf)
         return after if low == 0 and high >= largest - SLACK else None
 
-    def _joined(self, add: RawNode) -> Fused | None:
+    def _fuse_add(self, add: RawNode) -> Fused | None:
         """Return a Conv or Gemm and the Add that alone reads its result as one operator with a residual; else None."""
-        for product, other in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
-            node = self.known.writer.get(product)
-            residual = self.dequantised(other)
+        # Either operand may be the product. Nothing broadcasts, and the product has no other reader: the sums before
+        # rounding exist only inside the joint operator.
+        for product, addend in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
+            node = self.network.writer.get(product)
+            residual = self.dequantised(addend)
             out = self._quantised(add.outputs[0])
-            shapes = {self.known.types[name].shape for name in (product, other, add.outputs[0])}
+            shapes = {self.network.types[name].shape for name in (product, addend, add.outputs[0])}
             if node is None or node.name in self.real or residual is None or out is None or len(shapes) > 1:
                 continue
-            if JOINED.get(node.op_type) != self.known.rank(product) or self.known.only_reader(product) is None:
+            if JOINED.get(node.op_type) != self.network.rank(product) or self.network.only_reader(product) is None:
                 continue
-            made = self._operator(node, [out], self._clamp(add.outputs[0]))
-            if made is not None and self._adds(made, residual):
-                return replace(made, residual=residual)
+            fused = self._operator(node, [out], self._clamp(add.outputs[0]))
+            if fused is not None and self._can_add(fused, residual):
+                return replace(fused, residual=residual)
         return None
 
-    def _adds(self, made: Fused, residual: Coded) -> bool:
-        """Return whether the sums of `made` have one scale, of which the scale of `residual` is a small multiple."""
-        if not one_scale(self.known, residual) or residual.quant is None or any(residual.quant.zero_point):
+    def _can_add(self, fused: Fused, residual: Coded) -> bool:
+        """Return whether the residual can be added to the sums of `fused`, shifted left by 0..MAX_LIFT bits.
+
+        The sums must have one scale, and the residual's scale must be that scale times a power of two.
+        """
+        if not one_scale(self.network, residual) or residual.quant is None or any(residual.quant.zero_point):
             return False
-        if self.known.dtype(residual.tensor) != self.known.dtype(made.inputs[0].tensor):
+        if self.network.dtype(residual.tensor) != self.network.dtype(fused.inputs[0].tensor):
             return False
-        ratio = residual.quant.scale[0] / _product_scale(made.inputs)
+        ratio = residual.quant.scale[0] / _product_scale(fused.inputs)
         return ratio.size == 1 and ratio.item() in [2.0**lift for lift in range(MAX_LIFT + 1)]
 
     def _operator(self, node: RawNode, outputs: list[Coded | None], activation: Activation) -> Fused | None:
@@ -162,7 +170,7 @@ class _Patterns:
             return None
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
-        readers = [reader.op_type for reader in self.known.readers.get(node.outputs[0], ())]
+        readers = [reader.op_type for reader in self.network.readers.get(node.outputs[0], ())]
         if outputs == [None] and node.op_type in ("Gemm", "MatMul") and QUANTIZE not in readers:
             outputs = [Coded(node.outputs[0], None)]  # they also have an integer kernel with real results
         if len(inputs) < count or None in inputs or None in outputs:
@@ -170,36 +178,36 @@ class _Patterns:
         coded = tuple(filter(None, inputs))
         results = tuple(filter(None, outputs))
         rest = node.inputs[count:]
-        made = Fused(node.name, node.op_type, node.attributes, coded, "", rest, results, activation)
-        if not takes(self.known, made):
+        fused = Fused(node.name, node.op_type, node.attributes, coded, "", rest, results, activation)
+        if not has_kernel(self.network, fused):
             return None
         if node.op_type not in ("Conv", "Gemm") or not any(rest):
-            return made
-        bias = self._bias(rest[0], made) if is_unscaled(node) else ""
-        return replace(made, bias=bias, plain=()) if bias else None
+            return fused
+        bias = self._bias(rest[0], fused) if is_unscaled(node) else ""
+        return replace(fused, bias=bias, other_inputs=()) if bias else None
 
     def _averages(self, node: RawNode) -> bool:
         """Return whether a node is a ReduceMean that runs on codes, which only the mode `pow2` supports."""
         to_all = node.attributes.get("noop_with_empty_axes", 0)
-        return self.known.rounding == "pow2" and node.op_type == "ReduceMean" and not to_all
+        return self.network.rounding == "pow2" and node.op_type == "ReduceMean" and not to_all
 
     def dequantised(self, name: str) -> Coded | None:
         """Return the codes from which a value is dequantised; None if it is not a dequantised value."""
-        return self._coded(self.known.writer.get(name), DEQUANTIZE)
+        return self._coded(self.network.writer.get(name), DEQUANTIZE)
 
     def _coded(self, node: RawNode | None, kind: str) -> Coded | None:
         """Return the codes of a quantise or dequantise node (`kind`) of float32; None if it is another node."""
         if node is None or node.op_type != kind:
             return None
         codes, real = (node.outputs[0], node.inputs[0])[:: 1 if kind == QUANTIZE else -1]
-        quant = self.known.quantisation(node) if self.known.dtype(real) == "float32" else None
+        quant = self.network.quantisation(node) if self.network.dtype(real) == "float32" else None
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
         """Return the codes to which a value is quantised, perhaps after a Relu or Clip that fuses; None if not."""
-        node = self.known.only_reader(name)
+        node = self.network.only_reader(name)
         if node is not None and node.op_type in ACTIVATIONS:
-            after = self.known.only_reader(node.outputs[0])
+            after = self.network.only_reader(node.outputs[0])
             codes = self._coded(after, QUANTIZE)
             clips = codes is not None and (self._implied(node, codes) or self._clamp(name) != "none")
             return codes if clips else None
@@ -207,19 +215,22 @@ class _Patterns:
 
     def _clamp(self, name: str) -> Activation:
         """Return the activation (a Relu or Clip from 0 to 6 that reads `name`) that `pow2` fuses into its writer."""
-        writer = self.known.writer.get(name)
-        node = self.known.only_reader(name)
-        if self.known.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
+        writer = self.network.writer.get(name)
+        node = self.network.only_reader(name)
+        if self.network.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
             return "none"
         if node.op_type == "Clip" and self._bounds(node) == (0.0, 6.0):
             return "relu6"
         return "relu" if node.op_type == "Relu" else "none"
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
-        """Return whether quantisation to `codes` clips at least as much as a Relu or Clip before it."""
-        if codes.quant is None or not one_scale(self.known, codes):
+        """Return whether quantisation to `codes` clips at least as much as a Relu or Clip before it.
+
+        The Relu or Clip then changes no code, and can be left out.
+        """
+        if codes.quant is None or not one_scale(self.network, codes):
             return False
-        info = np.iinfo(self.known.dtype(codes.tensor))
+        info = np.iinfo(self.network.dtype(codes.tensor))
         scale = codes.quant.scale[0]
         zero = codes.quant.zero_point[0]
         if node.op_type == "Relu":
@@ -228,72 +239,72 @@ class _Patterns:
         return low - (info.min - zero) * scale < SLACK and (info.max - zero) * scale - high < SLACK
 
     def _bounds(self, clip: RawNode) -> tuple[float, float]:
-        """Return what a Clip limits values to: attributes up to opset 10, then inputs. Computed limits exclude all."""
+        """Return the limits of a Clip: attributes up to opset 10, then inputs. Of computed ones, an empty range."""
         limits = []
         for index, key, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
-            value = self.known.constants.get(clip.input(index))
+            value = self.network.constants.get(clip.input(index))
             given = -absent if value is None or value.size != 1 else value.reshape(-1)[0]
             limits.append(float(given if clip.input(index) else clip.attributes.get(key, absent)))
         return limits[0], limits[1]
 
-    def _bias(self, name: str, made: Fused) -> str:
+    def _bias(self, name: str, fused: Fused) -> str:
         """Return the name of the int32 codes from which the bias `name` is dequantised, or '' if there are none.
 
         It is also '' if the scale of a convolution's bias differs from that of the products by more than onnxruntime
         tolerates: the convolution then computes real numbers.
         """
-        node = self.known.writer.get(name)
+        node = self.network.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE:
             return ""
-        if made.op_type == "Conv":
-            wanted = _product_scale(made.inputs)
-            quant = self.known.quantisation(node)
+        if fused.op_type == "Conv":
+            products = _product_scale(fused.inputs)
+            quant = self.network.quantisation(node)
             scale = np.array(quant.scale if quant else [np.inf])
-            if not (np.abs(scale - wanted) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * wanted).all():
+            if not (np.abs(scale - products) <= BIAS_SCALE_ABSOLUTE + BIAS_SCALE_RELATIVE * products).all():
                 return ""
         codes = node.inputs[0]
-        zero = self.known.constants.get(node.input(2))
-        plain = codes in self.known.constants and (zero is None or not zero.any())
-        return codes if plain and self.known.dtype(codes) == "int32" else ""
+        zero = self.network.constants.get(node.input(2))
+        constant = codes in self.network.constants and (zero is None or not zero.any())
+        return codes if constant and self.network.dtype(codes) == "int32" else ""
 
-    def _requantised(self, node: RawNode) -> Fused | None:
+    def _conversion(self, node: RawNode) -> Fused | None:
         """Return dequantise (-> Relu or Clip without effect) -> quantise as one conversion of codes; else None."""
         source = node.inputs[0]
-        before = self.known.writer.get(source)
+        before = self.network.writer.get(source)
         codes = self._coded(node, QUANTIZE)
         if before is not None and before.op_type in ACTIVATIONS and codes and self._implied(before, codes):
             source = before.inputs[0]
         coded = self.dequantised(source)
-        if coded is None or codes is None or not all(one_scale(self.known, end) for end in (coded, codes)):
+        if coded is None or codes is None or not all(one_scale(self.network, end) for end in (coded, codes)):
             return None
         return Fused(node.name, "Requantize", {}, (coded,), "", (), (codes,))
 
 
 def _product_scale(coded: tuple[Coded, ...]) -> Array:
     """Return the float32 scale of the products of two tensors of codes: one value, or one per output channel."""
-    scales = [np.array(each.quant.scale if each.quant else (1.0,), np.float32) for each in coded[:2]]
+    scales = [np.array(operand.quant.scale if operand.quant else (1.0,), np.float32) for operand in coded[:2]]
     return scales[0] * scales[1]
 
 
-def _qlinear(known: Known, node: RawNode) -> Fused | None:
+def _qlinear(network: OnnxNetwork, node: RawNode) -> Fused | None:
     """Return a QLinear node as an operator on codes; None if a scale is not constant or no kernel takes its types."""
-    op_type, places, out, place = QOPERATORS[node.op_type]
-    inputs = [_coded(known, node, index) for index in places or range(2, len(node.inputs), 3)]
-    quant = known.quant(node.input(out), node.input(out + 1), 1, known.rank(node.outputs[0]))
-    bias = node.input(place) if place is not None else ""
-    if not inputs or None in inputs or quant is None or (bias and bias not in known.constants):
+    op_type, positions, out, bias_position = QOPERATORS[node.op_type]
+    inputs = [_coded(network, node, index) for index in positions or range(2, len(node.inputs), 3)]
+    quant = network.quant(node.input(out), node.input(out + 1), 1, network.rank(node.outputs[0]))
+    bias = node.input(bias_position) if bias_position is not None else ""
+    if not inputs or None in inputs or quant is None or (bias and bias not in network.constants):
         return None
     coded = tuple(filter(None, inputs))
-    made = Fused(node.name, op_type, node.attributes, coded, bias, (), (Coded(node.outputs[0], quant),))
-    return made if takes(known, made) else None
+    fused = Fused(node.name, op_type, node.attributes, coded, bias, (), (Coded(node.outputs[0], quant),))
+    return fused if has_kernel(network, fused) else None
 
 
-def _coded(known: Known, node: RawNode, place: int) -> Coded | None:
-    codes = node.input(place)
+def _coded(network: OnnxNetwork, node: RawNode, position: int) -> Coded | None:
+    codes = node.input(position)
     if not codes:
         return None
     # The channels of weights are the first axis in convolutions and with transB, and the last in other products.
-    rank = known.rank(codes)
+    rank = network.rank(codes)
     axis = 0 if node.op_type == "QLinearConv" or node.attributes.get("transB") else rank - 1
-    quant = known.quant(node.input(place + 1), node.input(place + 2), axis, rank)
+    quant = network.quant(node.input(position + 1), node.input(position + 2), axis, rank)
     return Coded(codes, quant) if quant else None

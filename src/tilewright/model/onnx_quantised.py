@@ -12,7 +12,7 @@ from tilewright.graph import ops, ort
 from tilewright.graph.ort import MICROSOFT
 from tilewright.graph.tensor import Quant
 from tilewright.model.onnx_build import MOVES, SAME, Builder, Fused, is_unscaled, one_scale, padding_of
-from tilewright.model.onnx_conv import added_of, convolve, window_of
+from tilewright.model.onnx_conv import bias_and_residual, convolve, window_of
 from tilewright.model.onnx_file import as_json
 from tilewright.model.onnx_fuse import QOPERATORS
 
@@ -29,7 +29,7 @@ def translate(builder: Builder, fused: Fused) -> None:
         applied = [getattr(node.op, "activation", "none") for node in builder.nodes[before:]]
         if fused.activation not in (*applied, "none"):
             builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
-    elif builder.known.rounding == "pow2" and fused.op_type not in MOVES:
+    elif builder.network.rounding == "pow2" and fused.op_type not in MOVES:
         builder.refused.add(fused.name)
     else:
         _by_onnxruntime(builder, fused)
@@ -38,12 +38,14 @@ def translate(builder: Builder, fused: Fused) -> None:
 def _product(builder: Builder, fused: Fused) -> bool:
     """Emit a Gemm or MatMul by a constant matrix, or a MatMul of computed matrices; return False for other forms."""
     x, w = fused.inputs
-    weights = builder.known.constants.get(w.tensor)
+    weights = builder.network.constants.get(w.tensor)
     attributes = fused.attributes
     if weights is None and _by_matrices(builder, fused):
-        builder.emit(fused.name, ops.MatMul(), [builder.coded(x), builder.coded(w)], builder.result(fused.outputs[0]))
+        builder.emit(
+            fused.name, ops.MatMul(), [builder.tensor_of(x), builder.tensor_of(w)], builder.result(fused.outputs[0])
+        )
         return True
-    rank = builder.known.rank(x.tensor)
+    rank = builder.network.rank(x.tensor)
     if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or rank < 2:
         return False
     rows = fused.op_type == "Gemm" and attributes.get("transB", 0)  # weights are (O, K) already
@@ -52,11 +54,11 @@ def _product(builder: Builder, fused: Fused) -> bool:
     if w.quant.per_channel and w.quant.axis != (0 if rows else 1):
         return False
     weights = weights if rows else weights.T
-    bias = builder.known.constants.get(fused.bias)
+    bias = builder.network.constants.get(fused.bias)
     if bias is not None and (bias.size not in (1, weights.shape[0]) or bias.shape[-1:] not in ((), (1,), (bias.size,))):
         return False
-    made = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
-    inputs = (builder.coded(x), made, *added_of(builder, fused, weights.shape[0], images=False))
+    matrix = builder.constant(f"{w.tensor}:fully_connected", weights, replace(w.quant, axis=0))
+    inputs = (builder.tensor_of(x), matrix, *bias_and_residual(builder, fused, weights.shape[0], images=False))
     op = ops.FullyConnected(fused.activation, keep_dims=rank != 2)
     builder.emit(fused.name, op, inputs, builder.result(fused.outputs[0]))
     return True
@@ -65,14 +67,14 @@ def _product(builder: Builder, fused: Fused) -> bool:
 def _by_matrices(builder: Builder, fused: Fused) -> bool:
     """Return whether `fused` is a MatMul with equal leading axes and one scale per tensor."""
     a, b = (builder.shape(coded.tensor) for coded in fused.inputs)
-    alike = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
-    each = all(one_scale(builder.known, coded) for coded in (*fused.inputs, *fused.outputs))
-    return fused.op_type == "MatMul" and alike and each
+    same_leading = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
+    single = all(one_scale(builder.network, coded) for coded in (*fused.inputs, *fused.outputs))
+    return fused.op_type == "MatMul" and same_leading and single
 
 
 def _binary(builder: Builder, fused: Fused) -> bool:
     """Emit an Add or Mul, with its operands in the order in which onnxruntime takes them; return True."""
-    inputs = [builder.coded(coded) for coded in fused.inputs]
+    inputs = [builder.tensor_of(coded) for coded in fused.inputs]
     if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
         inputs.reverse()
     op = {"Add": ops.Add, "Mul": ops.Mul}[fused.op_type](fused.activation)
@@ -90,11 +92,11 @@ def _concat(builder: Builder, fused: Fused) -> bool:
     out = fused.outputs[0]
     names = []
     for coded in fused.inputs:
-        name = builder.coded(coded)
+        name = builder.tensor_of(coded)
         if coded.quant != out.quant:
-            name = builder.moved(name, "rescaled", ops.Quantize(), quant=out.quant)
+            name = builder.apply(name, "rescaled", ops.Quantize(), quant=out.quant)
         names.append(name)
-    axis = int(fused.attributes.get("axis", 1)) % max(1, builder.known.rank(out.tensor))
+    axis = int(fused.attributes.get("axis", 1)) % max(1, builder.network.rank(out.tensor))
     builder.emit(fused.name, ops.Concat(axis), names, builder.result(out))
     return True
 
@@ -103,7 +105,7 @@ def _unary(builder: Builder, fused: Fused, op: ops.Op, images: bool = False) -> 
     """Emit `op` on the first input of `fused`, in channels-last layout if `images`; return True."""
     emit = builder.emit_nhwc if images else builder.emit
     out = builder.result(fused.outputs[0])
-    emit(fused.name, op, (builder.coded(fused.inputs[0]),), out)
+    emit(fused.name, op, (builder.tensor_of(fused.inputs[0]),), out)
     return True
 
 
@@ -123,7 +125,7 @@ def _average(builder: Builder, fused: Fused) -> bool:
     window = ops.Window((height, width)) if everything else _window(builder, fused)
     op: ops.Op = ops.RealAveragePool2D(window, bool(attributes.get("count_include_pad", 0)))
     if not any(window.padding):
-        if builder.known.rounding == "tflm" and fused.inputs[0].quant == fused.outputs[0].quant:
+        if builder.network.rounding == "tflm" and fused.inputs[0].quant == fused.outputs[0].quant:
             op = ops.AveragePool2D(window)  # TFLite Micro's
         elif window.kernel == (height, width):
             op = ops.Mean((1, 2), True)  # as onnxruntime does: the two kernels round differently
@@ -133,29 +135,29 @@ def _average(builder: Builder, fused: Fused) -> bool:
 def _softmax(builder: Builder, fused: Fused) -> bool:
     """Emit TFLite Micro's softmax in the mode `tflm`; return False for other modes, or if its scale is another one."""
     out = fused.outputs[0].quant
-    rank = builder.known.rank(fused.inputs[0].tensor)
+    rank = builder.network.rank(fused.inputs[0].tensor)
     last = _softmax_axis(builder, fused) in (-1, rank - 1)
-    fits = builder.known.rounding == "tflm" and last and out == Quant((1 / 256,), (-128,))
+    fits = builder.network.rounding == "tflm" and last and out == Quant((1 / 256,), (-128,))
     return fits and _unary(builder, fused, ops.Softmax(1.0))
 
 
 def _softmax_axis(builder: Builder, fused: Fused) -> int:
-    return int(fused.attributes.get("axis", -1 if builder.known.opset >= 13 else 1))
+    return int(fused.attributes.get("axis", -1 if builder.network.opset >= 13 else 1))
 
 
 def _mean(builder: Builder, fused: Fused) -> bool:
     """Emit a ReduceMean, which is on codes only in the mode `pow2` (onnxruntime has no such kernel); return True."""
     shape = builder.shape(fused.inputs[0].tensor)
     out = builder.result(fused.outputs[0])
-    given = builder.known.constants.get(fused.plain[0]) if fused.plain else None
-    axes = fused.attributes.get("axes", ()) if given is None else given.tolist()
-    kept = bool(fused.attributes.get("keepdims", 1))
-    chosen = tuple(sorted(int(axis) % len(shape) for axis in axes)) or tuple(range(len(shape)))
-    if len(shape) != 4 or chosen != (2, 3):
-        return _unary(builder, fused, ops.Mean(chosen, kept))
-    image = replace(out, name=out.name if kept else builder.fresh(f"{out.name}:image"), shape=(*shape[:2], 1, 1))
-    builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (builder.coded(fused.inputs[0]),), image)
-    if not kept:
+    constant = builder.network.constants.get(fused.other_inputs[0]) if fused.other_inputs else None
+    axes = fused.attributes.get("axes", ()) if constant is None else constant.tolist()
+    keeps_axes = bool(fused.attributes.get("keepdims", 1))
+    axes_in_order = tuple(sorted(int(axis) % len(shape) for axis in axes)) or tuple(range(len(shape)))
+    if len(shape) != 4 or axes_in_order != (2, 3):
+        return _unary(builder, fused, ops.Mean(axes_in_order, keeps_axes))
+    image = replace(out, name=out.name if keeps_axes else builder.fresh(f"{out.name}:image"), shape=(*shape[:2], 1, 1))
+    builder.emit_nhwc(fused.name, ops.Mean((1, 2), True), (builder.tensor_of(fused.inputs[0]),), image)
+    if not keeps_axes:
         builder.emit(builder.fresh(f"{out.name}:flat"), ops.Reshape(out.shape), (image.name,), out)
     return True
 
@@ -171,14 +173,14 @@ def _same(builder: Builder, fused: Fused) -> bool:
 
 
 def _transpose(builder: Builder, fused: Fused) -> bool:
-    rank = builder.known.rank(fused.inputs[0].tensor)
+    rank = builder.network.rank(fused.inputs[0].tensor)
     return _unary(builder, fused, ops.Transpose(tuple(fused.attributes.get("perm", range(rank)[::-1]))))
 
 
 def _pad(builder: Builder, fused: Fused) -> bool:
     """Emit a Pad with a constant, by the code of that constant; return False for other forms of Pad."""
     quant = fused.inputs[0].quant
-    padding = padding_of(builder.known, fused)
+    padding = padding_of(builder.network, fused)
     if fused.attributes.get("mode", "constant") != "constant" or quant is None or padding is None:
         return False
     pairs, value = padding
@@ -192,20 +194,25 @@ def _resize(builder: Builder, fused: Fused) -> bool:
     """Emit a Resize that only repeats pixels; return False for others. onnxruntime's result on pixel indices tells."""
     shape = builder.shape(fused.inputs[0].tensor)
     out = builder.result(fused.outputs[0])
-    if len(shape) != 4 or out.shape[:2] != shape[:2] or 0 in shape or not builder.known.are_constant(fused.plain):
+    if (
+        len(shape) != 4
+        or out.shape[:2] != shape[:2]
+        or 0 in shape
+        or not builder.network.are_constant(fused.other_inputs)
+    ):
         return False
     factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
     if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
         return False
-    constants = {1 + i: builder.known.constants[name] for i, name in enumerate(fused.plain) if name}
-    types = [ort.type_of(constants[1 + i]) if name else None for i, name in enumerate(fused.plain)]
-    places = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
-    inputs = (ort.type_of(places), *types)
+    constants = {1 + i: builder.network.constants[name] for i, name in enumerate(fused.other_inputs) if name}
+    types = [ort.type_of(constants[1 + i]) if name else None for i, name in enumerate(fused.other_inputs)]
+    pixels = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
+    inputs = (ort.type_of(pixels), *types)
     attributes = as_json(fused.attributes)
-    call = ort.Call(fused.name, "Resize", "", builder.known.opset, attributes, inputs, 1)
+    call = ort.Call(fused.name, "Resize", "", builder.network.opset, attributes, inputs, 1)
     result = ort.ValueType("float32", out.shape)
-    (taken,) = ort.run(call, (result,), [places, *(None for _ in types)], constants)
-    if not np.array_equal(taken, places.repeat(factors[0], axis=2).repeat(factors[1], axis=3)):
+    (resized,) = ort.run(call, (result,), [pixels, *(None for _ in types)], constants)
+    if not np.array_equal(resized, pixels.repeat(factors[0], axis=2).repeat(factors[1], axis=3)):
         return False
     return _unary(builder, fused, ops.Upsample(factors), True)
 
@@ -243,10 +250,10 @@ _STANDARD = ("QLinearConv", "QLinearMatMul")
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     """Emit onnxruntime's own operator on codes. If it computes, it also gets scales and zero points as inputs."""
     outputs = [builder.result(coded) for coded in fused.outputs]
-    opset = builder.known.opset
+    opset = builder.network.opset
     attributes = dict(fused.attributes)
     if fused.op_type not in _QLINEAR:
-        inputs = [builder.coded(fused.inputs[0]), *(builder.value(name) for name in fused.plain)]
+        inputs = [builder.tensor_of(fused.inputs[0]), *(builder.value(name) for name in fused.other_inputs)]
         op = ops.OnnxOp(fused.op_type, "", opset, as_json(attributes))
         builder.emit(fused.name, op, inputs, *outputs)
         return
@@ -255,7 +262,7 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     if fused.op_type == "Softmax":
         attributes |= {"opset": opset, "axis": _softmax_axis(builder, fused)}
     attributes.pop("beta", None)  # QGemm has no beta: the bias is not scaled
-    inputs = [name for coded in fused.inputs for name in (builder.coded(coded), *builder.scalars(coded))]
+    inputs = [name for coded in fused.inputs for name in (builder.tensor_of(coded), *builder.scalars(coded))]
     bias = [builder.value(fused.bias)] if fused.bias else []
     if fused.outputs[0].quant is not None:
         ends = builder.scalars(fused.outputs[0])

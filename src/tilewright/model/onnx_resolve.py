@@ -23,7 +23,7 @@ from tilewright.graph import ort
 from tilewright.graph.ort import ValueType, package
 from tilewright.graph.tensor import MAX_COMPUTED, MAX_ELEMENTS
 from tilewright.model.onnx_file import CUSTOM, RawGraph, RawModel, RawNode, read
-from tilewright.model.onnx_values import DEQUANTIZE, Known
+from tilewright.model.onnx_values import DEQUANTIZE, OnnxNetwork
 from tilewright.model.shapes import Shapes
 
 #: Limit of constant folding: elements of all folded constants of a model together.
@@ -36,15 +36,15 @@ _INFERENCE = "export the model for inference"
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 
 
-def resolve(raw: RawModel) -> Known:
+def resolve(raw: RawModel) -> OnnxNetwork:
     """Return an ONNX graph with the types of all its values inferred and its constant values computed.
 
     Raises ModelError if nodes are out of order, a name is written twice, an output is never written, or constants are
     too large.
     """
     used = {*_names_read(raw.nodes), *raw.outputs}
-    network = _Resolved(raw.opset, [], dict(raw.inputs), {}, raw.outputs, raw.rounding, used)
-    network.hold(raw.constants)
+    network = _Analysis(raw.opset, [], dict(raw.inputs), {}, raw.outputs, raw.rounding, used)
+    network.add_constants(raw.constants)
     network.add(raw.nodes)
     for name in raw.outputs:
         if name not in network.types:
@@ -62,44 +62,48 @@ def _names_read(nodes: Iterable[RawNode]) -> Iterator[str]:
 
 
 @dataclass(eq=False)
-class _Resolved(Known):
-    """The analysed part of a network. `used` are the names that are read, `folded` counts elements of constants."""
+class _Analysis(OnnxNetwork):
+    """The network as far as it is analysed. `used`: all names that are read; `folded`: elements of computed constants.
+
+    Types are inferred in the order of the nodes, so whatever a node reads has a type, and a value if it is constant.
+    """
 
     used: set[str] = field(default_factory=set)
     folded: int = 0
 
     def add(self, nodes: Iterable[RawNode]) -> None:
-        """Analyse more nodes, in order, and those that replace them. Raises ModelError or UnsupportedError."""
+        """Analyse more nodes, in order; the nodes of branches take the place of an If. Raises ModelError."""
         pending = deque(nodes)
         while pending:
-            given = pending.popleft()
-            for name in given.inputs:
+            node = pending.popleft()
+            for name in node.inputs:
                 reason = f"reads '{name}' before anything has written it: a cycle or a wrong order"
-                given.fail_if(name and name not in self.types, reason)
-            if given.graphs:
-                inner, constants = _without_if(self, given)
+                node.fail_if(name and name not in self.types, reason)
+            if node.graphs:
+                inner, constants = _without_if(self, node)
                 self.used.update(_names_read(inner))
-                self.hold(constants)
+                self.add_constants(constants)
                 pending.extendleft(reversed(inner))
             else:
-                self._add(replace(given, outputs=self._wanted(given)))
+                self._add(replace(node, outputs=self._used_outputs(node)))
 
     def _add(self, node: RawNode) -> None:
         for name in node.outputs:
             node.fail_if(name in self.types, f"writes '{name}', a name that is already in use")
         names = filter(None, node.outputs)
-        values = self._computed(node)
+        values = self._folded(node)
         if values is None:
             self.nodes.append(node)
-            if node.alike:
-                self._check_alike(node)
+            if node.same_types:
+                self._check_same_types(node)
             self.types |= zip(names, self._types(node), strict=True)
             return
+        # A constant that is broadcast (ConstantOfShape) takes no memory: one of its strides is 0.
         self.folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
         node.fail_if(self.folded > MAX_FOLDED, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
-        self.hold(dict(zip(names, values, strict=True)))
+        self.add_constants(dict(zip(names, values, strict=True)))
 
-    def _wanted(self, node: RawNode) -> tuple[str, ...]:
+    def _used_outputs(self, node: RawNode) -> tuple[str, ...]:
         """Return a node's output names up to the last one that is used: unused ones at the end are left out."""
         last = max((index for index, name in enumerate(node.outputs) if name and name in self.used), default=0)
         if last + 1 < len(node.outputs):
@@ -110,14 +114,14 @@ class _Resolved(Known):
         """Return the error of analysing a branch with the shapes that are known before it; None if it has none."""
         used = self.used | set(_names_read(branch.nodes))
         trial = replace(self, nodes=[], types=dict(self.types), constants=dict(self.constants), used=used)
-        trial.hold(branch.constants)
+        trial.add_constants(branch.constants)
         try:
             trial.add(branch.nodes)
         except ModelError as error:
             return error
         return None
 
-    def _check_alike(self, node: RawNode) -> None:
+    def _check_same_types(self, node: RawNode) -> None:
         yes, no = (self.types[name] for name in node.inputs[1:])
         types = f"{yes.dtype}{list(yes.shape)} and {no.dtype}{list(no.shape)}"
         reason = f"If has branches with results of different types, {types}"
@@ -134,10 +138,10 @@ class _Resolved(Known):
         weights = node.op_type == DEQUANTIZE and node.inputs[0] in self.constants
         return ort.infer(self.call(node), small, MAX_ELEMENTS if weights else MAX_COMPUTED)
 
-    def _computed(self, node: RawNode) -> list[Array] | None:
+    def _folded(self, node: RawNode) -> list[Array] | None:
         """Return the values of a node's outputs if they are constant; None if the node must run for each sample."""
         if node.op_type == "Constant":
-            return [_literal(node)]
+            return [_constant_value(node)]
         if node.op_type == "Shape" and len(node.inputs) == 1:
             shape = self.types[node.inputs[0]].shape
             start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
@@ -149,11 +153,11 @@ class _Resolved(Known):
             node.fail_if(large or prod(extents) > MAX_ELEMENTS, reason)
             value = node.tensors.get("value", np.zeros(1, np.float32)).reshape(-1)
             return [np.broadcast_to(value[0] if value.size else np.float32(0), extents)]
-        kept = node.op_type in (*CUSTOM, *_RANDOM, DEQUANTIZE)
-        return self.fold(node) if node.inputs and self.are_constant(node.inputs) and not kept else None
+        excluded = node.op_type in (*CUSTOM, *_RANDOM, DEQUANTIZE)
+        return self.fold(node) if node.inputs and self.are_constant(node.inputs) and not excluded else None
 
 
-def _literal(node: RawNode) -> Array:
+def _constant_value(node: RawNode) -> Array:
     if "value" in node.tensors:
         return node.tensors["value"]
     for key in ("value_int", "value_ints", "value_float", "value_floats"):
@@ -162,7 +166,7 @@ def _literal(node: RawNode) -> Array:
     raise UnsupportedError(node.where, "is a Constant whose value is neither a tensor nor numbers")
 
 
-def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[str, Array]]:
+def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[str, Array]]:
     """Return the nodes that replace an If, in order, and their constants; `before` is the network before it.
 
     Raises ModelError if the condition or the branches are malformed or if no branch fits, and UnsupportedError for a
@@ -171,19 +175,22 @@ def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[s
     condition = node.input(0)
     types = before.types
     node.fail_if(condition not in types or {*node.graphs} != {THEN, ELSE}, "If has no condition or not two branches")
-    odd = any(len(graph.outputs) != len(node.outputs) for graph in node.graphs.values())
-    node.fail_if(odd, "If has a branch with another number of results")
+    mismatch = any(len(graph.outputs) != len(node.outputs) for graph in node.graphs.values())
+    node.fail_if(mismatch, "If has a branch with another number of results")
     scalar = types[condition].dtype == "bool" and prod(types[condition].shape) == 1
     node.fail_if(not scalar, "If has a condition that is not one bool")
     results = [(at, out) for at, out in enumerate(node.outputs) if out]
+    # 1. The condition is constant: the nodes of its branch, and an Identity for each result.
     if condition in before.constants:
-        taken = _inlined(node, THEN if before.constants[condition].reshape(-1)[0] else ELSE)
+        branch = _inlined(node, THEN if before.constants[condition].reshape(-1)[0] else ELSE)
         identities = [
-            RawNode(f"{node.name}:{out}", "Identity", "", (taken.outputs[at],), (out,)) for at, out in results
+            RawNode(f"{node.name}:{out}", "Identity", "", (branch.outputs[at],), (out,)) for at, out in results
         ]
-        return [*taken.nodes, *identities], dict(taken.constants)
+        return [*branch.nodes, *identities], dict(branch.constants)
     reason = f"If has a computed condition in opset {before.opset}"
     node.refuse_if(before.opset < 9, reason, "export with opset 13")  # onnxruntime has Where from opset 9 on
+    # 2. It is computed: the nodes of all branches that fit, and the condition as a scalar. A branch fits if no error
+    # arises when it is analysed with the shapes before the If.
     sides = {key: _inlined(node, key) for key in (THEN, ELSE)}
     errors = {key: error for key, side in sides.items() if (error := before.error_of(side))}
     if len(errors) == len(sides):
@@ -194,56 +201,59 @@ def _without_if(before: _Resolved, node: RawNode) -> tuple[list[RawNode], dict[s
     constants: dict[str, Array] = {shape: np.zeros(0, np.int64)}
     for key in sides.keys() - errors.keys():
         constants |= sides[key].constants
-    if not errors:
+    if not errors:  # both fit: a Where selects each result
         yes = sides[THEN]
         no = sides[ELSE]
         selects = [
-            RawNode(f"{node.name}:{out}", "Where", "", (test, yes.outputs[at], no.outputs[at]), (out,), alike=True)
+            RawNode(f"{node.name}:{out}", "Where", "", (test, yes.outputs[at], no.outputs[at]), (out,), same_types=True)
             for at, out in results
         ]
         return [*yes.nodes, *no.nodes, reshape, *selects], constants
     (key,) = sides.keys() - errors.keys()
-    nodes, more = _checked(node, key, sides[key], test, before.opset)
+    nodes, more = _select_only(node, key, sides[key], test, before.opset)
     return [*sides[key].nodes, reshape, *nodes], constants | more
 
 
-def _checked(node: RawNode, key: str, side: RawGraph, test: str, opset: int) -> tuple[list[RawNode], dict[str, Array]]:
+def _select_only(
+    node: RawNode, key: str, side: RawGraph, test: str, opset: int
+) -> tuple[list[RawNode], dict[str, Array]]:
     """Return the nodes that take the results of the only branch that fits, with their constants.
 
-    They report an error for a sample for which the value `test` does not choose this branch: the only element of an
-    axis is gathered from place 0, or from place 1, at which onnxruntime reports an error.
+    If the value `test` does not choose this branch, they end in an error for that sample. ONNX has no operator that
+    fails on purpose, so each result gets an axis of one element, which is gathered at index 0, or else at index 1:
+    onnxruntime reports an error for an index past the end.
     """
     first, second, axis, place = (f"{node.name}:only_{key}_fits:{part}" for part in ("0", "1", "axis", "place"))
     constants = {first: np.array(0), second: np.array(1), axis: np.array([0])}
     values = (first, second) if key == THEN else (second, first)
-    chosen = RawNode(f"{node.name}:only_{key}_fits", "Where", "", (test, *values), (place,))
+    select = RawNode(f"{node.name}:only_{key}_fits", "Where", "", (test, *values), (place,))
     # The axes of Unsqueeze are an input from opset 13 on.
     more, attributes = ((axis,), {}) if opset >= 13 else ((), {"axes": [0]})
-    wide = [f"{node.name}:{out}:wide" for out in node.outputs]
+    widened_names = [f"{node.name}:{out}:wide" for out in node.outputs]
     widened = [
         RawNode(f"{name}:node", "Unsqueeze", "", (source, *more), (name,), attributes)
-        for source, name in zip(side.outputs, wide, strict=True)
+        for source, name in zip(side.outputs, widened_names, strict=True)
     ]
     gathered = [
-        RawNode(f"{chosen.name}:{out}", "Gather", "", (name, place), (out,), {"axis": 0})
-        for name, out in zip(wide, node.outputs, strict=True)
+        RawNode(f"{select.name}:{out}", "Gather", "", (name, place), (out,), {"axis": 0})
+        for name, out in zip(widened_names, node.outputs, strict=True)
         if out
     ]
-    return [chosen, *widened, *gathered], constants
+    return [select, *widened, *gathered], constants
 
 
 def _inlined(node: RawNode, key: str) -> RawGraph:
     """Return a branch with its own values and nodes renamed so that their names are unique."""
     graph = node.graphs[key]
-    names = {*graph.constants, *(name for each in graph.nodes for name in each.outputs)} - {""}
+    names = {*graph.constants, *(name for inner in graph.nodes for name in inner.outputs)} - {""}
     return _renamed(graph, {name: f"{node.name}.{key}:{name}" for name in names}, f"{node.name}.{key}:")
 
 
 def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> RawGraph:
     """Return a branch with other names of values, also in branches inside it, and a prefix of its nodes' names."""
 
-    def each(given: Iterable[str]) -> tuple[str, ...]:
-        return tuple(names.get(name, name) for name in given)
+    def each(originals: Iterable[str]) -> tuple[str, ...]:
+        return tuple(names.get(name, name) for name in originals)
 
     nodes = tuple(
         replace(
@@ -266,7 +276,7 @@ def without_branches(path: Path, shapes: Shapes | None = None, until: Collection
     `read` and `resolve`.
     """
     raw = read(path, shapes, until)
-    known = resolve(raw)
+    network = resolve(raw)
     onnx = package("onnx")
     helper = onnx.helper
     to_tensor = onnx.numpy_helper.from_array
@@ -277,11 +287,13 @@ def without_branches(path: Path, shapes: Shapes | None = None, until: Collection
         attributes |= {key: to_tensor(array) for key, array in node.tensors.items()}
         return helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attributes)
 
-    used = {name for node in known.nodes for name in node.inputs} | set(known.outputs)
-    constants = {name: np.asarray(value, order="C") for name, value in known.constants.items() if name in used}
-    held = [to_tensor(value, name) for name, value in constants.items()]
-    inputs, outputs = ([ort.value_info(name, known.types[name]) for name in ends] for ends in (raw.inputs, raw.outputs))
-    graph = helper.make_graph([written(node) for node in known.nodes], path.stem, inputs, outputs, held)
-    domains = sorted({node.domain for node in known.nodes} - {""})
-    opsets = [helper.make_opsetid("", known.opset), *(helper.make_opsetid(name, 1) for name in domains)]
+    used = {name for node in network.nodes for name in node.inputs} | set(network.outputs)
+    constants = {name: np.asarray(value, order="C") for name, value in network.constants.items() if name in used}
+    initializers = [to_tensor(value, name) for name, value in constants.items()]
+    inputs, outputs = (
+        [ort.value_info(name, network.types[name]) for name in ends] for ends in (raw.inputs, raw.outputs)
+    )
+    graph = helper.make_graph([written(node) for node in network.nodes], path.stem, inputs, outputs, initializers)
+    domains = sorted({node.domain for node in network.nodes} - {""})
+    opsets = [helper.make_opsetid("", network.opset), *(helper.make_opsetid(name, 1) for name in domains)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)

@@ -19,9 +19,9 @@ from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import Shift
 from tilewright.graph.tensor import Quant, Tensor
 from tilewright.model.onnx_build import Builder, is_unscaled
-from tilewright.model.onnx_conv import filtering, window_of
+from tilewright.model.onnx_conv import convolution_of, window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode
-from tilewright.model.onnx_values import Known
+from tilewright.model.onnx_values import OnnxNetwork
 
 #: The quantisation of codes that are the integers themselves.
 _PLAIN = Quant((1.0,), (0,))
@@ -32,15 +32,15 @@ MAX_ADDEND = 1 << 53
 INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
 
-def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
+def build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
     """Return the graph of a network in PULP's dialect. Raises UnsupportedError if an operator is not supported."""
-    builder = Builder(known)
+    builder = Builder(network)
     for given in inputs:
         builder.tensors[given] = Tensor(given, builder.shape(given), "uint8", _PLAIN)
     sums: dict[str, RawNode] = {}
-    for node in known.nodes:
+    for node in network.nodes:
         if node.op_type in ("Conv", "Gemm"):
-            alone = known.only_reader(node.outputs[0])
+            alone = network.only_reader(node.outputs[0])
             node.refuse_if(not alone, "has a result that is not read by exactly one node, a RequantShift")
             sums[node.outputs[0]] = node
         elif node.op_type not in _TRANSLATE:
@@ -58,7 +58,7 @@ def build(known: Known, name: str, inputs: tuple[str, ...]) -> Graph:
 
 def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, dtype: str) -> Array:
     """Return the constant `name` of `node`. Raises UnsupportedError if it is not whole numbers in `low`..`high`."""
-    data = builder.known.constants.get(name)
+    data = builder.network.constants.get(name)
     if data is None or data.dtype.kind not in "fiu":
         raise UnsupportedError(node.where, f"takes '{name}' at run time; only constant numbers are supported")
     if not ((data >= low) & (data <= high)).all() or (data != np.floor(data)).any():
@@ -109,7 +109,7 @@ def _linear(builder: Builder, node: RawNode, requant: RawNode) -> None:
         reason = f"convolves {list(shape)} with {list(weights.shape)}; only images (four axes) are supported"
         node.refuse_if(weights.ndim != 4 or len(shape) != 4, reason)
         window = window_of(node.where, node.attributes, weights.shape[2:], shape[2:], out.shape[2:])
-        op, weights = filtering(weights, shape[1], window, shift=shift)
+        op, weights = convolution_of(weights, shape[1], window, shift=shift)
     bias = ""
     if node.input(2):
         data = _integers(builder, node, node.inputs[2], *INT32).reshape(-1)
@@ -133,7 +133,7 @@ def _alone(builder: Builder, node: RawNode) -> None:
 def _add(builder: Builder, node: RawNode) -> None:
     names = []
     for name in node.inputs:
-        if name in builder.known.constants:
+        if name in builder.network.constants:
             names.append(builder.constant(f"{name}:{node.name}", _integers(builder, node, name, *INT32)))
         else:
             names.append(builder.value(name))

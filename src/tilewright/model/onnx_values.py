@@ -1,4 +1,4 @@
-"""An analysed ONNX network: the nodes to run, the type of every value, and the values of the constants."""
+"""The analysed ONNX network, which the steps of the import rewrite and read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JOINED = {"Conv": 4, "Gemm": 2}
 
 
 @dataclass(eq=False)
-class Known:
+class OnnxNetwork:
     """An analysed network: the nodes to run, in order, the types of all values, and the values of the constants."""
 
     opset: int
@@ -70,15 +70,15 @@ class Known:
     def dtype(self, name: str) -> str:
         return self.types[name].dtype
 
-    def having(
+    def with_nodes(
         self, nodes: Iterable[RawNode], constants: Mapping[str, Array], types: Mapping[str, ValueType] | None = None
-    ) -> Known:
+    ) -> OnnxNetwork:
         """Return the network with `nodes` in place of its nodes, and with additional constants and types of values."""
-        made = replace(self, nodes=list(nodes), constants={**self.constants}, types={**self.types, **(types or {})})
-        made.hold(constants)
-        return made
+        network = replace(self, nodes=list(nodes), constants={**self.constants}, types={**self.types, **(types or {})})
+        network.add_constants(constants)
+        return network
 
-    def hold(self, constants: Mapping[str, Array]) -> None:
+    def add_constants(self, constants: Mapping[str, Array]) -> None:
         self.constants |= constants
         self.types |= {name: ort.type_of(value) for name, value in constants.items()}
 
@@ -115,14 +115,14 @@ class Known:
 
         `rank` is the number of axes of the quantised tensor.
         """
-        given = self.constants.get(scale)
-        if given is None or given.dtype != np.float32 or not self.are_constant((zero,)):
+        constant = self.constants.get(scale)
+        if constant is None or constant.dtype != np.float32 or not self.are_constant((zero,)):
             return None
-        scales = given.astype(np.float64).reshape(-1)
+        scales = constant.astype(np.float64).reshape(-1)
         zeros = self.constants[zero].reshape(-1) if zero else np.zeros(scales.size, np.int64)
         if zeros.size not in (1, scales.size) or not scales.size:
             return None
         if not (np.isfinite(scales) & (scales > 0)).all() or not -rank <= axis < max(rank, 2):
             return None
-        each = tuple(int(z) for z in np.broadcast_to(zeros, scales.shape))
-        return Quant(tuple(scales.tolist()), each, axis % rank if scales.size > 1 else 0)
+        zero_points = tuple(int(z) for z in np.broadcast_to(zeros, scales.shape))
+        return Quant(tuple(scales.tolist()), zero_points, axis % rank if scales.size > 1 else 0)

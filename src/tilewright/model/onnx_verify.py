@@ -97,7 +97,7 @@ class Cut:
         self.real = HALF if half else REAL
         self.sites = {name: site for site in graph.sites() for name in site.node.outputs}
         self.writer = {name: node for node in model.graph.node for name in node.output}
-        self.computed = self._computed()
+        self.computed = self._computed_names()
         self.shared = {
             name: tensor
             for name, tensor in graph.tensors.items()
@@ -107,7 +107,7 @@ class Cut:
         self.merged = self._bypass_merged_pairs()
         self._cut()
 
-    def _computed(self) -> set[str]:
+    def _computed_names(self) -> set[str]:
         computed = set(self.graph.inputs)
         for node in self.model.graph.node:
             if computed.intersection(node.input):
@@ -126,6 +126,8 @@ class Cut:
 
         Return the names of the shared tensors that are quantised from the unrounded results of these identities.
         """
+        # A pair that the graph lacks was merged: its codes are no tensor of the graph. Without the pair, the following
+        # QuantizeLinear gets reals that were not rounded in between, as after the merge.
         passed = set[str]()
         unshared = self.computed - self.graph.tensors.keys()
         for node in self.model.graph.node:
@@ -133,7 +135,7 @@ class Cut:
             if node.op_type in IDENTITIES and node.input[0] in passed:
                 passed.add(node.output[0])
             elif before is not None and before.op_type == QUANTIZE and before.output[0] in unshared:
-                _pass(node, before.input[0])
+                _make_identity(node, before.input[0])
                 passed.add(node.output[0])
         readers = (node for node in self.model.graph.node if node.op_type == QUANTIZE and node.input[0] in passed)
         return {node.output[0] for node in readers if node.output[0] in self.shared}
@@ -141,19 +143,19 @@ class Cut:
     def _cut(self) -> None:
         """Make readers of shared tensors read new model inputs, and make the values to compare with model outputs."""
         body = self.model.graph
-        self.asked = dict[str, None]()
+        self.compared_names = dict[str, None]()
         for node in body.node:
             if node.op_type == DEQUANTIZE and node.input[0] in self.merged:
-                _pass(node, node.input[0] + _GIVEN)
+                _make_identity(node, node.input[0] + _GIVEN)
                 continue
             node.input[:] = [name + _GIVEN if name in self.shared else name for name in node.input]
         for name, tensor in self.shared.items():
             dtype = "float32" if name in self.merged else tensor.dtype
             body.input.append(ort.value_info(name + _GIVEN, ort.ValueType(dtype, tensor.shape)))
-            self.asked |= dict.fromkeys(self._sources(name))
-        self.asked |= {value.name: None for value in body.output}
+            self.compared_names |= dict.fromkeys(self._sources(name))
+        self.compared_names |= {value.name: None for value in body.output}
         del body.output[:]
-        names = (name for name in self.asked if name in self.writer)
+        names = (name for name in self.compared_names if name in self.writer)
         body.output.extend(ort.package("onnx").ValueInfoProto(name=name) for name in names)
 
     def _sources(self, name: str) -> Iterable[str]:
@@ -161,7 +163,7 @@ class Cut:
         node = self.writer[name]
         return node.input if node.op_type == QUANTIZE else (name,)
 
-    def _computes(self, name: str) -> Site:
+    def _computing_site(self, name: str) -> Site:
         """Return the operator that computes a tensor, skipping moves and clamps that the importer added after it.
 
         Of a concatenation, it is the roughest conversion to its scale that the importer added before it, if any.
@@ -175,33 +177,39 @@ class Cut:
         if isinstance(site.node.op, ops.Concat):
             names = {x.name for x in site.inputs if x} & self.sites.keys() - self.shared.keys()
             added = (self.sites[name] for name in sorted(names))
-            rescaled = (each for each in added if isinstance(each.node.op, ops.Quantize))
+            rescaled = (conversion for conversion in added if isinstance(conversion.node.op, ops.Quantize))
             return max(rescaled, key=_first_rounding, default=site)
         return site
 
-    def compare(self, session: Any, values: Mapping[str, Array], found: Comparison) -> None:
-        """Compare one sample with the `values` that the graph computed for it, and record differences in `found`."""
+    def compare(self, session: Any, values: Mapping[str, Array], comparison: Comparison) -> None:
+        """Compare one sample with the `values` that the graph computed for it, and record the differences."""
         feed = {name: ort.aligned(values[name]) for name in self.graph.inputs}
         for name, tensor in self.shared.items():
             feed[name + _GIVEN] = _real(values[name], tensor) if name in self.merged else ort.aligned(values[name])
         names = [output.name for output in session.get_outputs()]
-        known = feed | dict(zip(names, session.run(names, feed), strict=True))
+        file_values = feed | dict(zip(names, session.run(names, feed), strict=True))
         to_array = ort.package("onnx").numpy_helper.to_array
-        known |= {tensor.name: to_array(tensor) for tensor in self.model.graph.initializer if tensor.name in self.asked}
+        file_values |= {
+            tensor.name: to_array(tensor)
+            for tensor in self.model.graph.initializer
+            if tensor.name in self.compared_names
+        }
         for name in self.shared:
-            self._compare_codes(name, values[name], [known[source] for source in self._sources(name) if source], found)
-        for name in self.asked:
+            self._compare_codes(
+                name, values[name], [file_values[source] for source in self._sources(name) if source], comparison
+            )
+        for name in self.compared_names:
             if name in self.graph.outputs and name not in self.shared:
-                if known[name].dtype.kind == "f":
-                    found.add_real(name, values[name], known[name], self.real)
+                if file_values[name].dtype.kind == "f":
+                    comparison.add_real(name, values[name], file_values[name], self.real)
                 else:
-                    found.add_equal(name, values[name], known[name])
+                    comparison.add_equal(name, values[name], file_values[name])
 
-    def _compare_codes(self, name: str, ours: Array, theirs: list[Array], found: Comparison) -> None:
+    def _compare_codes(self, name: str, ours: Array, theirs: list[Array], comparison: Comparison) -> None:
         tensor = self.shared[name]
-        site = self._computes(name)
+        site = self._computing_site(name)
         if self.writer[name].op_type != QUANTIZE:
-            found.add_equal(name, ours, theirs[0])
+            comparison.add_equal(name, ours, theirs[0])
             return
         scale = tensor.scale
         zero = float(tensor.zero_point)
@@ -215,10 +223,10 @@ class Cut:
         wrong = np.abs(steps) > 0.5 + _tolerance(site, exact - zero, self.graph.rounding == "tflm")
         if self.graph.rounding == "pow2" and _terms(site) <= EXACT_TERMS and not _averages(site):
             wrong |= (exact % 1 == 0.5) & (steps < 0)  # a tie that was rounded down
-        found.add(name, wrong, steps)
+        comparison.add(name, wrong, steps)
 
 
-def _pass(node: Any, name: str) -> None:
+def _make_identity(node: Any, name: str) -> None:
     node.op_type = "Identity"
     node.input[:] = [name]
     del node.attribute[:]

@@ -1,4 +1,4 @@
-"""What a user chooses of an ONNX model: the shapes of its inputs, and values that replace its outputs.
+"""The user's choices for an ONNX model: the shapes of its inputs, and values that replace its outputs.
 
 Shapes are those in the file, with the user's in place of extents that the file leaves open.
 An open batch axis is 1, because Tilewright has an axis of its own for samples. The batch axis is axis 0, and every axis
@@ -27,7 +27,7 @@ MOST = 20
 
 
 @dataclass(frozen=True)
-class Declared:
+class InputDeclaration:
     """An input as its file declares it: an extent is a number, or a symbol ("": an open extent without a name).
 
     `axes` is None if the file does not declare the rank.
@@ -36,13 +36,13 @@ class Declared:
     name: str
     axes: tuple[int | str, ...] | None
 
-    def spelt(self, shape: Iterable[object]) -> str:
+    def shape_option(self, shape: Iterable[object]) -> str:
         """Return the option that gives this input a shape."""
         text = ",".join(map(str, shape))
         return option(f"--shape {self.name}={text}", f'shapes={{"{self.name}": ({text})}}')
 
 
-def declared(value: Any) -> Declared:
+def declared(value: Any) -> InputDeclaration:
     """Return the input that a ValueInfoProto declares. Its name is not checked."""
 
     def extent(dim: Any) -> int | str:
@@ -52,61 +52,64 @@ def declared(value: Any) -> Declared:
         return printable(dim.dim_param[:40]) if any(letter.isalpha() for letter in dim.dim_param) else ""
 
     tensor = value.type.tensor_type
-    return Declared(str(value.name), tuple(map(extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
+    return InputDeclaration(str(value.name), tuple(map(extent, tensor.shape.dim)) if tensor.HasField("shape") else None)
 
 
-def fixed(inputs: Iterable[Declared], given: Shapes | None = None) -> dict[str, tuple[int, ...]]:
+def fixed_shapes(inputs: Iterable[InputDeclaration], given: Shapes | None = None) -> dict[str, tuple[int, ...]]:
     """Return the shape of each input, with the shapes that the user has `given`.
 
     Raises InputError if a given shape names no input or does not fit its declaration, and UnsupportedError if an extent
     stays open.
     """
-    known = {each.name: each for each in inputs}
+    declarations = {declaration.name: declaration for declaration in inputs}
     given = given or {}
     symbols: dict[str, int] = {}
     for name, shape in given.items():
         where = option("--shape", "shapes")
-        if name not in known:
-            raise InputError(where, f"the model has no input '{name}'", one_of(name, known))
-        _check(known[name], shape, where)
-        for extent, axis in zip(shape, known[name].axes or (), strict=False):
+        if name not in declarations:
+            raise InputError(where, f"the model has no input '{name}'", one_of(name, declarations))
+        _check(declarations[name], shape, where)
+        for extent, axis in zip(shape, declarations[name].axes or (), strict=False):
             if isinstance(axis, str) and axis and symbols.setdefault(axis, extent) != extent:
                 reason = f"gives '{axis}' the extents {symbols[axis]} and {extent}"
                 raise InputError(f"{where} {name}", reason, "give one extent to all axes of that name")
-    for each in known.values():
-        for place, axis in enumerate(each.axes or ()):
-            if isinstance(axis, str) and axis and (place == 0 or axis.lower() in BATCH):
+    for declaration in declarations.values():
+        for position, axis in enumerate(declaration.axes or ()):
+            if isinstance(axis, str) and axis and (position == 0 or axis.lower() in BATCH):
                 symbols.setdefault(axis, 1)
-    return {name: given[name] if name in given else _closed(each, symbols) for name, each in known.items()}
+    return {
+        name: given[name] if name in given else _fixed_shape(declaration, symbols)
+        for name, declaration in declarations.items()
+    }
 
 
-def _check(known: Declared, shape: tuple[int, ...], where: str) -> None:
-    where = f"{where} {known.name}"
+def _check(declaration: InputDeclaration, shape: tuple[int, ...], where: str) -> None:
+    where = f"{where} {declaration.name}"
     if len(shape) > MAX_RANK or not all(1 <= extent <= MAX_ELEMENTS for extent in shape):
         raise InputError(where, f"is {list(shape)[:MAX_RANK]}", f"give at most {MAX_RANK} extents of 1 or more")
-    if known.axes is None:
+    if declaration.axes is None:
         return
-    fits = len(shape) == len(known.axes) and all(
-        isinstance(axis, str) or axis == extent for axis, extent in zip(known.axes, shape, strict=True)
+    fits = len(shape) == len(declaration.axes) and all(
+        isinstance(axis, str) or axis == extent for axis, extent in zip(declaration.axes, shape, strict=True)
     )
     if not fits:
-        wanted = ",".join(str(axis) or "?" for axis in known.axes)
-        raise InputError(where, f"is {list(shape)}, but the model declares [{wanted}]", "give numbers for the names")
+        text = ",".join(str(axis) or "?" for axis in declaration.axes)
+        raise InputError(where, f"is {list(shape)}, but the model declares [{text}]", "give numbers for the names")
 
 
-def _closed(known: Declared, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    where = f"input '{known.name}'"
-    if known.axes is None:
-        raise UnsupportedError(where, "has no shape in the file", f"give one: {known.spelt(['1', '...'])}")
-    shape: list[int | str] = [symbols.get(axis, axis) if isinstance(axis, str) else axis for axis in known.axes]
+def _fixed_shape(declaration: InputDeclaration, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    where = f"input '{declaration.name}'"
+    if declaration.axes is None:
+        raise UnsupportedError(where, "has no shape in the file", f"give one: {declaration.shape_option(['1', '...'])}")
+    shape: list[int | str] = [symbols.get(axis, axis) if isinstance(axis, str) else axis for axis in declaration.axes]
     if shape and shape[0] == "":
         shape[0] = 1
-    still = [axis for axis, extent in enumerate(shape) if isinstance(extent, str)]
-    if still:
-        name = f"'{shape[still[0]]}'" if shape[still[0]] else "of no name"
-        example = known.spelt((extent or "?") if isinstance(extent, str) else extent for extent in shape)
-        remedy = f"give numbers for them: {example}" if len(still) > 1 else f"give a number for it: {example}"
-        raise UnsupportedError(where, f"has the open extent {name} at axis {still[0]}", remedy)
+    open_axes = [axis for axis, extent in enumerate(shape) if isinstance(extent, str)]
+    if open_axes:
+        name = f"'{shape[open_axes[0]]}'" if shape[open_axes[0]] else "of no name"
+        example = declaration.shape_option((extent or "?") if isinstance(extent, str) else extent for extent in shape)
+        remedy = f"give numbers for them: {example}" if len(open_axes) > 1 else f"give a number for it: {example}"
+        raise UnsupportedError(where, f"has the open extent {name} at axis {open_axes[0]}", remedy)
     if len(shape) > MAX_RANK or not all(1 <= int(extent) <= MAX_ELEMENTS for extent in shape):
         raise UnsupportedError(where, f"has the shape {shape[:MAX_RANK]}", f"at most {MAX_RANK} axes are supported")
     return tuple(map(int, shape))
@@ -129,20 +132,21 @@ def cut(graph: Any, until: Collection[str]) -> None:
             remedy = one_of(output, computed[-MOST:])
             raise InputError(option("--until"), f"the model computes no value '{output}'", remedy)
     needed = set(until)
+    # Backwards, since nodes are in order: a node is needed if a node behind it, or the user, reads one of its results.
     for index in reversed(range(len(graph.node))):
         if needed.intersection(graph.node[index].output):
             needed.update(_read(graph.node[index]))
         else:
             del graph.node[index]
     onnx = package("onnx")
-    typed = {info.name: info for info in (*graph.value_info, *graph.output)}
-    outputs = [typed.get(output, onnx.ValueInfoProto(name=output)) for output in dict.fromkeys(until)]
+    info_of = {info.name: info for info in (*graph.value_info, *graph.output)}
+    outputs = [info_of.get(output, onnx.ValueInfoProto(name=output)) for output in dict.fromkeys(until)]
     del graph.output[:]
     graph.output.extend(outputs)
-    for held in (graph.input, graph.initializer):
-        for index in reversed(range(len(held))):
-            if held[index].name not in needed:
-                del held[index]
+    for entries in (graph.input, graph.initializer):
+        for index in reversed(range(len(entries))):
+            if entries[index].name not in needed:
+                del entries[index]
 
 
 def _read(node: Any) -> Iterator[str]:
@@ -155,14 +159,17 @@ def _read(node: Any) -> Iterator[str]:
                 yield from _read(inner)
 
 
-def way_out(graph: Any, domains: Collection[str]) -> str:
-    """Return the remedy for a graph with operators of other than `domains`: the last values that need none of them."""
-    fine = {held.name for held in (*graph.input, *graph.initializer)}
+def domain_remedy(graph: Any, domains: Collection[str]) -> str:
+    """Return the remedy for a graph with operators of domains other than `domains`.
+
+    It names the last values that can be computed without these operators.
+    """
+    available = {value.name for value in (*graph.input, *graph.initializer)}
     computed: dict[str, None] = {}
     read_later = set[str]()
     for node in graph.node:
-        if node.domain in domains and fine.issuperset(filter(None, _read(node))):
-            fine.update(node.output)
+        if node.domain in domains and available.issuperset(filter(None, _read(node))):
+            available.update(node.output)
             computed |= dict.fromkeys(filter(None, node.output))
         else:
             read_later.update(node.input)

@@ -53,7 +53,7 @@ class _Import:
     def graph(self) -> Graph:
         for index, call in enumerate(self.main.calls):
             if call.code in STATEFUL:
-                self.variables.take(call)
+                self.variables.follow(call)
                 continue
             # What it reads now: values of variables, constants computed so far.
             inputs = tuple(t and self.tensors[self.variables.value(t.name)] for t in call.inputs)
@@ -81,7 +81,7 @@ class _Import:
         inputs = tuple(tensor.name if tensor else "" for tensor in map(call.optional, positions))
         outputs = tuple(tensor.name for tensor in call.outputs if tensor)
         if isinstance(op, ops.Lstm):
-            outputs += self.variables.kept_by(call, (call.tensor(18), call.tensor(19)))
+            outputs += self.variables.states_of(call, (call.tensor(18), call.tensor(19)))
         node = Node(f"{op.kind}_{index}", op, inputs, outputs)
         if isinstance(op, Moved | ops.Split) and all(self.tensors[name].data is not None for name in inputs):
             self._fold(node)
@@ -171,6 +171,8 @@ def _strided_slice(call: Call) -> ops.Op:
     call.fail_if(wrong, f"slices from {begin} to {end} by {strides}")
     if call.option("Offset", False):
         end = [first + count for first, count in zip(begin, end, strict=True)]
+    # An ellipsis stands for the axes that no other entry takes; an entry of NewAxis takes none. The shape of the result
+    # is known from the file, so new and dropped axes need no entry of their own.
     entries: list[slice | int] = []
     whole = len(shape) - sum(not (masks["NewAxis"] | masks["Ellipsis"]) >> i & 1 for i in range(len(begin)))
     for i, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
@@ -237,17 +239,19 @@ def _resize(call: Call) -> ops.Op:
     call.fail_if(wrong, f"resizes {list(call.tensor(0).shape)} to {sizes}")
     corners = call.option("AlignCorners", False)
     centres = call.option("HalfPixelCenters", False)
-    places = []
+    positions = []
     for extent, size in zip(extents, sizes, strict=True):
+        # Corners aligned: the first and last pixels of both images coincide. Half centres: pixels are areas, and the
+        # position of an output pixel is that of its middle.
         aligned = corners and size > 1
         scale = np.float32(extent - 1 if aligned else extent) / np.float32(size - 1 if aligned else size)
         real = (np.arange(size, dtype=np.float32) + np.float32(0.5 if centres else 0)) * scale
         nearest = np.floor(real + np.float32(0.5)) if corners else np.floor(real)
-        places.append(tuple(np.clip(nearest, 0, extent - 1).astype(int).tolist()))
+        positions.append(tuple(np.clip(nearest, 0, extent - 1).astype(int).tolist()))
     factors = tuple(size // extent for extent, size in zip(extents, sizes, strict=True))
-    if min(factors) and all(p == tuple(i // f for i in range(len(p))) for p, f in zip(places, factors, strict=True)):
+    if min(factors) and all(p == tuple(i // f for i in range(len(p))) for p, f in zip(positions, factors, strict=True)):
         return ops.Upsample((factors[0], factors[1]))
-    return ops.ResizeNearest(places[0], places[1])
+    return ops.ResizeNearest(positions[0], positions[1])
 
 
 def check_lstm(call: Call) -> None:
@@ -330,9 +334,9 @@ def _check_types(call: Call, data: int) -> None:
     for role, tensor in (("input", call.tensor(data)), ("output", call.output)):
         if tensor.dtype == "float32" and CONVERSIONS.get(call.code) == role:
             continue
-        other = tensor.dtype not in codes
-        lacks = f"is {tensor.dtype}, not {' or '.join(codes)}" if other else "has no quantisation parameters"
-        call.refuse_if(other or tensor.quant is None, f"its {role} '{tensor.name}' {lacks}", HOW_TO_QUANTISE)
+        wrong_type = tensor.dtype not in codes
+        lacks = f"is {tensor.dtype}, not {' or '.join(codes)}" if wrong_type else "has no quantisation parameters"
+        call.refuse_if(wrong_type or tensor.quant is None, f"its {role} '{tensor.name}' {lacks}", HOW_TO_QUANTISE)
     reason = f"turns {call.tensor(data).dtype} into {call.output.dtype}; both must have the same type"
     call.refuse_if(call.code not in CONVERSIONS and call.tensor(data).dtype != call.output.dtype, reason)
     if call.code in PRODUCTS:

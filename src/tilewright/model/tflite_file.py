@@ -36,7 +36,7 @@ MAX_SUBGRAPHS = 1 << 8
 
 #: The names of element types; all but these are known by name only, and no operator takes them.
 _DTYPES = {code: name.lower() for name, code in vars(tflite.TensorType).items() if isinstance(code, int)}
-_HELD = ("float32", "float16", "int32", "uint8", "int64", "int16", "int8", "bool", "float64")
+_CONSTANT_TYPES = ("float32", "float16", "int32", "uint8", "int64", "int16", "int8", "bool", "float64")
 _OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 
 #: The names of the tables with the options of operators.
@@ -172,8 +172,8 @@ def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[st
     tensors = tuple(_tensor(path, graph.Tensors(i), i, buffers, names) for i in range(graph.TensorsLength()))
     operators = [graph.Operators(index) for index in range(graph.OperatorsLength())]
     ends = _ends(graph)
-    named = {i for table in (graph, *operators) for side in _ends(table) for i in side}
-    if outside := named - set(range(-1, len(tensors))):
+    used = {i for table in (graph, *operators) for side in _ends(table) for i in side}
+    if outside := used - set(range(-1, len(tensors))):
         raise ModelError(path, f"is damaged: it refers to tensor {min(outside)} but has {len(tensors)} tensors")
     if -1 in ends[0] + ends[1]:
         raise ModelError(path, "is damaged: an input or output is no tensor")
@@ -183,13 +183,13 @@ def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[st
         inside = [i for i in _numbers(operator.IntermediatesAsNumpy()) if -1 <= i < len(tensors)]
         sides = (tuple(tensors[i] if i >= 0 else None for i in side) for side in (*_ends(operator), inside))
         call = Call(f"{code}_{index}", code, _options(operator), *sides)
-        calls.append(_transposed(call, operator) if code == TRANSPOSE_BIAS else call)
+        calls.append(_as_transpose_conv(call, operator) if code == TRANSPOSE_BIAS else call)
     inputs, outputs = (tuple(tensors[i].name for i in side) for side in ends)
-    kept = frozenset(tensor.name for i, tensor in enumerate(tensors) if graph.Tensors(i).IsVariable())
-    return Subgraph(tensors, tuple(calls), inputs, outputs, kept)
+    variables = frozenset(tensor.name for i, tensor in enumerate(tensors) if graph.Tensors(i).IsVariable())
+    return Subgraph(tensors, tuple(calls), inputs, outputs, variables)
 
 
-def _transposed(call: Call, operator: Any) -> Call:
+def _as_transpose_conv(call: Call, operator: Any) -> Call:
     """Return MediaPipe's custom operator, which has the inputs x, weights and bias, as a TRANSPOSE_CONV.
 
     Its options are the 32-bit integers of a C struct: padding (1: SAME, 2: VALID), and the strides of columns and rows.
@@ -232,7 +232,7 @@ def _tensor(path: Path, tensor: Any, index: int, buffers: Sequence[Any], names: 
         raise ModelError(path, f"is damaged: tensor '{name}' refers to buffer {tensor.Buffer()} of {len(buffers)}")
     shape = _numbers(tensor.ShapeAsNumpy())
     data = buffers[tensor.Buffer()]
-    constant = isinstance(data, np.ndarray) and data.size and dtype in _HELD
+    constant = isinstance(data, np.ndarray) and data.size and dtype in _CONSTANT_TYPES
     quant = _quant(tensor.Quantization())
     if quant is not None and len(shape) == 1:  # TFLite ignores the axis of a vector, and files have any number there
         quant = replace(quant, axis=0)
@@ -285,6 +285,10 @@ class Variables:
 
     Reading a variable for the first time makes the tensor that is read the source of a state. Later readers get the
     name of the tensor that was assigned last, or this source. New tensors are added to `tensors`.
+
+    `handles` has the variable of each handle tensor; `initial`, `sources` and `current` have, for each variable, its
+    first value, its source, and the tensor with its value now. `aliases` renames tensors that only repeat a value.
+    `operator_states` are the states of variable tensors.
     """
 
     def __init__(self, file: Sequence[Subgraph], tensors: dict[str, Tensor]) -> None:
@@ -296,13 +300,13 @@ class Variables:
         self.current: dict[Key, str] = {}
         self.sources: dict[Key, str] = {}
         self.aliases: dict[str, str] = {}
-        self.own: list[State] = []
+        self.operator_states: list[State] = []
 
     def value(self, name: str) -> str:
         """Return the name of the tensor that holds the value of tensor `name` now."""
         return self.aliases.get(name, name)
 
-    def take(self, call: Call) -> None:
+    def follow(self, call: Call) -> None:
         """Follow one of the operators STATEFUL. Raises ModelError if it is malformed."""
         if call.code == "CALL_ONCE":
             self._initialise(call)
@@ -315,14 +319,14 @@ class Variables:
 
     def states(self) -> tuple[State, ...]:
         """Return the states of the network. Raises ModelError if a variable has no initial value."""
-        made = list(self.own)
+        states = list(self.operator_states)
         for key, source in self.sources.items():
             if key not in self.initial:
                 raise ModelError(f"tensor '{source}'", "is a variable that nothing initialises")
-            made.append(State(source, self.current[key], self._added(source, self.initial[key])))
-        return tuple(made)
+            states.append(State(source, self.current[key], self._add_initial(source, self.initial[key])))
+        return tuple(states)
 
-    def kept_by(self, call: Call, tensors: Sequence[Tensor]) -> tuple[str, ...]:
+    def states_of(self, call: Call, tensors: Sequence[Tensor]) -> tuple[str, ...]:
         """Return the names of new tensors for the values of an operator's variable `tensors` after it has run.
 
         Raises ModelError if one is not a variable tensor, UnsupportedError if its type or size is not supported.
@@ -337,12 +341,12 @@ class Variables:
             start = replace(tensor, data=np.full(tensor.shape, zero, np.int64).astype(tensor.dtype))
             name = fresh_name(f"{tensor.name}:next", self.names)
             self.tensors[name] = replace(tensor, name=name, data=None)
-            self.own.append(State(tensor.name, name, self._added(tensor.name, start)))
+            self.operator_states.append(State(tensor.name, name, self._add_initial(tensor.name, start)))
             self.aliases[tensor.name] = name
             names.append(name)
         return tuple(names)
 
-    def _added(self, source: str, value: Tensor) -> str:
+    def _add_initial(self, source: str, value: Tensor) -> str:
         name = fresh_name(f"{source}:initial", self.names)
         self.tensors[name] = replace(value, name=name, quant=self.tensors[source].quant)
         return name

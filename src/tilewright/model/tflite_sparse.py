@@ -30,20 +30,22 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
     fits = sorted(order) == list(range(rank + len(blocks))) and sparsity.DimMetadataLength() == len(order)
     if not fits or not all(0 <= axis < rank for axis in blocks) or not 0 < prod(shape) <= MAX_ELEMENTS:
         raise ModelError(where, f"is stored sparse in an impossible form for the shape {list(shape)}")
-    places = np.zeros((rank, 1), np.int64)
+    positions = np.zeros((rank, 1), np.int64)
+    # The axes from `rank` on are those inside a block: `blocks` says which axis of the tensor each one divides.
     sizes = [1] * rank  # of the blocks, along each axis
     for level, axis in enumerate(order):
         if axis >= rank:
             sizes[blocks[axis - rank]] *= sparsity.DimMetadata(level).DenseSize()
     for level, axis in enumerate(order):
-        parent, index = _level(where, sparsity.DimMetadata(level), places.shape[1], prod(shape))
-        places = places[:, parent]
-        places[axis if axis < rank else blocks[axis - rank]] += index * (sizes[axis] if axis < rank else 1)
+        # Every position so far branches into the indices of this level; an outer axis counts in blocks.
+        parent, index = _level(where, sparsity.DimMetadata(level), positions.shape[1], prod(shape))
+        positions = positions[:, parent]
+        positions[axis if axis < rank else blocks[axis - rank]] += index * (sizes[axis] if axis < rank else 1)
     values = np.frombuffer(data, dtype)
-    if places.shape[1] != len(values) or (places >= np.array(shape)[:, None]).any():
+    if positions.shape[1] != len(values) or (positions >= np.array(shape)[:, None]).any():
         raise ModelError(where, f"stores {len(values)} values, not at the places of a tensor of shape {list(shape)}")
     whole = np.zeros(shape, dtype)
-    whole[tuple(places)] = values
+    whole[tuple(positions)] = values
     return whole
 
 

@@ -25,7 +25,7 @@ from tilewright.graph.ort import session
 from tilewright.graph.tensor import DTYPES, Tensor
 from tilewright.model.onnx_file import external_file
 from tilewright.model.onnx_resolve import without_branches
-from tilewright.model.shapes import Shapes, check_until, cut, declared, fixed, way_out
+from tilewright.model.shapes import Shapes, check_until, cut, declared, domain_remedy, fixed_shapes
 from tilewright.quantize.memory import check_tensors
 from tilewright.quantize.names import Names, Plain, name_nodes, tensors_of
 from tilewright.quantize.tflite_nodes import converted
@@ -97,7 +97,7 @@ def refuse(model: ModelProto, where: str) -> None:
         if node.op_type in QUANTISED or node.op_type.startswith("QLinear") or node.op_type == "RequantShift":
             raise UnsupportedError(where, f"is already quantised: {what}", "give the float model")
         if node.domain not in ("", "ai.onnx"):
-            raise UnsupportedError(where, f"{what}, a custom operator", way_out(model.graph, ("", "ai.onnx")))
+            raise UnsupportedError(where, f"{what}, a custom operator", domain_remedy(model.graph, ("", "ai.onnx")))
         if node.op_type in CONTROL:
             raise UnsupportedError(where, f"{what}, control flow", "export a network with a fixed structure")
     if not any(node.op_type in WEIGHTED for node in model.graph.node):
@@ -115,7 +115,7 @@ def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> N
         if kind not in ("FLOAT", "INT32", "INT64", "BOOL"):
             raise UnsupportedError(path, f"input '{info.name}' is {kind}", "convert the model to float32")
     with in_file(path):
-        known = fixed(map(declared, real_inputs(model)), shapes)
+        known = fixed_shapes(map(declared, real_inputs(model)), shapes)
     for info in real_inputs(model):
         info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, known[info.name]))
     del graph.value_info[:]
