@@ -27,7 +27,7 @@ from tilewright.targets.bm1684x.isa.meaning import encoded
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.isa.parts import TooFar
 from tilewright.targets.bm1684x.isa.stream import queue
-from tilewright.targets.bm1684x.launch.image import LocalResult, PlacedTensor
+from tilewright.targets.bm1684x.launch.image import LocalResult, MemoryTensor
 from tilewright.targets.bm1684x.layouts.layout import Shape, Stride
 from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Operand, Tensor
@@ -190,12 +190,12 @@ class Assembly:
         self.entering, end = self._segments(entering, end)
         self.leaving, _ = self._segments(leaving, end)
 
-    def _segments(self, tensors: Mapping[str, SampleFormat], address: int) -> tuple[dict[str, PlacedTensor], int]:
+    def _segments(self, tensors: Mapping[str, SampleFormat], address: int) -> tuple[dict[str, MemoryTensor], int]:
         """Place tensors, with all samples, in DDR from `address` on. Return them by name, and the end."""
         placed = {}
         for name, form in tensors.items():
             address = -(-address // PAGE) * PAGE
-            placed[name] = PlacedTensor(name, address, form)
+            placed[name] = MemoryTensor(name, address, form)
             address += form.nbytes * self.config.batch
         return placed, address
 

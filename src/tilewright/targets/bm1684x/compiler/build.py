@@ -24,7 +24,7 @@ from tilewright.targets.bm1684x.compiler.tiles import Tiling
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
-from tilewright.targets.bm1684x.launch.image import LocalResult, PlacedTensor
+from tilewright.targets.bm1684x.launch.image import LocalResult, MemoryTensor
 from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
@@ -89,6 +89,8 @@ def _laid(layers: Sequence[Layer], config: Config) -> list[Layer]:
 
 
 class ResidentLaunch:
+    """A launch whose tensors stay in local memory between its layers."""
+
     def __init__(self, layers: Sequence[Layer], leaving: Collection[str], launch_plan: Plan, config: Config) -> None:
         outputs = {layer.output: layer.result for layer in layers}
         entering = {
@@ -202,7 +204,7 @@ def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) ->
 
     It is complete after the first `computed` compute commands of the launch; 0: after the layer's last command.
     """
-    return LocalResult(PlacedTensor(layer.output, LOCAL_BASE + offset, layer.result), row, computed)
+    return LocalResult(MemoryTensor(layer.output, LOCAL_BASE + offset, layer.result), row, computed)
 
 
 def _transposing_copy(y: Tensor, x: Tensor) -> Command:

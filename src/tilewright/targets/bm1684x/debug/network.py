@@ -28,7 +28,7 @@ from tilewright.targets.bm1684x.debug.commands import (
 from tilewright.targets.bm1684x.isa.elaborate import UNITS
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.isa.stream import EncodedCommand, decode
-from tilewright.targets.bm1684x.launch.image import PlacedTensor, QueueImage
+from tilewright.targets.bm1684x.launch.image import MemoryTensor, QueueImage
 from tilewright.targets.bm1684x.launch.listing import line
 from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch, Machine
 from tilewright.targets.bm1684x.layouts.samples import SampleFormat
@@ -40,7 +40,7 @@ class TensorPlace(NamedTuple):
     If `computed` is not 0, these are only the rows from `row` on, complete after that many compute commands.
     """
 
-    placed_tensor: PlacedTensor
+    placed_tensor: MemoryTensor
     tensor: Tensor
     layer: int
     row: int = 0

@@ -46,7 +46,7 @@ Rows = Iterator[tuple[int, int, int, int, int, int]]
 
 
 @dataclass(frozen=True)
-class PlacedTensor:
+class MemoryTensor:
     """A tensor in DDR: `form` describes one sample. The samples of a batch follow each other without gaps."""
 
     name: str
@@ -67,7 +67,7 @@ class PlacedTensor:
 class LocalResult(NamedTuple):
     """The result of a layer in local memory, of the first sample, or its rows from `row` on (see build._held)."""
 
-    tensor: PlacedTensor
+    tensor: MemoryTensor
     row: int
     computed: int
 
@@ -84,8 +84,8 @@ class QueueImage:
 
     queues: dict[str, Array]
     constants: Array
-    inputs: tuple[PlacedTensor, ...]
-    outputs: tuple[PlacedTensor, ...]
+    inputs: tuple[MemoryTensor, ...]
+    outputs: tuple[MemoryTensor, ...]
     batch: int
     values_end: int
     layers: Array
@@ -114,7 +114,7 @@ class QueueImage:
         return cls(queues, constants, inputs, outputs, batch, values_end, layers, count, local_results)
 
 
-def _tensors(contents: Contents, name: str) -> tuple[PlacedTensor, ...]:
+def _tensors(contents: Contents, name: str) -> tuple[MemoryTensor, ...]:
     where = f"{contents.where}: {name}"
     return tuple(_tensor(contents, decode(list, row, where), where) for row in contents.value(list, name))
 
@@ -132,7 +132,7 @@ def _local_result(contents: Contents, config: Config) -> Iterator[LocalResult]:
         yield LocalResult(tensor, row, computed)
 
 
-def _tensor(contents: Contents, row: Sequence[Any], where: str) -> PlacedTensor:
+def _tensor(contents: Contents, row: Sequence[Any], where: str) -> MemoryTensor:
     name, address, c, h, w, dtype, add, zero = decode(_ROW, row[:8], where)
     phases = None
     if row[8:]:
@@ -142,7 +142,7 @@ def _tensor(contents: Contents, row: Sequence[Any], where: str) -> PlacedTensor:
     form = SampleFormat(c, h, w, DTYPES[dtype], add, zero, phases)
     if form.nbytes > MOST:
         contents.refuse(f"the tensor '{name}' has {form.nbytes} bytes; the limit is {MOST}")
-    return PlacedTensor(name, address, form)
+    return MemoryTensor(name, address, form)
 
 
 def oddity(command: Command, config: Config) -> str:
