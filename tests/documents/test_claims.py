@@ -35,6 +35,21 @@ def test_markers_and_claims_belong_together() -> None:
     assert EXEMPT or not known.keys() - marked, "claims in docs/claims.toml that no page states"
 
 
+def test_values_are_those_of_the_pages() -> None:
+    """A value that an expression finds stands in a page that states the claim."""
+    texts: dict[str, str] = {}
+    for page in claims.pages():
+        text = page.read_text(encoding="utf-8")
+        for name in claims.marks(text):
+            texts[name] = texts.get(name, "") + text.replace(",", "")
+    for name, claim in claims.read().items():
+        numbers = [value.replace(",", "") for value in claim.value.split(", ")] if claim.find else []
+        for number in numbers if name in texts else []:
+            assert number == "passed" or re.search(rf"(?<!\d){re.escape(number)}(?!\d)", texts[name]), (
+                f"{name}: {number}"
+            )
+
+
 def test_claims_are_complete() -> None:
     for name, claim in claims.read().items():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
