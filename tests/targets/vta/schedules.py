@@ -12,7 +12,7 @@ from tilewright.graph.ir import Graph
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.compiler.chain import Member, chains
-from tilewright.targets.vta.compiler.legal import broken, chunks, noted, whole
+from tilewright.targets.vta.compiler.legal import chunk_count, layer_schedule, violation, whole
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.schedule import Halvings, Schedule, Slots, Tile
@@ -44,7 +44,7 @@ def random_plan(rng: np.random.Generator, plan: Plan, config: Config) -> Plan:
         made = Plan(plan.layer, tile, outer_loop, slots)
         if rng.random() < 0.5 and made.tapers:
             made = replace(made, halvings=Halvings(int(rng.integers(0, 4)), int(rng.integers(0, 4))))
-        if chunks(made) <= CHUNKS and broken(made, config) is None:
+        if chunk_count(made) <= CHUNKS and violation(made, config) is None:
             return made
     return plan
 
@@ -54,8 +54,8 @@ def random_schedule(rng: np.random.Generator, graph: Graph, config: Config, roun
     made = []
     for member in members(graph, config, rounding):
         form = member.lowered
-        if form.others and rng.random() < 0.5:
-            form = form.others[0]
+        if form.alternatives and rng.random() < 0.5:
+            form = form.alternatives[0]
         if rng.random() < 0.9:
             plan = (
                 replace(member.plan, layer=form.layer)
@@ -64,6 +64,6 @@ def random_schedule(rng: np.random.Generator, graph: Graph, config: Config, roun
             )
             nodes = tuple(site.node.name for site in member.sites)
             plan = random_plan(rng, plan, config)
-            if broken(plan, config) is None:
-                made.append(noted(plan, form.form, nodes, alone=bool(rng.random() < 0.05)).to_json())
+            if violation(plan, config) is None:
+                made.append(layer_schedule(plan, form.form, nodes, alone=bool(rng.random() < 0.05)).to_json())
     return {"version": 1, "target": "vta", "layers": made}

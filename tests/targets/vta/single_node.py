@@ -10,7 +10,7 @@ from tilewright.graph.ir import Graph, Node, Quant, Site, Tensor
 from tilewright.graph.ops import Op
 from tilewright.graph.rounding import rounding_mode
 from tilewright.run import run
-from tilewright.targets.vta.compiler.chain import placed
+from tilewright.targets.vta.compiler.chain import plan_layer
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.plan import Plan
@@ -34,7 +34,7 @@ def one_node(op: Op, inputs: tuple[Tensor, ...], out: Quant, dtype: str, roundin
 
 def plan(site: Site, config: Config) -> Plan | str:
     """The plan chosen for a node, or the reason why the host runs it."""
-    found = placed((site,), Context(config, rounding_mode("tflm"), DEFAULT))
+    found = plan_layer((site,), Context(config, rounding_mode("tflm"), DEFAULT))
     return found if isinstance(found, str) else found[1]
 
 

@@ -15,7 +15,7 @@ from tests.targets.vta.cases import Case, machines, networks
 from tilewright.errors import ConfigError
 from tilewright.targets.vta.compiler import compiler, scores, search
 from tilewright.targets.vta.compiler.compiler import compile_graph
-from tilewright.targets.vta.compiler.tune import Timed
+from tilewright.targets.vta.compiler.tune import TimedChain
 from tilewright.targets.vta.config import PRESETS, Config
 
 
@@ -74,13 +74,13 @@ def test_nothing_is_searched_again(seed: int, tmp_path: Path, searched: list[str
 
 def test_parts_of_loads_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
-    original = compiler._noted
+    original = compiler._saved
 
-    def noted(best: Timed) -> dict[str, Any]:
+    def noted(best: TimedChain) -> dict[str, Any]:
         found.append(original(best))
         return found[-1]
 
-    monkeypatch.setattr(compiler, "_noted", noted)
+    monkeypatch.setattr(compiler, "_saved", noted)
     case, config = residuals.case_of(1, channels=64), PRESETS["pynq"]
     expected = program(case, config, tmp_path)
     assert program(case, config, tmp_path) == expected

@@ -89,7 +89,7 @@ def test_a_pool_on_sums_takes_fewer_cycles(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.matches_reference
     assert [layer.cycles == 0 for layer in found.layers] == [False, True]  # the pool has no instructions
     assert sum(layer.macs for layer in found.layers if layer.where == "vta") == 32 * 32 * 32 * 9 * 16
-    monkeypatch.setattr(chain, "joint", lambda *_: {})
+    monkeypatch.setattr(chain, "fused_nodes", lambda *_: {})
     apart = run(compile_graph(graph, PRESETS["pynq"], "pow2"), data)
     assert apart.matches_reference
     # Per pooled tile: bias, shift and clip of 3 more tiles (5 cycles), 5 more comparisons (2), and 4 copies and clears.

@@ -17,7 +17,7 @@ from tilewright.graph.ops import Add, Conv2D, Linear
 from tilewright.graph.rounding import Activation, rounding_mode
 from tilewright.program.program import HostStep
 from tilewright.run import run
-from tilewright.targets.vta.compiler.chain import placed
+from tilewright.targets.vta.compiler.chain import plan_layer
 from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.layer import Residual
 from tilewright.targets.vta.compiler.lowered import Context
@@ -71,7 +71,7 @@ def test_the_cheapest_form_is_chosen(keys: dict[str, str], forms: dict[tuple[int
     for seed in range(len(SHIFTS)):
         linear = (site for site in case_of(seed, 16).graph.sites() if isinstance(site.node.op, Linear))
         for site, shifts in zip(linear, SHIFTS[seed], strict=True):
-            found = placed((site,), context)
+            found = plan_layer((site,), context)
             assert not isinstance(found, str)
             assert found[0].layer.residual == forms.pop(shifts, found[0].layer.residual)
     assert not forms
@@ -100,7 +100,7 @@ def apart(rng: np.random.Generator, first: Activation, last: Activation, halves:
 def test_an_addition_that_rounds_joins_sums_only_where_that_is_equal(
     keys: dict[str, str], first: Activation, last: Activation, halves: bool, joins: bool
 ) -> None:
-    """Codes of the convolution that saturate must not matter: half of them do here."""
+    """Requantisation of the convolution that saturate must not matter: half of them do here."""
     rng = np.random.default_rng(7)
     graph = apart(rng, first, last, halves)
     program = compile_graph(graph, PRESETS["pynq"].with_overrides(keys), "pow2")

@@ -321,12 +321,12 @@ def test_a_plan_that_a_memory_does_not_hold_would_have_hazards(memory: str, monk
     (member,) = members(graph, machine, "tflm")
     least = replace(member.plan, tile=Tile(2, 12, 1, 1), halvings=Halvings())
     plans = [replace(least, slots=Slots(**{memory: count})) for count in range(1, 99)]
-    slots = next(count for count, plan in enumerate(plans) if legal.broken(plan, machine))
+    slots = next(count for count, plan in enumerate(plans) if legal.violation(plan, machine))
     for count in (slots - 1, slots):
         plan = plans[count]
         if count == slots:
-            monkeypatch.setattr(legal, "broken", lambda plan, config: None)
-        given_ = Schedule((legal.noted(plan, "plain", ("n0",), False),))
+            monkeypatch.setattr(legal, "violation", lambda plan, config: None)
+        given_ = Schedule((legal.layer_schedule(plan, "plain", ("n0",), False),))
         found = targets.get("vta").check(compile_scheduled(graph, machine, "tflm", "tilewright", given_, False))
         assert bool(list(found)) == (count == slots)
 

@@ -14,7 +14,7 @@ from tilewright.errors import HazardError
 from tilewright.graph.rounding import rounding_mode
 from tilewright.program.remembered import Remembered
 from tilewright.targets.vta.compiler import scores, search
-from tilewright.targets.vta.compiler.chain import placed
+from tilewright.targets.vta.compiler.chain import plan_layer
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.lowered import Context
 from tilewright.targets.vta.compiler.plan import Plan
@@ -45,7 +45,7 @@ def shared(plan: Plan, config: Config) -> tuple[float, int] | None:
 @given(layers(), machines())
 def test_a_plan_takes_as_long_on_the_smallest_machine_that_it_fits(case: Case, machine: Config) -> None:
     context = Context(machine, rounding_mode(case.rounding), DEFAULT)
-    form = placed((next(case.graph.sites()),), context)
+    form = plan_layer((next(case.graph.sites()),), context)
     if isinstance(form, str):
         return
     layer = form[0].layer.canonical
@@ -59,7 +59,7 @@ def test_a_plan_takes_as_long_on_the_smallest_machine_that_it_fits(case: Case, m
 
 def a_plan() -> tuple[Layer, Plan]:
     layer = Layer((28, 28), (28, 28), 8, 8, "16 channels a tile")
-    found = search.best(layer, PRESETS["pynq"], DEFAULT)
+    found = search.best_plan(layer, PRESETS["pynq"], DEFAULT)
     assert found
     return layer, found
 
@@ -92,7 +92,7 @@ def test_nothing_is_remembered_outside_of_the_block(tmp_path: Path) -> None:
         pass
     results = count()
 
-    @scores.recalled
+    @scores.kept_on_disk
     def search(argument: int) -> int:
         return next(results)
 

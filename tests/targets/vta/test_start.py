@@ -13,7 +13,7 @@ from tilewright.targets.vta.compiler.compiler import compile_graph
 from tilewright.targets.vta.compiler.epilogue import FLOOR
 from tilewright.targets.vta.compiler.explain import counts
 from tilewright.targets.vta.compiler.joint import _moved
-from tilewright.targets.vta.compiler.layer import Codes, Immediates
+from tilewright.targets.vta.compiler.layer import Immediates, Requantisation
 from tilewright.targets.vta.config import PRESETS
 
 SAME = Window((3, 3), (1, 1), (1, 1, 1, 1))
@@ -28,7 +28,7 @@ def test_a_moved_bias_leaves_the_low_byte_as_it_is(low: int) -> None:
     for shift in range(25):
         for largest in (100, 30_000, 10**6):
             biases = rng.integers(-largest, largest + 1, (1, 1, 1, 16))
-            made = _moved(biases, Codes((0,), (0,), Immediates(0, low, 127, False, shift), 0))
+            made = _moved(biases, Requantisation((0,), (0,), Immediates(0, low, 127, False, shift), 0))
             if made is None:
                 continue
             moves += 1

@@ -4,8 +4,9 @@ A step is one or more instructions of one unit. It names the parts of memories t
 that is loaded, computed or stored as a whole (a slot of plan.py).
 
 If a step must follow a step of another unit and nothing orders the two yet, the earlier step pushes a token and the
-later one pops it. Between units that are not neighbours, a step of the unit in between passes the token on, or a NOP
-if there is no such step. So a queue's tokens are popped in the order of their pushes, all are needed, and none is left.
+later one pops it. Queues join only neighbours. Between other units, a step of the unit in between passes the token on,
+or a NOP if there is no such step. So the tokens of a queue are popped in the order of their pushes, each token is
+needed, and no token is left.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ STEP_US = 20
 
 
 class Operands(NamedTuple):
-    """The memory parts that a step reads and those that it writes, as their numbers in `StreamBuilder.parts`."""
+    """The memory parts that a step reads and writes, as numbers in `StreamBuilder.parts`."""
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Built:
+class LinkedStream:
     """A stream of n instructions with their dependency tokens.
 
-    `unit`, `step` and `distinct` int64 [n]: the numbers of each instruction's unit, of its step, and of the instruction
-    in `buffer`, which has equal instructions once, without tokens. A NOP belongs to the step after it. `bits` [4, n]:
-    the token bits, in the order of POP_BITS and PUSH_BITS.
+    `buffer` has equal instructions once, without tokens. `unit`, `step` and `distinct` int64 [n]: for each instruction,
+    the numbers of its unit, of its step, and of the equal instruction in `buffer`. A NOP belongs to the step after it.
+    `bits` [4, n]: the token bits, in the order of POP_BITS and PUSH_BITS.
     """
 
     buffer: InstructionBuffer
@@ -79,7 +80,7 @@ class StreamBuilder:
         self._units: list[int] = []
         self._after: list[int] = []
         self._operands: list[int] = []
-        self._known: dict[Operands, int] = {}
+        self._operand_numbers: dict[Operands, int] = {}
         self._rows: list[int] = []
         self._first = [0]
         self._nops = [self.distinct.transfer(*nop, 0, 0, (0, 0), 0) for nop in self.line.nops]
@@ -91,7 +92,7 @@ class StreamBuilder:
         """Add a step: instructions `rows` of `self.distinct`, to run after step `after`. Return the step's number."""
         self._units.append(unit)
         self._after.append(after)
-        self._operands.append(self._known.setdefault(operands, len(self._known)))
+        self._operands.append(self._operand_numbers.setdefault(operands, len(self._operand_numbers)))
         self._rows += rows
         self._first.append(len(self._rows))
         return len(self._units) - 1
@@ -117,31 +118,37 @@ class StreamBuilder:
         """Add the FINISH instruction, which runs after every load and every store."""
         self.step(self.line.home, (self.distinct.finish(),), Operands((), tuple(range(len(self.parts)))))
 
-    def build(self) -> Built:
+    def build(self) -> LinkedStream:
         unit = np.array(self._units, np.int64)
-        operands = [*self._known]
+        # The parts of all steps as one list: those of equal operands are gathered once, then chosen by step.
+        operands = [*self._operand_numbers]
         sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
         starts = np.cumsum(sizes) - sizes
         chosen = np.array(self._operands, np.int64)
         listed, _ = numbers(starts[chosen], sizes[chosen])
         of_each = np.append(0, np.cumsum(sizes[chosen]))
-        part = np.array([part for each in operands for part in (*each.reads, *each.writes)], np.int64)
+        part = np.array(
+            [part for step_operands in operands for part in (*step_operands.reads, *step_operands.writes)], np.int64
+        )
         writes = np.array([kind for reads, writes in operands for kind in [False] * len(reads) + [True] * len(writes)])
         uses = Uses(unit, np.array(self._after, np.int64), of_each, part[listed], writes[listed])
-        made = _linked(unit, followed(uses, self.parts, len(self.line.units)))
+        tokens = _linked(unit, followed(uses, self.parts, len(self.line.units)))
+        # The rows of all steps, then those of one NOP for each unit: `which` selects a step or a NOP.
         first = np.array([*self._first[:-1], *range(len(self._rows), len(self._rows) + len(self._nops))], np.int64)
         size = np.array([*np.diff(self._first), *[1] * len(self._nops)], np.int64)
-        which = np.where(made.step == NOBODY, len(unit) + made.unit, made.step)
+        which = np.where(tokens.step == NOBODY, len(unit) + tokens.unit, tokens.step)
         index, _ = numbers(first[which], size[which])
         ends_at = np.cumsum(size[which])
         distinct = np.array(self._rows + self._nops, np.int64)[index]
-        following = np.minimum.accumulate(np.where(made.step == NOBODY, len(unit), made.step)[::-1])[::-1]
+        # A NOP belongs to the step after it. Steps ascend, so that is the minimum from the end.
+        following = np.minimum.accumulate(np.where(tokens.step == NOBODY, len(unit), tokens.step)[::-1])[::-1]
+        # The first instruction of a step pops its tokens, the last one pushes them.
         bits = np.zeros((len(POP_BITS) + len(PUSH_BITS), len(index)), np.int64)
         for bit, place in enumerate((ends_at - size[which],) * 2 + (ends_at - 1,) * 2):
-            bits[bit, place] = made.bits >> bit & 1
-        unit = np.repeat(made.unit, size[which])
+            bits[bit, place] = tokens.bits >> bit & 1
+        unit = np.repeat(tokens.unit, size[which])
         step = np.repeat(following, size[which])
-        return Built(self.distinct, unit, step, distinct, bits)
+        return LinkedStream(self.distinct, unit, step, distinct, bits)
 
 
 class Tokens(NamedTuple):
@@ -155,13 +162,13 @@ class Tokens(NamedTuple):
 class _Links(NamedTuple):
     """The arrays on which `_link` works. A row is a step or a NOP of the stream; rows are in stream order.
 
-    `made`: the rows. `rows` [1]: their number so far. `clock` [m, units] (vector clocks): for each row, the last row of
-    each unit that is known to have ended when it starts. `now` [units, units]: the same for the next row of each unit.
-    `wants` [units]: the last row of each unit that the next row must follow (NOBODY: none). `carried` [units]: the same
-    for the step that is being added.
+    `tokens`: the rows. `rows` [1]: their number so far. `clock` [m, units] is the vector clock of each row: the last
+    row of each unit that has certainly ended when the row starts. `now` [units, units]: the clock of the next row of
+    each unit. `wants` [units]: the last row of each unit that the next row must follow, or NOBODY. `carried` [units]:
+    the same for the step that is being added.
     """
 
-    made: Tokens
+    tokens: Tokens
     rows: Array
     clock: Array
     now: Array
@@ -170,73 +177,84 @@ class _Links(NamedTuple):
 
 
 def _linked(unit: Array, needs: Array) -> Tokens:
-    """Return steps, NOPs and tokens so that step i, of unit `unit[i]`, follows the steps `needs[i]` (NOBODY: none)."""
+    """Return the steps with NOPs and tokens, so that step i, of unit `unit[i]`, follows the steps `needs[i]`.
+
+    An entry of `needs` is NOBODY if the step follows no step of that unit.
+    """
     units = needs.shape[1]
     room = len(unit) * max(1, units - 1)  # a step, and at most one NOP per unit that is not its own or its neighbour
-    made = Tokens(np.full(room, NOBODY), np.zeros(room, np.int64), np.zeros(room, np.int64))
+    tokens = Tokens(np.full(room, NOBODY), np.zeros(room, np.int64), np.zeros(room, np.int64))
     clock, now, wants, carried = (np.full(shape, NOBODY) for shape in ((room, units), (units, units), units, units))
-    state = _Links(made, np.zeros(1, np.int64), clock, now, wants, carried)
+    state = _Links(tokens, np.zeros(1, np.int64), clock, now, wants, carried)
     _link.of(len(unit) * STEP_US)(state, unit, needs, np.zeros(len(unit), np.int64))
-    return Tokens(*(column[: state.rows[0]] for column in made))
+    return Tokens(*(column[: state.rows[0]] for column in tokens))
 
 
 @compiled
 def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
-    """Add all steps to `state`, with NOPs where needed; set `row[i]` to the row of step i. See `_linked`."""
+    """Add all steps to `state`, with the NOPs that they need. Set `row[i]` to the row of step i. See `_linked`."""
     units = needs.shape[1]
     carried = state.carried
     for step in range(unit.shape[0]):
         u = unit[step]
         carried[:] = NOBODY
+        # The most distant units come first. A token from one of them passes through the neighbours, so the step then
+        # also follows the row of the next unit that carries it.
         for distance in range(units - 1, 0, -1):
-            for other in (u - distance, u + distance):
-                if other < 0 or other >= units:
+            for source in (u - distance, u + distance):
+                if source < 0 or source >= units:
                     continue
-                need = needs[step, other]
-                want = max(carried[other], row[need] if need != NOBODY else NOBODY)
-                if distance > 1 and want > state.now[u, other]:
-                    between = other + 1 if u > other else other - 1
-                    carried[between] = max(carried[between], _carrier(state, between, other, want))
-                carried[other] = want
-        for other in range(units):
-            state.wants[other] = carried[other]
+                need = needs[step, source]
+                want = max(carried[source], row[need] if need != NOBODY else NOBODY)
+                # `now` has what the vector clocks prove already: only a later row needs a new token.
+                if distance > 1 and want > state.now[u, source]:
+                    between = source + 1 if u > source else source - 1
+                    carried[between] = max(carried[between], _carrier(state, between, source, want))
+                carried[source] = want
+        for source in range(units):
+            state.wants[source] = carried[source]
         row[step] = _put(state, u, step)
 
 
 @part
-def _carrier(state: _Links, unit: int, other: int, need: int) -> int:
-    """Return the first row of `unit` that follows row `need` of its neighbour `other`; add a NOP if there is none."""
-    found = NOBODY
+def _carrier(state: _Links, unit: int, neighbour: int, need: int) -> int:
+    """Return the first row of `unit` that follows row `need` of its `neighbour`; add a NOP if there is no such row."""
+    carrier = NOBODY
+    # Backwards, because clocks only grow: all rows before one that does not follow `need` do not follow it either.
     for row in range(state.rows[0] - 1, need, -1):
-        if state.made.unit[row] == unit:
-            if state.clock[row, other] < need:
+        if state.tokens.unit[row] == unit:
+            if state.clock[row, neighbour] < need:
                 break
-            found = row
-    if found != NOBODY:
-        return found
-    for each in range(state.wants.shape[0]):
-        state.wants[each] = need if each == other else NOBODY
+            carrier = row
+    if carrier != NOBODY:
+        return carrier
+    for source in range(state.wants.shape[0]):
+        state.wants[source] = need if source == neighbour else NOBODY
     return _put(state, unit, NOBODY)
 
 
 @part
 def _put(state: _Links, unit: int, step: int) -> int:
-    made = state.made
+    """Append a row, with tokens from the neighbours that `state.wants` names; return its number."""
+    tokens = state.tokens
     now = state.now
     row = state.rows[0]
     units = state.wants.shape[0]
-    for other in (unit - 1, unit + 1):
-        if other < 0 or other >= units or state.wants[other] <= now[unit, other]:
+    for neighbour in (unit - 1, unit + 1):
+        if neighbour < 0 or neighbour >= units or state.wants[neighbour] <= now[unit, neighbour]:
             continue
-        before = state.wants[other]
-        made.bits[before] |= PUSH_NEXT if unit > other else PUSH_PREV
-        made.bits[row] |= POP_PREV if other < unit else POP_NEXT
-        for known in range(units):
-            now[unit, known] = max(now[unit, known], state.clock[before, known])
+        before = state.wants[
+            neighbour
+        ]  # no later row of the neighbour has pushed to this unit, so tokens stay in order
+        tokens.bits[before] |= PUSH_NEXT if unit > neighbour else PUSH_PREV
+        tokens.bits[row] |= POP_PREV if neighbour < unit else POP_NEXT
+        # What has ended before the row that pushes the token has ended before this one.
+        for source in range(units):
+            now[unit, source] = max(now[unit, source], state.clock[before, source])
     now[unit, unit] = row
-    for known in range(units):
-        state.clock[row, known] = now[unit, known]
-    made.step[row] = step
-    made.unit[row] = unit
+    for source in range(units):
+        state.clock[row, source] = now[unit, source]
+    tokens.step[row] = step
+    tokens.unit[row] = unit
     state.rows[0] += 1
     return row

@@ -12,13 +12,13 @@ from tilewright.graph.ops import Concat, Conv2D, DepthwiseConv2D, FullyConnected
 from tilewright.graph.rounding import Rounding
 from tilewright.program.program import HostStep
 from tilewright.targets.vta.compiler.constant import ranges
-from tilewright.targets.vta.compiler.joint import joint, lower_all, with_residual
+from tilewright.targets.vta.compiler.joint import fused_nodes, lower_fused, with_residual
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.legal import plan_of
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.plan import Plan
 from tilewright.targets.vta.compiler.scores import score
-from tilewright.targets.vta.compiler.search import best, least
+from tilewright.targets.vta.compiler.search import best_plan, least
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import columns_of
 from tilewright.targets.vta.schedule import Schedule
@@ -41,7 +41,7 @@ class Member:
     """One or more nodes that the machine runs as one layer (see joint.py); only the last one's result reaches DRAM.
 
     `operands`: the tensors that it reads as input tiles. `reads`: for each, which members (indices) write it; () if the
-    host does. `given`: whether the plan is the user's, and must stay.
+    host does. `fixed`: whether the plan is the user's, and must stay.
     """
 
     sites: tuple[Site, ...]
@@ -49,7 +49,7 @@ class Member:
     plan: Plan
     operands: tuple[str, ...]
     reads: tuple[tuple[int, ...], ...]
-    given: bool
+    fixed: bool
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -73,26 +73,28 @@ class ChainNode(NamedTuple):
 class Chain:
     """The nodes of one launch, and its members, which the machine runs as layers.
 
-    `made`: for each tensor that later members may read, the members (indices) that write it, and its layout.
+    `results`: for each tensor that later members may read, the members (indices) that write it, and its layout.
     `segments`: tuples of members (indices) whose results share one DRAM segment, in order.
     """
 
     config: Config
     members: list[Member] = field(default_factory=list)
     nodes: list[ChainNode] = field(default_factory=list)
-    made: dict[str, tuple[tuple[int, ...], Layout]] = field(default_factory=dict)
+    results: dict[str, tuple[tuple[int, ...], Layout]] = field(default_factory=dict)
     segments: list[tuple[int, ...]] = field(default_factory=list)
 
-    def add(self, sites: tuple[Site, ...], lowered: Lowered, plan: Plan, given: bool = False) -> None:
+    def add(self, sites: tuple[Site, ...], lowered: Lowered, plan: Plan, fixed: bool = False) -> None:
         names = tuple(name for name, _ in operands(sites, lowered.layer, self.config.batch))
-        reads = tuple(self.made[name][0] if name in self.made else () for name in names)
+        reads = tuple(self.results[name][0] if name in self.results else () for name in names)
         index = (len(self.members),)
         result = sites[-1].output
-        self.members.append(Member(sites, lowered, plan, names, reads, given))
+        self.members.append(Member(sites, lowered, plan, names, reads, fixed))
         self.nodes += [ChainNode(site, index, stored=site is sites[-1]) for site in sites]
         self.segments.append(index)
-        if lowered.layer.closed and not isinstance(sites[0].node.op, MatMul):  # its matrices are in tiles of their own
-            self.made[result.name] = index, written(lowered.layer, result, self.config.batch)
+        if lowered.layer.outputs_codes and not isinstance(
+            sites[0].node.op, MatMul
+        ):  # its matrices are in tiles of their own
+            self.results[result.name] = index, result_layout(lowered.layer, result, self.config.batch)
 
     def leads(self, node: ChainNode) -> bool:
         """Return whether a node is the first of a member, and so has the member's instructions."""
@@ -111,7 +113,7 @@ class Chain:
 
         ordered = Chain(self.config)
         for member in sorted(self.members, key=work_per_byte):
-            ordered.add(member.sites, member.lowered, member.plan, member.given)
+            ordered.add(member.sites, member.lowered, member.plan, member.fixed)
         return ordered
 
     def view(self, site: Site) -> bool:
@@ -122,9 +124,9 @@ class Chain:
         op = site.node.op
         out = site.output
         tensors = [tensor for tensor in site.inputs if tensor]
-        if not tensors or any(tensor.name not in self.made for tensor in tensors):
+        if not tensors or any(tensor.name not in self.results for tensor in tensors):
             return False
-        parts, layouts = zip(*(self.made[tensor.name] for tensor in tensors), strict=True)
+        parts, layouts = zip(*(self.results[tensor.name] for tensor in tensors), strict=True)
         if any(layout.fold > 1 or layout.rows for layout in layouts):
             return False
         if isinstance(op, Concat):
@@ -136,7 +138,7 @@ class Chain:
         channels = sum(layout.channels for layout in layouts)
         tiles = sum(layout.channel_tiles for layout in layouts)
         layout = layouts[0]._replace(channels=channels, channel_tiles=tiles)
-        self.made[out.name] = members, layout
+        self.results[out.name] = members, layout
         self.nodes.append(ChainNode(site, members, view=layout))
         return True
 
@@ -160,15 +162,15 @@ def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[st
     A residual comes last. It has the layout of the result.
     """
     first = sites[0]
-    layout = _read(layer, first, batch)
+    layout = _input_layout(layer, first, batch)
     tensors = [(first.input(index).name, layout) for index in range(layer.operands)]
     if layer.residual is not None:
         whole = first if len(sites) == 1 else with_residual(*sites)
-        tensors.append((whole.input(3).name, written(layer, whole.output, batch)))
+        tensors.append((whole.input(3).name, result_layout(layer, whole.output, batch)))
     return tensors
 
 
-def _read(layer: Layer, site: Site, batch: int) -> Layout:
+def _input_layout(layer: Layer, site: Site, batch: int) -> Layout:
     """Return the layout in which a layer reads its input.
 
     Only the host can lay out im2col patches, and rows padded with zeros: a layer may rely on zeros after the last pixel
@@ -188,29 +190,29 @@ def _read(layer: Layer, site: Site, batch: int) -> Layout:
     return Layout(channels, layer.in_tiles, pixels, layer.fold, columns, layer.matrix and batch > 1, host)
 
 
-def written(layer: Layer, result: Tensor, batch: int) -> Layout:
+def result_layout(layer: Layer, result: Tensor, batch: int) -> Layout:
     columns = columns_of(result.shape) if layer.fold > 1 else 0
     rows = layer.matrix and batch > 1
     return Layout(result.image[3], layer.out_tiles, layer.out_pixels, layer.fold, columns, rows)
 
 
-def placed(
+def plan_layer(
     sites: tuple[Site, ...], context: Context, lowered: Lowered | str | None = None
 ) -> tuple[Lowered, Plan] | str:
     """Return the layer that nodes become and the layer's plan, or the reason why the host runs the first of them.
 
     `lowered`: the layer, if it is known.
     """
-    lowered = lowered or lower_all(sites, context)
+    lowered = lowered or lower_fused(sites, context)
     if isinstance(lowered, str):
         return lowered
     config = context.config
     timing = context.timing
-    plans = _plans(sites, (lowered, *lowered.others), context)
+    plans = _plans(sites, (lowered, *lowered.alternatives), context)
     if plans:
         return plans[0] if len(plans) == 1 else min(plans, key=lambda form: score(form[1], config, timing)[0])
-    if lowered.layer.codes:  # its parameters do not fit: the host requantises
-        return placed(sites, context._replace(codes=False))
+    if lowered.layer.requantisation:  # its parameters do not fit: the host requantises
+        return plan_layer(sites, context._replace(requantises=False))
     depths = ", ".join(f"{chip.depth} {chip.name}" for chip in (config.inp, config.wgt, config.acc))
     return f"not even its smallest tile fits the buffers ({depths} tiles)"
 
@@ -227,7 +229,7 @@ def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context
     if given and any(least(form.layer, config, timing) < inf for form in forms):
         plans.append(plan_of(given, tuple(site.node.name for site in sites), forms, config, context.source))
     if not plans or context.starts:
-        plans += [(form, plan) for form in forms if (plan := best(form.layer, config, timing))]
+        plans += [(form, plan) for form in forms if (plan := best_plan(form.layer, config, timing))]
     return plans
 
 
@@ -249,15 +251,15 @@ def chains(
     Raises InputError if one of the plans breaks a rule.
     """
     chained = chains_layers(config, rounding)
-    plain = Context(config, rounding, timing, known=None if chained else ranges(graph, rounding))
+    plain = Context(config, rounding, timing, proven=None if chained else ranges(graph, rounding))
 
     def faster_together(sites: tuple[Site, ...]) -> bool:
         """By the bounds of their plans."""
-        layers = [lower_all(part, plain) for part in (sites, sites[:-1], sites[-1:])]
+        layers = [lower_fused(part, plain) for part in (sites, sites[:-1], sites[-1:])]
         bounds = [inf if isinstance(layer, str) else least(layer.layer, config, timing) for layer in layers]
-        return bounds[0] < sum(bounds[1:]) and not isinstance(placed(sites, plain), str)
+        return bounds[0] < sum(bounds[1:]) and not isinstance(plan_layer(sites, plain), str)
 
-    shared = joint(graph, faster_together)
+    shared = fused_nodes(graph, faster_together)
     given = {layer.layer: layer for layer in schedule.layers}
     context = plain._replace(given=given, starts=starts, source=schedule.source)
     chain = Chain(config)
@@ -267,21 +269,21 @@ def chains(
             continue
         if chained and chain.view(site):
             continue
-        lowered = lower_all(sites, context)
-        joined = _joined(chain, sites, lowered, context) if chain.members else None
-        layer = joined or placed(sites, context, lowered)
+        lowered = lower_fused(sites, context)
+        joined = _extension(chain, sites, lowered, context) if chain.members else None
+        layer = joined or plan_layer(sites, context, lowered)
         if joined is None and chain.members:
             yield chain if chained else chain.stores_first()
             chain = Chain(config)
         if isinstance(layer, str):
             yield HostStep(site.node.name, layer)
         else:
-            chain.add(sites, *layer, given=sites[0].node.name in given and not starts)
+            chain.add(sites, *layer, fixed=sites[0].node.name in given and not starts)
     if chain.members:
         yield chain if chained else chain.stores_first()
 
 
-def _joined(
+def _extension(
     chain: Chain, sites: tuple[Site, ...], lowered: Lowered | str, context: Context
 ) -> tuple[Lowered, Plan] | None:
     """Return the layer and plan with which nodes, lowered to `lowered`, can be the chain's next member, or None.
@@ -289,24 +291,24 @@ def _joined(
     The form of the layer is checked before the search for its plan, and again after it, because that may change it.
     """
     for single in (False, True):
-        each = context._replace(single=single)
-        form = lower_all(sites, each) if single else lowered
+        lowering = context._replace(single=single)
+        form = lower_fused(sites, lowering) if single else lowered
         if not isinstance(form, str) and _follows(chain, sites, form.layer, context):
-            layer = placed(sites, each, form)
+            layer = plan_layer(sites, lowering, form)
             if not isinstance(layer, str) and _follows(chain, sites, layer[0].layer, context):
                 return layer
-        if context.known is not None:  # the form does not matter
+        if context.proven is not None:  # the form does not matter
             return None
     return None
 
 
 def _follows(chain: Chain, sites: tuple[Site, ...], layer: Layer, context: Context) -> bool:
     results = {node.site.output.name for node in chain.nodes}
-    if context.known is not None:  # the host finishes each layer
+    if context.proven is not None:  # the host finishes each layer
         return not results.intersection(name for site in sites for name in site.node.inputs)
     if isinstance(sites[0].node.op, MatMul) and results.intersection(sites[0].node.inputs):
         return False  # the host lays out both operands
     read = operands(sites, layer, context.config.batch)
     if results.intersection(sites[0].node.inputs).difference(name for name, _ in read):
         return False  # the host adds its residual
-    return all(name in chain.made and chain.made[name][1] == layout for name, layout in read if name in results)
+    return all(name in chain.results and chain.results[name][1] == layout for name, layout in read if name in results)

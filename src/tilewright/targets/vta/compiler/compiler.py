@@ -21,11 +21,18 @@ from tilewright.schedule import Range
 from tilewright.sim.findings import DEADLOCK
 from tilewright.targets.vta.compiler.chain import Chain, ChainNode, Member, chains
 from tilewright.targets.vta.compiler.emit import Code, Draft, Place, TensorPlaces, draft, emit, weight_image
-from tilewright.targets.vta.compiler.legal import noted
+from tilewright.targets.vta.compiler.legal import layer_schedule
 from tilewright.targets.vta.compiler.plan import Plan, carried
-from tilewright.targets.vta.compiler.scores import recalled
-from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing, walked
-from tilewright.targets.vta.compiler.tune import Timed, tuned
+from tilewright.targets.vta.compiler.scores import kept_on_disk
+from tilewright.targets.vta.compiler.sequence import (
+    Stage,
+    StreamOrder,
+    WorkList,
+    earliest_loads,
+    list_work,
+    stream_order,
+)
+from tilewright.targets.vta.compiler.tune import TimedChain, tuned
 from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Item, LoadTiles
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, READ, TABLES, NodeLayout
@@ -86,7 +93,7 @@ def _launches(chain: Chain, graph: Graph, timing: str, apart: set[str]) -> list[
         elif chain.leads(node):
             member = chain.members[node.members[0]]
             single = Chain(chain.config)
-            single.add(member.sites, member.lowered, member.plan, member.given)
+            single.add(member.sites, member.lowered, member.plan, member.fixed)
             alone.append(_launch(single, graph, timing, alone=True))
     return alone
 
@@ -99,9 +106,9 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
     inside = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in inside for name in node.inputs} | set(graph.results)
     places = _places(chain)
-    stages = tuple(Stage(member.plan, member.reads, member.given) for member in chain.members)
+    stages = tuple(Stage(member.plan, member.reads, member.fixed) for member in chain.members)
     stages, code = _code(stages, places, chain.config, timing)
-    chain.members = [replace(each, plan=stage.plan) for each, stage in zip(chain.members, stages, strict=True)]
+    chain.members = [replace(member, plan=stage.plan) for member, stage in zip(chain.members, stages, strict=True)]
     layers = [_layout_of(chain, places, node, wanted) for node in chain.nodes]
     kinds = _kinds(chain.members, places) | {form.result: "output" for form in layers if form.result}
     meta: dict[str, Any] = {
@@ -111,7 +118,9 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
             for name, size in code.segments.sizes.items()
         ],
         "layers": [form.to_json() for form in layers],
-        "schedule": [noted(each.plan, each.lowered.form, each.nodes, alone).to_json() for each in chain.members],
+        "schedule": [
+            layer_schedule(each.plan, each.lowered.form, each.nodes, alone).to_json() for each in chain.members
+        ],
     }
     nodes = tuple(node.site.node.name for node in chain.nodes)
     return Launch(
@@ -130,7 +139,7 @@ def _arrays(chain: Chain, places: tuple[TensorPlaces, ...], code: Code) -> dict[
             arrays[f"dram.{tensors[WEIGHTS].segment}"] = weight_image(member.plan, lowered.tiles)
         if lowered.parameters is not None:
             arrays[f"dram.{tensors[PARAMETERS].segment}"] = lowered.parameters.reshape(-1).view("uint8")
-        elif not lowered.layer.closed:
+        elif not lowered.layer.outputs_codes:
             if lowered.layer.carries:
                 arrays[f"{CARRIED}.{position}"] = carried(member.plan).astype(np.int32)
             tables = (lowered.inputs, lowered.outputs, lowered.correction, lowered.row_class, lowered.column_class)
@@ -149,11 +158,13 @@ def _code(
     Weights and zero points are data in DRAM, so the code does not depend on them.
     """
     try:
-        stages, made = _arranged(stages, places, config, timing)
+        stages, chain_draft = _arranged(stages, places, config, timing)
     except HazardError:  # deadlock on short token queues: _launches splits such a chain
-        walk = walked(stages, config, timing)
-        return stages, emit(draft(stages, places, listing(walk, early(walk.loads)), config), config)
-    return stages, emit(made, config)
+        work_list = list_work(stages, config, timing)
+        return stages, emit(
+            draft(stages, places, stream_order(work_list, earliest_loads(work_list.loads)), config), config
+        )
+    return stages, emit(chain_draft, config)
 
 
 def _arranged(
@@ -161,33 +172,35 @@ def _arranged(
 ) -> tuple[tuple[Stage, ...], Draft]:
     """Return the stages of a chain with their final plans, and the draft to emit: tuned, or as it is remembered.
 
-    What is remembered are the layers' plans and the order of the items, by their numbers in `Walk.items`. The order
+    What is remembered are the layers' plans and the order of the items, by their numbers in `WorkList.items`. The order
     costs most of a compile to find, and one draft to repeat.
     Raises HazardError if a full token queue causes a deadlock.
     """
-    new: list[Timed] = []
+    new: list[TimedChain] = []
 
-    @recalled
+    @kept_on_disk
     def order(*chain: Any) -> dict[str, Any]:
         new.append(tuned(*chain))
-        return _noted(new[0])
+        return _saved(new[0])
 
     saved = order(stages, places, config, timing)
     if new:
         best = new[0]
-        return best.stages, best.draft if best.walk.apart else draft(best.stages, places, best.draft.listing, config)
+        return best.stages, best.draft if best.work_list.apart else draft(
+            best.stages, places, best.draft.stream_order, config
+        )
     plans = (Plan.of(stage.plan.layer, plan) for stage, plan in zip(stages, saved["plans"], strict=True))
     stages = tuple(stage._replace(plan=plan) for stage, plan in zip(stages, plans, strict=True))
-    walk = walked(stages, config, timing, saved["apart"])
-    return stages, draft(stages, places, _listing(walk, saved["order"]), config)
+    work_list = list_work(stages, config, timing, saved["apart"])
+    return stages, draft(stages, places, _stream_order(work_list, saved["order"]), config)
 
 
-def _noted(best: Timed) -> dict[str, Any]:
+def _saved(best: TimedChain) -> dict[str, Any]:
     """Return a tuned chain as a JSON value: whether steps are apart, the plans, and the order.
 
     The order has the number of each item, or [number, first tile, tiles] for a part of a load of weights.
     """
-    items = best.walk.items
+    items = best.work_list.items
     numbers = {(layer, id(item)): number for number, (layer, item) in enumerate(items)}
     whole = {
         (layer, item.slot, item.chunk): number
@@ -195,29 +208,29 @@ def _noted(best: Timed) -> dict[str, Any]:
         if isinstance(item, LoadTiles) and item.chunk >= 0 and not item.piece
     }
     order: list[int | tuple[int, int, int]] = []
-    for layer, item in best.draft.listing.items:
+    for layer, item in best.draft.stream_order.items:
         number = numbers.get((layer, id(item)))
         if number is None:
             assert isinstance(item, LoadTiles)
             order.append((whole[layer, item.slot, item.chunk], *item.tiles))
         else:
             order.append(number)
-    return {"apart": best.walk.apart, "plans": [stage.plan.to_json() for stage in best.stages], "order": order}
+    return {"apart": best.work_list.apart, "plans": [stage.plan.to_json() for stage in best.stages], "order": order}
 
 
-def _listing(walk: Walk, order: list[Any]) -> Listing:
-    """Return the items of a walk in an order that `_noted` returned."""
-    found: list[tuple[int, Item]] = []
+def _stream_order(work_list: WorkList, order: list[Any]) -> StreamOrder:
+    """Return the items of a walk in an order that `_saved` returned."""
+    items: list[tuple[int, Item]] = []
     work = []
     for entry in order:
         number, *tiles = entry if isinstance(entry, list) else (entry,)
-        layer, item = walk.items[number]
+        layer, item = work_list.items[number]
         if tiles:
             assert isinstance(item, LoadTiles)
             item = item.some(Range(*tiles))
-        found.append((layer, item))
-        work.append(number if number < len(walk.work) else -1)
-    return Listing(found, work, walk.regions)
+        items.append((layer, item))
+        work.append(number if number < len(work_list.work) else -1)
+    return StreamOrder(items, work, work_list.regions)
 
 
 def _kinds(members: Sequence[Member], places: tuple[TensorPlaces, ...]) -> dict[str, str]:
@@ -238,7 +251,7 @@ def _places(chain: Chain) -> tuple[TensorPlaces, ...]:
     numbers = [str(index) if len(members) > 1 else "" for index in range(len(members))]
     results: dict[int, Place] = {}
     for segment in chain.segments:
-        kind = "out" if members[segment[0]].lowered.layer.closed else "acc"
+        kind = "out" if members[segment[0]].lowered.layer.outputs_codes else "acc"
         at = 0
         for index in segment:
             results[index] = Place(f"{kind}{numbers[segment[0]]}", at)
@@ -247,8 +260,8 @@ def _places(chain: Chain) -> tuple[TensorPlaces, ...]:
     places = []
     for index, (number, member) in enumerate(zip(numbers, members, strict=True)):
         inputs = tuple(
-            results[made[0]] if made else Place(f"x{number}{'b' * operand}")
-            for operand, made in enumerate(member.reads)
+            results[writers[0]] if writers else Place(f"x{number}{'b' * operand}")
+            for operand, writers in enumerate(member.reads)
         )
         places.append((*inputs, results[index], Place(f"par{number}"), Place(f"wgt{number}")))
     return tuple(places)
@@ -262,7 +275,7 @@ def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, 
     result = places[index][RESULT]
     layer = member.lowered.layer
     config = chain.config
-    needed = node.stored and (node.site.output.name in wanted or not layer.closed)
+    needed = node.stored and (node.site.output.name in wanted or not layer.outputs_codes)
     tiles, pixels = (node.view.channel_tiles, node.view.pixels) if node.view else (layer.out_tiles, layer.out_pixels)
     form = NodeLayout(
         node=name,
@@ -286,7 +299,9 @@ def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, 
         weights = places[index][WEIGHTS].segment if chunks else None
         plan = member.plan.dump()
         operands = enumerate(zip(places[index][:RESULT], member.operands, member.reads, strict=True))
-        by_host = [(place.segment, tensor, at < layer.operands) for at, (place, tensor, made) in operands if not made]
+        by_host = [
+            (place.segment, tensor, at < layer.operands) for at, (place, tensor, writers) in operands if not writers
+        ]
     return replace(
         form,
         inputs=[segment for segment, _, is_input in by_host if is_input],
@@ -295,12 +310,12 @@ def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, 
         weights=weights,
         chunks=chunks,
         matrix=layer.matrix,
-        codes=layer.closed,
+        codes=layer.outputs_codes,
         in_tiles=layer.in_tiles,
         in_pixels=layer.size[0] * layer.size[1],
         planes=layer.planes,
         fold=layer.fold,
         strip=list(member.lowered.strip) if member.lowered.strip else None,
-        turned=member.lowered.turned,
+        turned=member.lowered.transposed,
         plan=plan,
     )

@@ -20,13 +20,13 @@ from tilewright.graph.rounding import INT32_MAX, Requant, Rounding
 from tilewright.targets.vta.compiler.lowered import Bounds
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
-#: `Kept.sums` by tensor of weights and shape of `w`: a network is compiled for many machines.
+#: `ReducedLayer.sums` by tensor of weights and shape of `w`: a network is compiled for many machines.
 _SUMS: WeakKeyDictionary[Tensor, dict[tuple[int, ...], tuple[int, int]]] = WeakKeyDictionary()
 #: Weights of which the products are in memory at a time.
 TOGETHER = 1 << 18
 
 
-class Kept(NamedTuple):
+class ReducedLayer(NamedTuple):
     """The part of a linear layer that the machine computes.
 
     `w` int32 (O', T, K'), `start` int64 (O'): weights of kept channels, and the first input channel of each output.
@@ -50,11 +50,11 @@ class Kept(NamedTuple):
     @property
     def sums(self) -> tuple[int, int]:
         """The lowest and the highest sum that the machine computes, over any subset of the taps; 0 lies between."""
-        known = _SUMS.setdefault(self.whole, {}) if self.whole else {}
-        if self.w.shape not in known:
+        cached = _SUMS.setdefault(self.whole, {}) if self.whole else {}
+        if self.w.shape not in cached:
             least, most = sums_of(self.w, self.start, self.low, self.high, padded=True)
-            known[self.w.shape] = int(least.min()), int(most.max())
-        return known[self.w.shape]
+            cached[self.w.shape] = int(least.min()), int(most.max())
+        return cached[self.w.shape]
 
     def corrected(self, correction: Array) -> Array:
         """Return the correction of the kept sums, int32 [row class, column class, O], with that of constant outputs."""
@@ -63,24 +63,24 @@ class Kept(NamedTuple):
 
 def ranges(graph: Graph, rounding: Rounding) -> dict[str, Bounds]:
     """Return the proven ranges of tensors by name, for those whose ranges are narrower than their dtype's."""
-    found: dict[str, Bounds] = {}
+    bounds: dict[str, Bounds] = {}
     for site in graph.sites():
         op = site.node.op
         x = site.inputs[0] if site.inputs else None
         if isinstance(op, Linear):
-            if made := _of_linear(site, op, rounding, found):
-                found[site.output.name] = made
-        elif x is not None and x.name in found:
+            if result := _of_linear(site, op, rounding, bounds):
+                bounds[site.output.name] = result
+        elif x is not None and x.name in bounds:
             pool = isinstance(op, AveragePool2D | MaxPool2D) and op.activation == "none"
             if pool or (isinstance(op, Reshape) and x.shape[-1:] == site.output.shape[-1:]):
-                found[site.output.name] = found[x.name]
-    return found
+                bounds[site.output.name] = bounds[x.name]
+    return bounds
 
 
-def codes_of(tensor: Tensor, known: Mapping[str, Bounds]) -> Bounds:
+def codes_of(tensor: Tensor, proven: Mapping[str, Bounds]) -> Bounds:
     """Return the range of each channel of an 8-bit tensor, whose channels are its last axis."""
-    if tensor.name in known:
-        return known[tensor.name]
+    if tensor.name in proven:
+        return proven[tensor.name]
     limits = np.iinfo(tensor.dtype)
     channels = tensor.image[3]
     return Bounds(np.full(channels, limits.min, np.int64), np.full(channels, limits.max, np.int64))
@@ -126,7 +126,7 @@ def centred_weights(site: Site, op: Linear) -> tuple[Array, Array]:
     return w.reshape(len(w), -1, w.shape[-1]), starts(site, op)
 
 
-def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, Bounds]) -> Bounds | None:
+def _of_linear(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, Bounds]) -> Bounds | None:
     """Return the ranges of an operator's output; None if unknown: the rule may not be monotonic, or sums may wrap."""
     x = site.input(0)
     bias = site.optional(2)
@@ -143,7 +143,7 @@ def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, B
     w, start = centred_weights(site, op)
     if isinstance(op, FullyConnected) and x.shape[-1] != w.shape[2]:
         return None
-    low, high = centred_sums(site, w, start, known)
+    low, high = centred_sums(site, w, start, proven)
     added = np.abs(bias.data.astype(np.int64)).max() if bias is not None and bias.data is not None else 0
     requant = Requant.of_product(x, site.input(1), out, op.activation, rounding.delegated)
     if max(high.max(), -low.min()) + added > INT32_MAX or (requant.real >= 1).any():
@@ -152,16 +152,16 @@ def _of_linear(site: Site, op: Linear, rounding: Rounding, known: Mapping[str, B
     return Bounds(ends[0], ends[1])
 
 
-def centred_sums(site: Site, w: Array, start: Array, known: Mapping[str, Bounds]) -> tuple[Array, Array]:
+def centred_sums(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds]) -> tuple[Array, Array]:
     """Return the lowest and highest sum of codes less the zero point, int64 (O), for weights (O, T, K)."""
     x = site.input(0)
-    codes = codes_of(x, known)
+    codes = codes_of(x, proven)
     window = getattr(site.node.op, "window", None)
     low, high = (end - x.zero_point for end in codes)
     return sums_of(w, start, low, high, padded=bool(window and any(window.padding)))
 
 
-def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None) -> Kept:
+def reduce_layer(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds] | None) -> ReducedLayer:
     """Return the part of a layer with weights w (O, T, K) that the machine computes; `known`: see `ranges`.
 
     Output channel o reads K input channels from `start[o]` on. At least one input and one output are kept.
@@ -174,14 +174,14 @@ def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None)
     alone = depth == 1 and np.array_equal(start, np.arange(outputs))
     channels = int(start[-1]) + depth  # those of a matrix row, which may join several pixels
     full = x.shape[-1] == channels and (depth == channels or alone)
-    if known is None or not full or (x.name not in known and site.output.name not in known):
+    if proven is None or not full or (x.name not in proven and site.output.name not in proven):
         end = np.full(channels, CODE_MIN, np.int64), np.full(channels, CODE_MAX, np.int64)
         none = np.zeros(outputs, np.int64)
-        return Kept(w, start, None, None, per_tap, none, none > 0, *end, site.input(1))
-    codes = codes_of(x, known)
-    made = codes_of(site.output, known)
-    fixed = centred_sums(site, w, start, known)[0]
-    needed = ~made.constant
+        return ReducedLayer(w, start, None, None, per_tap, none, none > 0, *end, site.input(1))
+    codes = codes_of(x, proven)
+    results = codes_of(site.output, proven)
+    fixed = centred_sums(site, w, start, proven)[0]
+    needed = ~results.constant
     read = ~codes.constant
     held = codes.low - held_offset(x)
     if alone:
@@ -200,5 +200,5 @@ def kept(site: Site, w: Array, start: Array, known: Mapping[str, Bounds] | None)
         w = w[needed][:, :, read]
         start = np.zeros(len(result), np.int64)
     low, high = (end[inputs] - held_offset(x) for end in codes)
-    constant = made.constant & ~np.isin(np.arange(outputs), result)
-    return Kept(w, start, inputs, result, per_tap, fixed, constant, low, high)
+    constant = results.constant & ~np.isin(np.arange(outputs), result)
+    return ReducedLayer(w, start, inputs, result, per_tap, fixed, constant, low, high)

@@ -46,29 +46,29 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
     config = context.config
     rounding = context.rounding
     out = site.output
-    other = site.input(1)
-    if {tensor.shape for tensor in (site.input(0), other)} != {out.shape} or other.data is not None:
+    second = site.input(1)
+    if {tensor.shape for tensor in (site.input(0), second)} != {out.shape} or second.data is not None:
         return "its operands must be two tensors of the output's shape, neither constant"
-    if other.dtype not in CODE_DTYPES or out.dtype not in CODE_DTYPES:
-        return f"it adds {other.dtype} to {out.dtype}; VTA's buffers hold int8"
-    if not context.codes:
+    if second.dtype not in CODE_DTYPES or out.dtype not in CODE_DTYPES:
+        return f"it adds {second.dtype} to {out.dtype}; VTA's buffers hold int8"
+    if not context.requantises:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     lowered = _elements(site, "add", context)
     shifted = parameters.of_add_shift(site, op, lowered.layer) if rounding.elementwise == "pow2" else None
     if shifted is not None:
-        made = Parameters(None, shifted)
+        requantised = Parameters(None, shifted)
     elif rounding.elementwise == "pow2" and config.alu != "float":
         return "its operands differ in scale or have zero points, so a shift alone cannot rescale the sum"
     elif config.alu == "float":
-        parts = proven_sum(op, tuple((each.dtype, each.quant) for each in (site.input(0), other, out)), rounding)
+        parts = proven_sum(op, tuple((x.dtype, x.quant) for x in (site.input(0), second, out)), rounding)
         if parts is None:
             return f"no factors of this ALU give the results of rounding {rounding.name} for all pairs of codes"
-        made = parameters.of_all(parts, lowered.layer, config)
+        requantised = parameters.of_all(parts, lowered.layer, config)
     elif rounding.elementwise != "tflite":
         return f"rounding {rounding.name} adds by another rule than TFLite's kernels, which this ALU follows"
     else:
-        made = parameters.of_add(site, op, lowered.layer, config)
-    return lowered.requantised(made)
+        requantised = parameters.of_add(site, op, lowered.layer, config)
+    return lowered.requantised(requantised)
 
 
 def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
@@ -83,12 +83,12 @@ def rescale(site: Site, op: Quantize | Mul, context: Context) -> Lowered | str:
         return "it rescales codes; only alu=float has a multiplier for that"
     if isinstance(op, Mul) and (site.input(1).data is None or site.input(1).size > 1 or x.shape != out.shape):
         return "the ALU can multiply only by one constant"
-    if not context.codes:
+    if not context.requantises:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     real = x.scale / out.scale
     if isinstance(op, Mul):
         real *= site.input(1).scale * (int(site.constant(1).item()) - site.input(1).zero_point)
-    parts = proven_one(site, real, rounding) if real else None
+    parts = proven_product(site, real, rounding) if real else None
     if parts is None:
         return f"no factor of this ALU gives the results of rounding {rounding.name} for all codes"
     lowered = _elements(site, "sum", context)
@@ -114,7 +114,7 @@ def _elements(site: Site, kind: Literal["add", "sum"], context: Context) -> Lowe
     return Lowered(layer, np.eye(config.block, dtype=np.int8)[None, None, None])
 
 
-def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Scaling, ...] | None:
+def proven_product(site: Site, real: float, rounding: Rounding) -> tuple[Scaling, ...] | None:
     """Return the requantisation (1-tuple) of `real * (code - zero_point)`; None if no factor is right for all codes."""
     x = site.input(0)
     out = site.output
@@ -126,11 +126,11 @@ def proven_one(site: Site, real: float, rounding: Rounding) -> tuple[Scaling, ..
         zero = held_zero_point(out)
         bias = -held_zero_point(x)
         inside = bias + round(zero / float(factor))  # the zero point added before rounding, as onnxruntime's Mul does
-        for one, added in ((bias, zero), (inside, 0)):
-            if abs(one) < 1 << 31:
-                made = Scaling(float_bits(factor), np.array(0), 0, added, bounds, one)
-                if np.array_equal(_applied(made, HELD), wanted):
-                    return (made,)
+        for offset, added in ((bias, zero), (inside, 0)):
+            if abs(offset) < 1 << 31:
+                scaling = Scaling(float_bits(factor), np.array(0), 0, added, bounds, offset)
+                if np.array_equal(_applied(scaling, HELD), wanted):
+                    return (scaling,)
     return None
 
 
@@ -149,8 +149,8 @@ def _results(
     node = Node("codes", op, tuple("x" for _ in (*operands, *constants)), (out.name,))
     values = [given_back(h.astype(np.int8), t)[None] for h, t in zip(held, tensors, strict=True)]
     others = [None if tensor is None or tensor.data is None else tensor.data[None] for tensor in constants]
-    (found,) = op.evaluate(Site(node, (*tensors, *constants), (result,)), [*values, *others], rounding)
-    return held_codes(found[0]).astype(np.int64)
+    (results,) = op.evaluate(Site(node, (*tensors, *constants), (result,)), [*values, *others], rounding)
+    return held_codes(results[0]).astype(np.int64)
 
 
 def _applied(part: Scaling, acc: Array) -> Array:
@@ -177,9 +177,9 @@ def proven_sum(op: Add, kinds: tuple[tuple[str, Quant | None], ...], rounding: R
     inside = (about > bounds[0] - 1) & (about < bounds[1] + 1)
     ties = np.nonzero((np.abs(about - np.floor(about) - 0.5) < NEAR) & inside)
     whole = np.indices(wanted.shape)
-    for made in _candidates(float(left), float(right), constant, bounds):
-        if _agrees(made, wanted, ties) and _agrees(made, wanted, (whole[0], whole[1])):
-            return made
+    for scalings in _candidates(float(left), float(right), constant, bounds):
+        if _agrees(scalings, wanted, ties) and _agrees(scalings, wanted, (whole[0], whole[1])):
+            return scalings
     return None
 
 
@@ -201,7 +201,7 @@ def _candidates(
             yield operands[0], operands[1], last._replace(bias=plain + int(rng.integers(-reach, reach + 1)))
 
 
-def _agrees(made: tuple[Scaling, ...], wanted: Array, pairs: tuple[Array, ...]) -> bool:
-    first, second, last = made
+def _agrees(scalings: tuple[Scaling, ...], wanted: Array, pairs: tuple[Array, ...]) -> bool:
+    first, second, last = scalings
     total = _applied(first, HELD)[pairs[0]] + _applied(second, HELD)[pairs[1]]
     return np.array_equal(_applied(last, total), wanted[pairs])

@@ -1,4 +1,8 @@
-"""Turn a schedule into instructions: assign DRAM addresses, place operands in slots (see plan.py), load micro-ops."""
+"""Turn items of work in stream order into instructions.
+
+Tensors get addresses in DRAM, operands the tiles of their slots (see plan.py), and lists of micro-ops the loads that
+bring them to the on-chip cache.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.program.instruction import Raw
 from tilewright.schedule import NOBODY
-from tilewright.targets.vta.compiler.builder import Built, Operands, StreamBuilder
+from tilewright.targets.vta.compiler.builder import LinkedStream, Operands, StreamBuilder
 from tilewright.targets.vta.compiler.kernels import Dim, RelativeKernel, Step
 from tilewright.targets.vta.compiler.layer import covered
 from tilewright.targets.vta.compiler.plan import ParameterRoom, Plan, Regions, SlotRegion, memory_of, parameter_room
-from tilewright.targets.vta.compiler.sequence import Listing, Stage, Walk, early, listing
+from tilewright.targets.vta.compiler.sequence import Stage, StreamOrder, WorkList, earliest_loads, stream_order
 from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Costs, LoadTiles, RunSteps, StoreResults
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
@@ -35,12 +39,12 @@ class Segments:
 
     @cached_property
     def addresses(self) -> dict[str, int]:
-        found = {}
+        addresses = {}
         at = PAGE
         for name, size in self.sizes.items():
-            found[name] = at
+            addresses[name] = at
             at += paged(size)
-        return found
+        return addresses
 
     def tile(self, name: str, tile_bytes: int) -> int:
         return self.addresses[name] // tile_bytes
@@ -60,10 +64,14 @@ TensorPlaces: TypeAlias = tuple[Place, ...]
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A stream of n instructions. `item`, `step` int64 [n]: their indices in `listing.items` and `steps` (-1: none)."""
+    """A stream of n instructions, not encoded yet.
 
-    built: Built
-    listing: Listing
+    `item`, `step` int64 [n]: the index of each instruction's item in `stream_order.items`, and of its GEMM or ALU step
+    in `steps` (-1 for other instructions).
+    """
+
+    linked: LinkedStream
+    stream_order: StreamOrder
     item: Array
     step: Array
     steps: tuple[Step, ...]
@@ -72,8 +80,8 @@ class Draft:
 
     @property
     def instructions(self) -> Array:
-        """The number of instructions that each item of the listing has if no steps are joined: int64 [items]."""
-        items = self.listing.items
+        """The number of instructions of each item if no steps were joined: int64 [items]."""
+        items = self.stream_order.items
         steps = np.array([len(item.run.steps) if isinstance(item, RunSteps) else 1 for _, item in items], np.int64)
         return np.maximum(np.bincount(self.item, minlength=len(items)), steps)
 
@@ -91,20 +99,25 @@ class Code:
 def emit(draft: Draft, config: Config) -> Code:
     """Return a draft's encoded instructions and micro-ops. Raises ProgramError if a value does not fit its field."""
     uops = np.concatenate([part.encode(config) for part in draft.lists])
-    layers = np.array([layer for layer, _ in draft.listing.items], np.int64)
-    return Code(draft.built.code, layers[draft.item], uops, draft.segments)
+    layers = np.array([layer for layer, _ in draft.stream_order.items], np.int64)
+    return Code(draft.linked.code, layers[draft.item], uops, draft.segments)
 
 
 def draft(
-    stages: Sequence[Stage], places: Sequence[TensorPlaces], order: Listing, config: Config, costs: Costs | None = None
+    stages: Sequence[Stage],
+    places: Sequence[TensorPlaces],
+    order: StreamOrder,
+    config: Config,
+    costs: Costs | None = None,
 ) -> Draft:
-    """Return the instructions of layers, in the order of a listing, with addresses, tokens and loads of micro-ops.
+    """Return the instructions of layers in stream order, with addresses, tokens and loads of micro-ops.
 
-    Give `costs` only to time the draft. Then each run of GEMM or ALU steps is joined into one step if its cycles stay
-    the same (see Costs.joined).
+    With `costs`, the draft is only good for timing: each run of GEMM or ALU steps is joined into one step if its cycles
+    stay the same (see Costs.joined).
     """
     builder = StreamBuilder(config)
-    runs = _Runs(builder, order.regions, costs)
+    runs = _RunEmitter(builder, order.regions, costs)
+    # All micro-op lists first: their number decides the policy of the cache, and the size of a DRAM segment.
     computes = [runs.of(layer, item) if isinstance(item, RunSteps) else None for layer, item in order.items]
     sizes: dict[str, int] = {}
     for stage, tensors in zip(stages, places, strict=True):
@@ -116,13 +129,13 @@ def draft(
     results = {tensors[RESULT].segment for tensors in places}
     stored = {segment: np.full(sizes[segment] // config.out.tile_bytes, NOBODY) for segment in results}
     movers = [
-        _Mover(stage.plan, where, tensors, segments, stored, builder)
+        _TransferEmitter(stage.plan, where, tensors, segments, stored, builder)
         for stage, where, tensors in zip(stages, order.regions, places, strict=True)
     ]
     ends: list[int] = []
-    for (layer, item), known in zip(order.items, computes, strict=True):
-        if known:
-            runs.emit(layer, known)
+    for (layer, item), run in zip(order.items, computes, strict=True):
+        if run:
+            runs.emit(layer, run)
         elif isinstance(item, LoadTiles):
             movers[layer].load(item)
         elif isinstance(item, StoreResults):
@@ -130,18 +143,18 @@ def draft(
         ends.append(len(builder))
     builder.finish()
     ends[-1:] = [len(builder)]
-    built = builder.build()
-    item_of = np.searchsorted(ends, built.step, side="right")
+    linked = builder.build()
+    item_of = np.searchsorted(ends, linked.step, side="right")
     step = np.full(len(builder.distinct), -1)
     step[[*runs.step_of]] = [*runs.step_of.values()]
-    return Draft(built, order, item_of, step[built.distinct], tuple(runs.steps), tuple(runs.lists.values()), segments)
+    return Draft(linked, order, item_of, step[linked.distinct], tuple(runs.steps), tuple(runs.lists.values()), segments)
 
 
-def alone(plan: Plan, walk: Walk, config: Config) -> Draft:
+def alone(plan: Plan, work_list: WorkList, config: Config) -> Draft:
     count = plan.layer.operands + (plan.layer.residual is not None)
     tensors = (*(Place(f"x{operand}") for operand in range(count)), Place("out"), Place("par"), Place("wgt"))
-    order = listing(walk, early(walk.loads))
-    costs = walk.costs if plan.layer.planes == 1 else None
+    order = stream_order(work_list, earliest_loads(work_list.loads))
+    costs = work_list.costs if plan.layer.planes == 1 else None
     return draft((Stage(plan),), (tensors,), order, config, costs)
 
 
@@ -160,7 +173,7 @@ def _sizes(plan: Plan, places: TensorPlaces, config: Config) -> dict[str, int]:
     return sizes
 
 
-class _Mover:
+class _TransferEmitter:
     """Adds the loads and stores of one layer to a stream."""
 
     def __init__(
@@ -185,7 +198,7 @@ class _Mover:
         slot = item.slot
         region: SlotRegion = getattr(self.where, item.memory)
         base = region.at(slot)
-        if item.acc >= 0:  # the slot lies in one of accumulators
+        if item.acc >= 0:  # the parameter slot lies in an accumulator slot, which the load uses as a whole
             region = self.where.acc
             slot = item.acc
             base += region.at(slot)
@@ -213,15 +226,16 @@ class _Mover:
             address = first + part.offset
             shape = (part.rows, part.length)
             step = self.builder.store(at + part.at, address, shape, part.stride, parts)
-            if item.plane == 0:
+            if item.plane == 0:  # only layers of one byte plane have readers on the machine
                 self.stored[segment][begin + covered(part)] = step
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
-    """A run (consecutive steps of one unit) on given slots: the numbers of the steps, and of their micro-op lists.
+class _PlacedRun:
+    """A run on certain slots: the numbers of its steps, and of their micro-op lists.
 
     `rows`: for each placement of these lists in the micro-op cache, the run's instructions (StreamBuilder.distinct).
+    Equal runs on the same slots share it.
     """
 
     unit: int
@@ -232,7 +246,7 @@ class _Known:
     rows: dict[tuple[int, ...], list[int]] = field(default_factory=dict)
 
 
-class _Runs:
+class _RunEmitter:
     """Adds GEMM and ALU instructions to a stream, and loads of their micro-op lists into the on-chip cache."""
 
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
@@ -246,18 +260,18 @@ class _Runs:
         self.steps: dict[Step, int] = {}
         self.step_of: dict[int, int] = {}  # by instruction
         self._caches: dict[Memory, UopCache] = {}
-        self._known: dict[tuple[int, RunSteps], _Known] = {}
+        self._placed_runs: dict[tuple[int, RunSteps], _PlacedRun] = {}
         self._used: dict[tuple[Memory, int], set[int]] = {}  # the lists of each layer
         self._layer = 0
 
-    def of(self, layer: int, item: RunSteps) -> _Known:
-        """Return the run of an item, on the item's slots. The first use of a run adds its micro-op lists."""
-        if (known := self._known.get((layer, item))) is None:
-            known = self._known[layer, item] = self._of(self._where[layer], item)
-            self._used.setdefault((known.memory, layer), set()).update(known.lists)
-        return known
+    def of(self, layer: int, item: RunSteps) -> _PlacedRun:
+        """Return the run of an item on the item's slots. The first use of a run adds its micro-op lists."""
+        if (run := self._placed_runs.get((layer, item))) is None:
+            run = self._placed_runs[layer, item] = self._of(self._where[layer], item)
+            self._used.setdefault((run.memory, layer), set()).update(run.lists)
+        return run
 
-    def _of(self, where: Regions, item: RunSteps) -> _Known:
+    def _of(self, where: Regions, item: RunSteps) -> _PlacedRun:
         steps = item.run.steps if self._costs is None else self._costs.joined(item.run)
         gemm = steps[0].op is None
         builder = self._builder
@@ -267,18 +281,18 @@ class _Runs:
             numbers = tuple(lists.add(_micro_ops(step, item, where, self._room.in_slots)) for step in steps)
         else:
             numbers = tuple(lists.reserve(len(step.kernel.dst)) for step in steps)
-        known = self.steps
-        each = tuple(known.setdefault(step, len(known)) for step in steps)
+        step_numbers = self.steps
+        chosen = tuple(step_numbers.setdefault(step, len(step_numbers)) for step in steps)
         key = item[1:], gemm, steps[0].parameters, where
         if (operands := self._operands.get(key)) is None:
             used = _used(where, item, self._room, self._line.alu == self._line.gemm)
             operands = self._operands[key] = Operands(
-                *(tuple(builder.parts.of(*part) for part in each) for each in used)
+                *(tuple(builder.parts.of(*part) for part in chosen) for chosen in used)
             )
-        return _Known(self._line.gemm if gemm else self._line.alu, memory, operands, each, numbers)
+        return _PlacedRun(self._line.gemm if gemm else self._line.alu, memory, operands, chosen, numbers)
 
     def open(self, start: int) -> None:
-        """Create empty micro-op caches, when all steps are added. Lists lie in DRAM from micro-op `start` on."""
+        """Create the micro-op caches, empty, once all steps are added. Lists lie in DRAM from micro-op `start` on."""
         self._all = tuple(self.steps)
         for memory, lists in self.lists.items():
             load = partial(self._builder.load_uops, memory, start)
@@ -287,10 +301,10 @@ class _Runs:
             start += lists.offsets[-1]
 
     def _ahead(self, memory: Memory, offsets: Sequence[int], index: int, depth: int) -> int:
-        """Return one past the last micro-op list to fetch: that of `ahead`, or the last that is used soon.
+        """Return one past the last micro-op list to fetch (see instructions.ahead).
 
-        Layers share lists, so those that follow a missing one may belong to layers that are done. To fetch them would
-        evict lists that are in use.
+        Layers share lists, so the lists behind a missing one may belong to layers that are done. To fetch them would
+        evict lists that are in use. So the fetch ends with the last list that this layer or the next one uses.
         """
         last = ahead(offsets, index, depth)
         if offsets[-1] > depth:
@@ -299,23 +313,24 @@ class _Runs:
                 last -= 1
         return last
 
-    def emit(self, layer: int, known: _Known) -> None:
+    def emit(self, layer: int, run: _PlacedRun) -> None:
         """Add the instructions of a run, and loads for those of its micro-op lists that are not on chip."""
         self._layer = layer
-        cache = self._caches[known.memory]
-        places = cache.places(known.lists)
-        if places in known.rows:
-            self._builder.step(known.unit, known.rows[places], known.operands)
+        cache = self._caches[run.memory]
+        places = cache.places(run.lists)
+        if places in run.rows:
+            self._builder.step(run.unit, run.rows[places], run.operands)
             return
         rows: list[int] = []
-        for step, number in zip(known.steps, known.lists, strict=True):
+        # A load of micro-ops must stand in the stream before the instruction that needs it, and splits the run.
+        for step, number in zip(run.steps, run.lists, strict=True):
             if rows and not cache.places((number,)):
-                self._builder.step(known.unit, rows, known.operands)
+                self._builder.step(run.unit, rows, run.operands)
                 rows = []
             rows.append(self._row(step, cache.find(number)))
         if places is not None:
-            known.rows[places] = rows
-        self._builder.step(known.unit, rows, known.operands)
+            run.rows[places] = rows
+        self._builder.step(run.unit, rows, run.operands)
 
     def _row(self, number: int, uops: range) -> int:
         distinct = self._builder.distinct
@@ -333,9 +348,9 @@ class _Runs:
 def _used(
     where: Regions, item: RunSteps, room: ParameterRoom, both: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """Return two tuples: the slots that a run reads and those that it writes, each a (memory, first tile, end tile).
+    """Return two tuples, the slots that a run reads and those that it writes, each as (memory, first tile, end tile).
 
-    `both`: whether one unit runs GEMM and ALU instructions.
+    `both`: one unit runs GEMM and ALU instructions.
     """
     gemm = item.run.steps[0].op is None
     step = item.run.steps[0]
@@ -348,6 +363,7 @@ def _used(
         reads = (_slot(room.memory, where.par, item.par),)
     elif step.above:
         reads = (_slot(Memory.ACC, where.acc, item.above),)
+    # GEMM writes the out memory too, unless a unit of its own runs the ALU.
     results = (Memory.ACC,) if gemm and not both else (Memory.ACC, Memory.OUT)
     return reads, tuple(_slot(memory, where.acc, item.acc) for memory in results)
 
@@ -369,7 +385,10 @@ def _micro_ops(step: Step, item: RunSteps, where: Regions, inside: bool) -> byte
 
 @lru_cache(maxsize=1 << 16)
 def _listed(kernel: RelativeKernel, dst: int, src: int, wgt: int | None) -> bytes:
-    """Return a kernel's micro-ops like _micro_ops; slots start at tiles `dst`, `src`, `wgt` (None: no third one)."""
+    """Return the micro-ops of a kernel whose slots start at tiles `dst`, `src` and `wgt`, as _micro_ops does.
+
+    `wgt` None: the third index is not used, and is 0.
+    """
     listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
     return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()
 

@@ -1,7 +1,7 @@
 """The epilogue of a group of outputs (see plan.py): ALU instructions that pool and requantise sums, or add tensors.
 
-The parameters of a channel tile are consecutive: one bias tile per class (see layer.Codes), then three tiles of
-factors. If the ALU has the operation REQ, these are multipliers, scaling and bounds. If not, these are multipliers,
+The parameters of a channel tile are consecutive: one bias tile per class (see layer.Requantisation), then three tiles
+of factors. If the ALU has the operation REQ, these are multipliers, scaling and bounds. If not, these are multipliers,
 left shifts (negated) and right shifts.
 
 Requantisation never decreases, so the code of the largest sum is the largest code, and a maximum pool compares sums, in
@@ -19,8 +19,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilewright.targets.vta.compiler.kernels import ONE, Blocks, Dim, RelativeKernel, Step, merged, nest, over
-from tilewright.targets.vta.compiler.layer import Codes, Layer, Phase, Pooled, Residual, Span, Words
+from tilewright.targets.vta.compiler.kernels import SINGLE, Blocks, Dim, RelativeKernel, Step, merged, nest, over
+from tilewright.targets.vta.compiler.layer import (
+    Layer,
+    Phase,
+    Pooled,
+    Requantisation,
+    RequantisationKey,
+    Residual,
+    Span,
+)
 from tilewright.targets.vta.compiler.plan import Group
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT, AluOp
 
@@ -31,7 +39,7 @@ ADD_LEFT_SHIFT = 20
 
 
 class Patch(NamedTuple):
-    """A rectangle of a group (rows top..bottom-1, columns left..right-1) whose tiles all use bias tile `bias`."""
+    """A rectangle of a group's tiles that use the same bias tile `bias`: rows top..bottom-1, columns left..right-1."""
 
     top: int
     bottom: int
@@ -41,7 +49,7 @@ class Patch(NamedTuple):
 
 
 class Box(NamedTuple):
-    """The tiles of a group in a slot, from tile `first` on: `outs` channel tiles of `pixels` in rows of `width`."""
+    """The tiles of a group in a slot, from tile `first` on: `outs` channel tiles of `pixels` tiles, `width` a row."""
 
     outs: int
     pixels: int
@@ -55,43 +63,51 @@ class Box(NamedTuple):
 
 def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """Return the ALU steps that turn the sums of a group into codes; each step lists at most `limit` micro-ops."""
-    codes = layer.codes
-    assert codes
+    requantisation = layer.requantisation
+    assert requantisation
     if layer.kind == "add" and layer.shifts:
-        return _shifted(codes.words, group.tiles, rounds=True)
+        return _shifted(requantisation.key, group.tiles, rounds=True)
     if layer.kind == "add":
-        return _add(codes.words, group.tiles)
-    return _requantise(codes.words, _patches(codes, group, limit), Box.of(group), 0)
+        return _add(requantisation.key, group.tiles)
+    return _requantise(requantisation.key, _patches(requantisation, group, limit), Box.of(group), 0)
 
 
-def beginning(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the ALU steps with which the accumulators of a group start (see joint.py); none if GEMM clears them."""
-    codes = layer.codes
-    if codes is None or codes.start == "zero":
+def start_steps(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
+    """Return the ALU steps that write the first values of a group's accumulators (see joint.py).
+
+    There are no steps if GEMM clears the accumulators.
+    """
+    requantisation = layer.requantisation
+    if requantisation is None or requantisation.start == "zero":
         return ()
-    if codes.start == "constant":
+    if requantisation.start == "constant":
         return (Step(over(group.sums), AluOp.MIN, FLOOR),)
     if group.rows.pooled and group.columns.pooled:
+        # All sums of a pooled layer have the same bias, and each block of a pair of phases is one row of tiles.
         blocks = Blocks(group.outs.size, group.rows.pooled.phases, group.columns.pooled.phases)
         places = [(blocks.at(y, x), blocks.tiles(y, x)) for y, x in np.ndindex(len(blocks.rows), len(blocks.columns))]
         parts = [(Patch(0, 1, 0, tiles, 0), Box(blocks.outs, tiles, tiles, first)) for first, tiles in places]
-        return _biased(codes.words, tuple(parts))
-    return _biased(codes.words, tuple((patch, Box.of(group)) for patch in _patches(codes, group, limit)))
+        return _biased(requantisation.key, tuple(parts))
+    return _biased(
+        requantisation.key, tuple((patch, Box.of(group)) for patch in _patches(requantisation, group, limit))
+    )
 
 
-def _patches(codes: Codes, group: Group, limit: int) -> tuple[Patch, ...]:
-    rows = codes.rows[group.rows.start : group.rows.start + group.rows.extent]
-    columns = codes.columns[group.columns.start : group.columns.start + group.columns.extent]
+def _patches(requantisation: Requantisation, group: Group, limit: int) -> tuple[Patch, ...]:
+    rows = requantisation.rows[group.rows.start : group.rows.start + group.rows.extent]
+    columns = requantisation.columns[group.columns.start : group.columns.start + group.columns.extent]
     return tuple(
         part
         for top, bottom, y in _runs(rows)
         for left, right, x in _runs(columns)
-        for part in _cut(Patch(top, bottom, left, right, y * codes.classes[1] + x), group.columns.extent, limit)
+        for part in _cut(
+            Patch(top, bottom, left, right, y * requantisation.classes[1] + x), group.columns.extent, limit
+        )
     )
 
 
 def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first index, one past the last, class) for each stretch of consecutive equal classes."""
+    """Yield (first index, one past the last, class) for each run of equal classes."""
     at = 0
     for value, run in groupby(classes):
         length = len(list(run))
@@ -100,6 +116,7 @@ def _runs(classes: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
 
 
 def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
+    """Yield a patch in parts whose shorter side, which is listed as micro-ops, has at most `limit` tiles."""
     top, bottom, left, right, _ = patch
     if right - left == width:
         yield patch
@@ -112,34 +129,39 @@ def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
 
 
 @lru_cache(maxsize=1024)
-def _add(words: Words, tiles: int) -> tuple[Step, ...]:
-    """Return the ALU steps that rescale two operands, add them and rescale the sum, each with its own parameters."""
+def _add(key: RequantisationKey, tiles: int) -> tuple[Step, ...]:
+    """Return the ALU steps that rescale two operands, add them, and rescale the sum.
+
+    Each of the three has its own parameters, which follow each other. The second operand lies behind the first.
+    """
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
-    total = RelativeKernel(start, start + tiles, start, ONE, Dim(tiles, 1, 1))
-    operands = [_requantise(words, whole, Box(1, tiles, tiles, k * tiles), k * words.tiles, False) for k in (0, 1)]
-    result = _requantise(words, whole, Box(1, tiles, tiles), 2 * words.tiles)
+    total = RelativeKernel(start, start + tiles, start, SINGLE, Dim(tiles, 1, 1))
+    operands = [_requantise(key, whole, Box(1, tiles, tiles, k * tiles), k * key.tiles, False) for k in (0, 1)]
+    result = _requantise(key, whole, Box(1, tiles, tiles), 2 * key.tiles)
     return (*operands[0], *operands[1], Step(total, AluOp.ADD), *result)
 
 
 @lru_cache(maxsize=4096)
 def _requantise(
-    words: Words, patches: tuple[Patch, ...], box: Box, parameters: int, to_codes: bool = True
+    key: RequantisationKey, patches: tuple[Patch, ...], box: Box, parameters: int, to_codes: bool = True
 ) -> tuple[Step, ...]:
     """Return the ALU steps that requantise the tiles of a box, with parameters from tile `parameters` on."""
-    factors = parameters + words.biases
+    factors = parameters + key.biases
 
     def tensor(op: AluOp, patch: Patch, source: int) -> Step:
-        return _tensor(op, patch, source, words, box, factors)
+        return _tensor(op, patch, source, key, box, factors)
 
-    if words.immediates is None:
+    if key.immediates is None:
         return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
-    zero_point, low, high, left, shift = words.immediates
+    zero_point, low, high, left, shift = key.immediates
     if shift is not None:  # the rounding half is part of the bias
-        added = patches if words.start != "bias" else ()
+        added = patches if key.start != "bias" else ()
         biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in added)
-        return (*biases, *_shifted(words, box.outs * box.pixels, rounds=False))
+        return (*biases, *_shifted(key, box.outs * box.pixels, rounds=False))
     whole = Patch(0, box.pixels // box.width, 0, box.width, 0)
+    # The factors are tiles of multipliers, left shifts (negated, as RSHR by a negative amount shifts left), right
+    # shifts.
     return (
         *(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in patches),
         *([tensor(AluOp.RSHR, whole, factors + 1)] if left else []),
@@ -153,34 +175,34 @@ def _requantise(
     )
 
 
-def _tensor(op: AluOp, patch: Patch, source: int, words: Words, box: Box, factors: int) -> Step:
-    """Return a step: `op` on a patch, with parameter tile `source` of each channel tile as second operand."""
+def _tensor(op: AluOp, patch: Patch, source: int, key: RequantisationKey, box: Box, factors: int) -> Step:
+    """Return the step that applies `op` to a patch, with parameter tile `source` of each channel tile as operand."""
     dst, inner = _tiles(patch, box.width)
-    one = np.ones_like(dst)
-    channels = Dim(box.outs, box.pixels, words.tiles) if box.outs > 1 else ONE
-    kernel = RelativeKernel(dst + box.first, one * source, one * factors, channels, inner)
-    return Step(kernel, op, None, False, True, words.tiles)
+    ones = np.ones_like(dst)
+    channels = Dim(box.outs, box.pixels, key.tiles) if box.outs > 1 else SINGLE
+    kernel = RelativeKernel(dst + box.first, ones * source, ones * factors, channels, inner)
+    return Step(kernel, op, None, False, True, key.tiles)
 
 
 @lru_cache(maxsize=1024)
-def _biased(words: Words, parts: tuple[tuple[Patch, Box], ...]) -> tuple[Step, ...]:
-    """Return the ALU steps that set patches of boxes to their biases, which are below all that the tiles can hold."""
-    return tuple(_tensor(AluOp.MIN, patch, patch.bias, words, box, words.biases) for patch, box in parts)
+def _biased(key: RequantisationKey, parts: tuple[tuple[Patch, Box], ...]) -> tuple[Step, ...]:
+    """Return the ALU steps that set patches to their biases, by a minimum: no bias is above what the tiles hold."""
+    return tuple(_tensor(AluOp.MIN, patch, patch.bias, key, box, key.biases) for patch, box in parts)
 
 
 @lru_cache(maxsize=1024)
-def raised(tiles: int) -> Step:
-    """Return the ALU step after which sums of at most 31 bits are at least FLOOR."""
+def clip_to_floor(tiles: int) -> Step:
+    """Return the ALU step that shifts sums of at most 31 bits right until they are not below FLOOR."""
     return Step(over(tiles), AluOp.SHR, LARGEST_SHIFT)
 
 
 @lru_cache(maxsize=1024)
-def _shifted(words: Words, tiles: int, rounds: bool) -> tuple[Step, ...]:
+def _shifted(key: RequantisationKey, tiles: int, rounds: bool) -> tuple[Step, ...]:
     """Return the ALU steps that shift `tiles` tiles right and clamp them; `rounds`: add the rounding half first."""
-    assert words.immediates
-    bits = words.immediates.shift or 0
-    low = words.immediates.low
-    high = words.immediates.high
+    assert key.immediates
+    bits = key.immediates.shift or 0
+    low = key.immediates.low
+    high = key.immediates.high
     half = [Step(over(tiles), AluOp.ADD, 1 << (bits - 1))] if rounds and bits else []
     return (*half, *_right(over(tiles), bits), Step(over(tiles), AluOp.MAX, low), Step(over(tiles), AluOp.MIN, high))
 
@@ -194,13 +216,13 @@ def _right(kernel: RelativeKernel, bits: int) -> Iterator[Step]:
 def residual_steps(residual: Residual, tiles: int) -> tuple[Step, ...]:
     """Return the steps that add `tiles` tiles of codes to the first tiles of an accumulator slot."""
     start = np.zeros(1, np.int64)
-    added = Step(RelativeKernel(start, start, start, ONE, Dim(tiles, 1, 1)))
+    added = Step(RelativeKernel(start, start, start, SINGLE, Dim(tiles, 1, 1)))
     return (added, Step(over(tiles), AluOp.SHR, -residual.left)) if residual.left else (added,)
 
 
 @lru_cache(maxsize=1024)
-def parted(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Return an epilogue in two parts, between which a residual is added: after `after` bits of the right shift."""
+def split_shift(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Split an epilogue in two parts, between which a residual is added: `after` bits of the right shift come first."""
     places = [place for place, step in enumerate(steps) if step.op == AluOp.SHR]
     bits = sum(steps[place].imm or 0 for place in places)
     kernel = steps[places[0]].kernel
@@ -211,7 +233,10 @@ def parted(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], tuple
 
 
 def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
-    """Return the tiles of a patch that are listed as micro-ops (its shorter side), and the loop over the others."""
+    """Return the tiles of a patch that are listed as micro-ops, and the loop over the others.
+
+    The shorter side is listed. A patch without gaps is one loop.
+    """
     rows, columns = patch.bottom - patch.top, patch.right - patch.left
     start = patch.top * width + patch.left
     if columns == width or rows == 1:
@@ -222,7 +247,10 @@ def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
 
 
 def maxima(rows: Span, columns: Span, outs: int, above: Span | None, limit: int) -> tuple[Step, ...]:
-    """Return the ALU steps that compare a group's sums; `above`: the rows of the previous group, if it keeps some."""
+    """Return the ALU steps that leave the maxima of a group's windows in the first block of its sums.
+
+    `above`: the rows of the previous group, which may keep sums that this group shares.
+    """
     assert rows.pooled and columns.pooled
     kept = above.pooled.phases if above and above.pooled and rows.pooled.kept else None
     return _maxima(rows.pooled, columns.pooled, rows.extent, columns.extent, outs, kept, limit)
@@ -234,6 +262,7 @@ def _maxima(
 ) -> tuple[Step, ...]:
     blocks = Blocks(outs, rows.phases, columns.phases)
     steps: list[Step] = []
+    # All rows are compared before columns: the last comparisons read block (0, x), to which the rows have gone.
     if above:
         steps += _kept(blocks, Blocks(outs, above, columns.phases), limit)
     for y, (low, high, first) in _compared(rows, height):
@@ -248,9 +277,10 @@ def _maxima(
 
 
 def _compared(axis: Pooled, extent: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Yield, for each tap but that of the results: its phase's number, and outputs low..high-1 that have it.
+    """Yield each tap of a pool, except that of the first phase, with the outputs that have it.
 
-    The third number is the sum of the phase that is this tap of output `low`.
+    A pair has the number of the phase, and (low, high, first): outputs low..high-1 have the tap, and sum `first` of the
+    phase is this tap of output `low`. A phase with `twice` has two taps.
     """
     for number, phase in enumerate(axis.phases):
         for later in range(1 + phase.twice) if number else ():
@@ -261,7 +291,7 @@ def _compared(axis: Pooled, extent: int) -> Iterator[tuple[int, tuple[int, int, 
 
 
 def _kept(blocks: Blocks, above: Blocks, limit: int) -> Iterator[Step]:
-    """Yield the steps that compare the first outputs with the last sums of phases that the group above shares."""
+    """Yield the steps that compare the first row of outputs with the last row of sums of the group above."""
     for y, phase in enumerate(above.rows):
         for x, column in enumerate(blocks.columns) if y and phase.twice else ():
             wide = column.span.extent

@@ -77,10 +77,10 @@ def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
 
 
 def _launch(launch: Launch, config: Config, timing: str) -> list[str | Stage]:
-    found = counts(launch, config)
-    moved = ", ".join(f"{found[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
+    numbers = counts(launch, config)
+    moved = ", ".join(f"{numbers[f'{name}_bytes']} {name}" for name in ("inp", "wgt", "uop", "out"))
     chips = {"inp": config.inp, "wgt": config.wgt, "acc": config.acc}
-    used = ", ".join(f"{found[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
+    used = ", ".join(f"{numbers[f'{name}_tiles']} of {chip.depth} {name}" for name, chip in chips.items())
     layers = launch.meta["layers"]
     several = len(launch.nodes) > 1
     plans = [(layer, str(layer["plan"]).split("\n")) for layer in layers]
@@ -92,15 +92,17 @@ def _launch(launch: Launch, config: Config, timing: str) -> list[str | Stage]:
     return [
         *_by_layer(launch, plans),
         *_cycles(launch, config, timing),
-        f"{found['instructions']} instructions; micro-ops executed: {found['gemm_uops']} gemm, "
-        f"{found['reset_uops']} reset, {found['alu_uops']} alu",
-        f"buffers used: {used}; {found['listed_uops']} listed micro-ops, the cache holds {config.uop.depth}",
+        f"{numbers['instructions']} instructions; micro-ops executed: {numbers['gemm_uops']} gemm, "
+        f"{numbers['reset_uops']} reset, {numbers['alu_uops']} alu",
+        f"buffers used: {used}; {numbers['listed_uops']} listed micro-ops, the cache holds {config.uop.depth}",
         f"bytes moved: {moved}",
         *_by_layer(launch, walks),
     ]
 
 
-def _by_layer(launch: Launch, each: Iterable[tuple[Mapping[str, Any], Sequence[str | Stage]]]) -> list[str | Stage]:
+def _by_layer(
+    launch: Launch, lines_by_layer: Iterable[tuple[Mapping[str, Any], Sequence[str | Stage]]]
+) -> list[str | Stage]:
     if len(launch.nodes) > 1:
-        return [Stage(f"{layer['node']}:", lines) for layer, lines in each if lines]
-    return [line for _, lines in each for line in lines]
+        return [Stage(f"{layer['node']}:", lines) for layer, lines in lines_by_layer if lines]
+    return [line for _, lines in lines_by_layer for line in lines]

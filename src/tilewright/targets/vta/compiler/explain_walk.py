@@ -99,7 +99,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
     `steps`: all instructions, as they run. `mine` [n]: whether to report an instruction.
     """
-    each = program.moves.each
+    moves = program.moves.each
     kernel = program.kernel.tolist()
     stored_at = _stores(program, dram, steps)
     origin = {memory: np.full((program.config.sram(memory).depth, 2), NOWHERE) for memory in OPERANDS}
@@ -108,7 +108,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
     blocks: list[Array] = []
     outer: list[list[int]] = []
     for step in steps:
-        move = each[step]
+        move = moves[step]
         if move.memory in origin and move.row_bytes:
             origin[Memory(move.memory)][move.base : move.end] = _tiles(move, program.config, dram, pads=True)
         if kernel[step] < 0 or (item := program.kernels[kernel[step]]).is_alu:
@@ -136,18 +136,18 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
     """Return, per GEMM, int64 [acc tiles, 2]: the block to which each is stored next, and that STORE's first block."""
-    each = program.moves.each
+    moves = program.moves.each
     kernel = program.kernel.tolist()
     at = np.full((program.config.acc.depth, 2), NOWHERE)
-    found = {}
+    stored_at = {}
     for step in reversed(steps):
-        move = each[step]
+        move = moves[step]
         if move.memory == Memory.OUT and move.row_bytes:
             at = at.copy()
             at[move.base : move.end] = _tiles(move, program.config, dram, pads=False)
         elif kernel[step] >= 0:
-            found[step] = at
-    return found
+            stored_at[step] = at
+    return stored_at
 
 
 def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:

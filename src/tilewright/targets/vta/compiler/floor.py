@@ -27,7 +27,7 @@ from tilewright.targets.vta.events import access, products
 from tilewright.targets.vta.timing import MODELS
 
 
-class Least(NamedTuple):
+class NodeMinimum(NamedTuple):
     """What every program does for a node with weights; codes and weights are bytes.
 
     `lanes` is the most products that one lane of the array can use in a micro-op. `weights` and `read` are the weights
@@ -48,14 +48,14 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
     Nodes of `host` need not run on the machine.
     """
     least = _nodes(graph, rounding, not chains_layers(config, rounding))
-    found = [one for name, one in least.items() if name not in host]
+    nodes = [node for name, node in least.items() if name not in host]
     rows = config.batch
     block = config.block
-    micro_ops = sum(-(-one.products // (rows * block * min(block, one.lanes))) for one in found)
-    weights, written = (sum(getattr(one, name) for one in found) for name in ("weights", "written"))
+    micro_ops = sum(-(-node.products // (rows * block * min(block, node.lanes))) for node in nodes)
+    weights, written = (sum(getattr(node, name) for node in nodes) for name in ("weights", "written"))
     sources: dict[str, int] = {}
-    for one in found:  # a tensor that several nodes read may be read once for all of them
-        sources[one.source] = max(one.read, sources.get(one.source, 0))
+    for node in nodes:  # a tensor that several nodes read may be read once for all of them
+        sources[node.source] = max(node.read, sources.get(node.source, 0))
     codes = sum(sources.values())
     beat = config.bus_bits // 8
     work = micro_ops * MODELS[timing].intervals(config).gemm
@@ -73,21 +73,21 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
 
 
 @lru_cache(maxsize=64)
-def _nodes(graph: Graph, rounding: Rounding, constants: bool) -> dict[str, Least]:
+def _nodes(graph: Graph, rounding: Rounding, constants: bool) -> dict[str, NodeMinimum]:
     """Return what every program does, by node with weights; `constants`: channels proven constant may be left out."""
-    known = ranges(graph, rounding) if constants else {}
+    proven = ranges(graph, rounding) if constants else {}
     readers: dict[str, list[Site]] = {}
     for site in graph.sites():
         for name in site.node.inputs:
             readers.setdefault(name, []).append(site)
     return {
-        site.node.name: _least(site, known, readers.get(site.output.name, []), site.output.name in graph.results)
+        site.node.name: _least(site, proven, readers.get(site.output.name, []), site.output.name in graph.results)
         for site in graph.sites()
         if isinstance(site.node.op, Linear) and site.input(1).data is not None
     }
 
 
-def _least(site: Site, known: dict[str, Bounds], readers: Sequence[Site], is_output: bool) -> Least:
+def _least(site: Site, proven: dict[str, Bounds], readers: Sequence[Site], is_output: bool) -> NodeMinimum:
     op = site.node.op
     x = site.input(0)
     out = site.output
@@ -98,16 +98,16 @@ def _least(site: Site, known: dict[str, Bounds], readers: Sequence[Site], is_out
     start = starts(site, op)
     depth = weights.size // prod(window.kernel) // outputs
     channels = int(start[-1]) + depth  # of a row of a matrix, which may join several pixels
-    varies = _varies(x, known) if x.shape[-1] == channels else np.ones(channels, np.bool_)
-    made = _varies(out, known)
+    varies = _varies(x, proven) if x.shape[-1] == channels else np.ones(channels, np.bool_)
+    computed = _varies(out, proven)
     reads = np.append(0, np.cumsum(varies))
-    pairs = int((reads[start + depth] - reads[start])[made].sum())  # of an output channel and an input channel
+    pairs = int((reads[start + depth] - reads[start])[computed].sum())  # of an output channel and an input channel
     if isinstance(op, DepthwiseConv2D):
-        varies = np.isin(np.arange(len(varies)), start[made]) & varies
+        varies = np.isin(np.arange(len(varies)), start[computed]) & varies
     within = readers[0] if len(readers) == 1 and not is_output else None
     if isinstance(op, Convolution):
         axes = [_axis(site, window, axis, within) for axis in (0, 1)]
-        met, taps, pixels = (prod(each) for each in zip(*axes, strict=True))
+        met, taps, pixels = (prod(counts) for counts in zip(*axes, strict=True))
     else:
         met = (rows := x.size // depth)
         taps = 1
@@ -116,12 +116,12 @@ def _least(site: Site, known: dict[str, Bounds], readers: Sequence[Site], is_out
     lanes = min(prod(window.kernel) * depth, outputs * depth // channels * reuse)
     joined = within is not None and isinstance(within.node.op, Add | MaxPool2D)  # the sums may go on in the machine
     reaches = (readers or is_output) and not joined
-    written = out.size // outputs * int(made.sum()) if reaches else 0
-    return Least(met * pairs, lanes, taps * pairs, x.name, pixels * int(varies.sum()), written)
+    written = out.size // outputs * int(computed.sum()) if reaches else 0
+    return NodeMinimum(met * pairs, lanes, taps * pairs, x.name, pixels * int(varies.sum()), written)
 
 
-def _varies(tensor: Tensor, known: dict[str, Bounds]) -> Array:
-    return ~known[tensor.name].constant if tensor.name in known else np.ones(tensor.shape[-1], np.bool_)
+def _varies(tensor: Tensor, proven: dict[str, Bounds]) -> Array:
+    return ~proven[tensor.name].constant if tensor.name in proven else np.ones(tensor.shape[-1], np.bool_)
 
 
 def _axis(site: Site, window: Window, axis: int, reader: Site | None) -> tuple[int, int, int]:

@@ -1,15 +1,23 @@
-"""Find the nodes that the machine computes together, in the accumulators of one layer, and lower them to that layer.
+"""Fuse nodes that the machine computes as one layer, and decide how the accumulators of a layer start.
 
-A tensor between two such nodes never reaches DRAM: exactly one node reads it, and it is no output of the graph.
+Two nodes are fused if the second reads the sums of the first: a convolution and a maximum pool, or a product and an
+addition. The tensor between them never reaches DRAM. So only the second node may read it, and it is no output of the
+graph.
 
-How the accumulators of a group start is decided here too, so that neither GEMM clears them nor the ALU adds a bias to
-their sums. A group finds in its accumulators what an earlier group left: results that were clipped, at least FLOOR. The
-minimum of them and of anything at most FLOOR is the latter. So one ALU micro-op sets a tile to its bias less a constant
-K, if no bias is above K + FLOOR. K is a multiple of 2^(shift + 8): it leaves the low byte of a shifted sum as it is, if
-the bounds of the clip are lower by K / 2^shift. Four stages gain most, because the unit that multiplies does nothing
-else. The operation REQ adds the bias itself: there, FLOOR is the start, and the bias is higher by -FLOOR. So it is
-where the ALU shifts a residual left, for a bias in the accumulators would be shifted too. A pool leaves sums that were
-not clipped: with four stages, where the ALU has time, it first shifts them right until they are above FLOOR.
+Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op can do both:
+
+- An earlier group left results in the accumulators. They were clipped, so they are not below FLOOR. - The minimum of a
+value that is not below FLOOR and of one that is not above it is the latter. So the ALU's minimum with
+  a tile sets the accumulators to that tile, if its values are not above FLOOR.
+- Biases are made small enough by a constant K, which is subtracted from all of them. K is a multiple of 2^(shift + 8),
+  so that the low byte of a shifted sum stays the same. The bounds of the clip become lower by K / 2^shift.
+
+Machines with four stages gain most, because their GEMM unit then only multiplies. Three cases differ:
+
+- The operation REQ adds the bias itself. The accumulators then start with FLOOR, and the bias is higher by -FLOOR.
+- The same is done if the ALU shifts a residual left, because it would shift a bias in the accumulators too.
+- A pool leaves sums that were not clipped. With four stages, where the ALU has time, it first shifts them right until
+  they are not below FLOOR.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.ops import Add, Clamp, Conv2D, DepthwiseConv2D, FullyConnected, Linear, MaxPool2D, Mul, Reshape
 from tilewright.graph.rounding import clamp_range
 from tilewright.targets.vta.compiler.epilogue import FLOOR
-from tilewright.targets.vta.compiler.layer import Codes, Layer, result_phase
+from tilewright.targets.vta.compiler.layer import Layer, Requantisation, result_phase
 from tilewright.targets.vta.compiler.lower import lower
 from tilewright.targets.vta.compiler.lowered import Context, Lowered
 from tilewright.targets.vta.compiler.search import WORTH, least
@@ -34,10 +42,10 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
 
 
-def joint(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
-    """Return, by the name of each node that is computed together with others, all these nodes in order.
+def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
+    """Return the fused nodes: by the name of each of them, all nodes of its layer in order.
 
-    `takes`: whether the machine can compute some nodes together.
+    `takes`: whether the machine should compute some nodes as one layer.
     """
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     inner = {name for name, count in readers.items() if count == 1} - set(graph.results)
@@ -50,7 +58,7 @@ def joint(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, 
                 continue
             sites = (*groups.get(maker.node.name, (maker,)), site)
             if _can_join(sites, makers) and takes(sites):
-                groups |= dict.fromkeys((each.node.name for each in sites), sites)
+                groups |= dict.fromkeys((member.node.name for member in sites), sites)
                 break
         makers |= dict.fromkeys(site.node.outputs, site)
     return groups
@@ -63,8 +71,8 @@ def _can_join(sites: tuple[Site, ...], makers: Mapping[str, Site]) -> bool:
     return isinstance(last, MaxPool2D) or (isinstance(last, Add) and _rounds_once(sites[0], sites[1], makers))
 
 
-def lower_all(sites: tuple[Site, ...], context: Context) -> Lowered | str:
-    """Return the layer that nodes become together, or the reason why they do not become one."""
+def lower_fused(sites: tuple[Site, ...], context: Context) -> Lowered | str:
+    """Return the layer that fused nodes become, or the reason why they cannot be one layer."""
     added = len(sites) > 1 and isinstance(sites[1].node.op, Add)
     lowered = lower(with_residual(*sites) if added else sites[0], context)
     if (
@@ -87,7 +95,7 @@ def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowe
     """
     op = site.node.op
     layer = lowered.layer
-    codes = lowered.layer.codes
+    requantisation = lowered.layer.requantisation
     assert isinstance(op, MaxPool2D)
     window = op.window
     x = site.input(0)
@@ -95,52 +103,63 @@ def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowe
     height, width = site.input(0).shape[1:3]
     if layer.residual:
         return "a residual joins the sums of its input"
-    if codes is None or codes.biases > 1 or layer.fold > 1 or (layer.matrix and context.config.batch > 1):
+    if (
+        requantisation is None
+        or requantisation.biases > 1
+        or layer.fold > 1
+        or (layer.matrix and context.config.batch > 1)
+    ):
         return "its input's codes differ from its sums by more than a scale"
     if (x.dtype, x.scale, x.zero_point) != (out.dtype, out.scale, out.zero_point) or op.activation != "none":
         return "its output has another range than its input"
     rows, columns = out.shape[1:3]
     if None in (result_phase(window, 0, height, rows), result_phase(window, 1, width, columns)):
         return "its windows share more than their borders"
-    codes = replace(codes, rows=(0,) * rows, columns=(0,) * columns)
+    requantisation = replace(requantisation, rows=(0,) * rows, columns=(0,) * columns)
     size = (height, width) if layer.matrix else layer.size
     grid = (height, width)
-    return replace(lowered, layer=replace(layer, size=size, grid=grid, out=(rows, columns), pool=window, codes=codes))
+    return replace(
+        lowered,
+        layer=replace(layer, size=size, grid=grid, out=(rows, columns), pool=window, requantisation=requantisation),
+    )
 
 
 def _started(lowered: Lowered, context: Context) -> Lowered:
-    """Return a layer with the start of its accumulators for which the search's bounds are lower.
+    """Return a layer whose accumulators start on the ALU (see the module), if that may take fewer cycles.
 
-    With three stages, a start on the ALU takes fewer cycles of the one unit that computes. With four, it may only make
-    the ALU wait for stores, if GEMM has time to clear.
+    With three stages, it always takes fewer cycles of the unit that runs GEMM and ALU. With four, GEMM may have time to
+    clear the accumulators, and the ALU would only wait for stores; so the lower bounds of both are compared.
     """
     config = context.config
     timing = context.timing
     layer = lowered.layer
-    codes = layer.codes
+    requantisation = layer.requantisation
     tiles = lowered.parameters
-    if codes is None or tiles is None or layer.kind != "sum" or (layer.pool and config.stages == 3):
+    if requantisation is None or tiles is None or layer.kind != "sum" or (layer.pool and config.stages == 3):
         return lowered
-    biases = tiles[:, : codes.biases].astype(np.int64)
+    biases = tiles[:, : requantisation.biases].astype(np.int64)
     left = layer.residual.left if layer.residual else 0
-    if codes.immediates is None or left:
+    if requantisation.immediates is None or left:
         # Three stages: GEMM clears a tile in one cycle, as the ALU would.
-        moved = (biases - (FLOOR << left), replace(codes, start="constant")) if config.stages == 4 else None
+        moved = (biases - (FLOOR << left), replace(requantisation, start="constant")) if config.stages == 4 else None
     else:
-        moved = _moved(biases, codes)
+        moved = _moved(biases, requantisation)
     if moved is None or not _stay_inside(layer, moved[0], config):
         return lowered
-    other = replace(layer, codes=moved[1])
-    if config.stages == 4 and least(other, config, timing) >= (1 - WORTH) * least(layer, config, timing):
+    restarted = replace(layer, requantisation=moved[1])
+    if config.stages == 4 and least(restarted, config, timing) >= (1 - WORTH) * least(layer, config, timing):
         return lowered
     tiles = tiles.copy()
-    tiles[:, : codes.biases] = moved[0]
-    return replace(lowered, layer=other, parameters=tiles)
+    tiles[:, : requantisation.biases] = moved[0]
+    return replace(lowered, layer=restarted, parameters=tiles)
 
 
-def _moved(biases: Array, codes: Codes) -> tuple[Array, Codes] | None:
-    """Return biases less K, and codes whose bounds are lower by K / 2^shift; None if there is no such K."""
-    immediates = codes.immediates
+def _moved(biases: Array, requantisation: Requantisation) -> tuple[Array, Requantisation] | None:
+    """Return biases less K, and a requantisation whose bounds are lower by K / 2^shift.
+
+    Returns None if no constant K (see the module) makes all biases small enough and keeps the bounds in 16 bits.
+    """
+    immediates = requantisation.immediates
     if immediates is None or immediates.shift is None:
         return None
     unit = 1 << (immediates.shift + 8)
@@ -148,14 +167,17 @@ def _moved(biases: Array, codes: Codes) -> tuple[Array, Codes] | None:
     low, high = (bound - (times << 8) for bound in (immediates.low, immediates.high))
     if low < FLOOR:
         return None
-    return biases - times * unit, replace(codes, start="bias", immediates=immediates._replace(low=low, high=high))
+    return biases - times * unit, replace(
+        requantisation, start="bias", immediates=immediates._replace(low=low, high=high)
+    )
 
 
 def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
     """Return whether each sum of products, with these biases, has two bits less than the accumulators.
 
-    Then no sum leaves the accumulators, and a right shift by LARGEST_SHIFT of a sum of 32 bits is at least FLOOR.
+    Then no sum overflows, and a sum of 32 bits that is shifted right by LARGEST_SHIFT is not below FLOOR.
     """
+    # The most that products, and a residual that is shifted left with its start, can add.
     most = layer.taps * layer.depth * config.block * CODE_MIN * CODE_MIN
     if layer.residual and layer.residual.after is None:
         most += -(FLOOR + (CODE_MIN << layer.residual.weight)) << layer.residual.left
@@ -164,12 +186,15 @@ def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
 
 
 def with_residual(product: Site, add: Site) -> Site:
-    """Return a product and the addition that alone reads its result as one node, which rounds once."""
+    """Return a product and the addition that reads its result as one node, which rounds once.
+
+    The other operand of the addition becomes input 3 of the product, its residual.
+    """
     op = add.node.op
-    (other,) = (at for at in (0, 1) if add.node.inputs[at] != product.output.name)
+    (operand,) = (at for at in (0, 1) if add.node.inputs[at] != product.output.name)
     assert isinstance(op, Add) and isinstance(product.node.op, Linear)
     bias = product.optional(2)
-    inputs = (product.input(0), product.input(1), bias, add.input(other))
+    inputs = (product.input(0), product.input(1), bias, add.input(operand))
     names = tuple(tensor.name if tensor else "" for tensor in inputs)
     node = replace(product.node, op=replace(product.node.op, activation=op.activation), inputs=names)
     return Site(replace(node, outputs=add.node.outputs), inputs, add.outputs)
@@ -178,9 +203,9 @@ def with_residual(product: Site, add: Site) -> Site:
 def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
     """Return whether, in the rounding mode `pow2`, a product and an addition give the same codes if rounded once.
 
-    They do if the addition does not round, that is if its operands and its result have one scale, and if the codes of
-    the product that saturate give a sum that the addition's clip makes the same: the residual is not negative, and so
-    is the result. `makers`: the sites of earlier nodes by output.
+    Two conditions are needed. The addition must not round: its operands and its result have one scale. And a code of
+    the product that saturates must not matter: if neither the residual nor the result can be negative, the clip of the
+    addition gives the same code. `makers`: the sites of earlier nodes by output.
     """
     op = product.node.op
     y = product.output

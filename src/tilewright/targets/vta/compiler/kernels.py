@@ -1,8 +1,9 @@
-"""GEMM and ALU instructions, relative to the slots (see plan.py) they work on, and the mapping of sums to them.
+"""GEMM and ALU instructions, relative to the slots (see plan.py) on which they work, and the mapping of sums to them.
 
-An instruction is a list of micro-ops and two loops. The sums of a rectangle of outputs with the same valid taps are a
-nest of affine loops (over taps, input channels, rows, columns, output channels), called dimensions. Two dimensions
-become the instruction's loops, some may become separate instructions, and the others are listed as micro-ops.
+An instruction is a list of micro-ops inside two loops. The sums of a rectangle of outputs with the same valid taps are
+a nest of affine loops over taps, input channels, rows, columns and output channels. These loops are called dimensions.
+Two dimensions become the loops of the instruction. Some may become separate instructions. All others are listed as
+micro-ops.
 
 A maximum pool on sums with strides (s, t) divides the rows of sums into s phases (every s-th row) and the columns into
 t (see layer.Phase). The sums of a group lie in its accumulator slot as one block for each pair of phases: [channel
@@ -33,7 +34,10 @@ LISTED = 0.2
 
 
 class Dim(NamedTuple):
-    """A loop of `extent` iterations: strides of the tile indices dst, src, wgt. `sums`: all add to the same outputs."""
+    """A loop of `extent` iterations, each of which adds `dst`, `src` and `wgt` to the tile indices.
+
+    `sums`: all iterations add to the same outputs.
+    """
 
     extent: int
     dst: int = 0
@@ -42,12 +46,16 @@ class Dim(NamedTuple):
     sums: bool = False
 
 
-ONE = Dim(1)
+#: A loop of one iteration.
+SINGLE = Dim(1)
 
 
 @dataclass(frozen=True, eq=False)
 class RelativeKernel:
-    """One instruction, relative to its slots: m listed micro-ops (int64 [m] per tile index) inside two loops."""
+    """One instruction, relative to its slots: m listed micro-ops inside two loops.
+
+    `dst`, `src`, `wgt` int64 [m]: the tile indices of the micro-ops.
+    """
 
     dst: Array
     src: Array
@@ -62,17 +70,18 @@ class RelativeKernel:
 
 
 class Block(NamedTuple):
-    """How many channel tiles a chunk has: `outs` output tiles, `sums` input tiles (1 if each output tile reads one)."""
+    """The channel tiles of a chunk: `outs` output tiles, and `sums` input tiles that each output tile reads."""
 
     outs: int
     sums: int
 
 
 class SumPart(NamedTuple):
-    """A part of a group's sums whose taps have the same pattern, or several such parts in a row.
+    """A block of a group's sums in an accumulator slot; with `copies`, several blocks with the same taps.
 
-    Its tiles start at tile `first` of the slot; consecutive rows are `width` tiles apart, channel tiles `plane` tiles.
-    `step`: how many sums lie between neighbours, by axis. `copies`: dimensions over further parts.
+    `rows`, `columns`: Span.shape of the sums. The block starts at tile `first` of the slot, with `width` tiles from row
+    to row and `plane` tiles from one channel tile to the next. `step`: the distance of neighbouring sums in the image
+    of sums, along each axis; above 1 in the phases of a pool. `copies`: dimensions over further blocks.
     """
 
     rows: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
@@ -108,7 +117,7 @@ class Blocks(NamedTuple):
 
 
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> Iterator[RelativeKernel]:
-    """Yield the GEMM instructions that add a chunk's products to sums; each lists at most `limit` micro-ops."""
+    """Yield the GEMM instructions that add a chunk's products to a group's sums; each lists up to `limit` micro-ops."""
     form = layer.window, layer.link == "diagonal", layer.shared
     if layer.pool is None:
         part = SumPart(rows.shape[:4], columns.shape[:4], 0, columns.extent, rows.extent * columns.extent)
@@ -116,10 +125,11 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
         return
     assert rows.pooled and columns.pooled
     blocks = Blocks(block.outs, rows.pooled.phases, columns.pooled.phases)
-    for ys, xs in product(_alike(blocks.rows), _alike(blocks.columns)):
+    # Two phases with the same extent and taps are one nest of loops, with a further dimension over the phases.
+    for ys, xs in product(_equal_phases(blocks.rows), _equal_phases(blocks.columns)):
         y, x = (ys[0], xs[0])
         row, column = (blocks.rows[ys[0]].span, blocks.columns[xs[0]].span)
-        apart = [
+        copies = [
             Dim(len(group), at - blocks.at(y, x), (phases[group[-1]].span.offset - first.offset) * scale)
             for group, phases, first, scale, at in (
                 (ys, blocks.rows, row, columns.size, blocks.at(ys[-1], x)),
@@ -128,12 +138,15 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
             if len(group) > 1
         ]
         place = blocks.at(y, x), column.extent, row.extent * column.extent
-        part = SumPart(row.shape[:4], column.shape[:4], *place, layer.pool.stride, tuple(apart))
+        part = SumPart(row.shape[:4], column.shape[:4], *place, layer.pool.stride, tuple(copies))
         yield from _sum_kernels(*form, part, block, limit)
 
 
-def _alike(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
-    """Return groups of phases (their numbers): two phases with the same extent and taps, or one phase."""
+def _equal_phases(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
+    """Return the numbers of the phases that one nest of loops can serve, as groups.
+
+    Two phases are a group if they have the same extent and taps. Otherwise each phase is a group of its own.
+    """
     spans = [phase.span for phase in phases]
     if len({(span.extent, span.taps) for span in spans}) == 1 and len(spans) == 2 and spans[0].offset < spans[1].offset:
         return [(0, 1)]
@@ -151,7 +164,7 @@ def _sum_kernels(
     _, in_height, row_offset, vertical = part.rows
     _, in_width, column_offset, horizontal = part.columns
     plane = in_height * in_width
-    w = 0 if shared else 1
+    w = 0 if shared else 1  # a pool uses the same weight tile at every tap
     kernels: list[RelativeKernel] = []
     for y, ys, top, bottom in vertical:
         for x, xs, left, right in horizontal:
@@ -172,7 +185,11 @@ def _sum_kernels(
 
 
 def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return `dims` without those of extent 1; each two dimensions that a single one can replace are merged."""
+    """Return the same loops with as few dimensions as possible.
+
+    Dimensions of extent 1 are dropped. Two dimensions become one if a step of the outer one equals a whole run of the
+    inner one in all three indices.
+    """
     kept = [dim for dim in dims if dim.extent > 1]
     for outer, inner in permutations(kept, 2):
         if outer.sums == inner.sums and outer[1:4] == tuple(inner.extent * step for step in inner[1:4]):
@@ -182,10 +199,13 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[RelativeKernel]:
-    """Return the instructions for all iterations of `dims` from indices `base`; each lists up to `limit` micro-ops."""
+    """Return the instructions that run all iterations of `dims`, from tile indices `base` on.
+
+    Each lists at most `limit` micro-ops; longer lists are split.
+    """
     choice = _choose(dims, limit)
     kernels = []
-    for start in _offsets(choice.apart, base).T:
+    for start in _offsets(choice.instructions, base).T:
         listed = _offsets(choice.listed, tuple(start))
         for first in range(0, listed.shape[1], limit):
             part = listed[:, first : first + limit]
@@ -203,9 +223,9 @@ def _offsets(dims: tuple[Dim, ...], base: Sequence[int]) -> Array:
 
 
 class Choice(NamedTuple):
-    """The dimensions that become separate instructions, those that become loops, and those that are listed."""
+    """A use of each dimension: separate instructions, the two loops of an instruction, or listed micro-ops."""
 
-    apart: tuple[Dim, ...]
+    instructions: tuple[Dim, ...]
     outer: Dim
     inner: Dim
     listed: tuple[Dim, ...]
@@ -213,28 +233,37 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
-    """Return the cheapest choice (few instructions, short lists) with writes of a tile WRITE_BACK micro-ops apart."""
+    """Return the cheapest use of dimensions: few instructions with short lists.
+
+    Two writes of a tile must be WRITE_BACK micro-ops apart, because the core reads an accumulator before the previous
+    micro-op has written it back. All choices are tried: there are at most eight dimensions.
+    """
+    # Only loops over sums may become separate instructions, because their iterations write the same outputs.
     sums = [dim for dim in dims if dim.sums]
     best = None
     best_cost = float("inf")
-    for apart in chain.from_iterable(combinations(sums, count) for count in range(len(sums) + 1)):
-        rest = [dim for dim in dims if dim not in apart]
-        instructions = prod(dim.extent for dim in apart)
-        for outer, inner in (*permutations(rest, 2), *((dim, ONE) for dim in rest), (ONE, ONE)):
+    for separate in chain.from_iterable(combinations(sums, count) for count in range(len(sums) + 1)):
+        rest = [dim for dim in dims if dim not in separate]
+        instructions = prod(dim.extent for dim in separate)
+        for outer, inner in (*permutations(rest, 2), *((dim, SINGLE) for dim in rest), (SINGLE, SINGLE)):
             listed = tuple(dim for dim in rest if dim is not outer and dim is not inner)
             length = prod(dim.extent for dim in listed)
             cost = instructions * (OVERHEAD + LISTED * length)
-            if cost < best_cost and length <= limit and _apart_enough(listed, outer, inner):
+            if cost < best_cost and length <= limit and _far_enough(listed, outer, inner):
+                # Outputs vary fastest in the list, which puts other tiles between two writes of one.
                 order = tuple(sorted(listed, key=attrgetter("sums"), reverse=True))
-                best = Choice(apart, outer, inner, order)
+                best = Choice(separate, outer, inner, order)
                 best_cost = cost
-    if best is None:  # only the limit rules all out: one instruction per sum, with split lists
-        best = Choice(tuple(sums), ONE, ONE, tuple(dim for dim in dims if not dim.sums))
+    if best is None:  # all lists are too long: one instruction per sum, whose list of outputs `nest` splits
+        best = Choice(tuple(sums), SINGLE, SINGLE, tuple(dim for dim in dims if not dim.sums))
     return best
 
 
-def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
-    """Return whether writes of one output are at least WRITE_BACK micro-ops apart; in lists, outputs vary fastest."""
+def _far_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
+    """Return whether two writes of an output are at least WRITE_BACK micro-ops apart.
+
+    The list runs inside the inner loop, and outputs vary fastest in it.
+    """
     outputs = prod(dim.extent for dim in listed if not dim.sums)
     if outputs >= WRITE_BACK:
         return True
@@ -246,11 +275,11 @@ def _apart_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
 
 
 class Step(NamedTuple):
-    """A GEMM instruction (`op` is None) or an ALU instruction, relative to the slots that it works on.
+    """A GEMM instruction (`op` is None) or an ALU instruction, relative to the slots on which it works.
 
-    `reset`: the GEMM clears its tiles. `imm` None: the ALU's second operand is a tile. `parameters`: the second
-    operand is a parameter tile. `above`: it is in the slot of the previous group. `factor` (REQ only): tiles between
-    the factors of consecutive outer iterations.
+    `reset`: the GEMM clears its tiles. `imm`: the second operand of the ALU; if None, that is a tile. `parameters`:
+    this tile is a parameter tile. `above`: this tile is in the slot of the previous group. `factor` (REQ only): the
+    number of tiles from the factors of one outer iteration to those of the next.
     """
 
     kernel: RelativeKernel
@@ -264,14 +293,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run: consecutive GEMM or ALU steps of one unit that use the same slots. Equal runs are one object."""
+    """Consecutive GEMM or ALU steps that use the same slots. Equal runs are one object, compared by identity."""
 
     steps: tuple[Step, ...]
 
 
 @lru_cache(maxsize=4096)
 def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
-    """Return the steps as runs: consecutive steps that use the same slots. With `apart`, each step is a run."""
+    """Return the steps as runs of consecutive steps that use the same slots; with `apart`, each step is a run."""
     if apart:
         return tuple(Run((step,)) for step in steps)
     return tuple(
@@ -283,4 +312,4 @@ def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
 def over(tiles: int, first: int = 0) -> RelativeKernel:
     """Return the instruction that updates `tiles` tiles of a slot in place, starting at the slot's tile `first`."""
     start = np.full(1, first, np.int64)
-    return RelativeKernel(start, start, np.zeros(1, np.int64), ONE, Dim(tiles, 1, 1))
+    return RelativeKernel(start, start, np.zeros(1, np.int64), SINGLE, Dim(tiles, 1, 1))

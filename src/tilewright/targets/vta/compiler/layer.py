@@ -1,8 +1,9 @@
-"""The geometry of a layer in tiles: one form for convolutions, matrix products and pools.
+"""The geometry of a layer in tiles, in one form for convolutions, matrix products and pools.
 
 A layer reads a grid of input tiles [channel tile][row][column] through a window. It sums products with weight tiles
-(or takes a maximum) into a grid of output tiles of the same layout. Spans and transfers describe a part of that grid:
-the inputs that it reads, the taps that are valid at each position, and the DRAM transfers that move it.
+(or takes a maximum) into a grid of output tiles of the same layout. A `Span` describes a part of the output grid along
+one axis: the inputs that it reads, and the taps that are valid at each position. A `TileTransfer` moves such a part
+between DRAM and a memory.
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ from tilewright.graph.ops import Window
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
-#: The input channel tiles that an output channel tile reads: all; the one with the same index; or a range (`bands`).
+#: The input channel tiles that an output channel tile reads. dense: all. diagonal: the one with the same index.
+#: banded: a range (Layer.bands).
 Link = Literal["dense", "diagonal", "banded"]
-#: What the accumulators of a group start with: zeros, by GEMM; the biases, or one constant, by the ALU.
+#: The first value of a group's accumulators: zero, written by GEMM; the biases, or one constant, written by the ALU.
 Start = Literal["zero", "bias", "constant"]
 #: Largest x_size, y_size and x_stride of a transfer, tiles: the fields have 16 bits.
 LARGEST_SIZE = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
-class Codes:
-    """The layout of the parameters that requantise sums to codes on chip.
+class Requantisation:
+    """The requantisation of sums to codes on chip: the layout of its parameters, and its constants.
 
-    The bias of an output tile depends on its class: the set of taps that lie inside the image. `rows` and `columns`:
-    the class of each row and each column of output tiles. A channel tile has one bias tile per pair of classes, then
-    `factors` tiles of factors. `immediates`: the constants in ALU instructions if the ALU lacks the operation REQ.
-    `start`: how the accumulators of a group start (see joint.py).
+    The bias of an output tile depends on the taps that lie inside the image, because the zero point of the input is
+    part of the bias. Output rows with the same taps form a class, and so do output columns: `rows` and `columns` have
+    the class of each. A channel tile has one bias tile for each pair of classes, then `factors` tiles of factors.
+    `immediates`: the constants in ALU instructions; None if the ALU has the operation REQ, which reads all from tiles.
+    `start`: the first value of a group's accumulators (see joint.py).
     """
 
     rows: tuple[int, ...]
@@ -58,13 +61,13 @@ class Codes:
         return self.biases + self.factors
 
     @cached_property
-    def words(self) -> Words:
-        """What ALU instructions depend on besides the classes of rows and columns: a small key for caches."""
-        return Words(self.biases, self.tiles, self.immediates, self.start)
+    def key(self) -> RequantisationKey:
+        """The part on which ALU instructions depend, without the classes: a small key for caches of instructions."""
+        return RequantisationKey(self.biases, self.tiles, self.immediates, self.start)
 
 
-class Words(NamedTuple):
-    """The key of cached ALU steps: the numbers of bias and of parameter tiles per channel tile, and immediates."""
+class RequantisationKey(NamedTuple):
+    """The key of cached ALU steps: bias tiles and parameter tiles per channel tile, immediates, and the start."""
 
     biases: int
     tiles: int
@@ -75,8 +78,9 @@ class Words(NamedTuple):
 class Immediates(NamedTuple):
     """The constants in ALU instructions that requantise: zero point and bounds of the output codes, and shifts.
 
-    `left`: whether the sums of some channel are shifted left before they are multiplied. `shift`: if given, sums are
-    only shifted right by this many bits, with ties rounded up, and there are no factors and no zero point.
+    `left`: whether the sums of some channel are shifted left before they are multiplied. `shift`: if it is not None,
+    sums are only shifted right by this number of bits, with ties rounded up. There are then no factors, and the zero
+    point is 0.
     """
 
     zero_point: int
@@ -87,9 +91,10 @@ class Immediates(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """How codes are added to a layer's sums: multiplied by 2**weight, then shifted left by `left` bits on the ALU.
+    """A tensor of codes that is added to a layer's sums, times 2**(weight + left).
 
-    `after`: they are added after the sums are shifted right by this many bits; if None, before the products are added.
+    GEMM multiplies by 2**weight; the ALU then shifts left by `left` bits. `after`: the number of bits by which the sums
+    are shifted right before the codes are added. None: codes are added before the products.
     """
 
     weight: int
@@ -108,9 +113,9 @@ class Layer:
     `grid` are then (rows, columns) of the sums, and `out` those of the results.
 
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
-    `codes`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap and
-    channel (pools). `carries`: sums include the top byte plane that an earlier group left in their accumulators; the
-    host subtracts it (see plan.carried). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see
+    `requantisation`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap
+    and channel (pools). `carries`: sums include the top byte plane that an earlier group left in their accumulators;
+    the host subtracts it (see plan.carried). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see
     lowered.Fold); `size`, `out` and `window` count folded columns. `packing`: the layout as text for the report.
     `residual`: if given, a tensor of codes in the layout of the output is added to the sums.
     """
@@ -130,7 +135,7 @@ class Layer:
     carries: bool = False
     clamp: tuple[int, int] | None = None
     fold: int = 1
-    codes: Codes | None = None
+    requantisation: Requantisation | None = None
     repeat: tuple[int, int] = (1, 1)
     pool: Window | None = None
     grid: tuple[int, int] = (0, 0)
@@ -138,26 +143,27 @@ class Layer:
 
     @cached_property
     def canonical(self) -> Layer:
-        """The layer reduced to what affects its plan.
+        """The layer without what does not affect the time of a plan. Equal canonical layers share one search.
 
-        Layers that are equal in this form get the same plan, found by one search.
+        The values of clamps, zero points and weights cost no cycles. A right shift costs an ALU instruction for each
+        LARGEST_SHIFT bits, so only the number of these instructions counts.
         """
         residual = self.residual and Residual(0, self.residual.left and 1, None)
-        if self.codes is None or self.codes.immediates is None:
+        if self.requantisation is None or self.requantisation.immediates is None:
             same = self.clamp is None and residual == self.residual
             return self if same else replace(self, residual=residual, clamp=self.clamp and (0, 0))
-        known = self.codes.immediates
-        shifts = None if known.shift is None else _whole(known.shift)
-        if self.residual and self.residual.after is not None and known.shift is not None:
+        immediates = self.requantisation.immediates
+        shifts = None if immediates.shift is None else _whole(immediates.shift)
+        if self.residual and self.residual.after is not None and immediates.shift is not None:
             residual = Residual(0, 0, _whole(self.residual.after))
-            shifts = _whole(self.residual.after) + _whole(known.shift - self.residual.after)
-        codes = replace(self.codes, immediates=Immediates(0, 0, 0, known.left, shifts))
-        return replace(self, codes=codes, residual=residual, clamp=self.clamp and (0, 0))
+            shifts = _whole(self.residual.after) + _whole(immediates.shift - self.residual.after)
+        requantisation = replace(self.requantisation, immediates=Immediates(0, 0, 0, immediates.left, shifts))
+        return replace(self, requantisation=requantisation, residual=residual, clamp=self.clamp and (0, 0))
 
     @property
-    def closed(self) -> bool:
+    def outputs_codes(self) -> bool:
         """Whether the machine computes the final codes, with nothing left for the host."""
-        return self.codes is not None or self.kind in ("max", "repeat")
+        return self.requantisation is not None or self.kind in ("max", "repeat")
 
     @property
     def operands(self) -> int:
@@ -166,19 +172,23 @@ class Layer:
 
     @property
     def shifts(self) -> bool:
-        """Whether right shifts alone turn sums into codes, which the ALU of the upstream VTA design can do."""
-        return self.codes is not None and self.codes.immediates is not None and self.codes.immediates.shift is not None
+        """Whether right shifts alone turn sums into codes. The ALU of upstream's design can do that."""
+        return (
+            self.requantisation is not None
+            and self.requantisation.immediates is not None
+            and self.requantisation.immediates.shift is not None
+        )
 
     @property
     def start(self) -> Start:
-        return self.codes.start if self.codes else "zero"
+        return self.requantisation.start if self.requantisation else "zero"
 
     @property
     def parameters(self) -> int:
-        """The number of parameter tiles per output channel tile; for an `add`, the number that all channels share."""
+        """The number of parameter tiles per output channel tile. All channels of an `add` share one set."""
         if self.kind == "add" and self.shifts:
             return 0
-        return self.codes.tiles * (3 if self.kind == "add" else 1) if self.codes else 0
+        return self.requantisation.tiles * (3 if self.kind == "add" else 1) if self.requantisation else 0
 
     def parameter_tiles(self, outs: int) -> int:
         """Return the number of parameter tiles for `outs` output channel tiles; all channels of an `add` share them."""
@@ -226,7 +236,7 @@ def _whole(shift: int) -> int:
 
 
 class Taps(NamedTuple):
-    """Window taps first..first+size-1 (on one axis), which read the image for exactly outputs low..high-1 of a tile."""
+    """Window taps first..first+size-1 along one axis. They lie in the image for outputs low..high-1 of a tile."""
 
     first: int
     size: int
@@ -261,10 +271,12 @@ class Span(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """The sums of a tile, along one axis, that are the first taps of a pool's windows at `tap`, or also second ones.
+    """The sums of a tile, along one axis, that have the same position in the windows of a pool.
 
-    Sum i of the phase is tap `tap` of output `first + i`, and tap `tap + stride` of output `first + i - 1` if that is a
-    tap (`twice`). `span`: these sums, each an output of the layer's window, whose stride is `stride` times larger.
+    A pool of stride s divides the rows (or columns) of sums into s phases: every s-th one belongs to the same phase.
+    Sum i of the phase is tap `tap` of output `first + i`. If `twice`, it also is tap `tap + s` of output
+    `first + i - 1`, because windows overlap. `span`: these sums as outputs of the layer's window with a stride that is
+    s times larger.
     """
 
     tap: int
@@ -274,9 +286,9 @@ class Phase(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """The phases of the sums of a tile along one axis; maxima are left in the first phase, which no two outputs share.
+    """The phases of a tile's sums along one axis. The first phase, which no two outputs share, receives the maxima.
 
-    `kept`: the sums that the tile's first output shares with the previous tile are there, and not computed again.
+    `kept`: the sums that the tile's first output shares with the previous tile are not computed again (Plan.keeps).
     """
 
     phases: tuple[Phase, ...]
@@ -290,7 +302,10 @@ def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
 
 
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
-    """Return tile `whole` cut along `axis` into tiles of `sizes` outputs; `shared`: each keeps the input of `whole`."""
+    """Cut tile `whole` along `axis` into tiles of `sizes` outputs.
+
+    `shared`: all parts use the loaded input of `whole`, so their offsets count from its first input.
+    """
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
     if not shared:
@@ -304,7 +319,10 @@ def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared:
 
 
 def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
-    """Return the tile of outputs from `start`. If inputs repeat f times, output r reads input `(r + offset) // f`."""
+    """Return the tile of `extent` outputs from `start` on.
+
+    In a layer of kind `repeat`, which writes each input f times, output r reads input `(r + offset) // f`.
+    """
     w = layer.window
     times = layer.repeat[axis]
     if layer.pool:
@@ -318,16 +336,17 @@ def span(layer: Layer, axis: int, start: int, extent: int) -> Span:
 
 @lru_cache(maxsize=4096)
 def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start: int, extent: int) -> Span:
-    origin = start * stride - before
+    origin = start * stride - before  # the input of tap 0 for the first output; negative in the padding
     first = min(max(0, origin), size - 1)
     last = min(size, origin + (extent - 1) * stride + (kernel - 1) * dilation + 1)
     groups: list[Taps] = []
     for tap in range(kernel):
         at = origin + tap * dilation
         low = max(0, -(at // stride))  # the first output whose input is not before the image
-        high = min(extent, (size - 1 - at) // stride + 1)
+        high = min(extent, (size - 1 - at) // stride + 1)  # one past the last output whose input is in the image
         if low >= high:
             continue
+        # Consecutive taps that are valid for the same outputs become one loop of an instruction.
         if groups and groups[-1][2:] == (low, high) and groups[-1].first + groups[-1].size == tap:
             groups[-1] = groups[-1]._replace(size=groups[-1].size + 1)
         else:
@@ -336,21 +355,28 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
 
 
 def result_phase(pool: Window, axis: int, grid: int, out: int) -> int | None:
-    """Return the tap of a pool that every output has, and shares with no other output; None if there is none.
+    """Return the tap of a pool that each output has and shares with no other output; None if there is no such tap.
 
-    `grid`: the number of sums along the axis, `out`: of outputs.
+    The maximum of an output can be left in the accumulator of that tap. `grid`: the number of sums along the axis;
+    `out`: the number of outputs.
     """
     kernel = pool.kernel[axis]
     stride = pool.stride[axis]
     before = pool.padding[2 * axis]
+    # The sum of tap t is also that of tap t + stride of the output before, and of tap t - stride of the output after:
+    # neither may be a tap. Nor may the first output have tap t in the padding.
     single = range(max(kernel - stride, before, 0), min(kernel, stride))
     inside = (tap for tap in single if (out - 1) * stride + tap - before < grid)
+    # With a larger kernel, a sum would belong to three windows; Phase has at most two.
     return next(inside, None) if kernel <= 2 * stride and before <= stride and pool.dilation[axis] == 1 else None
 
 
 @lru_cache(maxsize=4096)
 def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) -> Span:
-    """Return the tile of pool results from `start`; `kept`: the sums shared with the previous tile are kept there."""
+    """Return the tile of `extent` pool results from `start` on, with its phases of sums.
+
+    `kept`: the sums that are shared with the previous tile stay in that tile's slot.
+    """
     w = layer.window
     pool = layer.pool
     grid = layer.grid[axis]
@@ -360,29 +386,36 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
     before = pool.padding[2 * axis]
     result = result_phase(pool, axis, grid, layer.out[axis])
     assert result is not None
-    found: list[Phase] = []
+    unaligned: list[Phase] = []
     for tap in (result, *(tap for tap in range(min(kernel, stride)) if tap != result)):
         twice = tap + stride < kernel
         base = start * stride + tap - before
         low = max(int(kept and twice), -(base // stride))
         high = min(extent + twice, (grid - 1 - base) // stride + 1)
+        # The sums of a phase are outputs of a window with a larger stride, and with a padding that makes the first of
+        # them output 0.
         origin = (base + low * stride) * w.stride[axis] - w.padding[2 * axis]
         geometry = (layer.size[axis], w.kernel[axis], stride * w.stride[axis], w.dilation[axis], -origin)
         if low < high:
-            found.append(Phase(tap, twice, low, _span(*geometry, 0, high - low)))
-    first = min(phase.span.first for phase in found)
-    last = max(phase.span.first + phase.span.size for phase in found)
+            unaligned.append(Phase(tap, twice, low, _span(*geometry, 0, high - low)))
+    first = min(phase.span.first for phase in unaligned)
+    last = max(phase.span.first + phase.span.size for phase in unaligned)
+    # All phases use one load, so their offsets count from its first input.
     phases = tuple(
         phase._replace(
             span=phase.span._replace(first=0, size=last - first, offset=phase.span.offset + phase.span.first - first)
         )
-        for phase in found
+        for phase in unaligned
     )
     return Span(start, extent, first, last - first, 0, (), Pooled(phases, kept))
 
 
 class TileTransfer(NamedTuple):
-    """Rows of `length` tiles: in DRAM `stride` apart, from the tensor's tile `offset`; dense on chip from tile `at`."""
+    """A transfer of `rows` rows of `length` tiles.
+
+    In DRAM, it begins at the tensor's tile `offset`, with `stride` tiles from row to row. On chip, the tiles follow
+    each other from tile `at` of a slot on.
+    """
 
     at: int
     offset: int
@@ -393,7 +426,7 @@ class TileTransfer(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def covered(part: TileTransfer) -> Array:
-    """Return the indices of the tensor's tiles that a transfer moves, int64 [rows * length]."""
+    """Return the numbers of the tensor's tiles that a transfer moves, int64 [rows * length]."""
     rows = part.offset + np.arange(part.rows)[:, None] * part.stride
     tiles: Array = (rows + np.arange(part.length)).reshape(-1)
     return tiles
@@ -411,9 +444,10 @@ def transfers(
     start = channel * plane + row * size[1] + column
     run = rows * columns
     if (columns == size[1] or rows == 1) and run <= LARGEST_SIZE:  # each channel tile is one contiguous run
-        if run == plane and channels * run <= LARGEST_SIZE:
+        if run == plane and channels * run <= LARGEST_SIZE:  # and the channel tiles follow each other
             return (TileTransfer(0, start, 1, channels * run, channels * run),)
         if plane <= LARGEST_SIZE or channels == 1:
+            # One row per channel tile. The stride of a single row is not used, so it may be cut to its field.
             return (TileTransfer(0, start, channels, run, min(plane, LARGEST_SIZE)),)
         return tuple(TileTransfer(c * run, start + c * plane, 1, run, run) for c in range(channels))
     if rows == 1 or columns > LARGEST_SIZE or size[1] > LARGEST_SIZE:

@@ -15,7 +15,7 @@ from tilewright.errors import InputError, shown
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer, spans
 from tilewright.targets.vta.compiler.lowered import Lowered
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_room
-from tilewright.targets.vta.compiler.search import ranked
+from tilewright.targets.vta.compiler.search import ranked_plans
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.schedule import LayerSchedule, Tile
 from tilewright.targets.vta.timing import DEFAULT
@@ -28,7 +28,7 @@ HALVINGS = 16
 SIZES = ("rows", "columns", "output channel tiles", "input channel tiles")
 
 
-class Broken(NamedTuple):
+class Violation(NamedTuple):
     """A rule that a plan breaks, and the fields of the plan (such as "tile.rows") to make smaller to keep it."""
 
     reason: str
@@ -40,7 +40,7 @@ def whole(layer: Layer) -> Tile:
     return Tile(*layer.out, layer.out_tiles, layer.depth)
 
 
-def noted(plan: Plan, form: str, nodes: tuple[str, ...], alone: bool) -> LayerSchedule:
+def layer_schedule(plan: Plan, form: str, nodes: tuple[str, ...], alone: bool) -> LayerSchedule:
     """Return the schedule of the layer that computes `nodes`; `plan_of` returns its plan again."""
     choices = plan.tile, plan.outer_loop, plan.slots, plan.halvings
     return LayerSchedule(nodes[0], *choices, form, nodes, whole(plan.layer), alone)
@@ -57,71 +57,73 @@ def plan_of(
     if given.nodes and given.nodes != nodes:
         reason = f"nodes is {shown(given.nodes)}, but this layer computes {', '.join(nodes)}"
         raise InputError(where, reason, "nodes is only compared: leave it out, or take that of `explain`")
-    known = {form.form: form for form in forms}
-    if given.form not in known:
-        raise InputError(where, f"form {given.form} is not possible", f"possible here: {', '.join(known)}")
-    form = known[given.form]
+    by_name = {form.form: form for form in forms}
+    if given.form not in by_name:
+        raise InputError(where, f"form {given.form} is not possible", f"possible here: {', '.join(by_name)}")
+    form = by_name[given.form]
     if given.of is not None and given.of != whole(form.layer):
         sizes = " x ".join(f"{size} {name}" for name, size in vars(whole(form.layer)).items())
         reason = f"of is another size: this layer has {sizes}"
         raise InputError(where, reason, "the schedule is of another network; `explain` writes that of this one")
     plan = Plan(form.layer, given.tile, given.outer_loop, given.slots, given.halvings)
-    if rule := broken(plan, config):
+    if rule := violation(plan, config):
         near = [f"{name} {value}" for name, value in _smaller(plan, config, rule.fields)]
         remedy = f"possible with {' or '.join(near)}" if near else "make the tile smaller" if rule.fields else ""
         raise InputError(where, rule.reason, remedy)
     return form, plan
 
 
-def broken(plan: Plan, config: Config) -> Broken | None:
+def violation(plan: Plan, config: Config) -> Violation | None:
     """Return the first rule that a plan breaks on a machine; None if it can be compiled."""
-    return next(_broken(plan, config), None)
+    return next(_violations(plan, config), None)
 
 
-def chunks(plan: Plan) -> int:
+def chunk_count(plan: Plan) -> int:
     """Return the number of chunks into which a plan cuts a layer, at most."""
     sizes = vars(whole(plan.layer)).values(), vars(plan.tile).values()
     return prod(-(-size // part) for size, part in zip(*sizes, strict=True))
 
 
-def _broken(plan: Plan, config: Config) -> Iterator[Broken]:
+def _violations(plan: Plan, config: Config) -> Iterator[Violation]:
     """Yield the rules that a plan breaks; the rules on memories hold for tiles that are parts of their layer."""
     tile = plan.tile
     slots = plan.slots
     for (name, limit), what in zip(vars(whole(plan.layer)).items(), SIZES, strict=True):
         if (value := getattr(tile, name)) > limit:
-            yield Broken(f"tile.{name} {value:,} is more than the {limit:,} {what} of the layer", (f"tile.{name}",))
+            yield Violation(f"tile.{name} {value:,} is more than the {limit:,} {what} of the layer", (f"tile.{name}",))
     if plan.layer.link == "banded" and tile.output_tiles > 1:
         reason = "each output channel tile reads input tiles of its own, so a group has one"
-        yield Broken(f"tile.output_tiles {tile.output_tiles}: {reason}", ("tile.output_tiles",))
-    if (count := chunks(plan)) > CHUNKS:
-        searched = max((chunks(known) for known in ranked(plan.layer, config, DEFAULT)), default=0)
+        yield Violation(f"tile.output_tiles {tile.output_tiles}: {reason}", ("tile.output_tiles",))
+    if (count := chunk_count(plan)) > CHUNKS:
+        searched = max(
+            (chunk_count(ranked_plan) for ranked_plan in ranked_plans(plan.layer, config, DEFAULT)), default=0
+        )
         if count > max(CHUNKS, searched):
-            yield Broken(f"the tile cuts the layer into {count:,} chunks, more than {CHUNKS:,}; make it larger")
+            yield Violation(f"the tile cuts the layer into {count:,} chunks, more than {CHUNKS:,}; make it larger")
     tokens = max(2, config.token_depth)
     if slots.inp + slots.wgt > tokens:
         reason = f"each load may push a token, and the queue has token_depth {config.token_depth:,}"
-        yield Broken(f"slots.inp {slots.inp:,} and slots.wgt {slots.wgt:,}: {reason}", ("slots.inp", "slots.wgt"))
+        yield Violation(f"slots.inp {slots.inp:,} and slots.wgt {slots.wgt:,}: {reason}", ("slots.inp", "slots.wgt"))
     if slots.acc > config.token_depth:
         reason = f"each store may push a token, and the queue has token_depth {config.token_depth:,}"
-        yield Broken(f"slots.acc {slots.acc:,}: {reason}", ("slots.acc",))
+        yield Violation(f"slots.acc {slots.acc:,}: {reason}", ("slots.acc",))
     if config.stages > 3 and config.acc_banks % slots.acc:
         reason = f"the {config.acc_banks} banks of acc cannot be shared out equally"
-        yield Broken(f"slots.acc {slots.acc}: {reason}", ("slots.acc",))
+        yield Violation(f"slots.acc {slots.acc}: {reason}", ("slots.acc",))
     for key, value in vars(plan.halvings).items():
         name = f"halvings.{key}"
         if value > HALVINGS:
-            yield Broken(f"{name} {value:,} is more than {HALVINGS}", (name,))
+            yield Violation(f"{name} {value:,} is more than {HALVINGS}", (name,))
         if value and not plan.tapers:
             reason = "only tiles of more than 2 rows (in matrix products: columns), without a pool, are halved"
-            yield Broken(f"{name} {value}: {reason}", (name,))
+            yield Violation(f"{name} {value}: {reason}", (name,))
     yield from _memories(plan, config)
 
 
-def _memories(plan: Plan, config: Config) -> Iterator[Broken]:
+def _memories(plan: Plan, config: Config) -> Iterator[Violation]:
     """Yield the rules on the sizes of memories that a plan breaks."""
     layer = plan.layer
-    needs = plan.needs()
+    slot_sizes = plan.slot_sizes()
     slots = plan.slots
     outs = plan.tile.output_tiles
     sums = plan.tile.input_tiles
@@ -133,35 +135,35 @@ def _memories(plan: Plan, config: Config) -> Iterator[Broken]:
     deep = outs if diagonal else sums
     row = max(max(span.size, span.extent) for span in spans(layer, 1, plan.tile.columns))
     if row > LARGEST_SIZE:
-        yield Broken(f"{tile} has rows of {row:,} tiles; a transfer has at most {LARGEST_SIZE:,}", space)
-    what = f"{tile} reads {needs.inp:,} tiles of {deep} input channel tiles"
+        yield Violation(f"{tile} has rows of {row:,} tiles; a transfer has at most {LARGEST_SIZE:,}", space)
+    what = f"{tile} reads {slot_sizes.inp:,} tiles of {deep} input channel tiles"
     fields = (channels[diagonal], *space)
-    yield from _over("inp", what, slots.inp, needs.inp, needs.residual, config.inp.depth, fields)
-    what = f"a chunk of {outs} x {1 if diagonal else sums} channel tiles has {needs.wgt:,} weight tiles"
-    if needs.wgt > LARGEST_SIZE:
-        yield Broken(f"{what}; a transfer has at most {LARGEST_SIZE:,}", channels)
-    yield from _over("wgt", what, slots.wgt, needs.wgt, added, config.wgt.depth, channels)
+    yield from _over("inp", what, slots.inp, slot_sizes.inp, slot_sizes.residual, config.inp.depth, fields)
+    what = f"a chunk of {outs} x {1 if diagonal else sums} channel tiles has {slot_sizes.wgt:,} weight tiles"
+    if slot_sizes.wgt > LARGEST_SIZE:
+        yield Violation(f"{what}; a transfer has at most {LARGEST_SIZE:,}", channels)
+    yield from _over("wgt", what, slots.wgt, slot_sizes.wgt, added, config.wgt.depth, channels)
     room = parameter_room(config)
-    par = needs.par if room.in_slots else 0
+    par = slot_sizes.par if room.in_slots else 0
     with_par = f" and {par:,} tiles of parameters" if par else ""
-    what = f"{tile} x {outs} output channel tiles has {needs.acc:,} tiles of sums{with_par}"
+    what = f"{tile} x {outs} output channel tiles has {slot_sizes.acc:,} tiles of sums{with_par}"
     most = accumulator_tiles(config, layer)
-    yield from _over("acc", what, slots.acc, needs.acc + par, 0, most, (channels[1], *space))
-    if needs.par > room.tiles:
+    yield from _over("acc", what, slots.acc, slot_sizes.acc + par, 0, most, (channels[1], *space))
+    if slot_sizes.par > room.tiles:
         of = f"the {room.tiles:,} tiles of {room.memory.name.lower()} that hold parameters"
-        reason = f"{outs} output channel tiles have {needs.par:,} tiles of parameters, more than {of}"
-        yield Broken(reason, ("tile.output_tiles",))
+        reason = f"{outs} output channel tiles have {slot_sizes.par:,} tiles of parameters, more than {of}"
+        yield Violation(reason, ("tile.output_tiles",))
 
 
 def _over(
-    memory: str, what: str, slots: int, each: int, more: int, depth: int, fields: tuple[str, ...]
-) -> Iterator[Broken]:
+    memory: str, what: str, slots: int, size: int, more: int, depth: int, fields: tuple[str, ...]
+) -> Iterator[Violation]:
     """Yield the rule that `slots` slots of `each` tiles, and `more` for a residual, fit a memory of `depth` tiles."""
-    total = slots * each + more
+    total = slots * size + more
     if total > depth:
         counted = f"{slots:,} {'slot needs' if slots == 1 else 'slots need'}"
         rest = f", with {more:,} for a residual," if more else ""
-        yield Broken(
+        yield Violation(
             f"{what}; {counted} {total:,} of {depth:,} {memory} tiles{rest}".rstrip(","), (f"slots.{memory}", *fields)
         )
 
@@ -176,7 +178,7 @@ def _smaller(plan: Plan, config: Config, names: tuple[str, ...]) -> Iterator[tup
         while low <= high:
             middle = (low + high + 1) // 2 if fits is not None else low
             smaller: dict[str, Any] = {part: replace(getattr(plan, part), **{key: middle})}
-            if broken(replace(plan, **smaller), config) is None:
+            if violation(replace(plan, **smaller), config) is None:
                 fits = middle
                 low = middle + 1
             elif fits is None:

@@ -35,9 +35,9 @@ from tilewright.graph.ops import (
 from tilewright.graph.ops.linear import matrices
 from tilewright.graph.rounding import clamp_range, mean_factor
 from tilewright.targets.vta.compiler import parameters, strips
-from tilewright.targets.vta.compiler.constant import Kept, centred_weights, kept
+from tilewright.targets.vta.compiler.constant import ReducedLayer, centred_weights, reduce_layer
 from tilewright.targets.vta.compiler.elementwise import add, rescale
-from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Codes, Layer, Residual
+from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer, Requantisation, Residual
 from tilewright.targets.vta.compiler.lowered import (
     Context,
     Fold,
@@ -126,7 +126,7 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
     w, start = centred_weights(site, op)
     if w.min() < CODE_MIN or w.max() > CODE_MAX:
         return "its weights minus their zero point do not fit int8"
-    part = kept(site, w, start, context.known)
+    part = reduce_layer(site, w, start, context.proven)
     if isinstance(op, FullyConnected):
         return _matrix(site, part, x.size // w.shape[2], context, "rows of the input")
     assert isinstance(op, Conv2D | DepthwiseConv2D)
@@ -141,15 +141,15 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
             return _matrix(site, part, pixels, context, what)
         if channels <= block // 2 and -(-kernel * channels // block) < kernel and not context.single:
             # Constant channels are not constant in the padding.
-            padded = kept(site, w, start, None) if any(window.padding) else part
+            padded = reduce_layer(site, w, start, None) if any(window.padding) else part
             patches = _matrix(site, padded, pixels, context, "patches (im2col)")
             return _with_strips(site, patches, part, window, context)
     return _with_strips(site, _spatial(site, part, window, context), part, window, context)
 
 
-def _with_strips(site: Site, lowered: Lowered, part: Kept, window: Window, context: Context) -> Lowered:
-    """Return a lowered convolution with its best form in strips among its `others`, if that may take fewer cycles."""
-    if lowered.layer.closed or context.known is None or context.single:
+def _with_strips(site: Site, lowered: Lowered, part: ReducedLayer, window: Window, context: Context) -> Lowered:
+    """Return a lowered convolution, with its best form in strips as an alternative if that may take fewer cycles."""
+    if lowered.layer.outputs_codes or context.proven is None or context.single:
         return lowered
     config = context.config
     forms = strips.forms(site, part.w, part.start, window, width_of(*part.sums, config), config)
@@ -157,11 +157,11 @@ def _with_strips(site: Site, lowered: Lowered, part: Kept, window: Window, conte
     if best is None or strips.least_cycles(best.layer, config) >= strips.least_cycles(lowered.layer, config):
         return lowered
     spatial = lowered if not lowered.layer.matrix else _spatial(site, part, window, context)
-    other = replace(spatial, layer=best.layer, tiles=best.tiles, strip=best.strip)
-    return replace(lowered, others=(other,))
+    in_strips = replace(spatial, layer=best.layer, tiles=best.tiles, strip=best.strip)
+    return replace(lowered, alternatives=(in_strips,))
 
 
-def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> Lowered:
+def _matrix(site: Site, part: ReducedLayer, rows: int, context: Context, what: str) -> Lowered:
     """Lower a matrix product of `rows` input rows, whose columns are taps x channels; `what` names the rows."""
     config = context.config
     wide = width_of(*part.sums, config)
@@ -187,7 +187,7 @@ def _matrix(site: Site, part: Kept, rows: int, context: Context, what: str) -> L
     return _finished(site, lowered, context)
 
 
-def _spatial(site: Site, part: Kept, window: Window, context: Context) -> Lowered:
+def _spatial(site: Site, part: ReducedLayer, window: Window, context: Context) -> Lowered:
     config = context.config
     w = part.w
     start = part.start
@@ -210,19 +210,19 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
     layer = lowered.layer
     assert isinstance(op, Linear)
     if context.rounding.elementwise == "pow2":
-        made = parameters.of_product_shift(site, op.activation, lowered.correction, layer, context.config)
+        on_chip = parameters.of_product_shift(site, op.activation, lowered.correction, layer, context.config)
     else:
-        made = parameters.of_linear(site, op, lowered, context.config, context.rounding)
-    if made is None or not context.codes:
+        on_chip = parameters.of_linear(site, op, lowered, context.config, context.rounding)
+    if on_chip is None or not context.requantises:
         return lowered
-    residual = _residual(site, op, made.codes, context.config) if op.residual(site) else None
+    residual = _residual(site, op, on_chip.requantisation, context.config) if op.residual(site) else None
     if residual is None and op.residual(site):
         return lowered  # the host adds it
-    return lowered.requantised(made, residual)
+    return lowered.requantised(on_chip, residual)
 
 
-def _residual(site: Site, op: Linear, codes: Codes, config: Config) -> Residual | None:
-    """Return how the machine adds a node's residual to its sums, which it requantises by `codes`; None if it cannot.
+def _residual(site: Site, op: Linear, requantisation: Requantisation, config: Config) -> Residual | None:
+    """Return how the machine adds a node's residual to its sums; None if it cannot.
 
     GEMM adds codes times a power of two: the weights are a multiple of the identity. A left shift by s bits takes one
     micro-op per output tile if s <= LARGEST_WEIGHT. If the ALU shifts the sums right by t bits, codes can also be added
@@ -235,7 +235,7 @@ def _residual(site: Site, op: Linear, codes: Codes, config: Config) -> Residual 
         return None
     if lift <= LARGEST_WEIGHT:
         return Residual(lift, 0, None)
-    shift = codes.immediates.shift if codes.immediates else None
+    shift = requantisation.immediates.shift if requantisation.immediates else None
     if shift is not None and config.stages == 3:  # one unit runs GEMM and ALU
         after = min(shift, lift)
         if lift - after <= LARGEST_WEIGHT:
@@ -270,10 +270,10 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     none = np.zeros((1, 1, count * wide * block), np.int32)
     lowered = Lowered(layer, None, none)
     centred = any(held_zero_point(site.input(index)) for index in (0, 1))
-    if context.rounding.elementwise != "pow2" or centred or not context.codes:
+    if context.rounding.elementwise != "pow2" or centred or not context.requantises:
         return lowered
-    made = parameters.of_product_shift(site, "none", none, layer, config)
-    return lowered.requantised(made) if made else lowered
+    requantised = parameters.of_product_shift(site, "none", none, layer, config)
+    return lowered.requantised(requantised) if requantised else lowered
 
 
 def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
@@ -295,7 +295,7 @@ def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
     lowered = _pooled(site, op.window, context, 1)
     layer = lowered.layer
     height, width = lowered.layer.size
-    if context.known is None or op.window.kernel != (height, width) or any(op.window.padding) or height == 1:
+    if context.proven is None or op.window.kernel != (height, width) or any(op.window.padding) or height == 1:
         return lowered
     rows = replace(
         layer,
@@ -307,7 +307,7 @@ def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
         window=Window((1, width)),
         packing=f"{layer.packing}, row by row",
     )
-    return replace(lowered, others=(replace(lowered, layer=rows, turned=True),))
+    return replace(lowered, alternatives=(replace(lowered, layer=rows, transposed=True),))
 
 
 def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowered | str:
@@ -325,7 +325,7 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
         return f"padding={list(op.window.padding)} is not supported for a mean: border windows hold fewer values"
     else:
         window = op.window
-    if not context.codes:
+    if not context.requantises:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     count = prod(window.kernel)
     lowered = _pooled(site, window, context, mean_factor(count)[0] if shifts else 1)
@@ -347,8 +347,8 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     taps = prod(window.kernel)
     channels = shape[3]
     width = width_of(taps * factor * CODE_MIN, taps * factor * CODE_MAX, config) if factor else Width(1, False)
-    one = Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
-    layer = windowed(site, one, channels, np.arange(channels), config, width, out=out)
+    unfolded = Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
+    layer = windowed(site, unfolded, channels, np.arange(channels), config, width, out=out)
     tiles = (np.eye(config.block, dtype=np.int8) * np.int8(factor or 1))[None, None, None]
     none = np.zeros((len(rows), len(columns), 1), np.int32)
     return Lowered(layer, tiles, none, row_class, column_class)

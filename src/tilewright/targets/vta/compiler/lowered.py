@@ -18,7 +18,7 @@ from tilewright.errors import UnsupportedError
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Linear, Window
 from tilewright.graph.rounding import Rounding
-from tilewright.targets.vta.compiler.layer import Codes, Layer, Link, Residual
+from tilewright.targets.vta.compiler.layer import Layer, Link, Requantisation, Residual
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN, Strip
 from tilewright.targets.vta.schedule import LayerSchedule
@@ -28,10 +28,10 @@ TILE_CYCLES = 5
 
 
 class Parameters(NamedTuple):
-    """A layer's parameters: `tiles` int32 [channel tile, biases and factors, rows, block]; `codes` describes them."""
+    """The parameters of a layer: `tiles` int32 [channel tile, biases and factors, rows, block], and their layout."""
 
     tiles: Array | None
-    codes: Codes
+    requantisation: Requantisation
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Lowered:
     each output row and column (see classes_of). By default, nothing is subtracted. `parameters`: tiles of
     parameters.py; None if the machine reads none. `inputs`, `outputs` int64: the channels that the machine reads and
     computes, if not all (see constant.py). `strip`: the layout of strips, if tiles hold strips (see strips.py).
-    `turned`: the input lies as [row][channel tile][column]. `others`: other forms of the same node.
+    `transposed`: the input lies as [row][channel tile][column]. `alternatives`: other forms of the same node.
     """
 
     layer: Layer
@@ -56,17 +56,17 @@ class Lowered:
     inputs: Array | None = None
     outputs: Array | None = None
     strip: Strip | None = None
-    turned: bool = False
-    others: tuple[Lowered, ...] = ()
+    transposed: bool = False
+    alternatives: tuple[Lowered, ...] = ()
 
     @property
     def form(self) -> str:
         """The name of the form in a schedule (schedule.FORMS); the forms of a node have different names."""
-        return "strips" if self.strip else "rows" if self.turned else "plain"
+        return "strips" if self.strip else "rows" if self.transposed else "plain"
 
     def requantised(self, by: Parameters, residual: Residual | None = None) -> Lowered:
         """Return the layer with its sums requantised on the machine to codes, one byte each."""
-        layer = replace(self.layer, planes=1, carries=False, codes=by.codes, residual=residual)
+        layer = replace(self.layer, planes=1, carries=False, requantisation=by.requantisation, residual=residual)
         return replace(self, layer=layer, parameters=by.tiles)
 
 
@@ -86,19 +86,19 @@ class Bounds(NamedTuple):
 class Context(NamedTuple):
     """The conditions under which a node is lowered.
 
-    `timing`: the timing model that ranks plans. `single`: whether tiles must hold one pixel, without im2col,
-    because another layer on the machine writes the input. `codes`: whether the machine requantises sums where it can.
-    `known`: proven ranges of tensors (see constant.ranges) if the host requantises all sums, else None. `given`: the
-    user's schedules of layers, by the name of their first node; `starts`: whether the search only starts from them;
-    `source`: the file that they are from, for errors.
+    `timing`: the timing model that ranks plans. `single`: whether tiles must hold one pixel, without im2col, because
+    another layer on the machine writes the input. `requantises`: whether the machine requantises sums where it can.
+    `proven`: ranges of tensors (see constant.ranges) if the host requantises all sums, else None. `given`: the user's
+    schedules of layers, by the name of their first node; `starts`: whether the search only starts from them; `source`:
+    the file that they are from, for errors.
     """
 
     config: Config
     rounding: Rounding
     timing: str
     single: bool = False
-    codes: bool = True
-    known: Mapping[str, Bounds] | None = None
+    requantises: bool = True
+    proven: Mapping[str, Bounds] | None = None
     given: Mapping[str, LayerSchedule] = MappingProxyType({})
     starts: bool = False
     source: str = "schedule"
@@ -206,7 +206,7 @@ def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[
     Return two pairs, for rows and for columns: the class of each position, int64 [positions], and the taps of each
     class as a mask, int64 [class, tap]. Raises UnsupportedError if a window lies wholly in the padding.
     """
-    found = []
+    classes = []
     for axis in (0, 1):
         positions = np.arange(out[axis])[:, None] * window.stride[axis] - window.padding[2 * axis]
         taps = positions + np.arange(window.kernel[axis]) * window.dilation[axis]
@@ -214,8 +214,8 @@ def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[
         if not masks.any(axis=1).all():
             reason = f"padding={list(window.padding)} is not supported: a window lies wholly in it"
             raise UnsupportedError("VTA", reason)
-        found.append((index.reshape(-1).astype(np.int64), masks.astype(np.int64)))
-    return found
+        classes.append((index.reshape(-1).astype(np.int64), masks.astype(np.int64)))
+    return classes
 
 
 class Fold(NamedTuple):

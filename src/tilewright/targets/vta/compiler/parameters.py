@@ -1,4 +1,4 @@
-"""The parameters of on-chip requantisation, as int32 tiles: one bias tile per class (see layer.Codes), then factors."""
+"""The parameters of on-chip requantisation, as int32 tiles: a bias tile for each class, then factors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.graph.rounding import (
     quantize_multiplier,
 )
 from tilewright.targets.vta.compiler.epilogue import ADD_LEFT_SHIFT
-from tilewright.targets.vta.compiler.layer import Codes, Immediates, Layer
+from tilewright.targets.vta.compiler.layer import Immediates, Layer, Requantisation
 from tilewright.targets.vta.compiler.lowered import Lowered, Parameters
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, held_offset, held_zero_point
@@ -78,7 +78,9 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
     patterns, columns = _folded(column_class, fold)
     lanes = biases[:, patterns].reshape(correction.shape[0] * len(patterns), fold * channels)
     tiles = _tiles(np.concatenate([lanes, factors(scaling, config)]), config)
-    return Parameters(tiles, Codes(tuple(row_class.tolist()), tuple(columns.tolist()), _immediates([scaling], config)))
+    return Parameters(
+        tiles, Requantisation(tuple(row_class.tolist()), tuple(columns.tolist()), _immediates([scaling], config))
+    )
 
 
 def of_product_shift(
@@ -109,9 +111,9 @@ def _bias(site: Site, channels: int) -> Array:
     return np.zeros(channels, np.int64) if site.optional(2) is None else site.constant(2).astype(np.int64)
 
 
-def _of_one_class(layer: Layer, immediates: Immediates | None, factors: int = FACTOR_TILES) -> Codes:
-    """Return the `Codes` of a layer whose tiles all have the same biases."""
-    return Codes((0,) * layer.out[0], (0,) * layer.out[1], immediates, factors)
+def _of_one_class(layer: Layer, immediates: Immediates | None, factors: int = FACTOR_TILES) -> Requantisation:
+    """Return the `Requantisation` of a layer whose tiles all have the same biases."""
+    return Requantisation((0,) * layer.out[0], (0,) * layer.out[1], immediates, factors)
 
 
 def _shifted(bias: Array, shift: int, bounds: tuple[int, int], config: Config) -> tuple[Array, Immediates | None]:
@@ -170,8 +172,8 @@ def float_bits(factor: np.float32) -> Array:
     return np.array(factor).view(np.int32).astype(np.int64)
 
 
-def of_add_shift(site: Site, op: Add, layer: Layer) -> Codes | None:
-    """Return the `Codes` of an addition whose operands have one scale, so that a shift rescales the sum; else None."""
+def of_add_shift(site: Site, op: Add, layer: Layer) -> Requantisation | None:
+    """Return the requantisation of an addition whose operands have one scale, by a shift alone; else None."""
     out = site.output
     left, right, up = op.shifts(site)
     if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):

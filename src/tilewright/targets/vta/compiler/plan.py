@@ -1,8 +1,8 @@
-"""The plan of a layer: its cut into groups and chunks, the order of groups, and the slots in each memory.
+"""The plan of a layer: its tiling into groups and chunks, the order of groups, and the slots in each memory.
 
-A group is the output tiles that are summed together; a chunk is one load of inputs and weights for a group. A slot is
-one of the equal parts of the tiles that a layer uses in an on-chip memory. A slot of inp or wgt holds the data of one
-chunk, a slot of acc the sums of one group. With several slots, loads and stores overlap with sums.
+A group is a set of output tiles that are summed together. A chunk is one load of inputs and weights for a group. The
+tiles that a layer uses in an on-chip memory are divided into equal slots. A slot of inp or wgt holds the data of one
+chunk, and a slot of acc the sums of one group. With several slots, loads and stores overlap with sums.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ class Chunk(NamedTuple):
     weights: int
 
 
-class Needs(NamedTuple):
-    """The number of tiles that one slot of each memory must hold; `residual`: of the slot for a residual, in inp."""
+class SlotSizes(NamedTuple):
+    """The number of tiles that one slot of each memory must hold.
+
+    `residual`: the size of the slot for a residual, which lies in inp.
+    """
 
     inp: int
     wgt: int
@@ -120,14 +123,19 @@ class Plan:
 
     @property
     def keeps(self) -> bool:
-        """Whether the sums that a pool's windows share with the rows above are kept in the previous group's slot."""
+        """Whether rows of sums that two groups share are computed once.
+
+        The windows of a pool overlap if its kernel is larger than its stride. The shared rows then stay in the slot of
+        the group above, and the group below reads them there.
+        """
         pool = self.layer.pool
+        # The group above must be the previous one, in another slot: the rows of an image follow each other.
         inside = self.outer_loop == "channels" or self.tile.output_tiles >= self.layer.out_tiles
         return pool is not None and pool.kernel[0] > pool.stride[0] and self.slots.acc > 1 and inside
 
     @cached_property
     def weight_chunks(self) -> tuple[tuple[Range, Range], ...]:
-        """For each weight chunk, in DRAM order: the ranges of its output and of its input channel tiles."""
+        """The ranges of output and input channel tiles of each weight chunk, in DRAM order."""
         if self.layer.shared:
             return ((Range(0, 1), Range(0, 1)),)
         return tuple(
@@ -142,7 +150,10 @@ class Plan:
 
     @cached_property
     def weight_starts(self) -> list[int]:
-        """The first tile of each weight chunk in DRAM, then the number of tiles. The last is for residuals, if any."""
+        """The first tile of each weight chunk in DRAM, then the number of all tiles.
+
+        If the layer adds a residual, one more tile, with its weights, follows the chunks.
+        """
         counts = [self.weight_tiles(chunk) for chunk in range(len(self.weight_chunks))]
         return [*accumulate((*counts, *[1] * (self.layer.residual is not None)), initial=0)]
 
@@ -153,13 +164,15 @@ class Plan:
         return self.layer.depth
 
     def groups(self) -> Iterator[Group]:
-        """Yield the groups in execution order; inner loops alternate in direction, to reuse the last loads."""
+        """Yield the groups in execution order."""
         layer = self.layer
         rows, columns = self._rows(), spans(layer, 1, self.tile.columns)
         tiles = [(r, c) for c in columns for r in rows] if self.keeps else [(r, c) for r in rows for c in columns]
         channels = ranges(layer.out_tiles, self.tile.output_tiles)
         numbers = repeat(0) if layer.shared else count()
         chunks = [self._chunks(outs, numbers) for outs in channels]
+        # The inner loop alternates in direction, and so do the chunks of a group: each turn begins with the data that
+        # the previous turn loaded last, which are still on chip.
         if self.outer_loop == "space":
             pairs = [(s, o) for s in range(len(tiles)) for o in to_and_fro(len(channels), s)]
         else:
@@ -181,7 +194,10 @@ class Plan:
 
     @property
     def period(self) -> int:
-        """The number of groups after which the pattern of loads and sums repeats, except at image borders."""
+        """The number of groups after which the pattern of loads and sums repeats, except at image borders.
+
+        scores.py times a few periods and extrapolates the others.
+        """
         tile = self.tile
         columns = -(-self.layer.out[1] // tile.columns)
         if self.outer_loop == "space":
@@ -189,9 +205,10 @@ class Plan:
         return columns * -(-self.layer.out[0] // tile.rows)
 
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
-        """Yield a group in pieces: a half, a quarter and so on, the last two equal; if `growing`, in reverse order.
+        """Yield a group in pieces: a half, a quarter and so on, the last two equal.
 
-        If `growing`, each piece loads its own inputs, so that the first starts early. If not, all pieces use one load.
+        If `growing`, the smallest piece comes first and each piece loads its own inputs, so that sums start early. If
+        not, the smallest piece comes last, so that little is left to store at the end; all pieces use one load.
         """
         axis = self._axis
         whole = group.columns if axis else group.rows
@@ -205,7 +222,7 @@ class Plan:
             yield group._replace(columns=part) if axis else group._replace(rows=part)
 
     def _chunks(self, outs: Range, numbers: Iterator[int]) -> tuple[Chunk, ...]:
-        """Return the chunks of some output channel tiles; their weight chunks have the next `numbers`."""
+        """Return the chunks of some output channel tiles. Each takes the number of its weight chunk from `numbers`."""
         layer = self.layer
         if layer.link == "diagonal":
             return (Chunk(outs, next(numbers)),)
@@ -213,7 +230,7 @@ class Plan:
         parts = ranges(self._depth(outs), self.tile.input_tiles)
         return tuple(Chunk(Range(low + part.first, part.size), next(numbers)) for part in parts)
 
-    def needs(self) -> Needs:
+    def slot_sizes(self) -> SlotSizes:
         """Return the number of tiles that one slot of each memory must hold."""
         layer = self.layer
         outs = self.tile.output_tiles
@@ -221,12 +238,14 @@ class Plan:
         columns = spans(self.layer, 1, self.tile.columns)
         box = max(row.size for row in rows) * max(column.size for column in columns)
         pixels = max(row.held for row in rows) * max(column.held for column in columns)
+        # A depthwise layer (diagonal) reads the same channel tiles as it writes.
         carried = outs if layer.link == "diagonal" else self.tile.input_tiles
+        # A maximum holds the codes to compare beside its results. An addition that multiplies holds both operands.
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else outs * self.tile.input_tiles * layer.taps
         residual = pixels * outs if layer.residual is not None else 0
         par = layer.parameter_tiles(outs)
-        return Needs(box * carried * layer.operands, weights, held * outs, par, residual)
+        return SlotSizes(box * carried * layer.operands, weights, held * outs, par, residual)
 
     def dump(self) -> str:
         layer = self.layer
@@ -249,27 +268,30 @@ class Plan:
 
 
 def carried(plan: Plan) -> Array:
-    """Return the result tile whose top byte plane each result tile's sums contain in addition: int64 [tiles], -1: none.
+    """Return, for each result tile, the earlier result tile that its sums include: int64 [tiles], -1 for no tile.
 
-    The groups of a layer that `carries` do not clear accumulators that an earlier group used. There the earlier group
-    left its sums, shifted right by all byte planes but the last.
+    A layer that `carries` does not clear accumulators that an earlier group used. The earlier group left its sums
+    there, shifted right by all byte planes but the last. So each sum of the later group includes the top byte plane of
+    a sum of the earlier group, and the host subtracts it.
     """
     layer = plan.layer
-    found = np.full(layer.out_tiles * layer.out_pixels, -1)
+    earlier = np.full(layer.out_tiles * layer.out_pixels, -1)
     if layer.carries:
-        left = np.full((plan.slots.acc, plan.needs().acc), -1)
+        # By slot of acc: the result tiles whose shifted sums it holds.
+        left = np.full((plan.slots.acc, plan.slot_sizes().acc), -1)
         for turn, group in enumerate(plan.groups()):
             tiles = np.concatenate([covered(part) for part in group.stores(layer)])
             slot = left[turn % plan.slots.acc, : len(tiles)]
-            found[tiles] = slot
+            earlier[tiles] = slot
             slot[:] = tiles
-    return found
+    return earlier
 
 
 class SlotRegion(NamedTuple):
-    """A memory region of `slots` slots, `stride` tiles apart, starting at tile `base`, then one slot of `extra` tiles.
+    """A region of a memory: `slots` slots from tile `base` on, `stride` tiles from one to the next.
 
-    The extra slot, number `slots`, holds the residual of a group, or the weights for residuals.
+    One slot of `extra` tiles follows, with number `slots`. It holds the residual of a group, or the weights for
+    residuals.
     """
 
     base: int
@@ -285,7 +307,7 @@ class SlotRegion(NamedTuple):
 
     @property
     def tiles(self) -> list[slice]:
-        """The tiles of each slot, with those of the extra one."""
+        """The tiles of each slot; the extra slot comes last."""
         return [slice(*self.ends(slot)) for slot in range(self.slots + 1)]
 
 
@@ -302,9 +324,10 @@ class Regions(NamedTuple):
 
 
 class ParameterRoom(NamedTuple):
-    """Where parameters lie: `tiles` tiles of `memory`, from tile `first` on.
+    """The memory of a layer's parameters: `tiles` tiles of `memory`, from tile `first` on.
 
-    `in_slots`: in the slots of acc, after the sums, because each unit has banks of its own.
+    `in_slots`: parameters lie in the slots of acc, after the sums. With four stages, two units share acc by its banks,
+    so the ALU can read parameters only from the banks of the sums on which it works.
     """
 
     memory: Memory
@@ -314,18 +337,18 @@ class ParameterRoom(NamedTuple):
 
 
 def parameter_room(config: Config) -> ParameterRoom:
-    """Return where parameters lie; in acc, outside of slots, they take a quarter."""
+    """Return where parameters lie: in the parameter memory if there is one, else in acc."""
     if config.has_parameters:
         return ParameterRoom(Memory.PAR, 0, config.par.depth)
     depth = config.acc.depth
-    quarter = config.acc.depth // 4
     if config.stages == 4:
         return ParameterRoom(Memory.ACC, 0, depth, in_slots=True)
+    quarter = config.acc.depth // 4  # of acc is left to parameters, the rest to sums
     return ParameterRoom(Memory.ACC, depth - quarter, quarter)
 
 
 def accumulator_tiles(config: Config, layer: Layer) -> int:
-    """Return how many tiles of acc its slots have: those before the parameters of a layer that has some."""
+    """Return the number of acc tiles that are divided into slots: all but the room of parameters, if there are any."""
     first = parameter_room(config).first
     return first if layer.parameters and first else config.acc.depth
 
@@ -335,10 +358,12 @@ def memory_of(name: str, config: Config) -> Memory:
     return parameter_room(config).memory if name == "par" else Memory[name.upper()]
 
 
-class Places:
-    """Gives consecutive layers on-chip memory regions side by side, so that the next layer's loads need not wait.
+class RegionAllocator:
+    """Gives consecutive layers regions of the on-chip memories.
 
-    A layer that is alone in its launch gets the whole of each memory.
+    The regions of two layers lie side by side if they fit, so that the loads of the next layer need not wait for the
+    last sums of the current one. A memory is used as a ring: a region that does not fit behind the previous one starts
+    at tile 0. A layer that is alone in its launch gets the whole of each memory.
     """
 
     def __init__(self, config: Config, alone: bool) -> None:
@@ -346,9 +371,10 @@ class Places:
         self._alone = alone
         self._next = dict.fromkeys(("inp", "wgt", "par", "acc"), 0)
 
-    def take(self, plan: Plan) -> Regions:
+    def allocate(self, plan: Plan) -> Regions:
+        """Return the regions of the next layer."""
         config = self._config
-        needs = plan.needs()
+        slot_sizes = plan.slot_sizes()
         room = parameter_room(config)
         par = SlotRegion(0, 0, 0)
         tiles = accumulator_tiles(config, plan.layer)
@@ -356,19 +382,24 @@ class Places:
         acc = tiles // slots.acc
         if self._alone or plan.layer.planes == 1 or config.stages > 3:
             accumulators = SlotRegion(0, acc, slots.acc)
-        else:  # beside those of the layer before, whose byte planes may be left
-            accumulators = self._region("acc", tiles, needs.acc, slots.acc)
-        if needs.par and room.in_slots:
+        else:  # beside those of the previous layer, which may still have byte planes to store
+            accumulators = self._region("acc", tiles, slot_sizes.acc, slots.acc)
+        if slot_sizes.par and room.in_slots:
             sets = -(-plan.layer.out_tiles // plan.tile.output_tiles)
-            par = SlotRegion(needs.acc, needs.par, min(sets, (acc - needs.acc) // needs.par))
-        elif needs.par:
+            par = SlotRegion(slot_sizes.acc, slot_sizes.par, min(sets, (acc - slot_sizes.acc) // slot_sizes.par))
+        elif slot_sizes.par:
             sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.tile.output_tiles)
-            fit = room.tiles // needs.par if self._alone else max(1, room.tiles // 2 // needs.par)
-            par = self._region("par", room.tiles, needs.par, min(sets, fit))
+            # Half of the room is left to the next layer.
+            fit = room.tiles // slot_sizes.par if self._alone else max(1, room.tiles // 2 // slot_sizes.par)
+            par = self._region("par", room.tiles, slot_sizes.par, min(sets, fit))
         return Regions(
-            self._region("inp", config.inp.depth, needs.inp, slots.inp, needs.residual),
+            self._region("inp", config.inp.depth, slot_sizes.inp, slots.inp, slot_sizes.residual),
             self._region(
-                "wgt", config.wgt.depth, needs.wgt, min(slots.wgt, len(plan.weight_chunks)), needs.residual > 0
+                "wgt",
+                config.wgt.depth,
+                slot_sizes.wgt,
+                min(slots.wgt, len(plan.weight_chunks)),
+                slot_sizes.residual > 0,
             ),
             accumulators,
             par._replace(base=room.first + par.base),

@@ -1,4 +1,8 @@
-"""The order of shifts and stores where each group of results is stored one byte at a time."""
+"""The order of shifts and stores if each group of results is stored one byte at a time.
+
+A STORE writes the lowest byte of each accumulator. Sums that the host requantises have up to four bytes. So the ALU
+shifts the sums right by 8 bits after each store, and the next store writes the next byte: the next byte plane.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from tilewright.targets.vta.compiler.plan import Group, SlotRegion
 from tilewright.targets.vta.compiler.work import Costs, Item, RunSteps, StoreResults, shift
 
 
-class _Waiting(NamedTuple):
-    """A group of layer number `owner`, in accumulator slot `acc`: its `plane` may be shifted from `ready` on."""
+class _PendingPlane(NamedTuple):
+    """A group of layer number `owner`, in slot `acc`, whose byte plane `plane` may be shifted from cycle `ready` on."""
 
     ready: int
     owner: int
@@ -23,11 +27,13 @@ class _Waiting(NamedTuple):
     plane: int
 
 
-class Planes:
+class PlaneScheduler:
     """Orders the ALU shifts for second and later byte planes: each runs once the previous plane is stored.
 
-    The times of loads, runs and stores are estimated; each unit works in the order in which items are placed. Items are
-    yielded with the index of their layer: the last shifts of a layer may run between the sums of the next.
+    A shift that waits for a store would make the unit wait if it came at once. So shifts are placed between the sums of
+    later groups, by estimated times of loads, runs and stores. Each unit works in the order in which items are placed.
+    Items are yielded with the index of their layer, because the last shifts of a layer may run among the sums of the
+    next.
     """
 
     def __init__(self, costs: Costs) -> None:
@@ -38,7 +44,7 @@ class Planes:
         self._store = line.store
         self._time = [0] * len(line.units)
         self._port = 0  # cycle in which all reads so far have ended
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingPlane] = deque()
         self._layers: list[Layer] = []
         self._regions: list[SlotRegion] = []  # the accumulators of layers that may wait
         # By layer and slot: the cycles in which its data arrive, its last user ends, and an accumulator slot is free.
@@ -47,7 +53,10 @@ class Planes:
         self._free: dict[tuple[int, int], int] = {}
 
     def opened(self, layer: Layer, where: SlotRegion) -> Iterator[tuple[int, Item]]:
-        """Begin the next layer, in accumulators `where`; yield the shifts and stores that cannot wait for its sums."""
+        """Begin the next layer, in the accumulators `where`.
+
+        Yield all waiting shifts and stores if the layer would overwrite their accumulators, or has one byte plane.
+        """
         self._layers.append(layer)
         end = where.at(where.slots)
         if layer.planes == 1 or any(where.base < old.at(old.slots) and old.base < end for old in self._regions):
@@ -60,12 +69,12 @@ class Planes:
             yield from self._shift()
 
     def loads(self, index: int, name: str, slot: int, cycles: int) -> None:
-        """Note a load of a slot of memory `name` that takes the DRAM port `cycles` cycles."""
+        """Note a load of a slot of memory `name` that occupies the DRAM port for `cycles` cycles."""
         self._port = max(self._port, self._last.get((index, name, slot), 0)) + cycles
         self._arrival[index, name, slot] = self._port + self._costs.latency
 
     def before(self, index: int, acc: int) -> Iterator[tuple[int, Item]]:
-        """Yield the shifts and stores before a group in slot `acc`: those that free the slot, and those now ready."""
+        """Yield the shifts and stores before a group in slot `acc`: those that free it, and those that are ready."""
         while any(waiting.acc == acc and waiting.owner == index for waiting in self._waiting):
             yield from self._shift(index)
         yield from self._ready(index, max(self._time[self._alu], self._free.get((index, acc), 0)))
@@ -93,12 +102,12 @@ class Planes:
             self._wait(index, group, acc, 0)
 
     def _ready(self, index: int, cycle: int) -> Iterator[tuple[int, Item]]:
-        """Yield the shifts that may run from `cycle` on, or later where shifts before them keep the ALU busy."""
+        """Yield the shifts that are ready in `cycle`, or when the shifts before them have run."""
         while self._waiting and self._waiting[0].ready <= max(cycle, self._time[self._alu]):
             yield from self._shift(index)
 
     def _shift(self, index: int = -1) -> Iterator[tuple[int, Item]]:
-        """Yield the first waiting shift and its store; note that this frees a slot of layer `index`, if it does."""
+        """Yield the first waiting shift and its store. If that frees a slot of layer `index`, note when it is free."""
         ready, owner, group, acc, plane = self._waiting.popleft()
         steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
         self._run(steps, ready)
@@ -115,12 +124,12 @@ class Planes:
         self._time[self._alu] = max(self._time[self._alu], ready) + sum(map(self._costs.step, steps))
 
     def _wait(self, owner: int, group: Group, acc: int, plane: int) -> int:
-        """Note a store after the ALU's last step, and that the next plane waits for it; return when the store ends."""
+        """Note a store after the ALU's last step, for which the next plane waits. Return the cycle in which it ends."""
         handover = self._costs.handover
         layer = self._layers[owner]
         start = max(self._time[self._store], self._time[self._alu] + handover.core)
         start += self._costs.box(group.stores(layer), self._costs.config.out)
         self._time[self._store] = start + handover.turn
         if plane + 1 < layer.planes:
-            self._waiting.append(_Waiting(start + handover.stored, owner, group, acc, plane + 1))
+            self._waiting.append(_PendingPlane(start + handover.stored, owner, group, acc, plane + 1))
         return start + handover.stored

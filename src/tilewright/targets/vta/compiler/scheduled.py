@@ -55,24 +55,24 @@ def _check(schedule: Schedule, graph: Graph, config: Config, rounding: str) -> N
         raise InputError(schedule.source, reason, f"{ANOTHER}, or remove `rounding` from the file")
     if schedule.config is not None:
         _check_machine(schedule.source, schedule.config, config)
-    known = {node.name for node in graph.nodes}
+    names = {node.name for node in graph.nodes}
     for layer in schedule.layers:
-        if layer.layer not in known:
-            made = f" (made for {shown(schedule.model)})" if schedule.model not in ("", graph.name) else ""
-            reason = f"the network {shown(graph.name)} has no layer {shown(layer.layer)}{made}"
-            raise InputError(schedule.source, reason, close_to(layer.layer, known))
+        if layer.layer not in names:
+            origin = f" (made for {shown(schedule.model)})" if schedule.model not in ("", graph.name) else ""
+            reason = f"the network {shown(graph.name)} has no layer {shown(layer.layer)}{origin}"
+            raise InputError(schedule.source, reason, close_to(layer.layer, names))
 
 
 def _check_machine(where: str, keys: Mapping[str, Any], config: Config) -> None:
     """Check that a schedule was made for a machine that runs the same programs in as many cycles."""
     try:
-        own = Config.from_json(keys)
+        made_for = Config.from_json(keys)
     except ConfigError as error:
         raise InputError(where, f"config: {error.reason}", error.remedy) from None
     for key in fields(config):
-        made, here = (getattr(machine.plain, key.name) for machine in (own, config))
-        if made != here:
-            reason = f"was made for a machine with {key.name} {made}; this machine has {here}"
+        wanted, here = (getattr(machine.plain, key.name) for machine in (made_for, config))
+        if wanted != here:
+            reason = f"was made for a machine with {key.name} {wanted}; this machine has {here}"
             raise InputError(where, reason, f"{ANOTHER}; to try its plans here, remove `config` from the file")
 
 
@@ -98,7 +98,9 @@ def _fastest(programs: tuple[Program, ...], config: Config, timing: str) -> Prog
 
     Programs with different launches are compared as a whole.
     """
-    nodes = {tuple(step.nodes if isinstance(step, Launch) else step.node for step in each.steps) for each in programs}
+    nodes = {
+        tuple(step.nodes if isinstance(step, Launch) else step.node for step in program.steps) for program in programs
+    }
     if len(nodes) > 1:
         return min(programs, key=lambda program: _cycles(program.steps, config, timing))
     alike = zip(*(program.steps for program in programs), strict=True)

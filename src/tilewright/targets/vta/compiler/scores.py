@@ -1,9 +1,9 @@
 """Time plans of single layers with the simulator's time pass, and programs of several layers before they are emitted.
 
-Searches on different machines time the same plans again and again. What a plan's time does not depend on is taken out
-first: memories larger than the plan needs, then, for its instructions, the speed of DRAM. While machines are explored,
-results of searches are kept on disk, because studies repeat searches of earlier studies. A result is kept by all that
-it depends on: layers, plans, machine, timing model.
+Searches on different machines time the same plans again and again. So a plan is timed on the smallest machine on which
+it has the same slots, and its instructions are made for one speed of DRAM. While machines are explored, results of
+searches are kept on disk, because studies repeat searches of earlier studies. The key of a result has all on which it
+depends: layers, plans, machine, timing model.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tilewright.sim.steps import Footprints, StepTable, Trace
 from tilewright.targets.vta.compiler.emit import Draft, alone
 from tilewright.targets.vta.compiler.kernels import OVERHEAD, Step
 from tilewright.targets.vta.compiler.layer import Layer
-from tilewright.targets.vta.compiler.plan import Places, Plan, accumulator_tiles, parameter_room
-from tilewright.targets.vta.compiler.sequence import Stage, Walk
+from tilewright.targets.vta.compiler.plan import Plan, RegionAllocator, accumulator_tiles, parameter_room
+from tilewright.targets.vta.compiler.sequence import Stage, WorkList
 from tilewright.targets.vta.compiler.work import costs_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import SEMANTICS, AluOp
@@ -45,7 +45,7 @@ FEW = 3
 SAMPLES = 3072
 P = ParamSpec("P")
 T = TypeVar("T")
-#: What is remembered, by folder; and that of the innermost `with` block comes last.
+#: The open result files by folder, and those of the `with` blocks that are running, the innermost last.
 _REMEMBERED: dict[Path, Remembered] = {}
 _IN_USE: list[Remembered] = []
 #: Empty footprints: times do not depend on where data are.
@@ -64,7 +64,7 @@ def remembering(folder: Path) -> Iterator[None]:
         _IN_USE.pop().flush()
 
 
-def recalled(search: Callable[P, T]) -> Callable[P, T]:
+def kept_on_disk(search: Callable[P, T]) -> Callable[P, T]:
     """Decorate a search: within `remembering`, its result is kept by its name and arguments.
 
     The result is a JSON value; tuples come back as lists. Only equal arguments may have the same `repr`.
@@ -86,7 +86,7 @@ def recalled(search: Callable[P, T]) -> Callable[P, T]:
 
 @lru_cache(maxsize=1024)
 def fine(layer: Layer) -> bool:
-    """Return whether to search long for a layer's plan: a small one, which stores several byte planes."""
+    """Return whether a longer search pays off: for small layers that store several byte planes."""
     return layer.planes > 1 and layer.gemm_uops() <= SMALL
 
 
@@ -112,9 +112,10 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
 class _Sample(NamedTuple):
     """The instructions of some groups of a plan, ready for the time pass.
 
-    `groups` equal groups are left out. Each takes as long as one of the `turn` groups that end with steps
-    `repeated[0]`.. `repeated[1]`, and has as many instructions as these have on average (`shorter` in all). Each
-    instruction counts as `overhead` cycles more.
+    `groups` groups in the middle are left out. `turn` groups before them repeat the same pattern: they take from the
+    end of step `repeated[0]` to the end of step `repeated[1]`, with `shorter` instructions. The groups that are left
+    out count as these do on average. `instructions`: the number of those that are timed. Each instruction counts as
+    `overhead` cycles more.
     """
 
     program: Elaborated
@@ -128,19 +129,19 @@ class _Sample(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 16)
-@recalled
+@kept_on_disk
 def _score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
-    # One byte plane: the order of instructions does not depend on the DRAM.
+    # With one byte plane, the instructions do not depend on the speed of DRAM, so machines share them.
     unclocked = replace(config, LOG_BUS_WIDTH=6, dram_latency=1) if plan.layer.planes == 1 else config
     return _estimate(_sample(plan, unclocked, timing), config, timing)
 
 
 def _estimate(sample: _Sample, config: Config, timing: str) -> tuple[float, int]:
-    known = MODELS[timing].trace(replace(sample.program, config=config), sample.relation)
-    cycles = known.cycles + sample.overhead * sample.instructions
+    trace = MODELS[timing].trace(replace(sample.program, config=config), sample.relation)
+    cycles = trace.cycles + sample.overhead * sample.instructions
     if sample.groups:
         begin, end = sample.repeated
-        spent = known.end[end] - known.end[begin] + sample.overhead * sample.shorter
+        spent = trace.end[end] - trace.end[begin] + sample.overhead * sample.shorter
         cycles += sample.groups * spent / sample.turn
     return float(cycles), len(sample.program.stream)
 
@@ -149,53 +150,54 @@ def _estimate(sample: _Sample, config: Config, timing: str) -> tuple[float, int]
 def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
     """Return the instructions of a plan's first groups, and of its last if many equal ones lie between."""
     groups = tuple(plan.groups())
+    # Whole periods: what is left out must be a multiple of the pattern that it is extrapolated from.
     first, last = (plan.period * max(least, -(-FEW * least // plan.period)) for least in (2, 1))
     left_out = max(0, len(groups) - first - last)
     if left_out < first + last:
         first = len(groups)
         last = 0
         left_out = 0
-    walk = Walk(costs_of(config, timing), (where := Places(config, alone=True).take(plan),))
-    walk.layer(Stage(plan), where, groups[:first] + groups[len(groups) - last :])
-    walk.end()
-    made = alone(plan, walk, config)
-    program = _elaborated(made, config)
-    ends = np.cumsum(made.instructions)  # by item
+    work_list = WorkList(costs_of(config, timing), (where := RegionAllocator(config, alone=True).allocate(plan),))
+    work_list.layer(Stage(plan), where, groups[:first] + groups[len(groups) - last :])
+    work_list.end()
+    draft = alone(plan, work_list, config)
+    program = _elaborated(draft, config)
+    ends = np.cumsum(draft.instructions)  # by item
     turn = 1
     steps = (0, 0)
     shorter = 0
     if left_out:
         turn = first // plan.period // 2 * plan.period
-        begin, end = (made.listing.work.index(walk.stores[group]) for group in (first - 1 - turn, first - 1))
-        steps = (int(np.searchsorted(made.item, begin)), int(np.searchsorted(made.item, end)))
+        begin, end = (draft.stream_order.work.index(work_list.stores[group]) for group in (first - 1 - turn, first - 1))
+        steps = (int(np.searchsorted(draft.item, begin)), int(np.searchsorted(draft.item, end)))
         shorter = int(ends[end] - ends[begin])
     relation = order(program.table)
-    each = overhead(plan.layer)
+    cycles_each = overhead(plan.layer)
     program = replace(program, stream=replace(program.stream, mem=Fields(), gemm=Fields(), alu=Fields()))  # small
-    return _Sample(program, relation, int(ends[-1]), left_out, turn, steps, shorter, each)
+    return _Sample(program, relation, int(ends[-1]), left_out, turn, steps, shorter, cycles_each)
 
 
 def smallest(plan: Plan, config: Config) -> Config:
-    """Return the machine with the smallest memories in which a plan has as many slots.
+    """Return the machine with the smallest memories in which a plan has the same slots.
 
-    A plan of one byte plane takes exactly as long there. One of several may take a few cycles more or less, because
-    lists of micro-ops that are equal by chance are loaded once.
+    A plan of one byte plane takes exactly as long there. A plan of several may take a few cycles more or less: slots
+    lie elsewhere, and lists of micro-ops that are equal by chance are loaded once.
     """
-    needs = plan.needs()
-    places = Places(config, alone=True).take(plan)
+    slot_sizes = plan.slot_sizes()
+    places = RegionAllocator(config, alone=True).allocate(plan)
     residual = int(plan.layer.residual is not None)
     least = config.par.index_bits if config.has_parameters else 1  # the parameters are addressed with these bits too
-    inp = max(least, (places.inp.slots * needs.inp + needs.residual - 1).bit_length())
-    wgt = max(least, (places.wgt.slots * needs.wgt + residual - 1).bit_length())
-    for acc in range((plan.slots.acc * needs.acc - 1).bit_length(), config.index_bits.acc):
-        other = _resized(config, inp, wgt, acc)
+    inp = max(least, (places.inp.slots * slot_sizes.inp + slot_sizes.residual - 1).bit_length())
+    wgt = max(least, (places.wgt.slots * slot_sizes.wgt + residual - 1).bit_length())
+    for acc in range((plan.slots.acc * slot_sizes.acc - 1).bit_length(), config.index_bits.acc):
+        smaller = _resized(config, inp, wgt, acc)
         if (
-            other
-            and accumulator_tiles(other, plan.layer) // plan.slots.acc >= needs.acc
-            and parameter_room(other).tiles >= needs.par
-            and Places(other, alone=True).take(plan).par.slots == places.par.slots
+            smaller
+            and accumulator_tiles(smaller, plan.layer) // plan.slots.acc >= slot_sizes.acc
+            and parameter_room(smaller).tiles >= slot_sizes.par
+            and RegionAllocator(smaller, alone=True).allocate(plan).par.slots == places.par.slots
         ):
-            return other
+            return smaller
     return _resized(config, inp, wgt, config.index_bits.acc) or config
 
 
@@ -221,7 +223,7 @@ def trace_of(draft: Draft, config: Config, model: str) -> Trace:
 
 
 def _elaborated(draft: Draft, config: Config) -> Elaborated:
-    stream = draft.built.stream
+    stream = draft.linked.stream
     line = config.pipeline
     pops, pushes = line.tokens(stream)
     kernel = draft.step
@@ -230,7 +232,7 @@ def _elaborated(draft: Draft, config: Config) -> Elaborated:
         units=line.units,
         queues=line.queues(config.token_depth),
         spaces=(),
-        unit=draft.built.unit,
+        unit=draft.linked.unit,
         pops=pops,
         pushes=pushes,
         footprint=np.zeros(len(stream), np.int64),

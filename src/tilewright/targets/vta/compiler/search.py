@@ -1,6 +1,8 @@
 """Find the plan of a layer: rank all plans by a lower bound, then time the best few with the simulator's time pass.
 
-The lower bound of the cycles is a formula over arrays, with an entry for each candidate plan that fits the buffers.
+The lower bound of the cycles is a formula over arrays. They have an entry for each candidate plan that fits the
+buffers, tens of thousands for a large layer, so no Python loop runs over candidates. The simulator takes milliseconds
+for a plan. It times candidates by ascending bound, and stops when no bound is below the best time.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tilewright.schedule import combinations, extents, finalists
 from tilewright.targets.vta.compiler.epilogue import residual_steps
 from tilewright.targets.vta.compiler.layer import LARGEST_SIZE, Layer
 from tilewright.targets.vta.compiler.plan import Plan, accumulator_tiles, parameter_room
-from tilewright.targets.vta.compiler.scores import fine, overhead, recalled, score
+from tilewright.targets.vta.compiler.scores import fine, kept_on_disk, overhead, score
 from tilewright.targets.vta.compiler.work import Costs, costs_of
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import WRITE_BACK
@@ -27,7 +29,7 @@ from tilewright.targets.vta.timing import Intervals
 
 CUT = ("rows", "columns", "outs", "sums")
 CHOICES = (*CUT, "channels", "inp", "wgt", "acc")
-#: Budgets of instructions to time: for plans, and for variants of the best with the first or last group cut.
+#: Budgets of instructions to time: for plans, and for variants of the best with a halved first or last group.
 EFFORT = 1000
 REFINING = 600
 #: The same budgets for small layers with several byte planes (scores.fine), and the number of plans with variants.
@@ -36,7 +38,7 @@ FINE_REFINING = 3000
 FINE_REFINED = 6
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
-#: Assumed cycles that units wait for each other per chunk and group. Only orders the plans to time.
+#: Assumed cycles that units wait for each other for each chunk and group. They only order the plans to time.
 HANDOVER = 40
 FINE_HANDOVER = 10
 #: Number of best plans whose variants are timed.
@@ -56,9 +58,9 @@ ACC_SLOTS: tuple[int, ...] = (4, 3, 2, 1)
 MORE_SLOTS = (16, 8)
 
 
-def best(layer: Layer, config: Config, timing: str) -> Plan | None:
+def best_plan(layer: Layer, config: Config, timing: str) -> Plan | None:
     """Return the plan of a layer with the lowest score under a timing model; None if no tile fits the buffers."""
-    return next(iter(ranked(layer, config, timing)), None)
+    return next(iter(ranked_plans(layer, config, timing)), None)
 
 
 def least(layer: Layer, config: Config, timing: str) -> float:
@@ -67,17 +69,17 @@ def least(layer: Layer, config: Config, timing: str) -> float:
 
 
 @lru_cache(maxsize=1024)
-@recalled
+@kept_on_disk
 def _least(layer: Layer, config: Config, timing: str) -> float:
     return float(_bounded(layer, config, timing)[1].min(initial=np.inf))
 
 
-def ranked(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
+def ranked_plans(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
     return tuple(Plan.of(layer, saved) for saved in _ranked(layer.canonical, config, timing))
 
 
 @lru_cache(maxsize=1024)
-@recalled
+@kept_on_disk
 def _ranked(layer: Layer, config: Config, timing: str) -> list[list[Any]]:
     """Time the plans of a layer that may be the fastest, and variants of the best.
 
@@ -85,12 +87,14 @@ def _ranked(layer: Layer, config: Config, timing: str) -> list[list[Any]]:
     """
     longer = FINE_EFFORT, FINE_REFINING, FINE_REFINED
     effort, refining, refined = longer if fine(layer) else (EFFORT, REFINING, REFINED)
-    made = finalists(_candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST)
+    timed = finalists(
+        _candidates(layer, config, timing), lambda plan: score(plan, config, timing), effort, WORTH, LEAST
+    )
     cuts = FINE_CUTS if fine(layer) else CUTS
-    tapering = [plan for _, plan in made[:refined] if plan.tapers]
+    tapering = [plan for _, plan in timed[:refined] if plan.tapers]
     variants = [(0.0, replace(plan, halvings=Halvings(*often))) for plan in tapering for often in cuts]
-    made += finalists(variants, lambda plan: score(plan, config, timing), refining)
-    return [plan.to_json() for _, plan in sorted(made, key=lambda item: item[0])]
+    timed += finalists(variants, lambda plan: score(plan, config, timing), refining)
+    return [plan.to_json() for _, plan in sorted(timed, key=lambda item: item[0])]
 
 
 def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[float, Plan]]:
@@ -99,6 +103,8 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
     if not len(bounds):
         return
     _, _, groups, chunks = _counts(layer, grid)
+    # Of plans that only differ in slots (or, for most layers, in loop order), only the one with the lowest bound is
+    # timed: the bound orders these well enough.
     waiting = (FINE_HANDOVER if fine(layer) else HANDOVER) * groups * (chunks + 1)
     turn = np.argsort(bounds + waiting, kind="stable")
     cuts = np.ravel_multi_index(
@@ -124,7 +130,8 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     outs = np.ones(1, np.int64) if layer.link == "banded" else extents(layer.out_tiles, config.acc.depth)
     sums = extents(layer.depth, config.inp.depth)
     tiles = combinations(rows=rows, columns=columns)
-    if not layer.matrix:  # full rows if any fit: a narrow tile takes a transfer per channel tile and row
+    # Full rows only, if any fit: a narrower tile takes a transfer for each channel tile and row.
+    if not layer.matrix:
         wide = tiles["columns"] == columns[0]
         if (wide & _fits_image(layer, config, tiles, 1, 1)).any():
             tiles = {name: values[wide] for name, values in tiles.items()}
@@ -136,6 +143,7 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     if config.stages == 4:  # no two slots share a bank
         acc_slots = tuple(n for n in ACC_BANKED_SLOTS if config.acc_banks % n == 0)
     fits = _fits(layer, config, cuts)  # with one slot in each memory
+    # The many numbers of slots are only combined with tiles that fit with one slot in each memory.
     every = combinations(
         cut=np.flatnonzero(fits),
         channels=np.array([0, 1]),
@@ -145,15 +153,20 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     )
     grid = {name: values[every["cut"]] for name, values in cuts.items()} | {name: every[name] for name in CHOICES[4:]}
     fits = _fits(layer, config, grid)
-    one_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
-    fits &= (grid["channels"] == 0) | ~(one_tile | (grid["outs"] == layer.out_tiles))  # else both orders are the same
+    single_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
+    fits &= (grid["channels"] == 0) | ~(
+        single_tile | (grid["outs"] == layer.out_tiles)
+    )  # else both orders are the same
     fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load pushes at most a token
     fits &= grid["acc"] <= config.token_depth  # and so does a store
     return {name: values[fits] for name, values in grid.items()}
 
 
 def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
-    """Return whether the slots of each candidate fit the memories: bool, an entry per candidate."""
+    """Return whether the slots of each candidate fit the memories: bool, an entry per candidate.
+
+    These are the rules of legal.py as formulas. A key of slots that `grid` lacks counts as one slot.
+    """
     outs = grid["outs"]
     sums = grid["sums"]
     weights = outs * sums * layer.taps if not layer.shared else np.ones_like(outs)
@@ -192,6 +205,7 @@ def _sums(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
 
 
 def _keeps(layer: Layer, grid: dict[str, Array]) -> Array:
+    """Return Plan.keeps for each candidate; before slots are chosen, whether it is possible."""
     assert layer.pool
     shares = layer.pool.kernel[0] > layer.pool.stride[0]
     if "acc" not in grid:
@@ -200,14 +214,15 @@ def _keeps(layer: Layer, grid: dict[str, Array]) -> Array:
     return kept
 
 
-def _again(layer: Layer, grid: dict[str, Array]) -> Array | float:
+def _repetition(layer: Layer, grid: dict[str, Array]) -> Array | float:
+    """Return how often each candidate computes a sum on average: above 1 if tiles of a pool share sums."""
     if layer.pool is None:
         return 1.0
     shared = [max(0, kernel - stride) for kernel, stride in zip(layer.pool.kernel, layer.pool.stride, strict=True)]
     rows, columns = (-(-layer.out[axis] // grid[name]) - 1 for axis, name in enumerate(("rows", "columns")))
     down = np.where(_keeps(layer, grid), 0, rows) * shared[0] / layer.grid[0]
-    again: Array = (1 + down) * (1 + columns * shared[1] / layer.grid[1])
-    return again
+    repetition: Array = (1 + down) * (1 + columns * shared[1] / layer.grid[1])
+    return repetition
 
 
 def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: Array | int, outs: Array | int) -> Array:
@@ -226,11 +241,11 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
 def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -> Array:
     """Return a lower bound of each candidate's score: cycles under a timing model, plus OVERHEAD per instruction.
 
-    The bound is the largest of the times of all loads, all sums and all stores, plus the time at the start and at the
+    Loads, sums and stores overlap, so the bound is the largest of their times, plus the time at the start and at the
     end that overlaps with nothing.
     """
     costs = costs_of(config, timing)
-    own = costs.intervals
+    intervals = costs.intervals
     spatial, channel, groups, chunks = _counts(layer, grid)
     tiles = grid["rows"] * grid["columns"] * grid["outs"]
     inp, wgt, out = _transfers(layer, config, costs, grid)
@@ -243,20 +258,20 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     instructions = groups * (_instructions(layer, grid, spatial) * chunks + layer.planes + len(added))
     macs = layer.gemm_uops() if layer.kind in ("sum", "repeat") else layer.in_tiles * layer.size[0] * layer.size[1]
     outputs = layer.out_pixels * layer.out_tiles
-    again = _again(layer, grid)
+    repetition = _repetition(layer, grid)
     cleared = (
         outputs * (1 if layer.shifts else layer.operands) if layer.pool is None else prod(layer.sums) * layer.out_tiles
     )
     cleared = cleared * (layer.start == "zero" and not layer.carries) + outputs * bool(added)
-    gemm = (macs * layer.operands + cleared) * own.gemm * again
-    alu = outputs * (_alu_cycles(layer, own) + len(added[1:]) * own.alu_immediate)
-    alone = config.stages == 3
+    gemm = (macs * layer.operands + cleared) * intervals.gemm * repetition
+    alu = outputs * (_alu_cycles(layer, intervals) + len(added[1:]) * intervals.alu_immediate)
+    alone = config.stages == 3  # one unit runs GEMM and ALU, one after the other
     if layer.pool:  # a slot is free once the group after it has read the sums that it keeps
         alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
     compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * costs.timing.dispatch
     # The first loads and the last stores overlap with no other work.
     first = inp + wgt + costs.latency
-    last = layer.planes * out + (layer.planes - 1) * own.alu_immediate * tiles + costs.latency
+    last = layer.planes * out + (layer.planes - 1) * intervals.alu_immediate * tiles + costs.latency
     # Data held for several groups are replaced during the last of these groups; only that group hides the loads.
     group = compute / groups
     outside = grid["channels"] == 1
@@ -265,6 +280,8 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
         (channel - 1) * np.maximum(0, (2 * chunks - grid["wgt"]) * wgt - group) * (grid["wgt"] >= chunks),
         (spatial - 1) * np.maximum(0, (2 * chunks - grid["inp"]) * inp - group) * (grid["inp"] >= chunks),
     )
+    # Each resource in turn: the DRAM port, the compute units, stores; then memories with one slot, which do not
+    # overlap.
     total = np.maximum(load + compute / (groups * chunks) + last, compute + first + last + exposed)
     total = np.maximum(total, first + compute / groups + store)
     total = np.where((grid["inp"] == 1) & (inp_loads > 1), np.maximum(total, compute + inp_loads * inp + last), total)
@@ -298,44 +315,47 @@ def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array
 
 
 def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array, chunks: Array) -> tuple[Array, Array]:
-    """Return each candidate's numbers of input loads and of weight loads; data that stay in a slot are loaded once."""
-    again = spatial * channel * chunks
-    inputs = again
+    """Return each candidate's numbers of input loads and of weight loads.
+
+    Data that stay in a slot until they are used again are loaded once.
+    """
+    most = spatial * channel * chunks
+    inputs = most
     if layer.link == "dense":
         outside = grid["channels"] == 1
         held = grid["inp"] >= np.where(outside, spatial * chunks, chunks)
         once = held | ((chunks == 1) & ~outside)
-        inputs = np.where(
-            once, spatial * chunks, np.maximum(again - spatial * channel * (chunks > 1), spatial * chunks)
-        )
+        inputs = np.where(once, spatial * chunks, np.maximum(most - spatial * channel * (chunks > 1), spatial * chunks))
     distinct = 1 if layer.shared else channel * chunks
     stays = grid["wgt"] >= np.where(grid["channels"] == 1, chunks, distinct)
-    return inputs, np.where(stays, distinct, again)
+    return inputs, np.where(stays, distinct, most)
 
 
-def _alu_cycles(layer: Layer, own: Intervals) -> int:
+def _alu_cycles(layer: Layer, intervals: Intervals) -> int:
     """Return the ALU's cycles for one output tile."""
-    cycles = (layer.planes - 1) * own.alu_immediate
+    cycles = (layer.planes - 1) * intervals.alu_immediate
     if layer.kind == "max":
-        cycles += own.alu_immediate * (1 + 2 * bool(layer.clamp)) + own.alu * layer.taps
+        cycles += intervals.alu_immediate * (1 + 2 * bool(layer.clamp)) + intervals.alu * layer.taps
     if layer.pool:
         tall, wide = layer.pool.kernel
         columns = layer.grid[1] / layer.out[1]
-        cycles += int(own.alu * ((tall - 1) * columns + wide - 1))
+        cycles += int(intervals.alu * ((tall - 1) * columns + wide - 1))
         if layer.start != "zero":
             sums = prod(layer.grid) / layer.out_pixels
-            once = own.alu_immediate if layer.start == "constant" else own.alu
-            cycles += int(sums * (own.alu_immediate + once) - once)
+            once = intervals.alu_immediate if layer.start == "constant" else intervals.alu
+            cycles += int(sums * (intervals.alu_immediate + once) - once)
     if layer.shifts:
-        cycles += own.alu_immediate * (layer.start == "constant")
-        return cycles + 3 * own.alu_immediate + (own.alu_immediate if layer.kind == "add" else own.alu)
+        cycles += intervals.alu_immediate * (layer.start == "constant")
+        return (
+            cycles + 3 * intervals.alu_immediate + (intervals.alu_immediate if layer.kind == "add" else intervals.alu)
+        )
     if layer.start == "constant":
-        cycles += own.alu_immediate
-    if layer.codes:
-        once = own.requantise
-        if layer.codes.immediates:
-            once = 3 * own.alu + 3 * own.alu_immediate
-        cycles += 3 * once + own.alu if layer.kind == "add" else once
+        cycles += intervals.alu_immediate
+    if layer.requantisation:
+        once = intervals.requantise
+        if layer.requantisation.immediates:
+            once = 3 * intervals.alu + 3 * intervals.alu_immediate
+        cycles += 3 * once + intervals.alu if layer.kind == "add" else once
     return cycles
 
 
@@ -347,5 +367,6 @@ def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array
     if layer.taps == 1:
         few = grid["rows"] * grid["columns"] * grid["outs"] < WRITE_BACK
         return np.where(few & (layer.kind == "sum"), grid["sums"], 1).astype(np.float64)
+    # Taps that are valid for other outputs take instructions of their own: a 3x3 window on a whole image has 9 sets.
     rectangles = np.where(spatial == 1, 9.0, np.where(spatial == 2, 6.0, 4.0))
     return np.minimum(rectangles, layer.taps) * np.where(grid["outs"] < 3, 2.0, 1.0)

@@ -1,8 +1,7 @@
-"""Put the items of layers (loads, runs of instructions, stores; see work.py) in order, by slots, without timing them.
+"""Put the items of layers (loads, runs of instructions, stores; see work.py) in order, without timing them.
 
-Slots (see plan.py) are the parts of the on-chip memories that loads fill. The compute and store units work in the order
-of the plans. Each load goes as early as possible: after the last user of the data that it overwrites, and after the
-stores whose results it reads.
+The compute and store units work in the order of the plans. Each load goes as early as possible: after the last user of
+the data that it overwrites, and after the stores whose results it reads. Slots (see plan.py) tell which data that is.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.schedule import Held, Range
-from tilewright.targets.vta.compiler.epilogue import parted, residual_steps
+from tilewright.targets.vta.compiler.epilogue import residual_steps, split_shift
 from tilewright.targets.vta.compiler.kernels import Run, Step, runs
 from tilewright.targets.vta.compiler.layer import Residual, Span, covered
-from tilewright.targets.vta.compiler.plan import Chunk, Group, Places, Plan, Regions, memory_of, parameter_room
-from tilewright.targets.vta.compiler.planes import Planes
+from tilewright.targets.vta.compiler.plan import Chunk, Group, Plan, RegionAllocator, Regions, memory_of, parameter_room
+from tilewright.targets.vta.compiler.planes import PlaneScheduler
 from tilewright.targets.vta.compiler.work import (
     ANYTHING,
     CLIPPED,
@@ -29,11 +28,11 @@ from tilewright.targets.vta.compiler.work import (
     LoadTiles,
     RunSteps,
     clear,
-    closing,
+    close_group,
     copy,
     costs_of,
     input_load,
-    opening,
+    open_group,
     parameter_load,
     sums,
     weight_load,
@@ -46,22 +45,23 @@ IDLE = 256
 
 
 class Stage(NamedTuple):
-    """A layer's plan. `given`: whether it is the user's, and must stay.
+    """A layer's plan. `fixed`: the plan is the user's, and must stay.
 
     `reads`: for each tensor that the layer loads as input tiles (see chain.operands), the indices of the layers that
-    write it, by channel; () if the host does.
+    write it, in the order of its channels; () if the host writes it.
     """
 
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
-    given: bool = False
+    fixed: bool = False
 
 
 class PlacedLoad(NamedTuple):
-    """A load for layer `layer`, which stands in the stream before item `at` of `Walk.work`.
+    """A load for layer `layer`, which stands in the stream before item `at` of `WorkList.work`.
 
-    `at` is at least `free`, the item after the last user of the data that the load overwrites. It is above `stored`,
-    the last store whose result the load reads (-1: none), and at most `need`, the first item that uses the load.
+    `at` has three limits, all of them indices in `WorkList.work`. It is at least `free`, the item after the last user
+    of the data that the load overwrites. It is above `stored`, the last store whose result the load reads (-1 if it
+    reads no result). It is at most `need`, the first item that uses the load.
     """
 
     at: int
@@ -73,16 +73,16 @@ class PlacedLoad(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The lowest legal value of `at`, the load's place in `Walk.work`."""
+        """The lowest legal value of `at`, the load's place in `WorkList.work`."""
         return max(self.free, self.stored + 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Listing:
+class StreamOrder:
     """The items of all layers in stream order: loads merged with the work of the compute and store units.
 
-    `items`: (layer index, item). `work`: the index of each item in `Walk.work`, -1 for a load. `regions`: the slots of
-    each layer.
+    `items`: (layer index, item). `work`: the index of each item in `WorkList.work`, -1 for a load. `regions`: the slots
+    of each layer.
     """
 
     items: list[tuple[int, Item]]
@@ -90,8 +90,12 @@ class Listing:
     regions: tuple[Regions, ...]
 
 
-class _Task(NamedTuple):
-    """A group whose accumulators were started: its slot, that of the group before, its parameters, the rows above."""
+class _StartedGroup(NamedTuple):
+    """A group whose accumulators were started, but whose sums were not yet added.
+
+    `number`: the group's number in the launch, from 1 on. `acc`, `before`: its accumulator slot and that of the
+    previous group. `par`: the slot of its parameters, or -1. `above`: the rows of the previous group.
+    """
 
     number: int
     group: Group
@@ -102,13 +106,14 @@ class _Task(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _LayerWalk:
-    """A layer in a `Walk`. `held`: what the slots of each memory hold. `slots`: the tiles of each memory's slots.
+class _LayerState:
+    """The state of a layer in a `WorkList`.
 
-    `first`: the number of the first group. `cleared`: how many tiles of each accumulator slot the layer has cleared, if
-    it `carries`. `pieces`: by weight slot, the pieces of its chunk. `known`: the runs of a chunk's sums. `joined`: the
-    groups, by number, whose residual was added to their sums. `sources`: by tensor that other layers write (see
-    LoadTiles), the group that stores each of its tiles.
+    `held`: the data in the slots of each memory. `slots`: the tiles of the slots of each memory. `first`: the number of
+    the layer's first group. `cleared`: if the layer `carries`, the number of tiles that it has cleared in each
+    accumulator slot. `pieces`: by weight slot, the pieces in which its chunk is loaded. `chunk_runs`: the runs of a
+    chunk's sums, by the shapes on which they depend. `joined`: the numbers of the groups whose residual was added.
+    `sources`: for each tensor that other layers write (see LoadTiles), the group that stores each of its tiles.
     """
 
     index: int
@@ -119,16 +124,19 @@ class _LayerWalk:
     cleared: list[int]
     slots: dict[str, list[slice]]
     pieces: dict[int, tuple[Range, ...]] = field(default_factory=dict)
-    known: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
+    chunk_runs: dict[Hashable, tuple[Run, ...]] = field(default_factory=dict)
     sources: dict[int, Array] = field(default_factory=dict)
     joined: list[int] = field(default_factory=list)
 
 
-class Walk:
-    """The work of consecutive layers for the compute and store units, in order, and the loads that this work needs."""
+class WorkList:
+    """The work of consecutive layers for the compute and store units, in order, and the loads that this work needs.
+
+    The layers are appended one by one (`layer`), then `end` is called. Groups are numbered over all layers.
+    """
 
     def __init__(self, costs: Costs, regions: tuple[Regions, ...], apart: bool = False) -> None:
-        """Begin without work. With `apart`, each GEMM or ALU step is an item, so loads may go between any two."""
+        """Begin without work. With `apart`, each GEMM or ALU step is an item: loads may go between any two."""
         self.costs = costs
         self._config = costs.config
         self.regions = regions
@@ -142,22 +150,25 @@ class Walk:
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
         self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # one past a tile's last user
         self._stored: list[Array] = []  # by layer: the group that stores each tile of its result
-        self._found = np.full(config.acc.depth, ANYTHING, np.int8)  # by tile of acc: what it may hold
+        self._content = np.full(config.acc.depth, ANYTHING, np.int8)  # of each acc tile: ANYTHING, SUMS or CLIPPED
         self._cleared: list[int] = []  # by group: one past the start of its accumulators, in `work`
         self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
         self._groups = 0
-        self._planes = Planes(costs)
+        self._planes = PlaneScheduler(costs)
         #: The most micro-ops that a GEMM and an ALU instruction list.
         self._limit = max(1, config.uop.depth // 4)
         self._alu_limit = self._limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
-        self._loaded: list[PlacedLoad] = []  # new ones
-        self._last: tuple[int, int, _LayerWalk, _Task] | None = None  # what is not appended yet; its first and end tile
-        self._state: _LayerWalk
+        self._loaded: list[PlacedLoad] = []  # the loads of which the PlaneScheduler was not told yet
+        self._last: tuple[int, int, _LayerState, _StartedGroup] | None = (
+            None  # what is not appended yet; its first and end tile
+        )
+        self._state: _LayerState
 
     def layer(self, stage: Stage, where: Regions, groups: Iterable[Group]) -> None:
-        """Append the work and loads of a layer, or of some of its groups; its last group may still be missing.
+        """Append the work and loads of a layer, or of some of its groups.
 
-        With four stages, where the ALU starts accumulators, it does so for a group before it finishes the one before.
+        The end of the last group may still be missing afterwards; `finish` appends it. With four stages, if the ALU
+        starts accumulators, it starts those of the next group before it finishes a group, so that GEMM need not wait.
         """
         layer = stage.plan.layer
         acc_slots = stage.plan.slots.acc
@@ -166,7 +177,7 @@ class Walk:
         slots = {name: region.tiles for name, region in regions.items()}
         self._stored.append(np.zeros(layer.out_tiles * layer.out_pixels if not self._alone else 0, np.int64))
         index = len(self._stored) - 1
-        state = _LayerWalk(index, stage.plan, where, held, self._groups + 1, [0] * acc_slots, slots)
+        state = _LayerState(index, stage.plan, where, held, self._groups + 1, [0] * acc_slots, slots)
         self.work.extend(self._planes.opened(layer, where.acc))
         groups = list(groups)
         ahead = self.line.gemm != self.line.alu and layer.start != "zero"
@@ -176,12 +187,13 @@ class Walk:
             before = (self._groups - 1) % acc_slots
             self._groups += 1
             place = where.acc.ends(acc)
+            # A group in the same tiles must be finished before this one may start them.
             if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
                 self.finish()
             self._state = state
-            task = _Task(self._groups, group, acc, before, self._open(group, acc), above)
+            task = _StartedGroup(self._groups, group, acc, before, self._open(group, acc), above)
             self.finish(state, task)
-            if self._groups == 1 and layer.carries:
+            if self._groups == 1 and layer.carries:  # the machine waits for its first loads, and has time to clear
                 self._clear(groups)
             if not state.sources:
                 for tensor, writers in enumerate(stage.reads):
@@ -198,15 +210,21 @@ class Walk:
         self.work.extend(self._planes.rest())
         self.items = [*self.work, *((load.layer, load.item) for load in self.loads)]
 
-    def finish(self, after: _LayerWalk | None = None, following: _Task | None = None) -> None:
-        """Append what is missing of the last group; `after`, `following`: the next group, which was started."""
+    def finish(self, after: _LayerState | None = None, following: _StartedGroup | None = None) -> None:
+        """Append the sums and the end of the last group, if they are missing.
+
+        `after`, `following`: the layer and the group that come next, if that group was started already.
+        """
         if self._last:
             _, _, self._state, task = self._last
             self._last = None
             self._close(task, following if after is self._state else None)
 
     def _open(self, group: Group, acc: int) -> int:
-        """Append the start of a group's accumulators, in slot `acc`; return the slot of its parameters, if loaded."""
+        """Append the start of a group's accumulators, in slot `acc`.
+
+        Return the slot of the group's parameters if they had to be loaded for that, else -1.
+        """
         state = self._state
         layer = self._state.plan.layer
         base = state.where.acc.at(acc)
@@ -214,61 +232,64 @@ class Walk:
         self.work.extend(self._planes.before(state.index, acc))
         if layer.start == "bias":
             par = self._parameters(group, acc)
-        found = int(self._found[base : base + group.sums].min())
+        content = int(self._content[base : base + group.sums].min())  # what is true of all tiles
         done = state.cleared[acc]
-        if layer.carries:
+        if layer.carries:  # tiles that an earlier group of the layer used keep their top byte planes
             run = runs((clear(group.tiles - done, done),) if group.tiles > done else ())
             state.cleared[acc] = max(done, group.tiles)
         else:
-            run = runs(opening(layer, group, found, self._alu_limit))
+            run = runs(open_group(layer, group, content, self._alu_limit))
         if layer.start == "bias":
-            self._put(RunSteps(each, acc, par=par if each.steps[0].parameters else -1) for each in run)
+            self._put(RunSteps(part, acc, par=par if part.steps[0].parameters else -1) for part in run)
         else:
             self.work.extend(self._planes.placed(state.index, run, acc))
         if layer.start == "zero":
-            self._found[base : state.where.acc.at(acc + 1)] = ANYTHING
+            self._content[base : state.where.acc.at(acc + 1)] = ANYTHING
         else:
-            self._found[base : base + group.sums] = SUMS
+            self._content[base : base + group.sums] = SUMS
         self._cleared.append(len(self.work))
         return par
 
-    def _close(self, task: _Task, following: _Task | None) -> None:
-        """Append the sums of a group, with the loads that they need, and its last ALU steps and its store.
+    def _close(self, task: _StartedGroup, following: _StartedGroup | None) -> None:
+        """Append the sums of a group, with the loads that they need, then its last ALU steps and its store.
 
-        `following`: the layer's next group if it was started.
+        `following`: the layer's next group, if it was started already.
         """
         state = self._state
         group = task.group
         layer = self._state.plan.layer
         apart = self.apart or layer.planes > 1
         par = task.par if layer.start == "bias" else self._parameters(group, task.acc)
-        last = closing(layer, group, task.above, self._alu_limit, copies=self.line.gemm != self.line.alu)
+        last = close_group(layer, group, task.above, self._alu_limit, copies=self.line.gemm != self.line.alu)
         residual = layer.residual
         if residual is None or residual.after is None:
             self._add_sums(task, following, last, apart)
             self._put_steps(last, task, par, apart)
-        else:
+        else:  # the residual is added in the middle of the right shift
             self._add_sums(task, None, last, apart)
-            first, rest = parted(last, residual.after)
+            first, rest = split_shift(last, residual.after)
             self._put_steps(first, task, par, apart)
             self._add_residual(task, residual)
             self._put_steps(rest, task, par, apart)
         if par >= 0 and not parameter_room(self._config).in_slots:
             self._use("par", par)
         self.work.extend(self._planes.stored(state.index, group, task.acc, last))
-        if layer.codes:
+        if layer.requantisation:
             base = state.where.acc.at(task.acc)
-            self._found[base : base + group.tiles] = CLIPPED
+            self._content[base : base + group.tiles] = CLIPPED
         self.stores.append(len(self.work) - 1)
         if not self._alone:
             for part in group.stores(layer):
                 self._stored[state.index][covered(part)] = len(self.stores) - 1
 
-    def _add_sums(self, task: _Task, following: _Task | None, last: tuple[Step, ...], apart: bool) -> None:
-        """Append the sums of a group, before its ALU steps `last`, and a residual that is added before the products.
+    def _add_sums(
+        self, task: _StartedGroup, following: _StartedGroup | None, last: tuple[Step, ...], apart: bool
+    ) -> None:
+        """Append the sums of a group, and a residual that is added before the products.
 
-        The ALU shifts the residual of the group `following` left meanwhile: GEMM brings in the codes once the ALU has
-        had time to finish the previous group and to start that one.
+        `last`: the ALU steps at the end of a group. A residual with a left shift keeps the ALU busy. So GEMM adds the
+        codes of the group `following` among the products of this one, as soon as the ALU has had time to finish the
+        previous group and to start that one.
         """
         state = self._state
         group = task.group
@@ -279,6 +300,7 @@ class Walk:
         if residual and task.number not in state.joined:
             self._add_residual(task, residual)
         following = following if residual and residual.left else None
+        # The cycles of products that still have to pass before the residual of `following` is added.
         left = sum(map(self.costs.step, (*last, copy(group.tiles)))) if following else 0
         for chunk in group.chunks:
             if residual and following and left <= 0:
@@ -291,18 +313,19 @@ class Walk:
                 wgt = self._weights(chunk.weights)
                 self._note_loads()
                 key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
-                if key not in state.known:
-                    state.known[key] = runs(sums(state.plan, group, chunk, self._limit), apart)
+                if key not in state.chunk_runs:
+                    state.chunk_runs[key] = runs(sums(state.plan, group, chunk, self._limit), apart)
                 pieces = state.pieces.get(wgt, ())
-                self.work.extend(self._planes.placed(state.index, state.known[key], acc, inp, wgt, pieces))
+                self.work.extend(self._planes.placed(state.index, state.chunk_runs[key], acc, inp, wgt, pieces))
                 if left > 0:
-                    left -= sum(self.costs.step(step) for run in state.known[key] for step in run.steps)
+                    left -= sum(self.costs.step(step) for run in state.chunk_runs[key] for step in run.steps)
             self._use("inp", inp)
             self._use("wgt", wgt)
         if residual and following:
             self._add_residual(following, residual)
 
     def _clear(self, groups: Sequence[Group]) -> None:
+        """Append the clearing of further accumulator slots while the first loads of the launch arrive."""
         cleared = self._state.cleared
         left = IDLE - cleared[0]
         for slot in range(1, len(cleared)):
@@ -313,7 +336,7 @@ class Walk:
                 self._put(RunSteps(run, slot) for run in runs((clear(tiles),)))
 
     def _in_pieces(self, chunk: Chunk) -> bool:
-        """Return whether to load a chunk's weights in pieces, one for each row of the kernel, which are contiguous."""
+        """Return whether to load a chunk's weights in pieces: one for each row of the kernel, contiguous in DRAM."""
         plan = self._state.plan
         layer = plan.layer
         rows = plan.layer.window.kernel[0]
@@ -323,9 +346,9 @@ class Walk:
         return fits and self._state.held["wgt"].find(chunk.weights) is None
 
     def _begin(self, group: Group, chunk: Chunk, acc: int, inp: int) -> int:
-        """Append the sums of a chunk for the first group, a row of the kernel at a time, each after its weights.
+        """Append the sums of a chunk for the first group, one row of the kernel at a time, each after its weights.
 
-        Return the weight slot.
+        Products start once the first row of weights has arrived. Return the weight slot.
         """
         state = self._state
         slot = state.held["wgt"].take(chunk.weights)
@@ -336,6 +359,7 @@ class Walk:
             for taps in group.rows.taps
             for k in range(taps.size)
         }
+        # Rows that only meet padding in this group come last.
         for y in sorted(range(height), key=lambda y: (y not in used, y)):
             self._load(weight_load(state.plan, slot, chunk.weights, pieces[y], piece=True))
             self._note_loads()
@@ -350,12 +374,12 @@ class Walk:
             self._planes.loads(self._state.index, load.item.memory, load.item.slot, self.load_cycles(load.item))
         self._loaded.clear()
 
-    def _put_steps(self, steps: tuple[Step, ...], task: _Task, par: int, apart: bool) -> None:
+    def _put_steps(self, steps: tuple[Step, ...], task: _StartedGroup, par: int, apart: bool) -> None:
         for run in runs(steps, apart):
             above = task.before if run.steps[0].above else -1
             self._put([RunSteps(run, task.acc, par=par, above=above)])
 
-    def _add_residual(self, task: _Task, residual: Residual) -> None:
+    def _add_residual(self, task: _StartedGroup, residual: Residual) -> None:
         """Append the loads and runs that add a group's residual to its accumulators."""
         state = self._state
         group = task.group
@@ -393,9 +417,10 @@ class Walk:
         return slot
 
     def _parameters(self, group: Group, acc: int) -> int:
-        """Return the slot with the parameters of a group's channels (-1: no parameters); append a load if needed.
+        """Return the slot with the parameters of a group's channels, or -1 if there are none; append a load if needed.
 
-        `acc`: the group's accumulator slot. Where parameters lie in these, each has parameter slots of its own.
+        `acc`: the group's accumulator slot. If parameters lie in accumulator slots, each of these has parameter slots
+        of its own.
         """
         layer = self._state.plan.layer
         if not layer.parameters:
@@ -411,7 +436,8 @@ class Walk:
             item = parameter_load(layer, slot, group.outs, acc if room.in_slots else -1)
             if room.in_slots:
                 base = state.where.acc.at(acc) + par.at(slot)
-                self._found[base : base + par.stride] = ANYTHING
+                self._content[base : base + par.stride] = ANYTHING
+            # A load that the compute unit itself runs is an item of its work; others go to the load unit.
             if room.in_slots or self.line.unit_of(Opcode.LOAD, room.memory) != self.line.load:
                 self._put([item])
             else:
@@ -421,16 +447,16 @@ class Walk:
     def _load(self, item: LoadTiles) -> None:
         """Append a load.
 
-        A load that reads a group's results goes after the work that next clears the group's slot in acc, because that
-        work has waited for the group's store.
+        A load that reads the results of a group must wait for the group's store. It goes behind the work that next
+        starts the group's slot in acc: that work has waited for the store already, so no further token is needed.
         """
         sources = self._state.sources
-        made = (sources[tensor][covered(part)].max() for tensor, part in item.parts if tensor in sources)
-        group = int(max(made, default=-1))
+        writers = (sources[tensor][covered(part)].max() for tensor, part in item.parts if tensor in sources)
+        group = int(max(writers, default=-1))
         free = int(self._used[item.memory][self._state.slots[item.memory][item.slot]].max())
         need = len(self.work)
-        at = self._cleared[0]
-        stored = -1  # after the first clearing, so that its micro-ops are loaded first
+        at = self._cleared[0]  # behind the first clearing, so that its micro-ops are loaded first
+        stored = -1
         if group >= 0:
             again = group + self._state.plan.slots.acc
             stored = self.stores[group]
@@ -451,42 +477,45 @@ class Walk:
         return self.costs.box((part for _, part in item.parts), chip)
 
 
-def walked(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> Walk:
-    """Return the work and loads of layers, whose plans must fit the config; `timing`: the model that orders shifts."""
-    places = Places(config, len(stages) == 1)
-    walk = Walk(costs_of(config, timing), tuple(places.take(stage.plan) for stage in stages), apart)
-    for stage, where in zip(stages, walk.regions, strict=True):
-        walk.layer(stage, where, stage.plan.groups())
-    walk.end()
-    return walk
+def list_work(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> WorkList:
+    """Return the work and loads of layers, whose plans must fit the config.
+
+    `timing`: the timing model by which shifts of byte planes are ordered (see planes.py).
+    """
+    places = RegionAllocator(config, len(stages) == 1)
+    work_list = WorkList(costs_of(config, timing), tuple(places.allocate(stage.plan) for stage in stages), apart)
+    for stage, where in zip(stages, work_list.regions, strict=True):
+        work_list.layer(stage, where, stage.plan.groups())
+    work_list.end()
+    return work_list
 
 
-def early(loads: Sequence[PlacedLoad]) -> list[PlacedLoad]:
+def earliest_loads(loads: Sequence[PlacedLoad]) -> list[PlacedLoad]:
     """Return the loads in the order in which the load unit runs them, each as early as the order of layers allows.
 
     A layer's loads come after all loads of the previous layer.
     """
-    found: list[PlacedLoad] = []
+    moved: list[PlacedLoad] = []
     floor = last = layer = 0
     for load in loads:
         if load.layer != layer:
             floor = last
             layer = load.layer
-        found.append(load._replace(at=max(load.at, floor)))
-        last = max(last, found[-1].at)
-    return sorted(found, key=lambda load: (load.at, load.need))
+        moved.append(load._replace(at=max(load.at, floor)))
+        last = max(last, moved[-1].at)
+    return sorted(moved, key=lambda load: (load.at, load.need))
 
 
-def listing(walk: Walk, loads: Iterable[PlacedLoad]) -> Listing:
+def stream_order(work_list: WorkList, loads: Iterable[PlacedLoad]) -> StreamOrder:
     """Return the work of a walk and the loads `loads`, merged in stream order."""
-    made = Listing([], [], walk.regions)
+    merged = StreamOrder([], [], work_list.regions)
     at = 0
     for load in loads:
-        made.items.extend(walk.work[at : load.at])
-        made.work.extend(range(at, load.at))
+        merged.items.extend(work_list.work[at : load.at])
+        merged.work.extend(range(at, load.at))
         at = max(at, load.at)
-        made.items.append((load.layer, load.item))
-        made.work.append(-1)
-    made.items.extend(walk.work[at:])
-    made.work.extend(range(at, len(walk.work)))
-    return made
+        merged.items.append((load.layer, load.item))
+        merged.work.append(-1)
+    merged.items.extend(work_list.work[at:])
+    merged.work.extend(range(at, len(work_list.work)))
+    return merged

@@ -46,7 +46,7 @@ def forms(site: Site, w: Array, start: Array, window: Window, width: Width, conf
         pairs = [] if start.any() or max(depth, outputs) > config.block else [(depth, outputs)]
     for channels, results in pairs:
         if strip := _widest(site.input(0).shape[2], site.output.shape[2], channels, results, window, config.block):
-            yield _made(site, w, alone, strip, window, width, config)
+            yield _lower_strip(site, w, alone, strip, window, width, config)
 
 
 def _widest(width: int, columns: int, channels: int, outputs: int, window: Window, block: int) -> Strip | None:
@@ -63,7 +63,9 @@ def _widest(width: int, columns: int, channels: int, outputs: int, window: Windo
     return Strip(reads, pixels, channels, outputs, -left, pixels * stride)
 
 
-def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width: Width, config: Config) -> Lowered:
+def _lower_strip(
+    site: Site, w: Array, alone: bool, strip: Strip, window: Window, width: Width, config: Config
+) -> Lowered:
     height, wide = window.kernel
     block = config.block
     outputs = len(w)
@@ -73,16 +75,16 @@ def _made(site: Site, w: Array, alone: bool, strip: Strip, window: Window, width
     by_tap[:outputs] = w.reshape(outputs, height, wide, -1)
     by_tap = by_tap.reshape(tiles, strip.outputs, height, wide, -1)
     lanes = np.zeros((tiles, block, height, block), w.dtype)
-    own = np.arange(strip.outputs)
+    lanes_of_pixel = np.arange(strip.outputs)
     first = -window.padding[2] - strip.first  # lane pixel of the first output's first tap
     for pixel, tap in np.ndindex(strip.writes, wide):
         read = first + pixel * window.stride[1] + tap * window.dilation[1]
         if not 0 <= read < strip.reads:
             continue
-        rows = pixel * strip.outputs + own
+        rows = pixel * strip.outputs + lanes_of_pixel
         at = read * strip.channels
         if alone:
-            lanes[:, rows, :, at + own] = by_tap[:, :, :, tap, 0].transpose(1, 0, 2)
+            lanes[:, rows, :, at + lanes_of_pixel] = by_tap[:, :, :, tap, 0].transpose(1, 0, 2)
         else:
             lanes[:, pixel * strip.outputs : (pixel + 1) * strip.outputs, :, at : at + strip.channels] = by_tap[
                 :, :, :, tap

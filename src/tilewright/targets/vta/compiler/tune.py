@@ -23,26 +23,36 @@ from tilewright.sim.steps import Trace
 from tilewright.targets.vta.compiler.emit import Draft, TensorPlaces, draft
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.scores import trace_of
-from tilewright.targets.vta.compiler.search import ranked
-from tilewright.targets.vta.compiler.sequence import PlacedLoad, Stage, Walk, early, listing, walked
+from tilewright.targets.vta.compiler.search import ranked_plans
+from tilewright.targets.vta.compiler.sequence import (
+    PlacedLoad,
+    Stage,
+    WorkList,
+    earliest_loads,
+    list_work,
+    stream_order,
+)
 from tilewright.targets.vta.compiler.work import LoadTiles, RunSteps
 from tilewright.targets.vta.config import Config
 
-#: Ways to move loads ahead, most useful first: `first`, `reads` of _loads_ahead; tries without a gain before the end.
+#: The arguments `first` and `reads` of _loads_ahead to try, the most useful first.
 WAYS = ((False, True), (True, True), (False, False), (True, False))
+#: Tries without a gain before the search for an order ends.
 ORDERS = 3
-#: Steps above which a program gets fewer orders and no other plans; above which loads go between runs, not steps.
+#: Steps above which a program gets fewer orders and no other plans.
 LONG = 4000
+#: Steps above which loads are only moved between runs of steps, not between any two steps.
 FINE = 40_000
 #: Steps up to which a program with several layers is tried with plans that hold more sums on chip.
 SHORT = 1000
-#: Budget of instructions to time in each search; plans tried per layer; layers without a gain before the end.
+#: Budget of instructions to time in each search.
 EFFORT = 20_000
+#: Plans that are tried for a layer, and layers without a gain before the search for plans ends.
 TRIED = 6
 LAYERS = 2
 #: A late load is tried ahead of this many earlier loads that wait, the closest first.
 NEAR = 3
-#: Fractions of the chain's cycles: waits that are worth a try, and the least change that counts as a gain.
+#: Fractions of the chain's cycles: waits that are worth a try, and the smallest change that counts as a gain.
 WORTH = 0.006
 GAIN = 0.0005
 #: Least number of weight tiles that get their own load.
@@ -51,11 +61,11 @@ PIECE = 4
 OF_LOADS = 2
 
 
-class Timed(NamedTuple):
+class TimedChain(NamedTuple):
     """A chain of layers with one order of its loads, and the timing trace of its instructions."""
 
     stages: tuple[Stage, ...]
-    walk: Walk
+    work_list: WorkList
     loads: list[PlacedLoad]
     draft: Draft
     trace: Trace
@@ -71,35 +81,37 @@ class Timed(NamedTuple):
 
     def waits(self) -> dict[Layer, int]:
         """Return the cycles that the busier compute unit waits, summed for each canonical layer (Layer.canonical)."""
-        layer = np.array([layer for layer, _ in self.draft.listing.items], np.int64)[self.draft.item]
+        layer = np.array([layer for layer, _ in self.draft.stream_order.items], np.int64)[self.draft.item]
         waits = min(
             (
                 np.bincount(layer[mine], self.trace.wait[mine], minlength=len(self.stages))
-                for mine in (self.draft.built.unit == unit for unit in {self.walk.line.gemm, self.walk.line.alu})
+                for mine in (
+                    self.draft.linked.unit == unit for unit in {self.work_list.line.gemm, self.work_list.line.alu}
+                )
             ),
             key=np.sum,
         )
-        found: dict[Layer, int] = {}
+        by_layer: dict[Layer, int] = {}
         for stage, cycles in zip(self.stages, waits.tolist(), strict=True):
             alike = stage.plan.layer.canonical
-            found[alike] = found.get(alike, 0) + int(cycles)
-        return found
+            by_layer[alike] = by_layer.get(alike, 0) + int(cycles)
+        return by_layer
 
 
-def tuned(stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str) -> Timed:
-    """Return the chain with the fastest order of loads that was found; plans that are not given may be replaced.
+def tuned(stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str) -> TimedChain:
+    """Return the fastest chain found, with loads in another order and perhaps with other plans; fixed plans stay.
 
     Raises HazardError if a full token queue causes a deadlock.
     """
-    chain = _Chain(places, config, timing)
+    chain = _Tuner(places, config, timing)
     first = chain.timed(stages)
     best = chain.ordered(first)
-    if first.walk.steps <= LONG and (other := chain.planned(first)) is not first:
-        best = min(best, chain.ordered(other), key=lambda known: known.cycles)
+    if first.work_list.steps <= LONG and (replanned := chain.planned(first)) is not first:
+        best = min(best, chain.ordered(replanned), key=lambda known: known.cycles)
     return chain.swapped(best)
 
 
-class _Chain:
+class _Tuner:
     """Times consecutive layers, whose tensors are at `places` in DRAM, under timing model `timing`."""
 
     def __init__(self, places: tuple[TensorPlaces, ...], config: Config, timing: str) -> None:
@@ -107,43 +119,43 @@ class _Chain:
         self.config = config
         self.timing = timing
 
-    def _timed(self, stages: tuple[Stage, ...], walk: Walk, loads: list[PlacedLoad]) -> Timed:
-        costs = None if walk.apart else walk.costs
-        made = draft(stages, self.places, listing(walk, loads), self.config, costs)
-        return Timed(stages, walk, loads, made, trace_of(made, self.config, self.timing))
+    def _timed(self, stages: tuple[Stage, ...], work_list: WorkList, loads: list[PlacedLoad]) -> TimedChain:
+        costs = None if work_list.apart else work_list.costs
+        chain_draft = draft(stages, self.places, stream_order(work_list, loads), self.config, costs)
+        return TimedChain(stages, work_list, loads, chain_draft, trace_of(chain_draft, self.config, self.timing))
 
-    def timed(self, stages: tuple[Stage, ...]) -> Timed:
-        """Time a chain with its loads in the order of `early`, then with loads moved ahead; return the faster."""
-        walk = walked(stages, self.config, self.timing, apart=True)
-        if walk.steps > FINE:
-            walk = walked(stages, self.config, self.timing)
-        found = self._timed(stages, walk, early(walk.loads))
-        if not found.waits_much:
-            return found
-        return min(found, self.ahead(found, *WAYS[0]), key=lambda known: known.cycles)
+    def timed(self, stages: tuple[Stage, ...]) -> TimedChain:
+        """Time a chain with its loads as early as possible, then with loads moved ahead; return the faster."""
+        work_list = list_work(stages, self.config, self.timing, apart=True)
+        if work_list.steps > FINE:
+            work_list = list_work(stages, self.config, self.timing)
+        first = self._timed(stages, work_list, earliest_loads(work_list.loads))
+        if not first.waits_much:
+            return first
+        return min(first, self.ahead(first, *WAYS[0]), key=lambda known: known.cycles)
 
-    def _tried(self, known: Timed, walk: Walk, loads: list[PlacedLoad]) -> Timed:
+    def _tried(self, chain: TimedChain, work_list: WorkList, loads: list[PlacedLoad]) -> TimedChain:
         try:
-            return self._timed(known.stages, walk, loads)
+            return self._timed(chain.stages, work_list, loads)
         except HazardError:
-            return known
+            return chain
 
-    def ahead(self, known: Timed, first: bool, reads: bool) -> Timed:
-        """Return the chain with loads moved ahead, and its new trace; for `first` and `reads` see _loads_ahead."""
-        walk, made = _by_time(known.walk, known.draft, known.trace)
-        return self._tried(known, walk, _loads_ahead(walk, made, known.trace, first, reads))
+    def ahead(self, chain: TimedChain, first: bool, reads: bool) -> TimedChain:
+        """Return the chain, timed again with loads moved ahead (see _loads_ahead); unchanged if that deadlocks."""
+        work_list, chain_draft = _by_time(chain.work_list, chain.draft, chain.trace)
+        return self._tried(chain, work_list, _loads_ahead(work_list, chain_draft, chain.trace, first, reads))
 
-    def ordered(self, best: Timed) -> Timed:
-        """Return the chain with the best order of loads found. Each try moves loads ahead by the best trace so far."""
+    def ordered(self, best: TimedChain) -> TimedChain:
+        """Return the chain with the best order of loads found; each try moves loads ahead by the best trace so far."""
         ways = cycle(WAYS)
         idle = 0
-        while best.waits_much and idle < (ORDERS if best.walk.steps <= LONG else 1):
-            other = self.ahead(best, *next(ways))
-            idle = 0 if other.cycles < best.cycles * (1 - GAIN) else idle + 1
-            best = min(best, other, key=lambda known: known.cycles)
+        while best.waits_much and idle < (ORDERS if best.work_list.steps <= LONG else 1):
+            candidate = self.ahead(best, *next(ways))
+            idle = 0 if candidate.cycles < best.cycles * (1 - GAIN) else idle + 1
+            best = min(best, candidate, key=lambda known: known.cycles)
         return best
 
-    def swapped(self, best: Timed) -> Timed:
+    def swapped(self, best: TimedChain) -> TimedChain:
         """Return the chain with late loads moved ahead of loads that wait, one at a time, where that saves cycles."""
         left = EFFORT
         tried = set[tuple[PlacedLoad, PlacedLoad]]()
@@ -154,22 +166,22 @@ class _Chain:
                 if (ahead, of) in tried:
                     continue
                 tried.add((ahead, of))
-                other = self._tried(best, best.walk, loads)
-                left -= len(other.draft.item)
-                if other.cycles < best.cycles:
-                    best = other
+                candidate = self._tried(best, best.work_list, loads)
+                left -= len(candidate.draft.item)
+                if candidate.cycles < best.cycles:
+                    best = candidate
                     break
             else:
                 return best
 
-    def planned(self, best: Timed) -> Timed:
+    def planned(self, best: TimedChain) -> TimedChain:
         """Return the fastest chain found with other plans for the layers that wait the most.
 
         Equal layers get the same plan. Given plans stay.
         """
         left = EFFORT
         idle = 0
-        open_ = {stage.plan.layer.canonical for stage in best.stages if not stage.given}
+        open_ = {stage.plan.layer.canonical for stage in best.stages if not stage.fixed}
         while left > 0:
             waits = {layer: cycles for layer, cycles in best.waits().items() if layer in open_}
             layer = max(waits, key=waits.__getitem__, default=None)
@@ -177,43 +189,46 @@ class _Chain:
                 break
             open_.remove(layer)
             before = best.cycles
-            ranking = ranked(layer, self.config, self.timing)
+            ranking = ranked_plans(layer, self.config, self.timing)
             plans = ranking[:TRIED]
-            if layer.planes > 1 and len(best.stages) > 1 and best.walk.steps <= SHORT:
+            if layer.planes > 1 and len(best.stages) > 1 and best.work_list.steps <= SHORT:
                 # The more sums a layer leaves on chip, the more overlap.
-                plans += tuple(sorted(ranking, key=lambda plan: -plan.slots.acc * plan.needs().acc)[:TRIED])
+                plans += tuple(sorted(ranking, key=lambda plan: -plan.slots.acc * plan.slot_sizes().acc)[:TRIED])
             for plan in plans:
                 stages = tuple(
                     stage._replace(plan=replace(plan, layer=stage.plan.layer))
-                    if not stage.given and stage.plan.layer.canonical == layer
+                    if not stage.fixed and stage.plan.layer.canonical == layer
                     else stage
                     for stage in best.stages
                 )
                 if stages == best.stages:
                     continue
                 try:
-                    other = self.timed(stages)
+                    candidate = self.timed(stages)
                 except HazardError:  # deadlock on a full token queue
                     continue
-                left -= 2 * len(other.draft.item)
-                best = min(best, other, key=lambda known: known.cycles)
+                left -= 2 * len(candidate.draft.item)
+                best = min(best, candidate, key=lambda known: known.cycles)
             idle = idle + 1 if best.cycles > before * (1 - GAIN) else 0
             if idle == LAYERS:
                 break
         return best
 
 
-def _swaps(known: Timed) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[PlacedLoad]]]:
-    """Yield tuples: a late load, an earlier load that waits, and all loads with the late one ahead of the other."""
-    work = np.array(known.draft.listing.work)
-    trace = known.trace
-    items = known.draft.item
-    loads = known.loads
+def _swaps(chain: TimedChain) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[PlacedLoad]]]:
+    """Yield a late load, an earlier load that waits, and the list of loads with the late one before the earlier one.
+
+    The load for which the compute unit waits longest comes first.
+    """
+    work = np.array(chain.draft.stream_order.work)
+    trace = chain.trace
+    items = chain.draft.item
+    loads = chain.loads
     waits = np.bincount(items, trace.wait, minlength=len(work))[work < 0]
     late = np.bincount(items, trace.wait * (trace.cause == OF_LOADS), minlength=len(work))[work >= 0]
     for number in sorted(range(len(loads)), key=lambda number: -late[loads[number].need]):
         load = loads[number]
-        if late[load.need] < WORTH * known.cycles:
+        if late[load.need] < WORTH * chain.cycles:
             return
         blocked = [before for before in range(number) if waits[before] > 0 and load.first <= loads[before].at]
         for before in blocked[: -NEAR - 1 : -1]:
@@ -222,9 +237,9 @@ def _swaps(known: Timed) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[PlacedLo
 
 
 class _Times(NamedTuple):
-    """Start and end cycle of each item of work, int64 [work]; starts never decrease.
+    """The start and end cycle of each item of work, int64 [work]; starts never decrease.
 
-    `reads`: for each read of micro-ops, its start cycle and the number of cycles for which it occupies the DRAM port.
+    `reads`: for each load of micro-ops, its start cycle and the number of cycles for which it occupies the DRAM port.
     """
 
     starts: Array
@@ -232,7 +247,7 @@ class _Times(NamedTuple):
     reads: deque[tuple[int, int]]
 
     def free(self, load: PlacedLoad) -> int:
-        """Return the cycle in which the data that a load overwrites become free: the last item to use them ends."""
+        """Return the cycle in which the last item ends that uses the data that a load overwrites."""
         return int(self.ends[load.free - 1]) if load.free else 0
 
     def stored(self, load: PlacedLoad) -> int:
@@ -240,26 +255,29 @@ class _Times(NamedTuple):
         return int(self.ends[load.stored]) if load.stored >= 0 else 0
 
     def place(self, load: PlacedLoad, at: int, cycle: int) -> int:
-        """Return the index in `Walk.work` for a load that starts in `cycle`: the closest legal one, not below `at`."""
+        """Return the index in `WorkList.work` before which to place a load that starts in `cycle`.
+
+        It is the closest legal one, and not below `at`.
+        """
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
 
-def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
+def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList, Draft]:
     """Return a walk and its draft with their work reordered by start cycle.
 
     A load's index in the work then means a time, for all units. The order within each unit and all dependencies are
     kept, because an item starts after those on which it depends. An item's start is that of its first step, of its
     store or of its load of parameters; loads of its micro-ops and its NOPs may come earlier.
     """
-    if walk.line.gemm == walk.line.alu:
-        return walk, draft
-    work = np.array(draft.listing.work)
+    if work_list.line.gemm == work_list.line.alu:  # one unit runs all work but stores, in stream order
+        return work_list, draft
+    work = np.array(draft.stream_order.work)
     starts = np.zeros(len(work), np.int64)
-    own = np.flatnonzero((draft.step >= 0) | (draft.built.unit == walk.line.store))[::-1]
-    starts[draft.item[own]] = trace.start[own]
+    firsts = np.flatnonzero((draft.step >= 0) | (draft.linked.unit == work_list.line.store))[::-1]
+    starts[draft.item[firsts]] = trace.start[firsts]
     given = [
         index
-        for index, (_, item) in enumerate(draft.listing.items)
+        for index, (_, item) in enumerate(draft.stream_order.items)
         if isinstance(item, LoadTiles) and item.memory == "par"
     ]
     last = np.searchsorted(draft.item, given, side="right") - 1
@@ -268,51 +286,55 @@ def _by_time(walk: Walk, draft: Draft, trace: Trace) -> tuple[Walk, Draft]:
     order = work[mine[np.argsort(starts[mine], kind="stable")]]
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    users = [_user(walk, load) for load in walk.loads]
-    other = copy(walk)
-    other.work = [walk.work[index] for index in order.tolist()]
+    users = [_user(work_list, load) for load in work_list.loads]
+    reordered = copy(work_list)
+    reordered.work = [work_list.work[index] for index in order.tolist()]
     loads = (
         load._replace(
             need=int(place[user]),
             free=int(place[load.free - 1]) + 1 if load.free else 0,
             stored=int(place[load.stored]) if load.stored >= 0 else -1,
         )
-        for load, user in zip(walk.loads, users, strict=True)
+        for load, user in zip(work_list.loads, users, strict=True)
     )
-    other.loads = sorted(loads, key=lambda load: load.need)
-    listed = replace(draft.listing, work=np.append(place, -1)[work].tolist())
-    return other, replace(draft, listing=listed)
+    reordered.loads = sorted(loads, key=lambda load: load.need)
+    listed = replace(draft.stream_order, work=np.append(place, -1)[work].tolist())
+    return reordered, replace(draft, stream_order=listed)
 
 
-def _user(walk: Walk, load: PlacedLoad) -> int:
-    """Return the index in `Walk.work` of the first item that uses the data of a load.
+def _user(work_list: WorkList, load: PlacedLoad) -> int:
+    """Return the index in `WorkList.work` of the first item that uses the data of a load.
 
-    If none does, as for a row of the kernel that only meets padding, return that of the item which the load precedes.
+    If no item uses them, as for a row of the kernel that only meets padding, return the item before which the load
+    stands.
     """
-    for index in range(load.need, len(walk.work)):
-        layer, work = walk.work[index]
+    for index in range(load.need, len(work_list.work)):
+        layer, work = work_list.work[index]
         uses = isinstance(work, RunSteps) and getattr(work, load.item.memory) == load.item.slot
         if layer == load.layer and uses:
             return index
-    return min(load.need, len(walk.work) - 1)
+    return min(load.need, len(work_list.work) - 1)
 
 
-def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[PlacedLoad]:
-    """Return the loads of `walk` in a new order, made for work that runs as in `trace` but never waits for loads.
+def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[PlacedLoad]:
+    """Return the loads in a new order, made for work that runs as in `trace` but never waits for loads.
 
-    With `first`, the wait for the first load is kept. With `reads`, reads of micro-ops occupy the DRAM port.
+    The load unit runs loads in stream order, so a load that waits (for a free slot or for a store) holds up all loads
+    behind it. The new order fills such waits with weights and parameters that are needed later. With `first`, the wait
+    for the first load is kept. With `reads`, loads of micro-ops occupy the DRAM port.
     """
-    times = _times(walk, draft, trace, first, reads)
-    left = dict(enumerate(walk.loads))
+    times = _times(work_list, draft, trace, first, reads)
+    left = dict(enumerate(work_list.loads))
     by_memory: dict[str, deque[int]] = {"par": deque(), "inp": deque(), "wgt": deque()}
     for number, load in left.items():
         by_memory[load.item.memory].append(number)
     queues = by_memory["par"], by_memory["wgt"]
-    made: list[PlacedLoad] = []
+    moved_loads: list[PlacedLoad] = []
     now = at = 0
-    for number, load in enumerate(walk.loads):
+    for number, load in enumerate(work_list.loads):
         if number not in left:
             continue
+        # The inputs of this load are there from `ready` on. Loads of micro-ops before that take the port first.
         ready = max(times.free(load), times.stored(load))
         while times.reads and times.reads[0][0] <= max(now, ready):
             now += times.reads.popleft()[1]
@@ -324,11 +346,11 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
             queue = min(heads, key=lambda queue: (max(now, times.free(left[queue[0]])), queue[0]))
             moved = left[queue[0]]
             begin = max(now, times.free(moved))
-            some, rest = _within(walk, moved, ready - begin) if moved.first <= load.need else (None, moved)
+            some, rest = _within(work_list, moved, ready - begin) if moved.first <= load.need else (None, moved)
             if some:
                 at = min(times.place(some, at, begin), load.need)
-                made.append(some._replace(at=at))
-                now = begin + walk.load_cycles(some.item)
+                moved_loads.append(some._replace(at=at))
+                now = begin + work_list.load_cycles(some.item)
                 left[queue[0]] = rest or moved
                 if not rest:
                     del left[queue.popleft()]
@@ -337,16 +359,16 @@ def _loads_ahead(walk: Walk, draft: Draft, trace: Trace, first: bool, reads: boo
         mine = left.pop(number)
         now = max(now, ready)
         at = times.place(mine, at, now)
-        made.append(mine._replace(at=at))
-        now += walk.load_cycles(mine.item)
-    assert all(load.first <= load.at <= load.need for load in made), "a load is placed too early or too late"
-    return made
+        moved_loads.append(mine._replace(at=at))
+        now += work_list.load_cycles(mine.item)
+    assert all(load.first <= load.at <= load.need for load in moved_loads), "a load is placed too early or too late"
+    return moved_loads
 
 
-def _times(walk: Walk, draft: Draft, trace: Trace, first: bool, micro_ops: bool) -> _Times:
+def _times(work_list: WorkList, draft: Draft, trace: Trace, first: bool, micro_ops: bool) -> _Times:
     """Return when the work of a traced draft would start and end if it never waited for loads."""
     items = draft.item
-    work = np.array(draft.listing.work)
+    work = np.array(draft.stream_order.work)
     starts, ends, waits, read = np.zeros((4, len(work)), np.int64)
     starts[items[::-1]] = trace.start[::-1]  # the start of an item's first instruction
     np.maximum.at(ends, items, trace.end)
@@ -358,22 +380,22 @@ def _times(walk: Walk, draft: Draft, trace: Trace, first: bool, micro_ops: bool)
     waited = np.cumsum(waits[mine])
     starts = starts[mine] - waited
     ends = ends[mine] - waited
-    cycles = read[mine] // walk.costs.beat
+    cycles = read[mine] // work_list.costs.beat
     reads = deque((int(starts[item]), int(cycles[item])) for item in np.flatnonzero(cycles * micro_ops))
-    sums = np.array([isinstance(draft.listing.items[item][1], RunSteps) for item in mine.tolist()])
+    sums = np.array([isinstance(draft.stream_order.items[item][1], RunSteps) for item in mine.tolist()])
     at = np.argsort(work[mine])
     starts = np.maximum.accumulate(np.where(sums, starts, 0)[at])
     return _Times(starts, ends[at], reads)
 
 
-def _within(walk: Walk, load: PlacedLoad, cycles: int) -> tuple[PlacedLoad | None, PlacedLoad | None]:
+def _within(work_list: WorkList, load: PlacedLoad, cycles: int) -> tuple[PlacedLoad | None, PlacedLoad | None]:
     """Split a load: return the part that takes at most `cycles` cycles, and the rest; None for an empty part."""
-    if walk.load_cycles(load.item) <= cycles:
+    if work_list.load_cycles(load.item) <= cycles:
         return load, None
     if load.item.memory != "wgt" or load.item.piece:
         return None, load
     tiles = load.item.tiles
-    count = min(int(cycles * tiles.size / walk.load_cycles(load.item)), tiles.size - 1)
+    count = min(int(cycles * tiles.size / work_list.load_cycles(load.item)), tiles.size - 1)
     if count < PIECE:
         return None, load
     first = load.item.some(Range(tiles.first, count))

@@ -1,4 +1,7 @@
-"""The items of a schedule (loads, runs of instructions, stores), the steps for a group of outputs, and cycle counts."""
+"""The items of work of a layer: loads, runs of GEMM or ALU steps, and stores; and their estimated cycles.
+
+sequence.py puts these items in order; emit.py turns them into instructions.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tilewright.schedule import Range
-from tilewright.targets.vta.compiler.epilogue import beginning, epilogue, maxima, raised
+from tilewright.targets.vta.compiler.epilogue import clip_to_floor, epilogue, maxima, start_steps
 from tilewright.targets.vta.compiler.kernels import (
-    ONE,
+    SINGLE,
     Block,
     Dim,
     RelativeKernel,
@@ -29,7 +32,8 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Handover, Intervals
 
-#: What an accumulator may hold: anything; at least sums that `raised` shifts to FLOOR or more; at least FLOOR.
+#: What accumulators may hold before a group starts them. ANYTHING: any value. SUMS: sums that are not below FLOOR once
+#: `clip_to_floor` has shifted them. CLIPPED: results, which are not below FLOOR.
 ANYTHING, SUMS, CLIPPED = range(3)
 #: The numbers of a layer's tensors besides its operands, which have those from 0 on: indices of emit.TensorPlaces.
 WEIGHTS = -1
@@ -73,7 +77,7 @@ def row_of(start: int, tiles: Range) -> TileTransfer:
 
 
 def input_load(layer: Layer, slot: int, group: Group, chunk: Chunk) -> LoadTiles:
-    """Return the load of a chunk's input tiles; those of the second operand follow those of the first."""
+    """Return the load of a chunk's input tiles. The tiles of a second operand follow those of the first."""
     box = chunk.inputs.size * group.box
     parts = tuple(
         (operand, part._replace(at=part.at + operand * box))
@@ -94,10 +98,11 @@ def parameter_load(layer: Layer, slot: int, outs: Range, acc: int = -1) -> LoadT
 
 
 class RunSteps(NamedTuple):
-    """A run of GEMM or ALU steps on accumulator slot `acc`; `inp`, `wgt`, `par`: the slots that it reads (-1: none).
+    """A run of GEMM or ALU steps on accumulator slot `acc`.
 
-    `above`: the accumulator slot of the previous group. `pieces`: the tiles of the weight slot that it may read, if
-    they are loaded as pieces; () for the whole slot.
+    `inp`, `wgt`, `par`: the slots that it reads; -1 if it reads no slot of that memory. `above`: the accumulator slot
+    of the previous group. `pieces`: the tiles of the weight slot that it may read, if they are loaded as pieces; () for
+    the whole slot.
     """
 
     run: Run
@@ -123,8 +128,8 @@ Item = LoadTiles | RunSteps | StoreResults
 @lru_cache(maxsize=1024)
 def clear(tiles: int, first: int = 0) -> Step:
     """Return the GEMM step that clears `tiles` tiles of an accumulator slot, starting at the slot's tile `first`."""
-    none = np.zeros(1, np.int64)
-    return Step(RelativeKernel(none + first, none, none, ONE, Dim(tiles, 1, 0)), reset=True)
+    zero = np.zeros(1, np.int64)
+    return Step(RelativeKernel(zero + first, zero, zero, SINGLE, Dim(tiles, 1, 0)), reset=True)
 
 
 @lru_cache(maxsize=1024)
@@ -138,20 +143,21 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
     return tuple(Step(over(tiles), AluOp.SHR, amount) for amount in amounts)
 
 
-def opening(layer: Layer, group: Group, found: int, limit: int) -> tuple[Step, ...]:
-    """Return the steps that set a group's output tiles to what they start with, and clear those for codes to compare.
+def open_group(layer: Layer, group: Group, content: int, limit: int) -> tuple[Step, ...]:
+    """Return the steps that set a group's accumulators to their first values.
 
-    `found`: what all these tiles hold: ANYTHING, SUMS or CLIPPED.
+    Tiles that receive codes to compare, or a second operand, are cleared too. `content`: what the tiles hold before,
+    that is ANYTHING, SUMS or CLIPPED.
     """
     tiles = group.sums
-    started = beginning(layer, group, limit)
+    started = start_steps(layer, group, limit)
     if layer.kind == "max":
         tiles += group.outs.size * group.box
     elif layer.kind == "add" and not layer.shifts:
         tiles *= 2
-    if started and found == CLIPPED:
+    if started and content == CLIPPED:  # the minimum with a bias, or a constant, works only on tiles not below FLOOR
         return started
-    return (clear(tiles) if found == ANYTHING or not started else raised(tiles), *started)
+    return (clear(tiles) if content == ANYTHING or not started else clip_to_floor(tiles), *started)
 
 
 def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]:
@@ -180,7 +186,10 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
 
 
 def _repeated(layer: Layer, group: Group, limit: int) -> list[RelativeKernel]:
-    """Return kernels that copy each input tile to all its output tiles: one per position in the repeat pattern."""
+    """Return kernels that copy each input tile to all of its output tiles.
+
+    There is one kernel for each position in the repeat pattern, because its outputs lie at equal distances.
+    """
     tall, wide = layer.repeat
     rows = group.rows
     columns = group.columns
@@ -196,16 +205,16 @@ def _repeated(layer: Layer, group: Group, limit: int) -> list[RelativeKernel]:
     return kernels
 
 
-def closing(layer: Layer, group: Group, above: Span | None, limit: int, copies: bool) -> tuple[Step, ...]:
+def close_group(layer: Layer, group: Group, above: Span | None, limit: int, copies: bool) -> tuple[Step, ...]:
     """Return the ALU steps between a group's sums and its store.
 
-    `above`: the rows of the previous group. `copies`: whether the ALU, without other steps, must copy the lowest byte
-    of the sums to the out memory.
+    `above`: the rows of the previous group. `copies`: whether only the ALU writes the out memory, as with four stages.
+    If there is nothing else to do, it then adds 0 to the sums.
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
     pooled = maxima(group.rows, group.columns, group.outs.size, above, limit) if layer.pool else ()
-    if layer.codes:
+    if layer.requantisation:
         return (*pooled, *epilogue(layer, group, limit))
     return (copy(group.tiles),) if copies else ()
 
@@ -216,7 +225,10 @@ def copy(tiles: int) -> Step:
 
 
 def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the ALU steps that compare, tap by tap, the codes that identity weights copied into accumulators."""
+    """Return the ALU steps of a maximum pool, which compare the codes of a window tap by tap.
+
+    Identity weights have copied the codes into the accumulators behind the group's own tiles.
+    """
     rows = group.rows
     columns = group.columns
     outs = group.outs.size
@@ -242,7 +254,7 @@ def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 
 
 class Costs:
-    """The cycles of instructions and transfers on a machine, under timing model `name`."""
+    """Estimates the cycles of instructions and transfers on a machine, under timing model `name`."""
 
     def __init__(self, config: Config, name: str) -> None:
         self.config = config
@@ -265,19 +277,21 @@ class Costs:
         return sum(part.rows * self.row + -(-part.rows * part.length * chip.tile_bytes // self.beat) for part in parts)
 
     def joined(self, run: Run) -> tuple[Step, ...]:
-        """Return a run's stand-in for timing: one step with equal cycles and listed micro-ops, which computes nothing.
+        """Return steps that take as long as a run and are faster to time.
 
-        Runs with rescaling steps stay as they are, because their time depends on the operands.
+        They are one step that computes nothing, with as many cycles and as many listed micro-ops. Runs with rescaling
+        steps stay as they are, because their time depends on the operands.
         """
         if run not in self._joined:
             steps = run.steps
             first = run.steps[0]
             listed = sum(len(step.kernel.dst) for step in steps)
+            # The lists of real steps have at most a quarter of the micro-op cache.
             room = self.config.sram(self.config.pipeline.uop_memory(alu=first.op is not None)).depth // 4
             if len(steps) > 1 and listed <= room and not any(step.op in RESCALING for step in steps):
                 cycles = sum(map(self.step, steps)) // self.intervals.of(first.op, first.imm is not None)
                 nothing = np.zeros(listed, np.int64)
-                steps = (first._replace(kernel=RelativeKernel(nothing, nothing, nothing, ONE, ONE, cycles)),)
+                steps = (first._replace(kernel=RelativeKernel(nothing, nothing, nothing, SINGLE, SINGLE, cycles)),)
             self._joined[run] = steps
         return self._joined[run]
 
