@@ -172,7 +172,7 @@ def test_every_command_answers_in_text_and_json(session: Session) -> None:
     given = {"PLACE": "acc[0]", "PLACE [hex|real]": "t0 real", "N|NAME": "0", "NAME": "conv2d_0", "N": "3", "C": "100"}
     given |= {"QUEUE": "load->compute", "N|layer NAME|when CONDITION": "when n == 3", "NUMBER": "1"}
     given |= {"PLACE [if CONDITION]": "acc[0] if acc[0,0,0] > 1"}
-    session._numbered = 0
+    session._last_number = 0
     for verb in VERBS:
         line = " ".join([verb.names[0], *(given.get(parameter.form, "") for parameter in verb.parameters)])
         text, _ = obey(session, line)

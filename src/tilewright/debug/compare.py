@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.debug.slices import some
+from tilewright.debug.slices import evenly_spread
 from tilewright.graph import reference
 from tilewright.graph.ir import Graph
 from tilewright.graph.ops import MatMul
@@ -23,8 +23,8 @@ class Difference:
     """The first tensor that differs from the reference, in the order of the network.
 
     `index` is its first wrong element, whose value is `got` instead of `expected`: its code, or its sum with `is_sum`.
-    `count` of `size` elements are wrong; they are compared at `position`. `wrong` bool [*shape, planes] marks wrong
-    bytes in memory: of each wrong element, the lowest wrong byte. `known` marks the bytes that are known to be right.
+    `count` of `size` elements are wrong; they are compared at `position`. `wrong`, bool [*shape, planes], marks bytes
+    in memory: the lowest wrong byte of each wrong element. `correct` marks the bytes that are certainly right.
     """
 
     launch: str
@@ -39,7 +39,7 @@ class Difference:
     is_sum: bool
     placed: PlacedTensor
     wrong: Array
-    known: Array
+    correct: Array
 
     def to_json(self) -> dict[str, Any]:
         names = ("launch", "layer", "tensor", "index", "got", "expected", "is_sum")
@@ -47,16 +47,19 @@ class Difference:
         return {name: getattr(self, name) for name in names} | places
 
     def groups(self, walk: Walk) -> tuple[list[Sequence[Elements]], list[Sequence[Elements]]]:
-        """Return some groups of elements, first those with wrong bytes, then those with right ones only.
+        """Return two lists of groups of elements: groups with a wrong byte, and groups with correct bytes only.
 
-        A group is one granule: the bytes of a tile are computed together.
+        A group is one granule: the bytes of a tile are computed together. Of many groups, some are returned.
         """
-        at = self.placed.byte // walk.granule * walk.granule
-        held = self.placed.byte >= 0
-        bad = np.unique(at[self.wrong & held])
-        good = np.setdiff1d(np.unique(at[self.known & held]), bad)
-        found = [[walk.at(np.array([one])) for one in some(each).tolist()] for each in (bad, good)]
-        return found[0], found[1]
+        granule = self.placed.byte // walk.granule * walk.granule
+        in_memory = self.placed.byte >= 0
+        bad = np.unique(granule[self.wrong & in_memory])
+        good = np.setdiff1d(np.unique(granule[self.correct & in_memory]), bad)
+
+        def groups_of(starts: Array) -> list[Sequence[Elements]]:
+            return [walk.at(np.array([start])) for start in evenly_spread(starts).tolist()]
+
+        return groups_of(bad), groups_of(good)
 
 
 def golden(program: Program, graph: Graph, samples: Mapping[str, Array]) -> dict[str, Array]:
@@ -87,7 +90,8 @@ def differences(
         position = when(placed)
         state = state_at(position)
         if sums := _sums(walk, state, graph, placed, expected):
-            compared = _compared(walk.name, placed, position, sums[0], sums[1], sums[2:])
+            marks = sums.wrong, sums.correct
+            compared = _compared(walk.name, placed, position, sums.got, sums.expected, marks)
         else:
             codes = expected[of][0] if placed.part is None else expected[of][0][placed.part]
             compared = _compared(walk.name, placed, position, walk.value(state, name), codes)
@@ -96,15 +100,17 @@ def differences(
 
 
 def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Array]) -> Difference | None:
-    """Return the first segment of DRAM whose first bytes are not those expected; None: all are right."""
+    """Return the difference of the first segment of DRAM whose first bytes are not as expected; None: all are right."""
     for part in walk.segments:
         if part.name in expected:
-            right = expected[part.name][: part.size]
-            byte = part.address + np.arange(len(right))[:, None]
+            wanted_bytes = expected[part.name][: part.size]
+            byte = part.address + np.arange(len(wanted_bytes))[:, None]
             placed = PlacedTensor(f"dram.{part.name}", walk.layers[-1], byte, is_code=True)
-            found = _compared(walk.name, placed, position, state.dram(part.address, len(right)), right)
-            if found:
-                return found
+            difference = _compared(
+                walk.name, placed, position, state.dram(part.address, len(wanted_bytes)), wanted_bytes
+            )
+            if difference:
+                return difference
     return None
 
 
@@ -114,14 +120,17 @@ def _compared(
     position: int,
     got: Array,
     expected: Array,
-    sums: tuple[Array, Array] | None = None,
+    marks: tuple[Array, Array] | None = None,
 ) -> Difference | None:
-    """Return where values differ from those expected; None: nowhere. `sums` marks wrong and right bytes of sums."""
+    """Return the difference of a tensor's values from the expected ones; None if there is none.
+
+    `marks` are its `wrong` and `correct` bytes; None: every byte of an element is as wrong as the element.
+    """
     differ = got != expected
     if not differ.any():
         return None
     first = tuple(int(axis[0]) for axis in np.nonzero(differ))
-    wrong, known = sums or (differ[..., None], ~differ[..., None])
+    wrong, correct = marks or (differ[..., None], ~differ[..., None])
     return Difference(
         launch=launch,
         layer=placed.node,
@@ -132,17 +141,27 @@ def _compared(
         count=int(differ.sum()),
         size=differ.size,
         position=position,
-        is_sum=sums is not None,
+        is_sum=marks is not None,
         placed=placed,
         wrong=np.broadcast_to(wrong, placed.byte.shape),
-        known=np.broadcast_to(known, placed.byte.shape),
+        correct=np.broadcast_to(correct, placed.byte.shape),
     )
 
 
-def _sums(
-    walk: Walk, state: State, graph: Graph, placed: PlacedTensor, expected: Mapping[str, Array]
-) -> tuple[Array, Array, Array, Array] | None:
-    """Return a layer's sums in DRAM, those of the reference, the lowest wrong bytes and the right ones; None: no sums.
+class _Sums(NamedTuple):
+    """The sums of a layer in DRAM (`got`) and those of the reference (`expected`), int64 of the tensor's shape.
+
+    `wrong` and `correct`, bool [*shape, bytes], are as in `Difference`.
+    """
+
+    got: Array
+    expected: Array
+    wrong: Array
+    correct: Array
+
+
+def _sums(walk: Walk, state: State, graph: Graph, placed: PlacedTensor, expected: Mapping[str, Array]) -> _Sums | None:
+    """Return a layer's sums of products; None if the machine holds codes, or sums of another kind.
 
     The reference's sums get the offsets that the machine's sums have because it ignores zero points.
     """
@@ -153,10 +172,11 @@ def _sums(
     site = graph.site(node)
     x, w = (reference.value_of(graph, expected, name) for name in node.inputs[:2])
     assert x is not None and w is not None
-    own, offset = held
-    right = node.op.accumulate(site, x, w[0]).reshape(own.shape).astype(np.int64) + offset
+    got, offset = held
+    expected_sums = node.op.accumulate(site, x, w[0]).reshape(got.shape).astype(np.int64) + offset
     shifts = 8 * np.arange(placed.byte.shape[-1])
-    right = np.where(placed.byte[..., 0] >= 0, right, own)  # channels that the machine does not compute
-    differ = (own[..., None] >> shifts & 0xFF) != (right[..., None] >> shifts & 0xFF)
+    expected_sums = np.where(placed.byte[..., 0] >= 0, expected_sums, got)  # channels that the machine does not compute
+    differ = (got[..., None] >> shifts & 0xFF) != (expected_sums[..., None] >> shifts & 0xFF)
+    # Bytes above a wrong one may be wrong by its carry, so they are neither.
     lowest = differ & (np.cumsum(differ, axis=-1) == 1)
-    return own, right, lowest, ~differ & (np.cumsum(differ, axis=-1) == 0)
+    return _Sums(got, expected_sums, lowest, ~differ & (np.cumsum(differ, axis=-1) == 0))

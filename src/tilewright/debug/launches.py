@@ -27,7 +27,7 @@ from tilewright.targets.users import Processor
 ORDERS = ("stream", "time")
 #: Instructions between checkpoints, at first. When the checkpoints take more than BUDGET bytes, every second one is
 #: dropped, and the distance doubles.
-APART = 32
+CHECKPOINT_DISTANCE = 32
 BUDGET = 1 << 28
 
 
@@ -36,43 +36,46 @@ class History:
 
     Position p is the moment before the p-th instruction of the order of execution. Checkpoints are copies of on-chip
     memories; they share the bytes of DRAM that did not change between them.
+
+    A machine cannot run backwards. To go back, the state is copied from the last checkpoint before, and runs on.
     """
 
     def __init__(self, walk: Walk, sequence: Array) -> None:
         self.sequence = sequence
         self.position = 0
         self.state: State = walk.start()
-        self._apart = APART
-        self._kept: dict[int, State] = {0: self.state.copy()}
-        self._bytes = {0: self._kept[0].nbytes}
+        self._distance = CHECKPOINT_DISTANCE
+        self._checkpoints: dict[int, State] = {0: self.state.copy()}
+        self._bytes = {0: self._checkpoints[0].nbytes}
 
     def move(self, position: int) -> State:
         """Return the state at `position` (0..n), and stay there."""
-        kept = sorted(self._kept)
-        nearest = kept[bisect_right(kept, position) - 1]
+        positions = sorted(self._checkpoints)
+        nearest = positions[bisect_right(positions, position) - 1]
+        # The present state is the better start, unless it is past the position or a checkpoint lies in between.
         if position < self.position or nearest > self.position:
-            self.state = self._kept[nearest].copy()
+            self.state = self._checkpoints[nearest].copy()
             self.position = nearest
         while self.position < position:
-            stop = min(position, self.position - self.position % self._apart + self._apart)
+            stop = min(position, self.position - self.position % self._distance + self._distance)
             self.state.execute(self.sequence[self.position : stop])
             self.position = stop
-            if stop % self._apart == 0 and stop not in self._kept:
-                self._keep()
+            if stop % self._distance == 0 and stop not in self._checkpoints:
+                self._add_checkpoint()
         return self.state
 
-    def _keep(self) -> None:
-        self._kept[self.position] = kept = self.state.copy()
-        self._bytes[self.position] = kept.nbytes
-        while len(self._kept) > 2 and sum(self._bytes.values()) > BUDGET:
-            self._apart *= 2
-            self._kept = {at: state for at, state in self._kept.items() if at % self._apart == 0}
-            self._bytes = {at: self._bytes[at] for at in self._kept}
+    def _add_checkpoint(self) -> None:
+        self._checkpoints[self.position] = checkpoint = self.state.copy()
+        self._bytes[self.position] = checkpoint.nbytes
+        while len(self._checkpoints) > 2 and sum(self._bytes.values()) > BUDGET:
+            self._distance *= 2
+            self._checkpoints = {at: state for at, state in self._checkpoints.items() if at % self._distance == 0}
+            self._bytes = {at: self._bytes[at] for at in self._checkpoints}
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
-    """A launch that is open in a session: its walk, its states, and the position after the last one that can run.
+class OpenLaunch:
+    """A launch that is open in a session: its walk, its states, and the last position that it can reach.
 
     `position_of` int64 [n] is the position of each instruction in the order of execution (-1: it never runs).
     """
@@ -89,8 +92,8 @@ class Opened:
         if self.last < len(self.history.sequence):
             return self.walk.refused[int(self.history.sequence[self.last])]
         if self.last < len(self.walk.table):
-            found = self.walk.order.findings
-            return f"the launch deadlocks: {found[0].message}" if found else "the launch deadlocks"
+            findings = self.walk.order.findings
+            return f"the launch deadlocks: {findings[0].message}" if findings else "the launch deadlocks"
         return ""
 
 
@@ -128,7 +131,7 @@ class Launches(ABC):
     def walk(self, index: int) -> Walk:
         """Return a launch. Raises MachineError if a launch before it cannot run to its end."""
 
-    def open(self, index: int) -> Opened:
+    def open(self, index: int) -> OpenLaunch:
         """Return a launch at its first instruction.
 
         Raises MachineError as `walk` does, and if the order is "time" and the launch has no times.
@@ -142,7 +145,7 @@ class Launches(ABC):
         position_of = np.full(len(walk.table), -1, np.int64)
         position_of[sequence] = np.arange(len(sequence))
         bad = [int(position_of[step]) for step in walk.refused if position_of[step] >= 0]
-        return Opened(index, walk, History(walk, sequence), min(bad, default=len(sequence)), position_of)
+        return OpenLaunch(index, walk, History(walk, sequence), min(bad, default=len(sequence)), position_of)
 
     @property
     def golden(self) -> dict[str, Array]:
@@ -150,8 +153,8 @@ class Launches(ABC):
         raise InputError("differs", "this program has no network", "there is no reference to compare with")
 
 
-class Alone(Launches):
-    """One launch that is no part of a program, such as a kernel's. It has no network."""
+class SingleLaunch(Launches):
+    """A launch that is no part of a program, such as a kernel's. It has no network."""
 
     def __init__(self, walk: Walk, title: str, order: str) -> None:
         super().__init__((walk.name,), title, order)
@@ -185,7 +188,9 @@ class ProgramLaunches(Launches):
         graph = program.graph
         nodes = [node for launch in program.launches for node in launch.nodes]
         self.computed = frozenset(name for node in nodes for name in graph.node(node).outputs) if graph else frozenset()
-        self._before: list[tuple[int, dict[str, Array]]] = [(0, dict(values))]  # the step to run next, and values then
+        self._progress: list[tuple[int, dict[str, Array]]] = [
+            (0, dict(values))
+        ]  # the step to run next, and values then
 
     def of_layer(self, name: str) -> int:
         """Return the index of the launch that computes a layer. Raises InputError if there is none, or on the host."""
@@ -207,23 +212,25 @@ class ProgramLaunches(Launches):
     def golden(self) -> dict[str, Array]:
         if self.program.graph is None:
             return super().golden
-        return golden(self.program, self.program.graph, self._before[0][1])
+        return golden(self.program, self.program.graph, self._progress[0][1])
 
     def _values(self, index: int) -> dict[str, Array]:
-        while len(self._before) <= index:
-            at, values = self._before[-1]
+        """Return the values before a launch, {tensor: (1, *shape)}. Launches before it run as a whole, each once."""
+        while len(self._progress) <= index:
+            at, values = self._progress[-1]
             at, values = self._host(at, values)
             launch = self.program.steps[at]
             assert isinstance(launch, Launch)
             machine = targets.get(self.program.target)
-            found = machine.launch(self.program, launch, values, RunOptions(check=False))
-            self._before[-1] = at, values
-            self._before.append((at + 1, {**values, **found.values}))
-        at, values = self._host(*self._before[index])
-        self._before[index] = at, values
+            result = machine.launch(self.program, launch, values, RunOptions(check=False))
+            self._progress[-1] = at, values
+            self._progress.append((at + 1, {**values, **result.values}))
+        at, values = self._host(*self._progress[index])
+        self._progress[index] = at, values
         return values
 
     def _host(self, at: int, values: dict[str, Array]) -> tuple[int, dict[str, Array]]:
+        """Run the steps of the host from step `at` on. Return the number of the next launch's step, and the values."""
         graph = self.program.graph
         steps = self.program.steps
         values = dict(values)

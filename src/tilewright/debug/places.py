@@ -19,6 +19,7 @@ from tilewright.errors import InputError
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, SPACE, STRIDE, StepTable, end_of, live
 from tilewright.sim.walk import Elements, Index, Operand, Range, State, Walk, numbers
 
+#: A place: a name, an operand of an instruction, or a tensor in quotes; then perhaps an index in brackets.
 FORM = re.compile(
     r"""\s*(?P<name>dram\.[^\[\]\s]+|#?(?P<step>\d{1,12})\.(?P<operand>\w+)|[A-Za-z_]\w*|'[^']+'|"[^"]+")"""
     r"""\s*(\[(?P<index>[^\[\]]*)\])?\s*"""
@@ -45,16 +46,16 @@ class Place:
 
 def place(walk: Walk, text: str) -> Place:
     """Read a place of a launch. Raises InputError, with what is possible, if there is no such place."""
-    found = FORM.fullmatch(text)
-    if not found:
+    match = FORM.fullmatch(text)
+    if not match:
         raise InputError(
             f"place '{text}'", "is not NAME or NAME[INDEX, ...]", "write acc[37], dram[0x100:0x110], t0 or 57.y"
         )
-    name = found["name"].strip("'\"")
-    given = found["index"]
-    index = _index(text, given) if given is not None else ()
-    if found["operand"]:
-        operand = _operand(walk, text, int(found["step"]), found["operand"])
+    name = match["name"].strip("'\"")
+    index_text = match["index"]
+    index = _index(text, index_text) if index_text is not None else ()
+    if match["operand"]:
+        operand = _operand(walk, text, int(match["step"]), match["operand"])
         return _checked(Place(text, name, index, operand=operand), operand.byte.shape[:-1])
     if name == "dram" or name.startswith("dram."):
         part = _segment(walk, text, name.removeprefix("dram").removeprefix("."), index)
@@ -67,20 +68,22 @@ def place(walk: Walk, text: str) -> Place:
         name = walk.tensors[int(number[1])]
     if name in walk.tensors:
         return _checked(Place(text, name, index, True), walk.placed(name).byte.shape[:-1])
-    known = ", ".join((*walk.memories, "dram", *(f"dram.{part.name}" for part in walk.segments)))
-    raise InputError(f"place '{text}'", f"there is no memory or tensor '{name}'", f"there are {known}; see `tensors`")
+    possible = ", ".join((*walk.memories, "dram", *(f"dram.{part.name}" for part in walk.segments)))
+    raise InputError(
+        f"place '{text}'", f"there is no memory or tensor '{name}'", f"there are {possible}; see `tensors`"
+    )
 
 
 def _operand(walk: Walk, text: str, step: int, name: str) -> Operand:
-    known = walk.operands(step) if step < len(walk.table) else {}
-    if name not in known:
+    operands = walk.operands(step) if step < len(walk.table) else {}
+    if name not in operands:
         reason = f"instruction #{step} has no operand '{name}' in memory"
-        raise InputError(f"place '{text}'", reason, f"it has {', '.join(known)}" if known else "see `insn`")
-    return known[name]
+        raise InputError(f"place '{text}'", reason, f"it has {', '.join(operands)}" if operands else "see `insn`")
+    return operands[name]
 
 
 def _index(text: str, given: str) -> Index:
-    found: list[int | slice] = []
+    indices: list[int | slice] = []
     for part in given.split(","):
         ends = part.split(":")
         try:
@@ -88,12 +91,12 @@ def _index(text: str, given: str) -> Index:
         except ValueError:
             edges = []
         if len(edges) == 2:
-            found.append(slice(*edges))
+            indices.append(slice(*edges))
         elif len(edges) == 1 and edges[0] is not None:
-            found.append(edges[0])
+            indices.append(edges[0])
         else:
             raise InputError(f"place '{text}'", f"'{part.strip()}' is not an index", "write N, A:B or :")
-    return tuple(found)
+    return tuple(indices)
 
 
 def _segment(walk: Walk, text: str, name: str, index: Index) -> Range:
@@ -151,13 +154,13 @@ def elements(walk: Walk, place: Place) -> list[Elements]:
     Raises InputError if the machine does not hold any element of the place.
     """
     if place.is_tensor or place.operand is not None or place.name == "dram":
-        found = list(walk.at(addresses(walk, place)))
+        by_space = list(walk.at(addresses(walk, place)))
     else:
-        found = list(walk.in_memory(place.name, place.index))
-    count = sum(len(own) for _, own in found)
+        by_space = list(walk.in_memory(place.name, place.index))
+    count = sum(len(part) for _, part in by_space)
     if not 0 < count <= MOST:
         raise InputError(f"place '{place.text}'", f"the machine holds {count} elements of it", f"1..{MOST} will do")
-    return found
+    return by_space
 
 
 def _bytes(place: Place) -> tuple[int, int]:
@@ -168,14 +171,16 @@ def _bytes(place: Place) -> tuple[int, int]:
 
 
 def touching(table: StepTable, places: Sequence[Elements], mode: int) -> Array:
-    """Return whether each instruction touches any of the elements `places` as `mode` says: bool [n]."""
-    found = np.zeros(len(table), np.bool_)
+    """Return whether each instruction touches any of the elements `places`, bool [n]; `mode` is READ, WRITE or both."""
+    touches = np.zeros(len(table), np.bool_)
     for space, elements in places:
-        found |= _touching(table, space, elements, mode)
-    return found
+        touches |= _touching(table, space, elements, mode)
+    return touches
 
 
 def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array:
+    # Three filters, from cheap to exact: the span of a row, then its elements; rows that are only bounds are computed
+    # last, for the footprints that are still undecided.
     prints = table.footprints
     rows = table.footprints.rows
     near = prints.live & (rows[:, SPACE] == space) & (rows[:, MODE] & mode > 0)
@@ -187,22 +192,25 @@ def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array
     hit[owner[exact[_any(rows[exact], elements)]]] = True
     for footprint in np.unique(owner[near & bound]).tolist():
         if not hit[footprint]:
-            own = prints.of_step(footprint)
-            own = own[live(own) & (own[:, SPACE] == space) & (own[:, MODE] & mode > 0)]
-            hit[footprint] = _any(own, elements).any()
-    found: Array = hit[table.footprint]
-    return found
+            exact_rows = prints.of_step(footprint)
+            exact_rows = exact_rows[
+                live(exact_rows) & (exact_rows[:, SPACE] == space) & (exact_rows[:, MODE] & mode > 0)
+            ]
+            hit[footprint] = _any(exact_rows, elements).any()
+    touches: Array = hit[table.footprint]
+    return touches
 
 
 def _any(rows: Array, elements: Array) -> Array:
     """Return whether each footprint row touches any of the elements: bool [rows]."""
     solid = (rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH])  # no holes between the repetitions
     high = end_of(rows)
+    # `elements` are sorted: the first one from a row's base on decides whether its span has any.
     first = np.searchsorted(elements, rows[:, BASE])
     inside = (first < len(elements)) & (elements[np.minimum(first, len(elements) - 1)] < high)
-    found: Array = solid & inside
+    touches: Array = solid & inside
     for row in np.flatnonzero(~solid & inside).tolist():
         base, length, stride = rows[row, [BASE, LENGTH, STRIDE]].tolist()
         mine = elements[(elements >= base) & (elements < high[row])] - base
-        found[row] = (mine % stride < length).any()
-    return found
+        touches[row] = (mine % stride < length).any()
+    return touches

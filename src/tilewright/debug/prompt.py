@@ -37,10 +37,10 @@ def script(session: Session, lines: Iterable[str], name: str, say: Say, as_json:
         if echo and not as_json:
             say(f"{PROMPT}{command}")
         try:
-            told, value = obey(session, command)
+            text, value = obey(session, command)
         except TilewrightError as error:
             raise type(error)(f"{name}, line {number}: {error.where}", error.reason, error.remedy) from None
-        say(json.dumps({"command": command, "answer": value}) if as_json else told)
+        say(json.dumps({"command": command, "answer": value}) if as_json else text)
 
 
 def converse(session: Session, say: Say) -> None:
@@ -106,11 +106,11 @@ def completer(session: Session) -> Completer:
     """Return a completer of commands, and of the words that may follow them in the open launch."""
     from prompt_toolkit.completion import DynamicCompleter, NestedCompleter
 
-    def known() -> Completer:
+    def of_this_launch() -> Completer:
         words = {name: dict.fromkeys(completions(session, name)) or None for name in (*BY_NAME, "help", QUIT)}
         return NestedCompleter.from_nested_dict(words)
 
-    return DynamicCompleter(known)
+    return DynamicCompleter(of_this_launch)
 
 
 def lines_of(path: str) -> list[str]:

@@ -14,7 +14,7 @@ TOUCHES = 8
 
 
 @dataclass(frozen=True)
-class At:
+class Moment:
     """A moment: before instruction `step` (None: at the end), at `position` of `of` in the order of execution.
 
     `cycle` is when the instruction starts (None: there are no times). `stuck` says why a launch cannot go on.
@@ -156,8 +156,8 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Depends:
-    """What a place was computed from: instructions in stream order, and elements that were there before the launch."""
+class Dependencies:
+    """The origins of a place's values: instructions in stream order, and elements from before the launch."""
 
     steps: tuple[int, ...]
     inputs: tuple[tuple[str, int, int, int], ...]  # a segment or memory, the range, the elements in it

@@ -17,9 +17,9 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.debug import when
 from tilewright.debug.compare import Difference, differences, segments
-from tilewright.debug.launches import Alone, Launches, Opened, ProgramLaunches
+from tilewright.debug.launches import Launches, OpenLaunch, ProgramLaunches, SingleLaunch
 from tilewright.debug.places import elements, place, touching, values
-from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
+from tilewright.debug.records import Access, Change, Dependencies, Instruction, Moment, Queue, Stop, Touch, Unit, Wait
 from tilewright.debug.slices import Suspect, suspects, walk_back
 from tilewright.debug.stops import Condition, Point, Search
 from tilewright.errors import InputError, MachineError
@@ -65,13 +65,13 @@ class Session:
 
     @classmethod
     def of(cls, walk: Walk, title: str, order: str = "stream") -> Self:
-        """Open one launch that is no part of a program, such as a kernel's. `title` is what it is and what it runs on.
+        """Open a launch that is no part of a program, such as a kernel's. `title` names it and its machine.
 
         Raises InputError for an unknown order.
         """
-        made = cls.__new__(cls)
-        made._begin(Alone(walk, title, order), order, {})
-        return made
+        session = cls.__new__(cls)
+        session._begin(SingleLaunch(walk, title, order), order, {})
+        return session
 
     def _begin(self, launches: Launches, order: str, expected: Mapping[str, Array]) -> None:
         self.order = order
@@ -79,34 +79,34 @@ class Session:
         self._launches = launches
         self._expected = expected
         self._points: dict[int, Point] = {}
-        self._numbered = 0
-        self._opened: Opened = launches.open(0)
-        self._found: Difference | None = None
+        self._last_number = 0
+        self._current: OpenLaunch = launches.open(0)
+        self._difference: Difference | None = None
 
-    # Where
+    # The present moment
 
     @property
     def walk(self) -> Walk:
         """The open launch."""
-        return self._opened.walk
+        return self._current.walk
 
     @property
     def launches(self) -> tuple[str, ...]:
         """The names of the program's launches."""
         return self._launches.names
 
-    def where(self, because: str = "") -> At:
+    def where(self, because: str = "") -> Moment:
         """Return the present moment."""
-        opened = self._opened
+        current = self._current
         walk = self.walk
         step = self._step
-        position = opened.history.position
-        stuck = opened.stuck
+        position = current.history.position
+        stuck = current.stuck
         trace = walk.trace if not stuck else None
         if step is None:
             cycle = trace.cycles if trace else None
-            return At(walk.name, None, position, len(walk.table), "", "", cycle, "", stuck, because)
-        return At(
+            return Moment(walk.name, None, position, len(walk.table), "", "", cycle, "", stuck, because)
+        return Moment(
             launch=walk.name,
             step=step,
             position=position,
@@ -115,13 +115,13 @@ class Session:
             unit=walk.unit_of(step),
             cycle=int(trace.start[step]) if trace else None,
             text=walk.text(step),
-            stuck=stuck if position == opened.last else "",
+            stuck=stuck if position == current.last else "",
             because=because,
         )
 
     @property
     def _step(self) -> int | None:
-        history = self._opened.history
+        history = self._current.history
         return int(history.sequence[history.position]) if history.position < len(history.sequence) else None
 
     @property
@@ -133,7 +133,7 @@ class Session:
     @property
     def written(self) -> str:
         """The place that the instruction before this moment wrote, or a part of it; "" if it wrote none."""
-        history = self._opened.history
+        history = self._current.history
         walk = self.walk
         if not history.position:
             return ""
@@ -161,63 +161,63 @@ class Session:
 
     # Movement
 
-    def step(self, count: int = 1) -> At:
+    def step(self, count: int = 1) -> Moment:
         """Execute `count` instructions. Raises MachineError if there is one that cannot run."""
-        opened = self._opened
-        if opened.history.position == opened.last and count > 0 and opened.stuck:
-            raise MachineError(f"launch '{self.walk.name}'", f"cannot go on: {opened.stuck}")
-        return self._move(opened.history.position + count)
+        current = self._current
+        if current.history.position == current.last and count > 0 and current.stuck:
+            raise MachineError(f"launch '{self.walk.name}'", f"cannot go on: {current.stuck}")
+        return self._move(current.history.position + count)
 
-    def back(self, count: int = 1) -> At:
+    def back(self, count: int = 1) -> Moment:
         """Go back by `count` instructions."""
-        return self._move(self._opened.history.position - count)
+        return self._move(self._current.history.position - count)
 
-    def to(self, step: int) -> At:
+    def to(self, step: int) -> Moment:
         """Go to the moment before instruction `step`, or, if it never runs, to where the launch cannot go on.
 
         Raises InputError if there is no such instruction.
         """
-        position = int(self._opened.position_of[self._known(step)])
-        return self._move(position if position >= 0 else self._opened.last)
+        position = int(self._current.position_of[self._checked_step(step)])
+        return self._move(position if position >= 0 else self._current.last)
 
-    def start(self) -> At:
+    def start(self) -> Moment:
         """Go to the start of the launch."""
         return self._move(0)
 
-    def end(self) -> At:
+    def end(self) -> Moment:
         """Go to the end of the launch, or to the first instruction that cannot run."""
-        return self._move(self._opened.last)
+        return self._move(self._current.last)
 
-    def cycle(self, cycle: int) -> At:
+    def cycle(self, cycle: int) -> Moment:
         """Go to the first instruction, in the order of execution, that starts in a cycle or later.
 
         Raises MachineError if the launch has no times.
         """
         trace = self.walk.trace
-        sequence = self._opened.history.sequence
+        sequence = self._current.history.sequence
         if trace is None:
             raise MachineError(f"launch '{self.walk.name}'", "has no times: it cannot run to its end")
         later = np.flatnonzero(trace.start[sequence] >= cycle)
-        return self._move(int(later[0]) if later.size else self._opened.last)
+        return self._move(int(later[0]) if later.size else self._current.last)
 
-    def layer(self, name: str) -> At:
+    def layer(self, name: str) -> Moment:
         """Go to the first instruction of a layer. Raises InputError if there is none."""
         launch = self._launches.of_layer(name)
-        if launch != self._opened.index:
+        if launch != self._current.index:
             self.launch(str(launch))
-        mine = self.walk.layer[self._opened.history.sequence] == self.walk.layers.index(name)
+        mine = self.walk.layer[self._current.history.sequence] == self.walk.layers.index(name)
         if not mine.any():
             raise InputError(f"layer '{name}'", "has no instructions: it is computed with another layer, or is a view")
         return self._move(int(np.argmax(mine)))
 
-    def launch(self, name: str) -> At:
+    def launch(self, name: str) -> Moment:
         """Go to the start of the launch with a name or number. Raises InputError if there is none."""
-        self._opened = self._launches.open(self._launches.number(name))
+        self._current = self._launches.open(self._launches.number(name))
         return self.where()
 
-    def token(self, queue: str, number: int = 0) -> At:
+    def token(self, queue: str, number: int = 0) -> Moment:
         """Go to the instruction that pops token `number` (from 0) of a queue. Raises InputError if there is none."""
-        names = [each.name for each in self.walk.table.queues]
+        names = [item.name for item in self.walk.table.queues]
         if queue not in names:
             raise InputError(f"queue '{queue}'", "there is none", f"there are {', '.join(names)}")
         pops = np.flatnonzero(self.walk.table.pops >> names.index(queue) & 1)
@@ -225,31 +225,31 @@ class Session:
             raise InputError(f"token {number}", f"is not one of the {len(pops)} tokens popped from {queue}")
         return self.to(int(pops[number]))
 
-    def run(self) -> At:
+    def run(self) -> Moment:
         """Execute until a break or watch point, or to the end of the launch."""
         return self._search(forward=True)
 
-    def reverse(self) -> At:
+    def reverse(self) -> Moment:
         """Go back to a break or watch point, or to the start of the launch."""
         return self._search(forward=False)
 
-    def until(self, where: str, forward: bool = True) -> At:
+    def until(self, where: str, forward: bool = True) -> Moment:
         """Go on (or back) to the moment after the next (or previous) write of a place."""
         point = Point(f"write of {where}", watched=where)
-        at, number = Search(self._opened, {0: point}).next(self._opened.history.position, forward)
+        at, number = Search(self._current, {0: point}).next(self._current.history.position, forward)
         return self._move(at, "" if number is None else point.text)
 
-    def _move(self, position: int, because: str = "") -> At:
-        opened = self._opened
-        opened.history.move(min(max(position, 0), opened.last))
+    def _move(self, position: int, because: str = "") -> Moment:
+        current = self._current
+        current.history.move(min(max(position, 0), current.last))
         return self.where(because)
 
-    def _search(self, forward: bool) -> At:
-        at, number = Search(self._opened, self._points).next(self._opened.history.position, forward)
+    def _search(self, forward: bool) -> Moment:
+        at, number = Search(self._current, self._points).next(self._current.history.position, forward)
         return self._move(at, "" if number is None else f"{number}: {self._points[number].text}")
 
-    def _known(self, step: int) -> int:
-        """Return a number of an instruction. Raises InputError if there is no such instruction."""
+    def _checked_step(self, step: int) -> int:
+        """Return `step`. Raises InputError if the launch has no instruction of that number."""
         count = len(self.walk.table)
         if not 0 <= step < count:
             raise InputError(f"instruction #{step}", f"launch '{self.walk.name}' has the instructions 0..{count - 1}")
@@ -260,7 +260,7 @@ class Session:
     def break_at(self, where: int | str) -> Stop:
         """Stop before an instruction, by number, or before each one for which a condition holds."""
         if isinstance(where, int):
-            return self._add(Point(f"break at #{self._known(where)}", self.walk.name, where))
+            return self._add(Point(f"break at #{self._checked_step(where)}", self.walk.name, where))
         return self._add(Point(f"break when {where}", condition=Condition(where)))
 
     def watch(self, where: str, condition: str = "") -> Stop:
@@ -280,21 +280,21 @@ class Session:
         return tuple(Stop(number, point.text) for number, point in self._points.items())
 
     def _add(self, point: Point) -> Stop:
-        self._numbered += 1
-        self._points[self._numbered] = point
-        return Stop(self._numbered, point.text)
+        self._last_number += 1
+        self._points[self._last_number] = point
+        return Stop(self._last_number, point.text)
 
-    # Looking
+    # Values and instructions
 
     def read(self, where: str) -> Array:
         """Return the values at a place: tiles of a memory, bytes of DRAM, or codes of a tensor (debug/places.py)."""
         walk = self.walk
-        history = self._opened.history
+        history = self._current.history
         return values(walk, history.state, place(walk, where))
 
     def instruction(self, step: int | None = None) -> Instruction:
         """Return an instruction (None: the next one) with its footprint and micro-ops."""
-        step = self._named(step)
+        step = self._step_or_next(step)
         walk = self.walk
         trace = walk.trace
         return Instruction(
@@ -324,12 +324,12 @@ class Session:
     @property
     def _done(self) -> Array:
         done = np.zeros(len(self.walk.table), np.bool_)
-        done[self._opened.history.sequence[: self._opened.history.position]] = True
+        done[self._current.history.sequence[: self._current.history.position]] = True
         return done
 
-    def _named(self, step: int | None) -> int:
+    def _step_or_next(self, step: int | None) -> int:
         if step is not None:
-            return self._known(step)
+            return self._checked_step(step)
         if self._step is None:
             raise InputError("instruction", "the launch is at its end", "give a number")
         return self._step
@@ -338,8 +338,8 @@ class Session:
 
     def writer(self, where: str) -> Access | None:
         """Return the last instruction before this moment that wrote any part of a place; None: there is none."""
-        found = self.writers(where)
-        return found[-1] if found else None
+        accesses = self.writers(where)
+        return accesses[-1] if accesses else None
 
     def writers(self, where: str) -> list[Access]:
         """Return the instructions before this moment that wrote any part of a place, in the order of execution."""
@@ -347,53 +347,53 @@ class Session:
 
     def origin(self, address: int) -> tuple[str, Access | None]:
         """Return the name of the element at an address, and the last instruction before this moment that wrote it."""
-        (space, found), *_ = places = self.walk.at(np.array([address]))
+        (space, granules), *_ = places = self.walk.at(np.array([address]))
         writers = self._touching(places, WRITE, before=True)
-        return self.walk.shown(space, int(found[0])), writers[-1] if writers else None
+        return self.walk.shown(space, int(granules[0])), writers[-1] if writers else None
 
     def changes(self, where: str, count: int = 8) -> list[Change]:
         """Return the last `count` instructions that wrote any part of a place, each with the values after it."""
-        history = self._opened.history
-        found = self.writers(where)
+        history = self._current.history
+        accesses = self.writers(where)
         now = history.position
         at = place(self.walk, where)
-        made = [
-            Change(one, values(self.walk, history.move(one.position + 1), at).copy())
-            for one in found[-min(count, CHANGES) :]
+        changes = [
+            Change(access, values(self.walk, history.move(access.position + 1), at).copy())
+            for access in accesses[-min(count, CHANGES) :]
         ]
         history.move(now)
-        return made
+        return changes
 
     def reader(self, where: str) -> Access | None:
         """Return the first instruction from this moment on that reads any part of a place; None: there is none."""
-        found = self.readers(where)
-        return found[0] if found else None
+        accesses = self.readers(where)
+        return accesses[0] if accesses else None
 
     def readers(self, where: str) -> list[Access]:
         """Return the instructions from this moment on that read any part of a place, in the order of execution."""
         return self._accesses(where, READ, before=False)
 
     def why(self, step: int | None = None) -> list[Wait]:
-        """Return what an instruction (None: the next one) had to wait for; the first decided when it started."""
-        return when.why(self.walk, self._named(step))
+        """Return the waits of an instruction (None: the next one); the first of them decided when it started."""
+        return when.why(self.walk, self._step_or_next(step))
 
     def waiting(self, step: int | None = None) -> list[Wait]:
         """Return the instructions that wait for an instruction (None: the next one), and since when."""
-        return when.waiting_for(self.walk, self._named(step))
+        return when.waiting_for(self.walk, self._step_or_next(step))
 
-    def depends(self, where: str) -> Depends:
-        """Return what a place was computed from in this launch: instructions, and elements from before the launch."""
+    def depends(self, where: str) -> Dependencies:
+        """Return the instructions that computed a place in this launch, and the elements from before the launch."""
         walk = self.walk
-        history = self._opened.history
+        history = self._current.history
         seed = elements(walk, place(walk, where))
-        found = walk_back(walk, history.sequence[: history.position], [seed])
+        slices = walk_back(walk, history.sequence[: history.position], [seed])
         inputs = []
-        for space, left in enumerate(found.left):
+        for space, left in enumerate(slices.left):
             for name, low, high, unit in self._ranges(space, len(left)):
-                held = np.flatnonzero(left[low:high])
-                if held.size:
-                    inputs.append((name, int(held[0]) * unit, (int(held[-1]) + 1) * unit, len(held) * unit))
-        return Depends(tuple(np.flatnonzero(found.hit).tolist()), tuple(inputs))
+                inside = np.flatnonzero(left[low:high])
+                if inside.size:
+                    inputs.append((name, int(inside[0]) * unit, (int(inside[-1]) + 1) * unit, len(inside) * unit))
+        return Dependencies(tuple(np.flatnonzero(slices.hit).tolist()), tuple(inputs))
 
     def differs(self) -> Difference | None:
         """Return the first difference from the reference, and go to the moment at which the layer's result is complete.
@@ -403,25 +403,25 @@ class Session:
         """
         if self.graph is None and self._expected:
             self.launch(self.launches[-1])
-            self._found = segments(self.walk, self.end().position, self._opened.history.state, self._expected)
-            return self._found
+            self._difference = segments(self.walk, self.end().position, self._current.history.state, self._expected)
+            return self._difference
         expected = self._launches.golden
         graph = self.graph
         assert graph is not None
         for index in range(len(self.launches)):
-            if index != self._opened.index:
+            if index != self._current.index:
                 self.launch(str(index))
             self.end()
-            if self._opened.stuck:
-                raise MachineError(f"launch '{self.walk.name}'", f"cannot run to its end: {self._opened.stuck}")
-            move = self._opened.history.move
-            found = next(differences(self.walk, graph, expected, self._complete, move), None)
-            if found is not None:
-                self._found = found
-                move(found.position)
-                return found
+            if self._current.stuck:
+                raise MachineError(f"launch '{self.walk.name}'", f"cannot run to its end: {self._current.stuck}")
+            move = self._current.history.move
+            difference = next(differences(self.walk, graph, expected, self._complete, move), None)
+            if difference is not None:
+                self._difference = difference
+                move(difference.position)
+                return difference
             self.end()
-        self._found = None
+        self._difference = None
         return None
 
     def suspects(self) -> list[Suspect]:
@@ -429,20 +429,20 @@ class Session:
 
         An instruction is suspect if it computed many wrong elements and few right ones. Empty if nothing differs.
         """
-        if self._found is None or self._found.launch != self.walk.name:
+        if self._difference is None or self._difference.launch != self.walk.name:
             self.differs()
-        if self._found is None:
+        if self._difference is None:
             return []
-        self._move(self._found.position)
-        bad, good = self._found.groups(self.walk)
-        found = suspects(self.walk, self._opened.history.sequence[: self._found.position], bad, good)
-        layer = self.walk.layers.index(self._found.layer)  # the layers before it gave right results
-        return sorted(found, key=lambda one: self.walk.layer[one.step] != layer)
+        self._move(self._difference.position)
+        bad, good = self._difference.groups(self.walk)
+        suspected = suspects(self.walk, self._current.history.sequence[: self._difference.position], bad, good)
+        layer = self.walk.layers.index(self._difference.layer)  # the layers before it gave right results
+        return sorted(suspected, key=lambda suspect: self.walk.layer[suspect.step] != layer)
 
     def _complete(self, placed: PlacedTensor) -> int:
         """Return the position from which on a tensor has its values."""
-        opened = self._opened
-        return opened.last if placed.last is None else int(opened.position_of[placed.last].max(initial=-1)) + 1
+        current = self._current
+        return current.last if placed.last is None else int(current.position_of[placed.last].max(initial=-1)) + 1
 
     def tensors(self) -> list[PlacedTensor]:
         """Return the tensors of the launch that lie in its memories."""
@@ -460,17 +460,17 @@ class Session:
     def _accesses(self, where: str, mode: int, before: bool) -> list[Access]:
         return self._touching(elements(self.walk, place(self.walk, where)), mode, before)
 
-    def _touching(self, found: Sequence[Elements], mode: int, before: bool) -> list[Access]:
-        opened = self._opened
-        steps = np.flatnonzero(touching(self.walk.table, found, mode))
-        at = opened.position_of[steps]
-        now = opened.history.position
+    def _touching(self, places: Sequence[Elements], mode: int, before: bool) -> list[Access]:
+        current = self._current
+        steps = np.flatnonzero(touching(self.walk.table, places, mode))
+        at = current.position_of[steps]
+        now = current.history.position
         mine = steps[(at >= 0) & ((at < now) if before else (at >= now))]
-        return [self._access(step) for step in mine[np.argsort(opened.position_of[mine])].tolist()]
+        return [self._access(step) for step in mine[np.argsort(current.position_of[mine])].tolist()]
 
     def _access(self, step: int) -> Access:
         walk = self.walk
-        position = int(self._opened.position_of[step])
+        position = int(self._current.position_of[step])
         return Access(step, position, walk.unit_of(step), walk.layer_of(step), walk.text(step))
 
 

@@ -1,6 +1,6 @@
-"""Backward slices: which instructions an element was computed by, and from which inputs. Also suspects of a fault.
+"""Backward slices: the instructions that computed an element, and the inputs that it came from; suspects of a fault.
 
-One walk back follows up to 64 slices at once (see sim.walk.Walk.backward).
+A walk back through a launch follows up to 64 slices at once, one in each bit of a word (see sim.walk.Walk.backward).
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.walk import Elements, SliceBits, Walk
 
-#: Slices of one walk back.
+#: Slices of a walk back.
 SLICES = 64
-#: Slices of wrong, and of right elements, that `suspects` compares.
-EACH = SLICES // 2
+#: Slices of wrong elements that `suspects` compares, and as many of right ones.
+HALF = SLICES // 2
 
 
 class Slice(NamedTuple):
-    """The instructions that computed some elements, uint64 [n] of bits by slice, and the elements wanted at the start.
+    """The slices of a walk back. Bit i is about slice i.
 
-    `left` has, for each space of the step table, the bits of the elements that the launch did not compute itself.
+    `hit` uint64 [n] says which instructions computed elements of a slice. `left` has the elements of each space that
+    the launch read but did not compute: inputs, weights, or memory that nothing has written.
     """
 
     hit: Array
@@ -55,14 +56,15 @@ def walk_back(walk: Walk, sequence: Array, seeds: Sequence[Sequence[Elements]]) 
 def suspects(
     walk: Walk, sequence: Array, wrong: Sequence[Sequence[Elements]], right: Sequence[Sequence[Elements]]
 ) -> list[Suspect]:
-    """Return the instructions that computed wrong elements, those first that computed few right ones.
+    """Return the instructions that computed wrong elements. Those that computed few right ones come first.
 
     The score is Ochiai's, of spectrum-based fault localisation: wrong / sqrt(all wrong * (wrong + right)). Among equal
     scores, an instruction goes first that computed more of the wrong places.
     """
-    bad = wrong[:EACH]
-    good = right[:EACH]
+    bad = wrong[:HALF]
+    good = right[:HALF]
     hit = walk_back(walk, sequence, [*bad, *good]).hit
+    # The slices of wrong elements are the low bits of a word, those of right ones the bits above.
     of_bad = np.bitwise_count(hit & np.uint64((1 << len(bad)) - 1)).astype(np.int64)
     of_good = np.bitwise_count(hit >> np.uint64(len(bad))).astype(np.int64) if good else np.zeros_like(of_bad)
     steps = np.flatnonzero(of_bad)
@@ -72,6 +74,6 @@ def suspects(
     return [Suspect(*row) for row in zip(*columns, strict=True)]
 
 
-def some(places: Array) -> Array:
+def evenly_spread(places: Array) -> Array:
     """Return at most EACH of the places, evenly spread."""
-    return places if len(places) <= EACH else places[np.linspace(0, len(places) - 1, EACH).astype(int)]
+    return places if len(places) <= HALF else places[np.linspace(0, len(places) - 1, HALF).astype(int)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.debug.launches import Opened
+from tilewright.debug.launches import OpenLaunch
 from tilewright.debug.places import elements, place, touching, values
 from tilewright.errors import InputError
 from tilewright.expressions import BITS, LONGEST, Expression, Form, FormError, Lookup
@@ -43,7 +43,7 @@ NAMES: Mapping[str, Callable[[Walk, int, int], Any]] = {
 
 
 class Condition:
-    """A condition that was read from text."""
+    """A condition of a break or watch point, read from text."""
 
     def __init__(self, text: str) -> None:
         """Read a condition. Raises InputError if the text is not one."""
@@ -95,43 +95,45 @@ class Point:
 class Search:
     """Finds the next position at which a point stops a launch."""
 
-    def __init__(self, opened: Opened, points: dict[int, Point]) -> None:
+    def __init__(self, launch: OpenLaunch, points: dict[int, Point]) -> None:
         """Prepare the points of a launch. Raises InputError if a watched place is not in this launch."""
-        self._opened = opened
+        self._launch = launch
         self._at: dict[int, list[int]] = {}
         self._conditions: list[tuple[int, Condition]] = []
         self._watched = {number: point.condition for number, point in points.items() if point.watched}
         for number, point in points.items():
             if point.step is not None:
-                if point.launch == opened.walk.name:
-                    self._at.setdefault(int(opened.position_of[point.step]), []).append(number)
+                if point.launch == launch.walk.name:
+                    self._at.setdefault(int(launch.position_of[point.step]), []).append(number)
             elif point.watched:
-                walk = opened.walk
+                walk = launch.walk
                 written = np.flatnonzero(touching(walk.table, elements(walk, place(walk, point.watched)), WRITE))
-                for position in (opened.position_of[written] + 1).tolist():
+                for position in (launch.position_of[written] + 1).tolist():
                     self._at.setdefault(position, []).append(number)
             elif point.condition:
                 self._conditions.append((number, point.condition))
 
     def next(self, position: int, forward: bool) -> tuple[int, int | None]:
         """Return the next position with a stop, and the number of its point; None: the launch's end or start."""
-        edge = self._opened.last if forward else 0
+        # Places that are written are known in advance, for all positions. Conditions are tried at each position, and
+        # the launch runs along only as far as one of them reads memory.
+        edge = self._launch.last if forward else 0
         for at in range(position + 1, edge + 1) if forward else range(position - 1, -1, -1):
             for number in self._at.get(at, ()):
                 condition = self._watched.get(number)
                 if condition is None or self._holds(condition, at, max(at - 1, 0)):
                     return at, number
             for number, condition in self._conditions:
-                if at < len(self._opened.history.sequence) and self._holds(condition, at, at):
+                if at < len(self._launch.history.sequence) and self._holds(condition, at, at):
                     return at, number
         return edge, None
 
     def _holds(self, condition: Condition, position: int, shown: int) -> bool:
         """Evaluate a condition in the state at `position`; names describe the instruction at position `shown`."""
-        opened = self._opened
-        walk = self._opened.walk
-        step = int(opened.history.sequence[shown])
+        launch = self._launch
+        walk = self._launch.walk
+        step = int(launch.history.sequence[shown])
         return condition.holds(
             lambda name: NAMES[name](walk, step, shown),
-            lambda text: values(walk, opened.history.move(position), place(walk, text)).tolist(),
+            lambda text: values(walk, launch.history.move(position), place(walk, text)).tolist(),
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.debug.compare import Difference
-from tilewright.debug.records import Access, Depends, Wait
+from tilewright.debug.records import Access, Dependencies, Wait
 from tilewright.debug.session import Session
 from tilewright.debug.slices import Suspect
 from tilewright.errors import plain
@@ -26,7 +26,7 @@ VALUES = 1024
 
 
 def render(answer: Any) -> str:
-    """Return an answer as printable text, without a newline at its end."""
+    """Return an answer as printable text, without a newline at its end. Of a long list, LINES entries are shown."""
     if isinstance(answer, list | tuple) and not hasattr(answer, "printed"):
         return "\n".join(_cut([render(item) for item in answer[:LINES]], len(answer))) or "none"
     return plain(answer.printed() if hasattr(answer, "printed") else str(answer))
@@ -88,12 +88,12 @@ def _wait(session: Session, wait: Wait) -> str:
     if wait.step is not None and wait.cause.startswith(("waits", "is next")):
         since = f", ready since cycle {wait.since}, for {wait.cycles} cycles" if wait.since is not None else ""
         return f"#{wait.waiter} {wait.cause}{since}: {walk.text(wait.waiter)}"
-    other = f": {walk.text(wait.step)}" if wait.step is not None else ""
+    instruction = f": {walk.text(wait.step)}" if wait.step is not None else ""
     at = f" cycle {wait.since}" if wait.since is not None else ""
-    return f"{wait.cause}{at}{other}"
+    return f"{wait.cause}{at}{instruction}"
 
 
-def depends(session: Session, answer: Depends, *_: Any) -> list[str]:
+def depends(session: Session, answer: Dependencies, *_: Any) -> list[str]:
     """Return the instructions and the elements that a place was computed from."""
     steps = [f"  #{step} {session.walk.text(step)}" for step in answer.steps[:LINES]]
     lines = [f"{len(answer.steps)} instructions:", *_cut(steps, len(answer.steps), "  ")]
@@ -110,10 +110,10 @@ def differs(session: Session, difference: Difference | None) -> list[str]:
         return ["no code differs from the reference; real numbers are not compared, as they are not exact"]
     if difference is None:
         return ["every launch gives the values of the reference"]
-    known = difference.tensor in walk.tensors
-    name = f"t{walk.tensors.index(difference.tensor)}" if known else difference.tensor
+    is_tensor = difference.tensor in walk.tensors
+    name = f"t{walk.tensors.index(difference.tensor)}" if is_tensor else difference.tensor
     index = ",".join(map(str, difference.index))
-    what = "the sum is" if difference.is_sum else "the code is" if known else "the byte is"
+    what = "the sum is" if difference.is_sum else "the code is" if is_tensor else "the byte is"
     lines = [
         f"layer {difference.layer}: {difference.count} of {difference.size} elements differ from the reference",
         f"  first {name}[{index}]: {what} {difference.got}, not {difference.expected}",
@@ -134,9 +134,9 @@ def suspects(session: Session, answers: Sequence[Suspect], *_: Any) -> list[str]
     """Return suspect instructions, or the reason why there are none."""
     if answers:
         return [
-            f"#{each.step} computed {each.wrong} of the wrong and {each.right} of the right groups: "
-            f"{session.walk.text(each.step)}"
-            for each in answers
+            f"#{suspect.step} computed {suspect.wrong} of the wrong and {suspect.right} of the right groups: "
+            f"{session.walk.text(suspect.step)}"
+            for suspect in answers
         ]
     if session.differs() is None:
         return ["nothing differs from the reference"]
@@ -161,7 +161,7 @@ def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
 def tensors(session: Session, answers: Sequence[PlacedTensor]) -> list[str]:
     """Return tensors with the numbers that places use."""
     given = "an input" if session.graph else "an argument"
-    return [f"t{number} {_placed(each, given)}" for number, each in enumerate(answers)] or ["none"]
+    return [f"t{number} {_placed(tensor, given)}" for number, tensor in enumerate(answers)] or ["none"]
 
 
 def _placed(placed: PlacedTensor, given: str) -> str:

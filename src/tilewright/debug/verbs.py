@@ -21,7 +21,7 @@ from tilewright.debug.session import Session
 from tilewright.errors import InputError, plain
 from tilewright.sim.walk import Range, Scratchpad
 
-#: What a command answers: text for people, and JSON values.
+#: The answer of a command: text for people, and JSON values.
 Answer = tuple[str, Any]
 QUIT = "quit"
 #: Instructions that `list` shows.
@@ -103,7 +103,7 @@ class Verb:
         return " ".join([self.names[0], *(parameter.form for parameter in self.parameters)])
 
 
-def _stop(words: Words) -> int | str:
+def _break_argument(words: Words) -> int | str:
     """Return where `break` stops: an instruction's number, or a condition."""
     where = words.rest()
     if where.startswith("when "):
@@ -116,13 +116,13 @@ def _stop(words: Words) -> int | str:
         raise words.wrong(f"'{where}' is neither a number nor a condition") from None
 
 
-def _watched(words: Words) -> tuple[str, str]:
+def _watch_arguments(words: Words) -> tuple[str, str]:
     """Return the place that `watch` watches, and the condition."""
     where, _, condition = words.rest().partition(" if ")
     return where.strip(), condition.strip()
 
 
-def _shown(words: Words) -> tuple[str, str]:
+def _show_arguments(words: Words) -> tuple[str, str]:
     """Return the place that `show` shows, and the form of its values: codes (""), "hex" or "real" numbers."""
     form = words.flag("hex", "real")
     return words.rest(), form
@@ -149,9 +149,9 @@ LAUNCH = Parameter("N|NAME", Words.rest, lambda session: session.launches)
 QUEUE = Parameter("QUEUE", Words.word, lambda session: [queue.name for queue in session.walk.table.queues])
 PLACE = Parameter("PLACE", Words.rest, _places)
 CHANGES = (Parameter("PLACE", Words.word, _places), count(8))
-STOP = Parameter("N|layer NAME|when CONDITION", _stop)
-WATCHED = Parameter("PLACE [if CONDITION]", _watched, _places)
-SHOWN = Parameter("PLACE [hex|real]", _shown, _places)
+STOP = Parameter("N|layer NAME|when CONDITION", _break_argument)
+WATCHED = Parameter("PLACE [if CONDITION]", _watch_arguments, _places)
+SHOWN = Parameter("PLACE [hex|real]", _show_arguments, _places)
 
 
 def _memories(session: Session) -> list[Scratchpad | Range]:
@@ -266,8 +266,8 @@ def obey(session: Session, line: str) -> Answer:
     """Run one command. Raises InputError for a command that does not exist, or with wrong arguments."""
     name, *given = _split(line)
     if name in ("help", "?", "h"):
-        told = help_text(given[0] if given else "")
-        return told, told
+        answer_text = help_text(given[0] if given else "")
+        return answer_text, answer_text
     verb = BY_NAME.get(name)
     if verb is None:
         close = get_close_matches(name, [*BY_NAME, "help", QUIT], n=1)

@@ -144,15 +144,15 @@ class View(App[None]):
         count = len(session.walk.table)
         step = count if now.step is None else now.step
         first = max(0, min(step - rows // 2, count + 1 - rows))
-        shown = Text()
+        lines = Text()
         layer = ""
-        for one in session.listing(first, rows):
-            mark = ">" if one.step == now.step else " "
-            style = "reverse bold" if one.step == now.step else "dim" if one.position < now.position else ""
-            shown.append(f"{mark} #{one.step:<6}{one.unit:8} {plain(one.text)}\n", style)
-            layer = one.layer if one.step == now.step else layer
+        for row in session.listing(first, rows):
+            mark = ">" if row.step == now.step else " "
+            style = "reverse bold" if row.step == now.step else "dim" if row.position < now.position else ""
+            lines.append(f"{mark} #{row.step:<6}{row.unit:8} {plain(row.text)}\n", style)
+            layer = row.layer if row.step == now.step else layer
         if now.step is None:
-            shown.append("> end of the launch" + (f", {now.cycle} cycles" if now.cycle is not None else ""), "reverse")
+            lines.append("> end of the launch" + (f", {now.cycle} cycles" if now.cycle is not None else ""), "reverse")
         cycle = f", cycle {now.cycle}" if now.cycle is not None else ""
         pane.border_subtitle = escape(plain(f"{now.launch}: {now.position} of {now.of}, {layer}{cycle}"))
-        return shown
+        return lines

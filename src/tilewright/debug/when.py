@@ -11,52 +11,52 @@ from tilewright.sim.walk import Walk
 
 
 def why(walk: Walk, step: int) -> list[Wait]:
-    """Return what instruction `step` had to wait for before it started, the latest first: unit, tokens, command.
+    """Return the waits of instruction `step` before its start, the latest first: its unit, its tokens, its command.
 
-    The first is the one that decided its start.
+    The first wait decided when it started.
     """
     trace = walk.trace
     table = walk.table
-    found: list[tuple[int, Wait]] = []
+    waits: list[tuple[int, Wait]] = []
     before = previous(walk, step)
     if before is not None:
         end = int(trace.until[before]) if trace else None
         unit = walk.unit_of(step)
-        found.append((end or 0, Wait(step, end, None, f"unit {unit} was busy with #{before} until", before)))
+        waits.append((end or 0, Wait(step, end, None, f"unit {unit} was busy with #{before} until", before)))
     for queue in table.queues_in(int(table.pops[step])):
         giver = int(walk.order.giver[step, queue])
         name = table.queues[queue].name
         if giver == NEVER:
-            found.append(
+            waits.append(
                 (1 << 62, Wait(step, None, None, f"no instruction pushes the {name} token that it pops", None))
             )
         elif giver != NO_STEP:
             end = int(trace.end[giver]) if trace else None
-            found.append((end or 0, Wait(step, end, None, f"#{giver} pushed its {name} token at", giver)))
+            waits.append((end or 0, Wait(step, end, None, f"#{giver} pushed its {name} token at", giver)))
     if trace and trace.cause_names()[int(trace.cause[step])] == "instruction fetch":
         at = int(trace.start[step])
-        found.append((at + 1, Wait(step, at, None, "its command was fetched and delivered at", None)))
-    found.sort(key=lambda item: -item[0])
-    return [wait for _, wait in found]
+        waits.append((at + 1, Wait(step, at, None, "its command was fetched and delivered at", None)))
+    waits.sort(key=lambda item: -item[0])
+    return [wait for _, wait in waits]
 
 
 def waiting_for(walk: Walk, step: int) -> list[Wait]:
     """Return the instructions that wait for `step`: for its token, for its unit, or for room in a queue."""
     trace = walk.trace
     table = walk.table
-    found = []
+    waits = []
     takers = np.argwhere(walk.order.giver == step)
     room = np.argwhere(table.makes_room == step)
     for (waiter, queue), what in [*((row, "token") for row in takers), *((row, "room") for row in room)]:
         cause = f"waits for the {table.queues[queue].name} token" if what == "token" else "waits for room in the queue"
-        found.append(_wait(walk, int(waiter), cause, step))
+        waits.append(_wait(walk, int(waiter), cause, step))
     mine = np.flatnonzero(table.unit == table.unit[step])
     after = mine[mine > step]
     if after.size:
-        found.append(_wait(walk, int(after[0]), f"is next on unit {walk.unit_of(step)}", step))
+        waits.append(_wait(walk, int(after[0]), f"is next on unit {walk.unit_of(step)}", step))
     if trace is None:
-        return found
-    return sorted(found, key=lambda wait: wait.since or 0)
+        return waits
+    return sorted(waits, key=lambda wait: wait.since or 0)
 
 
 def _wait(walk: Walk, waiter: int, cause: str, step: int) -> Wait:
@@ -76,7 +76,7 @@ def previous(walk: Walk, step: int) -> int | None:
 def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
     """Return what each unit does: in a cycle, or, without one, after the instructions `done` (bool [n])."""
     begun, ended, over = _progress(walk, done, cycle)
-    each = []
+    answers = []
     for unit, name in enumerate(walk.table.units):
         mine = np.flatnonzero(walk.table.unit == unit)
         started = mine[begun[mine]]
@@ -86,8 +86,8 @@ def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
         until = int(walk.trace.until[doing]) if walk.trace and doing is not None else None
         waits = "" if following is None or doing is not None else _waits(walk, following, ended, cycle)
         shown = doing if doing is not None else following
-        each.append(Unit(name, doing, until, following, waits, walk.text(shown) if shown is not None else ""))
-    return each
+        answers.append(Unit(name, doing, until, following, waits, walk.text(shown) if shown is not None else ""))
+    return answers
 
 
 def _progress(walk: Walk, done: Array, cycle: int | None) -> tuple[Array, Array, Array]:
@@ -113,11 +113,11 @@ def _waits(walk: Walk, step: int, ended: Array, cycle: int | None) -> str:
 def queues(walk: Walk, done: Array, cycle: int | None) -> list[Queue]:
     """Return the tokens in each queue: in a cycle, or, without one, after the instructions `done` (bool [n])."""
     table = walk.table
-    each = []
+    answers = []
     begun, ended, _ = _progress(walk, done, cycle)
     for index, queue in enumerate(table.queues):
         pushes = np.flatnonzero(table.pushes >> index & 1)
         popped = int((begun & (table.pops >> index & 1 > 0)).sum())
         inside = pushes[ended[pushes]][popped:]
-        each.append(Queue(queue.name, len(inside), queue.depth, tuple(inside.tolist())))
-    return each
+        answers.append(Queue(queue.name, len(inside), queue.depth, tuple(inside.tolist())))
+    return answers

@@ -119,7 +119,7 @@ def check_slice(walk: CommandWalk, sequence: Array, rng: np.random.Generator) ->
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_states_of_a_network(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(launches, "APART", 4)
+    monkeypatch.setattr(launches, "CHECKPOINT_DISTANCE", 4)
     monkeypatch.setattr(launches, "BUDGET", 1 << int(rng.integers(10, 24)))
     for walk in walks(*random_program(rng)):
         for order in (walk.order.sequence, random_sequence(walk.table, walk.order, seed)):
@@ -237,7 +237,7 @@ def test_a_product_depends_on_a_row_and_a_column(turned: tuple[bool, bool]) -> N
 @pytest.mark.parametrize("seed", range(3 * SEEDS))
 def test_states_and_slices_of_a_kernel(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng([5, seed])
-    monkeypatch.setattr(launches, "APART", 3)
+    monkeypatch.setattr(launches, "CHECKPOINT_DISTANCE", 3)
     monkeypatch.setattr(launches, "BUDGET", 1 << int(rng.integers(10, 24)))
     device, session = random_kernel(rng)
     walk: Walk = session.walk

@@ -82,7 +82,7 @@ def assert_same(state: Any, expected: dict[str, Array], config: Config, where: s
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_state_does_not_depend_on_the_way_to_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "APART", 4)
+    monkeypatch.setattr(launches, "CHECKPOINT_DISTANCE", 4)
     config = MACHINES[name]
     for seed in range(SEEDS):
         print("machine", name, "seed", seed)
