@@ -41,15 +41,20 @@ FILES = {".tflite": HERE / "models_tflite.json", ".onnx": HERE / "models_onnx.js
 SAMPLES, HALF = 20, 0.5
 TITLE = """# Public models
 
-After reading this page you know which published networks Tilewright runs, and what share of their multiply-accumulates
-(MACs) each machine computes; the host computes the others. `python docs/models.py` writes the page.
+With this page you can look up which published networks Tilewright runs, and what share of their multiply-accumulates
+(MACs) each machine computes; the host computes the others. To try a file of your own:
 
-*loads*: the file is read as it is, except for shapes that the file leaves open. *quantises*: `tilewright quantize`
-makes an int8 network of a float file. *equal*: the outputs of every machine that computes MACs equal those of the
-file's own framework (TFLite Micro, onnxruntime) on 20 random samples. Three .onnx files have more than 3,000 million
-MACs: of layout_cdla, `cfu` did not run; of the two spindle detectors, no machine did. All their layers were compared.
-"-" means that this was not tried. Float .onnx files were quantised with the scheme that fits the machine best: `tflm`
-for `cfu`, `symmetric` for `gemmini`, `affine` for the others.
+    tilewright run MODEL.tflite -t vta --verify
+
+- *loads*: the file is read as it is, except for shapes that the file leaves open.
+- *quantises*: `tilewright quantize` makes an int8 network of a float file: by `tflm` for `cfu`, `symmetric` for
+  `gemmini`, `affine` for the others.
+- *equal*: the outputs of every machine that computes MACs equal those of the file's own framework (TFLite Micro,
+  onnxruntime) on 20 random samples.
+
+"-" means that this was not tried. Three .onnx files have more than 3,000 million MACs: of layout_cdla, `cfu` did not
+run; of the two spindle detectors, no machine did. All their layers were compared. `python docs/models.py` writes the
+page.
 """
 
 
