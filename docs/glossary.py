@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tilewright import targets
 from tilewright.run import Defines
-from tilewright.sim.figures import Cause
+from tilewright.sim.figures import Definition
 
 PAGE = Path(__file__).resolve().parent / "glossary.md"
 #: The lines of the page around the section.
@@ -28,7 +28,7 @@ def _table(name: str) -> Iterator[str]:
     target = targets.get(name)
     if isinstance(target, Defines):
         yield from (f"### {name}", "", "| cause | meaning | remedy |", "|---|---|---|")
-        named: dict[Cause, list[str]] = {}
+        named: dict[Definition, list[str]] = {}
         for cause, definition in target.causes.items():
             named.setdefault(definition, []).append(cause)
         for definition, names in named.items():

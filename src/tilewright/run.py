@@ -17,7 +17,7 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.program.program import HostStep, Launch, Program
 from tilewright.report.metrics import HOST, Deviation, Layer
 from tilewright.report.result import RunResult
-from tilewright.sim.figures import Cause, Figures
+from tilewright.sim.figures import Definition, Figures
 from tilewright.sim.findings import Finding
 from tilewright.sim.passes import RunOptions
 from tilewright.targets import given
@@ -48,7 +48,7 @@ class Approximates(Protocol):
 class Defines(Protocol):
     """A target that says what each cause of its cycles means, and what to do about it."""
 
-    causes: Mapping[str, Cause]
+    causes: Mapping[str, Definition]
 
 
 @runtime_checkable

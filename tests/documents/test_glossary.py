@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import permutations
 from pathlib import Path
 
@@ -99,3 +100,20 @@ def test_terms_are_defined_once() -> None:
         for term in headings:
             count = lines.count(f"### {term}") + lines.count(f"**{term}**")
             assert count == (page.name == "glossary.md"), f"{page}: {term} is defined {count} times"
+
+
+def test_words_of_the_code_have_one_meaning() -> None:
+    """A word stands in one row; a class of this name is defined once outside of targets, and its room exists."""
+    source = ROOT / "src" / "tilewright"
+    section = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").partition("## Words of the code")[2]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 30
+    words = [word for row in rows for word in row[0].split(" (")[0].split(", ")]
+    assert not {word for word in words if words.count(word) > 1}
+    shared = [path.read_text(encoding="utf-8") for path in source.rglob("*.py") if "targets" not in path.parts]
+    for row in rows:
+        room = row[2].strip("`") if len(row) > 2 else ""
+        assert (source / room).is_dir(), f"{row[0]}: there is no room {room}"
+        for name in re.findall(r"`([A-Z]\w+)`", row[0]):
+            count = sum(len(re.findall(rf"^class {name}\b", text, re.M)) for text in shared)
+            assert count == 1, f"{name} is the name of {count} classes"

@@ -15,7 +15,7 @@ from tilewright.array import Array
 from tilewright.energy import DEFAULT, Energy, Table, estimate, read
 from tilewright.errors import plain
 from tilewright.sim.events import Events
-from tilewright.sim.figures import Cause, Figures
+from tilewright.sim.figures import Definition, Figures
 from tilewright.sim.findings import Finding, grouped
 from tilewright.sim.steps import Trace
 
@@ -167,7 +167,7 @@ class Result:
     checked: bool = True
     program: Program | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
-    definitions: Mapping[str, Cause] = field(default_factory=dict)
+    definitions: Mapping[str, Definition] = field(default_factory=dict)
 
     def with_whatifs(self, answers: Iterable[WhatIf]) -> Self:
         """Return this result with what-ifs, sorted by cycles, and with each layer's share of them."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array, ascending
-from tilewright.sim.figures import Cause
+from tilewright.sim.figures import Definition
 from tilewright.sim.jit import compiled, part
 
 #: Causes of a wait before a step: its command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
@@ -23,27 +23,27 @@ CAUSE_TOKEN = 2
 WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
 #: Causes for the kinds after WORK, in their order; TRANSFER is a load or a store.
 CAUSES = {
-    "load bandwidth": Cause(
+    "load bandwidth": Definition(
         "The DRAM port moves data that the next instruction needs.",
         "Load less, with larger tiles that are used more often, or widen the port.",
     ),
-    "store bandwidth": Cause(
+    "store bandwidth": Definition(
         "The DRAM port writes results, and nothing else that could be done is left.",
         "Store fewer bytes, such as codes instead of 32-bit sums, or widen the port.",
     ),
-    "DRAM latency": Cause(
+    "DRAM latency": Definition(
         "A request has been sent, and its first data have not arrived.",
         "Make fewer and longer transfers, or load earlier, into a second buffer.",
     ),
-    "DRAM contention": Cause(
+    "DRAM contention": Definition(
         "A transfer waits while the DRAM port serves another transfer.",
         "Move fewer bytes in total, spread loads and stores over time, or widen the port.",
     ),
-    "instruction fetch": Cause(
+    "instruction fetch": Definition(
         "The unit is idle because its next instruction has not been delivered.",
         "Use fewer instructions that do more work each, or deeper instruction queues.",
     ),
-    "token queue full": Cause(
+    "token queue full": Definition(
         "A finished instruction cannot push its token, because the queue has no room.",
         "Deepen the token queues, or pop their tokens earlier.",
     ),
@@ -51,7 +51,7 @@ CAUSES = {
 NAMES = tuple(CAUSES)
 #: The wait of the unit that does the work, from its last instruction to the end of the launch (sim.steps.Trace.stalls).
 DRAIN = {
-    "drain": Cause(
+    "drain": Definition(
         "The computing unit has finished, and its last results are still being stored.",
         "Make the last tile smaller, or store earlier tiles sooner.",
     ),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
 
-class Cause(NamedTuple):
-    """A cause of cycles, such as load bandwidth: what it means, and what to do about it, a sentence each."""
+class Definition(NamedTuple):
+    """What a cause of cycles, such as load bandwidth, means, and what to do about it: a sentence each."""
 
     means: str
     remedy: str

@@ -6,65 +6,67 @@ Layers have the causes of NETWORK. `exec FILE.elf` also tells the CPU's control,
 
 from __future__ import annotations
 
-from tilewright.sim.figures import Cause
+from tilewright.sim.figures import Definition
 
 NETWORK = {
-    "CPU arithmetic": Cause(
+    "CPU arithmetic": Definition(
         "The CPU executes instructions, a cycle each, and waits for its own shifts, products and branches.",
         "Move work to the CFU, unroll loops, or let one instruction do more.",
     ),
-    "CFU wait": Cause(
+    "CFU wait": Definition(
         "The CPU waits until the CFU is free or answers.",
         "Give the CPU other work meanwhile (`start=async`), or make the CFU faster.",
     ),
-    "memory": Cause(
+    "memory": Definition(
         "The CPU waits for loads and stores: data cache misses, the bus, or a result that is used at once.",
         "Enlarge the data cache (`dcache_bytes`), read data in order, or let the CFU fetch (image memory).",
     ),
-    "instruction fetch": Cause(
+    "instruction fetch": Definition(
         "The CPU waits for instructions that are not in the instruction cache.",
         "Enlarge the cache (`icache_bytes`), make the inner loop shorter, or move functions that share lines apart.",
     ),
 }
 CATEGORIES = {
-    "CPU control": Cause(
+    "CPU control": Definition(
         "The CPU executes branches and jumps, and refills its pipeline after them.",
         "Unroll loops, or call fewer functions.",
     ),
-    "transfer": Cause(
+    "transfer": Definition(
         "Instructions move operands to the CFU and results from it.",
         "Move more bytes in an instruction (`transfer=paired`), or reuse what the buffers hold.",
     ),
-    "waiting for the array": Cause(
+    "waiting for the array": Definition(
         "The program starts the array, and asks until the array has finished.",
         "Do other work between start and check.",
     ),
-    "post-processing": Cause(
+    "post-processing": Definition(
         "CFU instructions requantise sums.",
         "Use the instruction that requantises in one step (`srdhm=single`).",
     ),
-    "other custom instructions": Cause(
+    "other custom instructions": Definition(
         "Custom instructions that the table of the CFU does not have.",
         "Look at the functions and source lines of the profile.",
     ),
-    "devices and CSRs": Cause(
+    "devices and CSRs": Definition(
         "The CPU reads or writes devices, control registers or counters.",
         "Read counters and print outside of inner loops.",
     ),
 }
 WAITS = {
-    "load_use": Cause("An instruction waits for a load.", "Put other instructions between load and use."),
-    "result_use": Cause("An instruction waits for a shift, product or quotient.", "Put other instructions in between."),
-    "cfu_use": Cause("An instruction waits for the answer of the CFU.", "Put other instructions in between."),
-    "divide": Cause("The CPU divides.", "Divide by powers of two, or multiply by the reciprocal."),
-    "branch": Cause("The pipeline refills after a branch or jump.", "Unroll loops."),
-    "fetch": Cause("The instruction cache misses.", "See *instruction fetch*."),
-    "load_miss": Cause("The data cache misses.", "See *memory*."),
-    "store": Cause("The bus has no free place for a store.", "Store less often, or whole words."),
-    "redo": Cause("A load follows a store to the same bytes.", "Keep the value in a register."),
-    "drain": Cause("A custom instruction waits until earlier loads and stores are done.", "Load earlier."),
-    "cfu": Cause("The CFU is busy, or answers late.", "See *CFU wait*."),
-    "device": Cause("A device answers.", "Access devices outside of inner loops."),
-    "system": Cause("The CPU accesses a CSR, or waits at a fence.", "Read counters outside of inner loops."),
+    "load_use": Definition("An instruction waits for a load.", "Put other instructions between load and use."),
+    "result_use": Definition(
+        "An instruction waits for a product, quotient or shift.", "Put other instructions in between."
+    ),
+    "cfu_use": Definition("An instruction waits for the answer of the CFU.", "Put other instructions in between."),
+    "divide": Definition("The CPU divides.", "Divide by powers of two, or multiply by the reciprocal."),
+    "branch": Definition("The pipeline refills after a branch or jump.", "Unroll loops."),
+    "fetch": Definition("The instruction cache misses.", "See *instruction fetch*."),
+    "load_miss": Definition("The data cache misses.", "See *memory*."),
+    "store": Definition("The bus has no free place for a store.", "Store less often, or whole words."),
+    "redo": Definition("A load follows a store to the same bytes.", "Keep the value in a register."),
+    "drain": Definition("A custom instruction waits until earlier loads and stores are done.", "Load earlier."),
+    "cfu": Definition("The CFU is busy, or answers late.", "See *CFU wait*."),
+    "device": Definition("A device answers.", "Access devices outside of inner loops."),
+    "system": Definition("The CPU accesses a CSR, or waits at a fence.", "Read counters outside of inner loops."),
 }
 CAUSES = {**NETWORK, **CATEGORIES, **WAITS}
