@@ -263,17 +263,20 @@ class Part(NamedTuple):
 
 
 def split(text: str) -> Iterator[Part]:
-    """Yield the parts of a page: lines between blank ones; a fenced block is one part."""
+    """Yield the parts of a page: lines between blank ones. A heading is a part, and a fenced block is."""
     lines: list[str] = []
     first, fenced = 1, False
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.strip() or fenced:
+        heading = line.startswith("#") and not fenced
+        if lines and (heading or not (line.strip() or fenced)):
+            yield Part(first, "\n".join(lines))
+            lines = []
+        if heading:
+            yield Part(number, line)
+        elif line.strip() or fenced:
             first = first if lines else number
             lines.append(line)
             fenced ^= line.lstrip().startswith("```")
-        elif lines:
-            yield Part(first, "\n".join(lines))
-            lines = []
 
 
 def unmarked(text: str) -> Iterator[Part]:

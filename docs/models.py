@@ -179,6 +179,7 @@ def page() -> Iterator[str]:
         if not rows:
             continue
         yield f"## {suffix} ({sum(row.loads or bool(row.quantises) for row in rows)} of {len(rows)} run)\n"
+        yield "<!-- claim: public-models -->\n"
         heads = ["model", "loads", "quantises", "equal", *targets.names(), "why not", "SHA-256", "source"]
         yield f"| {' | '.join(heads)} |"
         yield f"|{'---|' * len(heads)}"
