@@ -15,7 +15,7 @@ from tilewright.sim.chart import Chart
 from tilewright.sim.steps import READ, WRITE, Trace
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command
-from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepared
+from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepare
 from tilewright.targets.bm1684x.layouts.layout import Shape
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.timing.banks import reach
@@ -28,7 +28,7 @@ DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 @pytest.fixture(scope="module", params=[{}, {"lanes": "4"}, {"bank_bytes": "1024"}])
 def launch(request: pytest.FixtureRequest) -> PreparedLaunch:
     program = tw.compile(DIGITS, "bm1684x", overrides=request.param)
-    return prepared(program.launches[0], Config.read(program.config, {}))
+    return prepare(program.launches[0], Config.read(program.config, {}))
 
 
 def places(tensor: Tensor, config: Config) -> Places:

@@ -263,7 +263,7 @@ LATER = [pytest.param(*case, marks=pytest.mark.slow) for case in ((4, 0.637), (1
 def test_resnet18_uses_the_multipliers_more_than_silicon_is_said_to(batch: int, least: float) -> None:
     program = tw.compile(resnet18(), "bm1684x", overrides={"batch": str(batch)}, rounding="tflm")
     (launch,) = program.launches
-    known = run.prepared(launch, Config(batch=batch))
+    known = run.prepare(launch, Config(batch=batch))
     graph = program.graph
     assert graph is not None
     macs = batch * sum(site.node.op.macs(site) for site in graph.sites())

@@ -13,7 +13,7 @@ from tilewright.sim.events import Events
 from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import WRITE
 from tilewright.targets.bm1684x.config import DDR_BASE, Config
-from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepared
+from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepare
 
 
 def counted(batch: int) -> tuple[PreparedLaunch, Config, Events]:
@@ -22,7 +22,7 @@ def counted(batch: int) -> tuple[PreparedLaunch, Config, Events]:
     config = Config.read(program.config, {})
     found = targets.get("bm1684x").launch(program, launch, {}, RunOptions("estimate", values=False))
     assert found.events
-    return prepared(launch, config), config, found.events()
+    return prepare(launch, config), config, found.events()
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -64,7 +64,7 @@ def test_gathering_saves_cycles_of_narrow_layers() -> None:
     graph = build.graph(build.conv(build.conv(build.input, 16, 1, 1, 0), 64))
     program = tw.compile(graph, "bm1684x")
     assert folded(program) == ["3 of 9 taps are folded into channels, from 3 replicas of its input"]
-    known = run.prepared(program.launches[0], Config())
+    known = run.prepare(program.launches[0], Config())
     cycles = known.trace.end - known.trace.start
     spent = dict.fromkeys(("copy", "int8_asym_quant_conv2d"), 0)
     for command, own in zip(known.program.commands, cycles.tolist(), strict=True):

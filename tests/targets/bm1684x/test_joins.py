@@ -18,7 +18,7 @@ from tilewright.run import run
 from tilewright.targets.bm1684x import TARGET
 from tilewright.targets.bm1684x.compiler.compile import lower
 from tilewright.targets.bm1684x.config import Config
-from tilewright.targets.bm1684x.launch.run import prepared
+from tilewright.targets.bm1684x.launch.run import prepare
 
 MODES = ("tflm", "litert", "xnnpack", "ort")
 #: Machines on which the same channels begin in other lanes, and whose samples share a launch.
@@ -27,7 +27,7 @@ MACHINES: tuple[dict[str, str], ...] = ({}, {"lanes": "16"}, {"batch": "3"}, {"l
 
 def transfers(program: Program) -> Counter[bool]:
     """How many transfers stay in local memory (True), and how many do not."""
-    known = [prepared(launch, Config(**program.config)) for launch in program.launches]
+    known = [prepare(launch, Config(**program.config)) for launch in program.launches]
     copies = (command for own in known for command in own.program.commands if command.operation.name == "dma_copy")
     return Counter(all(place.storage.is_local for _, _, place in command.in_memory) for command in copies)
 

@@ -92,7 +92,7 @@ def check(case: Case, machine: Config) -> Program:
 
 def check_launch(launch: Launch, machine: Config, only_moves: bool) -> None:
     """Every command within the machine's memories, and no engine faster than its own work."""
-    known, image = run.prepared(launch, machine), QueueImage.of(launch, machine)
+    known, image = run.prepare(launch, machine), QueueImage.of(launch, machine)
     segments = [(DDR_BASE, DDR_BASE + len(image.constants))]
     segments += [(s.address, s.address + s.form.nbytes * image.batch) for s in (*image.inputs, *image.outputs)]
     work = Counter[str]()

@@ -10,12 +10,12 @@ from tilewright.program.program import Program
 from tilewright.targets.bm1684x.compiler.plan import MOST_BYTES, bundled
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.isa.operations import DMA
-from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepared
+from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepare
 
 
 def known(program: Program) -> PreparedLaunch:
     (launch,) = program.launches
-    return prepared(launch, Config())
+    return prepare(launch, Config())
 
 
 def test_the_first_tile_waits_only_for_its_rows() -> None:

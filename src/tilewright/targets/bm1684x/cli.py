@@ -57,8 +57,8 @@ def layout(
         picture = placed.svg()
         with replacing(svg) as file:
             file.write(picture.encode())
-    told = {"target": target, **placed.to_json(), "file": str(svg) if svg else None}
-    options.answer(as_json, told, placed.text().removesuffix("\n"))
+    fields = {"target": target, **placed.to_json(), "file": str(svg) if svg else None}
+    options.answer(as_json, fields, placed.text().removesuffix("\n"))
 
 
 @click.command()
@@ -90,9 +90,9 @@ def firmware(
     if warnings:
         say(warnings, err=True)
     code = platform.machine()
-    told = {"target": TARGET.name, "file": str(output), "code": code, "sources": [str(source) for source in sources]}
-    said = f"{output}: firmware of {TARGET.name}: {code} code for the model on this computer, not for the chip"
-    options.answer(as_json, {**told, "warnings": warnings}, said)
+    fields = {"target": TARGET.name, "file": str(output), "code": code, "sources": [str(source) for source in sources]}
+    message = f"{output}: firmware of {TARGET.name}: {code} code for the model on this computer, not for the chip"
+    options.answer(as_json, {**fields, "warnings": warnings}, message)
 
 
 COMMANDS: tuple[click.Command, ...] = (layout, firmware)

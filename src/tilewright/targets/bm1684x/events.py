@@ -89,13 +89,14 @@ def _macs(command: Command) -> tuple[str, tuple[Part, ...]]:
     left, right = ("L", "R") if command.operation.flow is Flow.PRODUCT else ("x", "w")
     a, b = command.operands[left].dtype, command.operands[right].dtype
     real = a.is_float
+    # A multiplier of two widths counts as one of their geometric mean; sums always have 32 bits.
     kinds = ("float_multiply", "float_add") if real else ("multiply", "add")
     label = f"{a}x{b}+{'f32' if real else '32'}"
     return label, (Part(kinds[0], sqrt(a.bits * b.bits)), Part(kinds[1], 32))
 
 
 def _named(command: Command, kinds: tuple[str, ...]) -> tuple[str, tuple[Part, ...]]:
-    """Return an operation's name with the widest of its types, and its arithmetic."""
+    """Return the label of an operation, its name and widest type, and the parts of its arithmetic."""
     dtype = max(command.types.values(), key=lambda dtype: dtype.bits)
     parts = tuple(Part(_FLOAT.get(kind, kind) if dtype.is_float else kind, dtype.bits) for kind in kinds)
     return f"{command.operation.name} {dtype}", parts

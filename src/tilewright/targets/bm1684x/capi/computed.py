@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.elementwise import is_signed, to_dst
 from tilewright.targets.bm1684x.capi.forms import (
-    Arguments,
+    Args,
     Functions,
     Issue,
     Issuer,
@@ -32,7 +32,7 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: The numbers 0, 1, .. in static memory: their place, and how many there are.
 NUMBERS, COUNTED = OFFSETS["numbers", I32]
-#: A part of a sequence: its tensor, by its first number and its length.
+#: Returns the tensor of a part of an arithmetic sequence, given the part's first number and its length.
 Part = Callable[[int, int], Tensor]
 
 
@@ -47,7 +47,7 @@ def _integer(api: Issuer, name: str, y: Operand, a: Operand, number: int) -> Non
     api.issue(f"int_{name}", {"a": a, "b": b, "shift": Constant(0, I8)}, {"y": y}, {"saturate": False})
 
 
-def _count(call: Arguments) -> int:
+def _count(call: Args) -> int:
     count: int = call["num"]
     if count < 1:
         raise MachineError(call["name"], f"num is {count}", "give 1 or more")
@@ -57,7 +57,8 @@ def _count(call: Arguments) -> int:
 def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = False) -> None:
     """Issue the sums that extend the numbers 0 to `done` - 1 to `count` numbers.
 
-    A sum writes COUNTED numbers at most, or with `doubles` as many as there are.
+    Each sum adds `done` to numbers that are there already. It writes COUNTED numbers at most, or with `doubles` as many
+    as there are.
     """
     while done < count:
         more = min(done if doubles else COUNTED, count - done)
@@ -65,14 +66,14 @@ def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = Fa
         done += more
 
 
-def _stepped(api: Issuer, y: Operand, call: Arguments) -> None:
+def _stepped(api: Issuer, y: Operand, call: Args) -> None:
     if call["step"] != 1:
         _integer(api, "mul", y, y, call["step"])
     if call["start"]:
         _integer(api, "add", y, y, call["start"])
 
 
-def _rows(api: Issuer, call: Arguments) -> None:
+def _rows(api: Issuer, call: Args) -> None:
     place = call["dst"]
     lanes = call["lanes"]
     count = _count(call)
@@ -86,7 +87,7 @@ def _rows(api: Issuer, call: Arguments) -> None:
     _stepped(api, row(0, count), call)
 
 
-def _generate(api: Issuer, call: Arguments) -> None:
+def _generate(api: Issuer, call: Args) -> None:
     """Issue the commands that write 0, 1, .. to a row of one lane."""
     count = _count(call)
     dtype = call["dtype"]
@@ -98,7 +99,7 @@ def _generate(api: Issuer, call: Arguments) -> None:
 
     wide = api.local(call["dst"], Shape(1, 1, 1, COUNTED), None, U32)
     api.issue("static_bcast", {"x": _static(api, COUNTED, U32)}, {"y": wide})
-    if dtype is U16:  # the low halves
+    if dtype is U16:  # static memory has 32-bit numbers: copy their low halves
         first = row(0, min(count, COUNTED))
         halves = first.stride._replace(n=2 * first.stride.n, c=2 * first.stride.c, h=2, w=2)
         first = Tensor(first.address, first.shape, first.stride._replace(h=1), dtype, api.config)
@@ -111,7 +112,7 @@ def _by_channel(api: Issuer, place: int, count: int) -> None:
     api.issue("static_distribute", {"x": _static(api, count, I32)}, {"y": y})
 
 
-def _channels(api: Issuer, call: Arguments) -> None:
+def _channels(api: Issuer, call: Args) -> None:
     count = _count(call)
     lanes = api.config.lanes
     form = layout.aligned if call.get("is_aligned") else layout.compact
@@ -126,7 +127,7 @@ def _channels(api: Issuer, call: Arguments) -> None:
     _stepped(api, part(0, count), call)
 
 
-def _everywhere(api: Issuer, call: Arguments) -> None:
+def _everywhere(api: Issuer, call: Args) -> None:
     """Issue the commands that write a sequence to rows of lanes: each lane goes on where the one before it ends."""
     _rows(api, call)
     lanes = call["lanes"]
@@ -144,7 +145,8 @@ def _alone(operation: str, y: str, **operands: Source) -> Issue:
     return Issue(operation, {**operands, "y": y}, inherits=False)
 
 
-#: A Newton step of a reciprocal: work0 is the better value if that makes its error work2 smaller than work1.
+#: A Newton step of a reciprocal. work0 is the next value. It replaces dst only if its error (work2) is smaller than
+#: that of dst (work1).
 NEWTON = sequence(
     _alone("copy", "work0", a="dst"),
     _alone("fp_mul", "work1", a="work0", b="src"),
@@ -158,13 +160,15 @@ NEWTON = sequence(
 )
 
 
-def _compensated(api: Issuer, call: Arguments) -> None:
+def _compensated(api: Issuer, call: Args) -> None:
     sequence(to_dst("fp_div", a=1.0, b="src"), *[NEWTON] * call["num_comp"])(api, call)
 
 
-def _mean(api: Issuer, call: Arguments) -> None:
+def _mean(api: Issuer, call: Args) -> None:
     n, c, h, w = call["shape"].shape
     dtype: DType = call["dtype"]
+    # The mean is taken in two pools: first of each column of rows as wide as the engine, then of the one row of sums.
+    # The spare elements of the last row must be 0.
     width = api.config.eu_bytes // dtype.bytes
     rows = -(-h * w // width)
     x = api.local(call["src"], Shape(n, c, rows, width), None, dtype)
@@ -180,9 +184,9 @@ def _mean(api: Issuer, call: Arguments) -> None:
 
 
 def _in_f32(name: str) -> Run:
-    """Return what the function of a type does that is the function `name` of f32, and takes no other type."""
+    """Return the function `name` of f32 for a function that has a type parameter. It refuses every other type."""
 
-    def run(api: Issuer, call: Arguments) -> None:
+    def run(api: Issuer, call: Args) -> None:
         if call["dtype"] is not F32:
             raise MachineError(call["name"], f"the machine has no such function for {call['dtype']}", f"give {F32}")
         SEQUENCED[name](api, call)
@@ -191,9 +195,9 @@ def _in_f32(name: str) -> Run:
 
 
 def _compact(channels: str, columns: str = "") -> Place:
-    """Return the destination, in the layout compact, whose channels and columns (else one) these parameters give."""
+    """Return the destination in the compact layout. The parameters give its channels and columns (else one column)."""
 
-    def shape(whole: Shape, call: Arguments) -> Shape:
+    def shape(whole: Shape, call: Args) -> Shape:
         return Shape(1, call[channels], 1, call[columns] if columns else 1)
 
     return Place("dst", shape=shape, layout=layout.compact)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import Arguments, Functions, Issuer, Operands, Run, attributes
+from tilewright.targets.bm1684x.capi.forms import Args, Functions, Issuer, Operands, Run, attributes
 from tilewright.targets.bm1684x.capi.names import PROTOTYPES, constant
 from tilewright.targets.bm1684x.config import LOCAL_BASE
 from tilewright.targets.bm1684x.isa.command import Constant
@@ -31,7 +31,7 @@ def _windowed(operation: str) -> Run:
     """Return the function of a convolution or a pool, over the whole input or over regions of interest."""
     inputs = OPERATIONS[operation].inputs
 
-    def run(api: Issuer, call: Arguments) -> None:
+    def run(api: Issuer, call: Args) -> None:
         named = attributes(call)
         sizes = call["shape"].shape
         dtype = call.get("input_dtype", call.get("dtype"))
@@ -84,10 +84,10 @@ def _windowed(operation: str) -> Run:
     return run
 
 
-def _weights(api: Issuer, call: Arguments, dtype: DType) -> Operand | Constant:
+def _weights(api: Issuer, call: Args, dtype: DType) -> Operand | Constant:
     """Return the weights (oc, ic, kh, kw) of a call, or those of a depthwise convolution (1, c, kh, kw).
 
-    C is a number, which all weights are. `dtype` is the type of weights without a type of their own.
+    If the call has a number C, all weights are this number. `dtype` is their type if the call gives none for them.
     """
     weight_type = call.get("weight_dtype", dtype)
     channels = call["shape"].c
@@ -102,7 +102,7 @@ def _weights(api: Issuer, call: Arguments, dtype: DType) -> Operand | Constant:
     return api.local(call["weight"], Shape(1, channels, kernel.h, kernel.w), None, weight_type, layout.compact)
 
 
-#: The ends of names of functions that run an operation.
+#: The functions that issue each operation, by their names without the prefix tpu_bdc_.
 WINDOWED: Mapping[str, str] = {
     "fp_conv2d": "fp_conv2d fp_conv2d_long_instr fp_conv2d_kernel_const fp_conv2d_for_deconv2d",
     "int8_sym_quant_conv2d": "int8_sym_quant_conv2d int8_sym_quant_conv2d_for_deconv2d",
@@ -133,7 +133,7 @@ def _product(operation: str) -> Run:
     columns spread over lanes. The number C, if a function has it, takes the place of one factor.
     """
 
-    def run(api: Issuer, call: Arguments) -> None:
+    def run(api: Issuer, call: Args) -> None:
         name = call["name"]
         transposed = next((attribute for end, attribute in TRANSPOSED.items() if name.endswith(end)), "")
         named = {**attributes(call), **({transposed: True} if transposed else {})}
@@ -178,7 +178,7 @@ def _product(operation: str) -> Run:
     return run
 
 
-def _sizes(call: Arguments, transposed: str) -> dict[str, tuple[int, int]]:
+def _sizes(call: Args, transposed: str) -> dict[str, tuple[int, int]]:
     """Return the sizes of the factors L and R as stored, before any transposition, and of the result y."""
     rows = call["left_rows"]
     depth = call["left_columns"]
@@ -196,8 +196,8 @@ def _sizes(call: Arguments, transposed: str) -> dict[str, tuple[int, int]]:
     return {"L": (rows, depth), "R": right, "y": (rows, columns)}
 
 
-def _zero_points(api: Issuer, call: Arguments, sizes: Mapping[str, tuple[int, int]], dtype: DType) -> Operands:
-    """Return the zero point of the right factor, a number, or its zero points, one per row or column."""
+def _zero_points(api: Issuer, call: Args, sizes: Mapping[str, tuple[int, int]], dtype: DType) -> Operands:
+    """Return the operand with the zero points of the right factor: a number, or a table by row or column."""
     if "zero" in call:
         return {"zero": constant(call["zero"], dtype)}
     if "zero_addr" not in call:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.targets.bm1684x.capi.forms import (
-    Arguments,
+    Args,
     Functions,
     Issue,
     Issuer,
@@ -46,16 +46,16 @@ BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
 
 
 def related(name: str, y: Place, **operands: Source) -> Run:
-    """Return what a relation between `operands` does; `y` is the result. A `name` may begin with vc_.
+    """Return the function of a relation between `operands`, with the result `y`. A `name` may begin with vc_.
 
-    Some relations are the negation of another one, in two commands: the first writes the true value where the other
-    relation holds, else 0; the second exchanges both values.
+    The machine has three relations. The other three are computed in two commands: the first writes the true value where
+    the opposite relation holds, and 0 elsewhere. The second exchanges both values, by an exclusive or with the value.
     """
     relation = name.removeprefix("vc_")
     operation = name.replace(relation, NEGATED.get(relation, relation))
     first = issue(operation, y=y, **operands, c=Place("true_val", "dst_dtype"))
 
-    def negated(api: Issuer, call: Arguments) -> None:
+    def negated(api: Issuer, call: Args) -> None:
         command = first(api, call)
         y = command.results["y"].storage
         true = command.operands["c"]
@@ -71,21 +71,21 @@ def to_dst(operation: str, **sources: Any) -> Issue:
     return issue(operation, y="dst", **sources)
 
 
-def _exchanges(call: Arguments) -> bool:
-    """Return whether only src1 has strides. The operands of a limit are then exchanged, which NaN shows."""
+def _exchanges(call: Args) -> bool:
+    """Return whether only src1 has strides. The vendor's library then exchanges the operands, as a NaN shows."""
     return call["src0_stride"] is None and call["src1_stride"] is not None
 
 
-def is_signed(call: Arguments) -> bool:
+def is_signed(call: Args) -> bool:
     return call["dtype"].is_float or call["dtype"].signed
 
 
-def _copies(call: Arguments) -> bool:
-    """Return whether a conversion is to the source's own type: it is a copy then, which keeps subnormals."""
+def _copies(call: Args) -> bool:
+    """Return whether a conversion is to the type of the source. It is a copy then, which keeps subnormals."""
     return call["dst_dtype"] is call["src_dtype"]
 
 
-def _negative(api: Issuer, call: Arguments) -> None:
+def _negative(api: Issuer, call: Args) -> None:
     """Issue 0 minus the source. Differences of integers are signed."""
     dtype = call["dtype"]
     if not dtype.is_float:
@@ -124,7 +124,7 @@ def _quantisation(operation: str, y: Source = "dst") -> Functions:
 
 
 def _selected(name: str, compared: str, chosen: str, **results: Source) -> Run:
-    """Return what a selection does. `compared` and `chosen` are the parameters with the types of its operands."""
+    """Return the function of a selection. The parameters `compared` and `chosen` give the types of its operands."""
     kinds = (compared, compared, chosen, chosen)
     operands = {operand: Place(f"src{number}", kinds[number]) for number, operand in enumerate("abcd")}
     return issue(name, **results, **operands)
@@ -201,8 +201,8 @@ ELEMENTWISE: Functions = {
 }
 
 
-def _columns(call: Arguments) -> int:
-    """Return the length of the second vector in whole channels: the machine computes them all."""
+def _columns(call: Args) -> int:
+    """Return the length of the second vector, rounded up to whole channels: the machine computes all of each."""
     length = call["src1_len"]
     width = call["src1_len_per_channel"]
     return -(-length // width) * width

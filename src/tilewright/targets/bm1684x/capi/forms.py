@@ -32,9 +32,9 @@ from tilewright.targets.bm1684x.values.window import Window
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
 #: The arguments of a call by the names of parameters, and the function's name as `name`.
-Arguments = Mapping[str, Any]
+Args = Mapping[str, Any]
 #: A number, the name of the parameter that gives it, or a function of the arguments.
-Size = int | str | Callable[[Arguments], int]
+Size = int | str | Callable[[Args], int]
 Operands = dict[str, Operand | Constant]
 #: The attributes of commands, by the parameter that gives each.
 ATTRIBUTES = {
@@ -77,10 +77,10 @@ class Issuer:
         return Tensor(LOCAL_BASE + address, shape, strides, dtype, self.config)
 
     def begins(self, address: int, kind: str) -> None:
-        """Check that an operand in a layout begins where the layout begins.
+        """Check that an operand begins at an address where its layout can begin.
 
-        The vendor's model refuses other places to the compute engine, but in the layout compact; to the DMA engine it
-        refuses none. These become findings. Raises MachineError for a place that is refused.
+        The vendor's model stops at other addresses if the operand is the compute engine's and not compact. It accepts
+        them for compact operands and for the DMA engine; these become findings. Raises MachineError where it stops.
         """
         if not (reason := layout.off_grid(kind, address, self.config)):
             return
@@ -122,14 +122,14 @@ class Issuer:
         return command
 
 
-#: What a call of a function does. It gets the arguments by name.
-Run = Callable[[Issuer, Arguments], object]
-#: What functions do, by their names without a prefix.
+#: The implementation of a function: it issues the commands of one call, whose arguments it gets by name.
+Run = Callable[[Issuer, Args], object]
+#: The implementations of functions, by their names without a prefix.
 Functions = dict[str, Run]
 
 
 class DeviceFunction(NamedTuple):
-    """A function of the device API: its C name, and what a call does."""
+    """A function of the device API: its C name and its implementation."""
 
     name: str
     run: Run
@@ -150,27 +150,28 @@ class DeviceFunction(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """How an operand follows from a parameter, where the parameter alone does not say it.
+    """How an operand is made from the parameter NAME of a call.
 
-    A parameter alone is a tensor of the call's shape if it is an address, and else a constant. `dtype` is the type, or
-    the name of the parameter that gives it. Without one, the type and the strides come from the parameters NAME_dtype
-    and NAME_stride of the operand's own parameter, else from common ones. `shape` computes the shape from the call's
-    shape and arguments. `layout` is the layout in local memory without strides. `beside` is added to the address:
-    several parameters of a channel are neighbours. `near` is the parameter that says whether the address is local.
-    A `flat` operand has one axis. `row` is the length of a row of which each lane has a copy; all channels read
-    it.
+    An address becomes a tensor of the call's shape, and any other number a constant. The fields say what differs:
+    - `dtype`: the type, or the name of the parameter that gives it; else NAME_dtype or the type of the call gives it.
+    - `shape`: a function that computes the shape from the call's shape and arguments.
+    - `layout`: the layout in local memory, if the parameter NAME_stride gives no strides.
+    - `beside`: bytes to add to the address, where several parameters of a channel are neighbours.
+    - `near`: the parameter that says whether the address is local.
+    - `flat`: whether the operand has one axis.
+    - `row`: the length of a row of which each lane has a copy, and which all channels read.
     """
 
     parameter: str
     dtype: DType | str | None = None
-    shape: Callable[[Shape, Arguments], Shape] | None = None
+    shape: Callable[[Shape, Args], Shape] | None = None
     layout: Layout = layout.aligned
     beside: int = 0
     near: str | None = None
     flat: bool = False
     row: Size = 0
 
-    def operand(self, api: Issuer, call: Arguments) -> Operand | Constant:
+    def operand(self, api: Issuer, call: Args) -> Operand | Constant:
         """Return the operand of a call. Raises MachineError for a vector where the function takes none."""
         dtype = self._type(call)
         value = call[self.parameter]
@@ -181,7 +182,7 @@ class Place:
             return api.row(value, call["shape"].c, _size(self.row, call), dtype)
         kind = TYPES[call["name"]][self.parameter]
         if kind is CType.STATIC:
-            kind = CType.SYSTEM
+            kind = CType.SYSTEM  # static addresses are relative to static memory
             value = STATIC_BASE + value
         elif kind is CType.EITHER and self.near is not None:
             kind = CType.LOCAL if call[self.near] else CType.SYSTEM
@@ -200,11 +201,13 @@ class Place:
             reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
             finding = f"{api.function}, shape {list(shape)}: {reason}; give the strides"
             api.tpu.findings.append(Finding(PORTABILITY, finding))
+        # The stride between channels is that of the whole entry, which begins where the address says; a layout computed
+        # from the moved address would be another one.
         if self.beside:
             stride = dim4(*self.layout(shape, dtype, lane, api.config))
         return api.local(address + self.beside, shape, stride, dtype, self.layout)
 
-    def _variable(self, api: Issuer, call: Arguments, value: variable_t, dtype: DType) -> Operand | Constant:
+    def _variable(self, api: Issuer, call: Args, value: variable_t, dtype: DType) -> Operand | Constant:
         if value.type == SCALAR:
             return constant(value.context, dtype)
         if value.type != VECTOR:
@@ -214,12 +217,12 @@ class Place:
         # the machine takes the first slot of each lane for all channels of the lane
         return api.local(value.context, channel(self._shape(call), call), dim4(0, 0, 1, 1), dtype)
 
-    def _shape(self, call: Arguments) -> Shape:
+    def _shape(self, call: Args) -> Shape:
         whole = call.get(f"{self.parameter}_shape", call.get("shape"))
         shape = whole.shape if whole else Shape(1, 1, 1, 1)
         return self.shape(shape, call) if self.shape else shape
 
-    def _type(self, call: Arguments) -> DType:
+    def _type(self, call: Args) -> DType:
         if isinstance(self.dtype, str):
             return call[self.dtype]
         if self.dtype is not None:
@@ -240,12 +243,12 @@ class MatrixPlace(Place):
     columns: Size = 1
     width: Size = 1
 
-    def operand(self, api: Issuer, call: Arguments) -> Operand | Constant:
+    def operand(self, api: Issuer, call: Args) -> Operand | Constant:
         rows, columns, width = (_size(size, call) for size in (self.rows, self.columns, self.width))
         return api.matrix(call[self.parameter], rows, columns, width, self._type(call))
 
 
-def _size(size: Size, call: Arguments) -> int:
+def _size(size: Size, call: Args) -> int:
     if isinstance(size, str):
         return int(call[size])
     return size if isinstance(size, int) else size(call)
@@ -254,15 +257,15 @@ def _size(size: Size, call: Arguments) -> int:
 class Described(Protocol):
     """The description of an operand, which makes it from the arguments of a call."""
 
-    def operand(self, api: Issuer, call: Arguments) -> Operand | Constant: ...
+    def operand(self, api: Issuer, call: Args) -> Operand | Constant: ...
 
 
-#: What an operand is made from: the name of a parameter, a description, a constant, or a number that the function
-#: implies. An integer is a bit pattern, a float a value; both have the type of the call's operands.
+#: The source of an operand: the name of a parameter, a description, a constant, or a number that the function implies.
+#: An integer is a bit pattern, a float a value; both have the type of the call's operands.
 Source = str | Described | Constant | int | float
 
 
-def channel(shape: Shape, call: Arguments) -> Shape:
+def channel(shape: Shape, call: Args) -> Shape:
     return Shape(1, shape.c, 1, 1)
 
 
@@ -270,19 +273,19 @@ def per_channel(parameter: str, dtype: DType | None = None) -> Place:
     return Place(parameter, dtype, channel, layout.compact)
 
 
-def row_of(length: str) -> Callable[[Shape, Arguments], Shape]:
+def row_of(length: str) -> Callable[[Shape, Args], Shape]:
     return lambda shape, call: Shape(1, 1, 1, call[length])
 
 
-def transposed_nc(shape: Shape, call: Arguments) -> Shape:
+def transposed_nc(shape: Shape, call: Args) -> Shape:
     return Shape(shape.c, shape.n, shape.h, shape.w)
 
 
-def transposed_cw(shape: Shape, call: Arguments) -> Shape:
+def transposed_cw(shape: Shape, call: Args) -> Shape:
     return Shape(shape.n, shape.w, shape.h, shape.c)
 
 
-def one_channel(shape: Shape, call: Arguments) -> Shape:
+def one_channel(shape: Shape, call: Args) -> Shape:
     return shape._replace(c=1)
 
 
@@ -299,7 +302,7 @@ class Issue:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     inherits: bool = True
 
-    def __call__(self, api: Issuer, call: Arguments) -> Command:
+    def __call__(self, api: Issuer, call: Args) -> Command:
         places = {name: _operand(api, call, source) for name, source in self.places.items()}
         outputs = OPERATIONS[self.operation].outputs
         results: dict[str, Any] = {name: places.pop(name) for name in outputs if name in places}
@@ -310,7 +313,7 @@ class Issue:
 
 
 class FromCall(NamedTuple):
-    """The argument of this name."""
+    """Stands for the argument with this name."""
 
     name: str
 
@@ -324,29 +327,30 @@ def issue(operation: str, **sources: Any) -> Issue:
 
 
 def sequence(*runs: Run) -> Run:
-    def run(api: Issuer, call: Arguments) -> None:
+    def run(api: Issuer, call: Args) -> None:
         for part in runs:
             part(api, call)
 
     return run
 
 
-def either(when: Callable[[Arguments], bool], first: Run, second: Run) -> Run:
+def either(when: Callable[[Args], bool], first: Run, second: Run) -> Run:
     return lambda api, call: (first if when(call) else second)(api, call)
 
 
-def _operand(api: Issuer, call: Arguments, source: Source) -> Operand | Constant:
+def _operand(api: Issuer, call: Args, source: Source) -> Operand | Constant:
     if isinstance(source, Constant):
         return source
     if isinstance(source, str):
         return Place(source).operand(api, call)
     if not isinstance(source, int | float):
         return source.operand(api, call)
+    # An integer is a bit pattern, so that -1 sets all bits of any type.
     dtype = call.get("src_dtype", call.get("dtype", F32))
     return Constant.of(source, dtype) if isinstance(source, float) else Constant(source & (1 << dtype.bits) - 1, dtype)
 
 
-def attributes(call: Arguments) -> dict[str, Any]:
+def attributes(call: Args) -> dict[str, Any]:
     """Return the attributes of a command that the call's arguments give (ATTRIBUTES), and its window."""
     named = {attribute: call[name] for name, attribute in ATTRIBUTES.items() if name in call}
     if "kernel" in call:
@@ -354,7 +358,7 @@ def attributes(call: Arguments) -> dict[str, Any]:
     return named
 
 
-def window(call: Arguments) -> Window:
+def window(call: Args) -> Window:
     kernel = call["kernel"]
     pads = call.get("padding", padding_t(0, 0, 0, 0))
     stride, dilation = (call.get(name, dim2(1, 1)) for name in ("stride", "dilation"))

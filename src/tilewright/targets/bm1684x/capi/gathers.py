@@ -1,6 +1,6 @@
-"""Functions of the device API: gathers, scatters, selections, tables, and those of the sorting engine.
+"""Functions of the device API: gathers, scatters, selections, tables, and the functions of the sorting engine.
 
-REFUSED lists those that the chip does not have.
+REFUSED lists functions of later chips, which this one does not have.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.forms import (
-    Arguments,
+    Args,
     Functions,
     Issuer,
     Layout,
@@ -29,12 +29,12 @@ from tilewright.targets.bm1684x.layouts.tensor import Flat, Operand, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.memory import OFFSETS
 
-#: The parts of a lane, in eighths, in which a gather from four banks demands its operands: from, to.
+#: Where the operands of a gather from four banks must lie: the begin and end of a part of each lane, in eighths.
 EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}
 
 
-def _shapes(kind: str, gathers: bool, call: Arguments) -> tuple[Shape, Shape, Shape]:
-    """Return the shapes of the source, the index and the result. Indexed elements of a plane are one row."""
+def _shapes(kind: str, gathers: bool, call: Args) -> tuple[Shape, Shape, Shape]:
+    """Return the shapes of the source, the index and the result. Elements of a plane are gathered into a row."""
     n, c, h, w = call["shape"].shape
     height, width = call.get("param_h", h), call.get("param_w", w)
     if kind == "hw" and gathers:
@@ -50,8 +50,12 @@ def _shapes(kind: str, gathers: bool, call: Arguments) -> tuple[Shape, Shape, Sh
     return Shape(1, c, 1, width), Shape(n, c, 1, count), Shape(n, c, 1, w)
 
 
-def _source(api: Issuer, call: Arguments, shape: Shape, per_channel: Layout, once: Layout) -> Tensor:
-    """Return the tensor at `param`, with the layout `once` if it is repeated: then all channels of a lane share it."""
+def _source(api: Issuer, call: Args, shape: Shape, per_channel: Layout, once: Layout) -> Tensor:
+    """Return the tensor at `param`.
+
+    If it is repeated, all channels of a lane share one copy, in the layout `once`; else it has the layout
+    `per_channel`.
+    """
     dtype = call["dtype"]
     layout_of = once if call.get("is_param_repeated") else per_channel
     return api.local(call["param"], shape, None, dtype, layout_of)
@@ -60,7 +64,7 @@ def _source(api: Issuer, call: Arguments, shape: Shape, per_channel: Layout, onc
 def _moves(kind: str, way: str, exceptions: bool = False, four_banks: bool = False) -> Run:
     """Return the C function of a gather or scatter. A gather may have exceptions, or four copies of its source."""
 
-    def run(api: Issuer, call: Arguments) -> None:
+    def run(api: Issuer, call: Args) -> None:
         n = call["shape"].n
         h = call["shape"].h
         if four_banks and not n == h == 1:
@@ -90,7 +94,7 @@ def _moves(kind: str, way: str, exceptions: bool = False, four_banks: bool = Fal
     return run
 
 
-def _check_banks(call: Arguments, name: str, place: Tensor) -> None:
+def _check_banks(call: Args, name: str, place: Tensor) -> None:
     low, high = (place.config.lane_bytes // 8 * end for end in EIGHTHS[name])
     at = place.lane_offset
     end = at + place.slots * place.stride.c * place.dtype.bytes
@@ -99,7 +103,7 @@ def _check_banks(call: Arguments, name: str, place: Tensor) -> None:
         raise MachineError(call["name"], reason, f"place it in {low:#x}..{high:#x}")
 
 
-def _mask_select(api: Issuer, call: Arguments) -> None:
+def _mask_select(api: Issuer, call: Args) -> None:
     shape = call["shape"].shape
     dtype = call["dtype"]
     x = _source(api, call, shape._replace(n=1), layout.aligned, in_each_lane)
@@ -109,7 +113,7 @@ def _mask_select(api: Issuer, call: Arguments) -> None:
     api.issue("w_mask_select", {"x": x, "mask": mask, "y_before": y}, {"y": y, "counts": count})
 
 
-def _table_lookup(api: Issuer, call: Arguments) -> None:
+def _table_lookup(api: Issuer, call: Args) -> None:
     """Issue a gather whose indices are the values of a tensor, from a table of which each lane has a copy."""
     if call["table"] >= api.config.lane_bytes:
         reason = f"the table is at {call['table']:#x}"
@@ -140,12 +144,12 @@ GATHERS: Functions = {
 SORTED_TYPES = (F32, I32, U32)
 
 
-def _flat(api: Issuer, call: Arguments, name: str, count: int, dtype: DType) -> Flat:
+def _flat(api: Issuer, call: Args, name: str, count: int, dtype: DType) -> Flat:
     return Flat(api.system(call[name], Shape(1, 1, 1, count), None, dtype))
 
 
-def _sort_general(api: Issuer, call: Arguments) -> None:
-    """Issue a sort whose flags say the type, and whether there are indices, which are positions or come from memory."""
+def _sort_general(api: Issuer, call: Args) -> None:
+    """Issue a sort. Flags select the type, and whether indices are sorted too: positions, or numbers from memory."""
     flags = call["flags"]
     length = call["length"]
     k = call["k"]
@@ -163,7 +167,7 @@ def _sort_general(api: Issuer, call: Arguments) -> None:
     api.issue("hau_sort", operands, results, {"descending": bool(call["descends"])})
 
 
-def _line_gather(api: Issuer, call: Arguments) -> None:
+def _line_gather(api: Issuer, call: Args) -> None:
     start = call["start"]
     end = call["end"]
     lines = call["line_num"]
@@ -181,7 +185,7 @@ def _line_gather(api: Issuer, call: Arguments) -> None:
     api.issue("hau_line_gather", operands, {"y": y}, {"base": start})
 
 
-def _every_pair(shape: Shape, call: Arguments) -> Shape:
+def _every_pair(shape: Shape, call: Args) -> Shape:
     return Shape(1, 1, 1, call["boxes"] ** 2)
 
 
@@ -210,7 +214,7 @@ SORTING: Functions = {
 
 
 def _load(name: str) -> Run:
-    def run(api: Issuer, call: Arguments) -> None:
+    def run(api: Issuer, call: Args) -> None:
         dtype = call.get("dtype", F32)
         if (name, dtype) not in OFFSETS:
             types = ", ".join(str(kind) for table, kind in OFFSETS if table == name)

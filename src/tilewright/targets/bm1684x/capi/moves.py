@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.targets.bm1684x.capi.forms import (
-    Arguments,
+    Args,
     Functions,
     Issuer,
     Layout,
@@ -27,18 +27,21 @@ from tilewright.targets.bm1684x.values.dtypes import U32
 WAYS = ("S2L", "L2S", "L2L", "S2S")
 BETWEEN = WAYS[:2]
 FROM = ("L2S", "S2S")
-Shaping = Callable[[Shape, Arguments], Shape]
+Shaping = Callable[[Shape, Args], Shape]
 
 
 def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layout = layout.aligned) -> Run:
-    """Return what a transfer does. `shape` computes the shape of the source, `local` is the layout without strides."""
+    """Return the function of a transfer. `shape` computes the source's shape, `local` is the layout without strides."""
     return issue(operation, y=Place("dst", layout=local), x=Place("src", None, shape, local))
 
 
 def _bare(way: str, operation: str, shape: Shaping) -> Run:
-    """Return what a transfer does whose command has no strides if the call has none, but within one memory always."""
+    """Return the function of a transfer whose command has strides only if the call gives some.
 
-    def strided(call: Arguments) -> bool:
+    Transposes within one memory always have strides. The difference costs time, not values.
+    """
+
+    def strided(call: Args) -> bool:
         return bool(call["dst_stride"] or call["src_stride"] or (way[0] == way[2] and operation == "dma_nc_trans"))
 
     with_strides, without = (
@@ -47,7 +50,7 @@ def _bare(way: str, operation: str, shape: Shaping) -> Run:
     return either(strided, with_strides, without)
 
 
-def _index(rows: Callable[[Shape, Arguments], int]) -> Place:
+def _index(rows: Callable[[Shape, Args], int]) -> Place:
     return Place("index", U32, lambda shape, call: Shape(1, shape.c, rows(shape, call), 1), near="index_is_local")
 
 
@@ -66,12 +69,14 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
     channel of the local matrix.
     """
 
-    def run(api: Issuer, call: Arguments) -> None:
+    def run(api: Issuer, call: Args) -> None:
         dtype = call["dtype"]
         width = call["width"]
         rows, columns = (1, call["length"]) if vector else (call["rows"], call["columns"])
         turned = (columns, rows) if transposed else (rows, columns)
         sizes: dict[str, tuple[int, int]] = {"src": (rows, columns), "dst": turned}
+        # The matrix in local memory has its columns spread over lanes, `width` to a channel; the other is a grid of
+        # rows.
         near, far = ("dst", "src") if way == "S2L" else ("src", "dst")
         stride = Stride(0, 0, call.get("row_stride", columns), 1)
         ends: dict[str, Any] = {
@@ -83,10 +88,10 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
     return run
 
 
-def _to_lanes(api: Issuer, call: Arguments) -> None:
+def _to_lanes(api: Issuer, call: Args) -> None:
     """Issue a copy of neighbouring elements outside of local memory to one place in each of some lanes.
 
-    The destination is an address on the bus, whose place in local memory counts (measured).
+    The destination is a bus address, of which only the offset in local memory counts (measured).
     """
     count = call["count"]
     dtype = call["dtype"]

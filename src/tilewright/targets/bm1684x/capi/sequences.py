@@ -24,7 +24,7 @@ import numpy as np
 
 from tilewright.errors import MachineError
 from tilewright.targets.bm1684x.capi.forms import (
-    Arguments,
+    Args,
     FromCall,
     Functions,
     Issue,
@@ -66,8 +66,8 @@ class Expression:
     parameter: str
     dtype: DType
 
-    def operand(self, api: Issuer, call: Arguments) -> Constant:
-        """Return the constant. Raises MachineError if the function has no value."""
+    def operand(self, api: Issuer, call: Args) -> Constant:
+        """Return the constant of a call. Raises MachineError if the function has no value for the parameter."""
         value = call[self.parameter]
         if self.function == "1/ln" and not value > 0:
             raise MachineError(call["name"], f"{self.parameter} is {value}", "give a positive number")
@@ -100,7 +100,7 @@ def _command(line: str, dtype: DType) -> Issue:
 
 
 def _function(of_types: Mapping[DType, Run]) -> Run:
-    def run(api: Issuer, call: Arguments) -> None:
+    def run(api: Issuer, call: Args) -> None:
         dtype = call.get("dtype", next(iter(of_types)))
         if dtype not in of_types:
             types = ", ".join(sorted(map(str, of_types)))

@@ -46,11 +46,11 @@ OUTPUTS = "outputs"
 
 @dataclass(eq=False)
 class QueuedCommand:
-    """A command of one engine (compute or DMA), issued for the layer with the index `layer`.
+    """A command of the compute or the DMA engine, issued for the layer with the index `layer`.
 
-    `after` is the number of commands of the other engine that must have ended before this command starts. For a compute
-    command it is set once the transfers are ordered. `needs` are indices of transfers, in the order in which they were
-    added: before a compute command they must have ended, and before a transfer they must have been queued.
+    `after` is the number of commands of the other engine that must have ended before this command starts. A compute
+    command gets it when the transfers are ordered. `needs` are indices of transfers in the order in which they were
+    added. They must have ended before a compute command, and must stand earlier in the queue than a transfer.
     """
 
     command: Command
@@ -77,11 +77,15 @@ class Stream:
         issued = QueuedCommand(command, layer, TIU)
         number = len(self._compute)
         needs = set()
+        # A read waits for the last transfer that wrote the bytes. A write also waits for the last one that read them.
+        # Earlier compute commands need no mark: the engine runs in order.
         for mode, _, operand in command.in_memory:
             needs |= self._transfers(mode, operand)
             low, high = self._units(operand)
             self._touched[low:high] = number + 1
         issued.needs = sorted(needs)
+        # The first command that waits for a transfer is its deadline; `schedule` prefers the transfer with the earliest
+        # one.
         for move in issued.needs:
             self._moves[move].before = min(self._moves[move].before, number)
         self._compute.append(issued)
@@ -98,6 +102,7 @@ class Stream:
         issued.needs = sorted({transfer for _, operand in local for transfer in self._transfers(WRITE, operand)})
         for mode, operand in local:
             low, high = self._units(operand)
+            # wait for every compute command that reads or writes the same bytes
             issued.after = max(issued.after, int(self._touched[low:high].max()))
             (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
@@ -105,9 +110,11 @@ class Stream:
     def schedule(self) -> tuple[dict[str, list[QueuedCommand]], int]:
         """Order the transfers. Return each engine's commands in order, and the cycle at which the last command ends.
 
-        The next transfer is the one that can start earliest; among equals, the one that is needed earliest.
+        This is list scheduling: of the transfers that may come next, the one that can start earliest is taken, and
+        among equals the one that is needed earliest. Compute commands keep their order.
         """
         cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
+        # Transfers of one kind keep their order, so only the head of each kind is a candidate: at most four at a time.
         heads: dict[str, deque[int]] = {}
         for number, issued in enumerate(self._moves):
             heads.setdefault(issued.kind, deque()).append(number)
@@ -120,6 +127,8 @@ class Stream:
         now = 0
         while any(heads.values()):
             self._advance(cost, ended, arrived)
+            # A candidate must wait for compute commands whose end is known, and for transfers that are queued. There
+            # always is one: in the order in which the transfers were added, each waits for earlier ones only.
             ready = [
                 (max(now, ended[move.after - 1] if move.after else 0), move.before, waiting[0])
                 for waiting in heads.values()
@@ -134,6 +143,8 @@ class Stream:
             heads[self._moves[number].kind].popleft()
         self._advance(cost, ended, arrived)
         place = {number: index for index, number in enumerate(order, 1)}
+        # The engine has one number per command to wait for, in the final order of the transfers: the last one covers
+        # all.
         for issued in self._compute:
             issued.after = max((place[move] for move in issued.needs), default=0)
         queues = {TIU: self._compute, DMA: [self._moves[number] for number in order]}
@@ -162,7 +173,7 @@ class Stream:
 class Assembly:
     """A launch under construction. The attributes `entering` and `leaving` are tensors in DDR by name.
 
-    `separate` says whether two neighbouring blocks of constants are transferred separately.
+    `separate` says whether two neighbouring blocks of constants must be transferred separately.
     """
 
     def __init__(
@@ -205,6 +216,8 @@ class Assembly:
         The first call loads the block, with the others of its bundle. Raises plan.DoesNotFit if they do not fit.
         """
         key = (index, number)
+        # Constants are loaded when the first tile asks for them. `schedule` then moves the transfer as far ahead as it
+        # can.
         if key in self._bundle_of and key not in self._resident:
             bundle_number = self._bundle_of[key]
             bundle = self._bundles[bundle_number]
@@ -226,6 +239,7 @@ class Assembly:
         _, _, rows, columns = near.shape
         shape = Shape(1, phases.channels, rows, columns)
         plane = phases.rows * phases.columns
+        # One transfer per folded tap: the same image, shifted by the tap, into the next channels.
         for place, offset in enumerate(phases.offsets):
             begin = address + (offset + first * columns) * form.dtype.bytes
             far = Tensor(begin, shape, Stride(0, plane, columns, 1), form.dtype, self.config)
@@ -239,9 +253,9 @@ class Assembly:
         self.stream.move(copy(self._rows(address, form, near, first), near), index, OUTPUTS)
 
     def _rows(self, address: int, form: SampleFormat, near: Tensor, first: int) -> Tensor:
-        """Return the DDR tensor that is copied to or from `near`: as many rows of the same length, from row `first` on.
+        """Return the DDR tensor that `near` is copied from or to: as many rows, from row `first` of the sample on.
 
-        The length is taken from `near`, because layers may divide one tensor into rows of different lengths.
+        A row is as long as in `near`, because layers may divide one tensor into rows of different lengths.
         """
         columns = near.shape.w
         stride = Stride(0, form.h * form.w if near.shape.c > 1 else 0, columns, 1)
@@ -264,12 +278,11 @@ class Assembly:
         issued, cycles = self.stream.schedule()
         try:
             queues = {
-                engine: queue(
-                    engine, [encoded(item.command, number, item.after) for number, item in enumerate(commands)]
-                )
+                engine: queue(engine, [encoded(item.command, at, item.after) for at, item in enumerate(commands)])
                 for engine, commands in issued.items()
             }
         except TooFar as far:
+            # A smaller image or fewer samples may lie closer together, so the caller tries another split.
             raise DoesNotFit(far.reason) from None
         meta: dict[str, Any] = {
             "tiu_bytes": len(queues[TIU]),

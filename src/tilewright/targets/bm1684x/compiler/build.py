@@ -38,12 +38,12 @@ def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> 
 
     Raises plan.DoesNotFit if they do not fit.
     """
-    laid = _laid(layers, config)
+    folded = _fold_inputs(layers, config)
     try:
-        folded = gathered(laid, leaving, config)
+        gathering = gathered(folded, leaving, config)
+        return ResidentLaunch(gathering, leaving, plan(gathering, leaving, config), config).launch()
+    except DoesNotFit:  # gathered tensors and replicas need more room than the tensors of the graph
         return ResidentLaunch(folded, leaving, plan(folded, leaving, config), config).launch()
-    except DoesNotFit:  # gathered tensors need more room
-        return ResidentLaunch(laid, leaving, plan(laid, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
@@ -58,13 +58,15 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
     )
     if not all(links) or inner & set(leaving) or any(layer.axis for layer in layers):
         raise DoesNotFit("its layers do not form a chain")
-    laid = _laid(layers, config)
+    folded = _fold_inputs(layers, config)
+    # Larger parts waste fewer rows that are computed twice, so they are tried first; each try has two thirds of the
+    # rows.
     rows = layers[-1].result.h
     failure = DoesNotFit("its result has a single row, which does not fit")
     while rows > 1:
         rows = -(-rows * 2 // 3) if rows > 2 else 1
         try:
-            return StreamedLaunch(laid, rows, config).launch()
+            return StreamedLaunch(folded, rows, config).launch()
         except DoesNotFit as full:
             failure = full
     raise failure
@@ -72,13 +74,13 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
 
 def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> bool:
     try:
-        plan(_laid(layers, config), leaving, config)
+        plan(_fold_inputs(layers, config), leaving, config)
     except DoesNotFit:
         return False
     return True
 
 
-def _laid(layers: Sequence[Layer], config: Config) -> list[Layer]:
+def _fold_inputs(layers: Sequence[Layer], config: Config) -> list[Layer]:
     """Return `layers`. An input of the launch that only one layer reads is stored by phase (see `fold`) if faster."""
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
@@ -89,7 +91,7 @@ def _laid(layers: Sequence[Layer], config: Config) -> list[Layer]:
 
 
 class ResidentLaunch:
-    """A launch whose tensors stay in local memory between its layers."""
+    """Builds a launch that keeps every tensor between its layers in local memory, at the places of a plan."""
 
     def __init__(self, layers: Sequence[Layer], leaving: Collection[str], launch_plan: Plan, config: Config) -> None:
         outputs = {layer.output: layer.result for layer in layers}
@@ -106,7 +108,11 @@ class ResidentLaunch:
         group = [] if config.batch == 1 else [bounds for bounds in launch_plan.groups for _ in range(*bounds)]
 
         def separate(before: Key, after: Key) -> bool:
-            """Constants stay in local memory for a group of layers: no more must come with them."""
+            """Return whether two blocks belong to different groups, or to one that is loaded block by block.
+
+            The constants of a group stay in local memory until its last sample has run. A bundle across two groups
+            would load those of the next group too early, into memory that the plan did not count.
+            """
             return bool(group) and (group[before[0]] != group[after[0]] or group[before[0]] in launch_plan.by_parts)
 
         self._assembly = Assembly(layers, launch_plan.cuts, entering, kept, launch_plan.values_end, config, separate)
@@ -116,6 +122,8 @@ class ResidentLaunch:
         batch = self._config.batch
         for group in self._plan.groups:
             by_parts = group in self._plan.by_parts
+            # By parts, all samples run through a block of constants before the next block is loaded. Else each sample
+            # runs through all layers of the group.
             for numbers in [range(batch)] if by_parts else [range(number, number + 1) for number in range(batch)]:
                 for index in range(*group):
                     self._layer(index, numbers, by_parts)
@@ -137,6 +145,7 @@ class ResidentLaunch:
         layer = self._layers[index]
         allocations = self._plan.allocations
         sources = [self._plan.gathered[index]] if layer.gather else [allocations[name] for name in layer.inputs]
+        # tiles of one group of slots share a block of constants
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile, number in product(tiles, numbers):
                 inputs = [home.of(number) for home in sources]
@@ -164,6 +173,7 @@ class ResidentLaunch:
         for name, form, ranges in layer.joined:
             place = whole[ranges]
             part = form.near(allocations[name].of(number), self._config)
+            # the plan may have given the input its place in the result; the stride along n does not matter for n = 1
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
                 self._assembly.stream.move(copy(place, part), index, JOINS)
 
@@ -176,6 +186,7 @@ class ResidentLaunch:
                     self._assembly.load(name, number, line, index)
                     self._assembly.stream.compute(_transposing_copy(near, line), index)
                     continue
+                # The input arrives in pieces, so that the first tile can start when its rows are there.
                 for first, end in pairwise(self._plan.cuts[index].rows_read(form)):
                     self._assembly.load(name, number, near[:, :, first:end], index, first)
 
@@ -190,7 +201,9 @@ class ResidentLaunch:
     def _places(self, name: str, form: SampleFormat, number: int) -> tuple[Tensor, Tensor | None]:
         """Return where sample `number` of a tensor lies in local memory, and its line buffer (None if it has none).
 
-        A tensor of one pixel is transferred through a line buffer (Plan.turned), in which its channels are adjacent.
+        A tensor of one pixel has each channel in another lane, or 64 bytes on in the same lane. Transferring it channel
+        by channel would cost 256 bytes each (timing/estimate.py). So it is transferred through a line buffer in one
+        lane (Plan.line_buffers), and a compute command exchanges channels and columns.
         """
         near = form.near(self._plan.allocations[name].of(number), self._config)
         line_buffers = self._plan.line_buffers.get(name)
@@ -202,15 +215,15 @@ class ResidentLaunch:
 def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) -> LocalResult:
     """Return the result of a layer, or its rows from `row` on, in local memory from byte `offset` of a lane on.
 
-    It is complete after the first `computed` compute commands of the launch; 0: after the layer's last command.
+    It is complete after the first `computed` compute commands of the launch (0: after the layer's last command).
     """
     return LocalResult(MemoryTensor(layer.output, LOCAL_BASE + offset, layer.result), row, computed)
 
 
 def _transposing_copy(y: Tensor, x: Tensor) -> Command:
-    """Return the command that copies `x` to `y` and turns channels into columns, or columns into channels.
+    """Return the command that copies `x` to `y` and exchanges channels and columns.
 
-    The command treats elements as unsigned integers of their size, because moves need such types.
+    It takes the elements as unsigned integers of their size: moves are encoded without a sign.
     """
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
@@ -229,11 +242,14 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
     """Return the part of each layer of a chain that computes rows r0..r1 (without r1) of the last layer's result."""
     parts: list[Slab] = []
     for layer in reversed(layers):
+        # From the last layer back to the first: the rows that a layer reads are those that the layer before must
+        # compute.
         i0, i1 = (r0, r1)
         window = layer.window
         if window is not None:
             h = layer.shapes[0].h
             low, high = window.rows(r0, r1)
+            # at least one row, even if a window lies wholly in the padding
             i0 = min(max(0, low), h - 1)
             i1 = max(min(h, high), 1)
             window = window.cut(r0, r1, h)
@@ -279,6 +295,7 @@ class StreamedLaunch:
         sizes = dict[tuple[str, int, int], int]()
 
         def note(name: str, first: int, end: int, size: int) -> None:
+            # parts have different rows, so a buffer is as large as the largest part needs
             sizes[name, first, end] = max(sizes.get((name, first, end), 0), size)
 
         for part in self._every:
@@ -287,6 +304,7 @@ class StreamedLaunch:
                     note(f"t{index}/{temp}", index, index, size)
                 result = slab.layer.result.lane_bytes(self._config)
                 for turn in range(COPIES if index == last else 1):
+                    # the last result and the inputs are double-buffered: they live through the whole part
                     note(f"y{index}/{turn}", *((0, last) if index == last else (index, index + 1)), result)
             for number, shape in enumerate(part[0].layer.shapes):
                 for turn in range(COPIES):
@@ -316,7 +334,7 @@ class StreamedLaunch:
             temps = {temp: self._offsets[f"t{index}/{temp}"] for temp in cut.temps}
             for tile in cut.tiles():
                 assembly.compute(tile, index, inputs, result, temps)
-            if number == 0:
+            if number == 0:  # the debugger shows the first sample
                 self._local_results.append(_local_result(slab.layer, result, slab.r0, assembly.stream.computed))
             inputs = [result]
         store = part[-1].layer.result.near(result, config)

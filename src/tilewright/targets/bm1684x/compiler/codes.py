@@ -63,10 +63,10 @@ def joined(site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, a
 
 
 def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that a conversion of codes becomes. Raises Refused if it is not supported.
+    """Return the layer that a conversion of codes to another scale or zero point becomes.
 
-    No single way of the machine rounds as all rules of graphs do. Several are tried on all 256 codes, the fastest
-    first.
+    No operation of the machine rounds as every rule of a graph demands. Several are tried on all 256 codes, the fastest
+    first. Raises Refused if none gives the right code for each of them.
     """
     assert isinstance(site.node.op, Quantize)
     if site.output.dtype not in ("int8", "uint8"):
@@ -82,7 +82,10 @@ def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 class _Conversion(NamedTuple):
-    """A conversion of codes stored as `x` to codes stored as `result`; `expected` has the result of each of `codes`."""
+    """A conversion of codes stored as `x` to codes stored as `result`.
+
+    `codes` are all 256 stored codes, int64. `expected` has the right result for each, as it is stored.
+    """
 
     site: Site
     x: SampleFormat
@@ -101,21 +104,17 @@ class _Conversion(NamedTuple):
     def factor(self, bits: int) -> _Scaling | None:
         """Return a scaling that gives the right codes, with a factor of up to `bits` bits; None if none is found."""
         centred = self.codes - self.x.zero
-        every = _scalings(self.ratio, bits)
-        return next(
-            (
-                scaling
-                for scaling in every
-                if self.gives(shift_right(centred * scaling.factor, scaling.shift, scaling.mode))
-            ),
-            None,
-        )
+        for scaling in _scalings(self.ratio, bits):
+            if self.gives(shift_right(centred * scaling.factor, scaling.shift, scaling.mode)):
+                return scaling
+        return None
 
 
 def _product(write: ir.Writer, wanted: _Conversion) -> bool:
     """Add a multiplication of unsigned codes, if one gives the right codes. Return whether it does."""
     x = wanted.x
     result = wanted.result
+    # One product is enough if both zero points are 0 and both types unsigned: it then saturates as the codes do.
     if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (scaling := wanted.factor(SHORT)) is None:
         return False
     numbers: dict[str, Any] = {"b": Constant.of(scaling.factor, U16), "shift": Constant.of(-scaling.shift, I8)}
@@ -136,6 +135,8 @@ def _rounded_twice(write: ir.Writer, wanted: _Conversion) -> bool:
     """Add gemmlowp's rescaling, which rounds after a product with 31 bits and after a shift, if the codes are right."""
     q, shift = (int(number) for number in quantize_multiplier(np.float64(wanted.ratio)))
     left, right = max(shift, 0), max(-shift, 0)
+    # Of gemmlowp: a product with 31 bits rounds half up, then a shift rounds half away from zero. Two roundings may
+    # differ from one by a code, so both must be done.
     high = shift_right((wanted.codes - wanted.x.zero) * q, -HIGH_PRODUCT - left, Rounding.HALF_UP)
     if left > -HIGH_PRODUCT or not wanted.gives(shift_right(high, right, Rounding.HALF_AWAY_FROM_ZERO)):
         return False
@@ -178,6 +179,8 @@ class _Scaling(NamedTuple):
 
 
 def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
+    # Long factors first: they are the most exact. The nearest integers to a factor are tried too, because the reference
+    # may have rounded its own multiplier.
     for used in range(bits, 0, -1):
         shift = min(used - frexp(ratio)[1], 31)
         for near in NEAR if shift >= 0 else ():
@@ -187,7 +190,7 @@ def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
 
 
 def neighbours(value: np.float32) -> list[np.float32]:
-    """Return `value` and the SEARCH next float32 numbers on either side of it, nearest first."""
+    """Return `value` and the SEARCH float32 numbers on either side of it, nearest first."""
     up = down = value
     floats = [value]
     for _ in range(SEARCH):
@@ -197,7 +200,7 @@ def neighbours(value: np.float32) -> list[np.float32]:
 
 
 def add(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> ir.Layer:
-    """Return the layer that an addition of two tensors of one shape becomes. Raises Refused if it is not supported."""
+    """Return the layer that an addition of two tensors of one shape becomes."""
     op = site.node.op
     result = SampleFormat.of(site.output)
     assert isinstance(op, Add)
@@ -223,6 +226,7 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...],
     Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
     """
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
+    # As in TFLite: relative to twice the larger scale, both factors are at most a half.
     twice = 2 * max(scales)
     parts: list[ir.Ref] = []
     for index in (0, 1):
@@ -246,6 +250,7 @@ def _multiplied(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], 
     """
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
+    # The limits are XNNPACK's own; it refuses to create the operator outside of them.
     if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
         raise ir.Refused("scales are too far apart for XNNPACK: input scale / output scale must be in 2**-10 .. 2**8")
     shift = 21 - int(np.frexp(max(ratios))[1])
@@ -292,6 +297,7 @@ def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[n
         [(code - x.zero).astype(np.float32) * factor for factor in factors]
         for code, x, factors in zip(codes, shapes, near, strict=True)
     ]
+    # Factors nearest to the true ratios first. Every pair of codes is compared: 65,536 sums per try.
     for left, right in sorted(product(range(len(near[0])), range(len(near[1]))), key=sum):
         total = np.rint(parts[0][left][:, None] + parts[1][right])
         if np.array_equal(np.clip(total + out.zero_point, expected.min(), expected.max()), expected):

@@ -76,6 +76,8 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
         raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
     mode = rounding_mode(rounding)
     refused: dict[str, str] = {}  # nodes that do not fit into local memory, with the reason
+    # A node that does not fit falls back to the host. Its neighbours may then form other launches, and reshapes that
+    # were left out may be needed again, so lowering starts anew. Each round refuses one node more, so it ends.
     while True:
         lowered = _lowered(graph, mode, config, refused)
         reads = {
@@ -103,6 +105,7 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
     for node in graph.nodes:
         if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.results:
             readers = [graph.site(reader) for reader in graph.readers.get(node.outputs[0], ())]
+            # if one reader needs the reshaped tensor, the reshape must run, and the others may as well read its result
             if readers and not any(site.node.name in refused for site in readers):
                 through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
                 layers = {name: layer for name, layer in through.items() if layer is not None}
@@ -131,11 +134,12 @@ def _launches(
 ) -> list[Launch | HostStep]:
     """Return the steps that run `layers`: one launch if all layers fit into local memory, else the fastest split.
 
-    A split is either two halves, or a launch that computes the first layers some rows at a time, and then the other
-    layers, which must fit whole. A single layer that fits in neither way runs on the host.
+    A split is either two halves, each of which may be split again. Or the first layers run some rows at a time in one
+    launch, and the other layers must fit into another. A single layer that fits in neither way runs on the host.
     """
 
     def outside(some: Sequence[Layer]) -> set[str]:
+        """Return the tensors that nodes other than these read, or that leave the network: a launch must store them."""
         inside = {layer.name for layer in some}
         return {name for node, names in reads.items() if node not in inside for name in names} | set(graph.results)
 

@@ -1,7 +1,7 @@
 """Fold taps of convolutions into channels, on the machine or as it loads the input of a network.
 
-The cube multiplies 64 channels of a pixel at a time. A convolution of 16 channels with 3x3 taps therefore multiplies
-mostly by nothing. Here copies of its input, each shifted by one tap, become further channels of a gathered tensor, and
+The cube multiplies 64 channels of a pixel at a time, so a convolution of 16 channels leaves three quarters of it idle.
+Here copies of its input, each shifted by one tap, become further channels of a gathered tensor, and
 the convolution has fewer taps. A command cannot move values to other lanes, so the layer before computes its channels
 several times (replicas): its further output channels are in lanes that would be empty.
 
@@ -39,6 +39,7 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
     replicas: dict[str, int] = {}
     changed: list[Layer] = []
     for layer in layers:
+        # A layer is changed only if all tensors that need replicas can have them, back to a convolution.
         gather = _best(layer, config)
         sources = _sources(layer.inputs[0], maker, kept) if gather else None
         if gather is None or sources is None:
@@ -57,7 +58,10 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
 
 
 def _spacing(channels: int, config: Config) -> int:
-    """Return how many lanes apart replicas of a tensor begin: a divisor of the number of lanes."""
+    """Return how many lanes apart replicas of a tensor begin.
+
+    It is a power of two, so that it divides the number of lanes.
+    """
     return min(config.lanes, 1 << (channels - 1).bit_length())
 
 
@@ -71,6 +75,7 @@ def _best(layer: Layer, config: Config) -> Gather | None:
     if window.inserted != (0, 0):
         return None
     spacing = _spacing(x.c, config)
+    # All replicas together fill the lanes at most once: the layer that makes them takes no more cycles than before.
     most = config.lanes // spacing
     choices = []
     for rows, columns in ((True, False), (False, True), (True, True)):
@@ -85,7 +90,7 @@ def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
     assert layer.kernel is not None
     form = gather.form
     oc = layer.kernel.values.shape[0]
-    stride = gather.window.stride[1] if gather.columns else 1
+    stride = gather.window.stride[1] if gather.columns else 1  # a copy with a stride along w takes as many passes
     copies = len(gather.taps) * (-(-form.h * form.w // config.eu_bytes) * stride + 2)
     return copies + _products(layer, (oc, form.c, *gather.left.kernel), config)
 
@@ -98,7 +103,8 @@ def _products(layer: Layer, kernel: Sequence[int], config: Config) -> int:
 def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> set[str] | None:
     """Return the tensors that need replicas if the tensor `name` does; None if one of them cannot have any.
 
-    A convolution makes replicas of its own. Other layers work channel by channel, on replicas of their inputs.
+    A convolution can compute its output channels several times. Other layers work channel by channel: their inputs need
+    replicas too.
     """
     sources: set[str] = set()
     pending = [name]
@@ -111,25 +117,25 @@ def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> se
         sources.add(tensor)
         layer = maker[tensor]
         if layer.kernel is None or layer.kernel.depthwise:
-            if any(
-                isinstance(ref, Input) and ref.whole
-                for operation in layer.operations
-                for ref in operation.operands.values()
-            ):
+            refs = (ref for operation in layer.operations for ref in operation.operands.values())
+            if any(isinstance(ref, Input) and ref.whole for ref in refs):
                 return None
             pending += layer.inputs
     return sources
 
 
 def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
-    """Return a layer with replicas of its channels: as many, and as far apart, as `spaced` says by name of a result."""
+    """Return a layer with replicas of its channels, if it needs some.
+
+    `spaced` has the number of replicas and their distance in lanes, by the name of a layer's result.
+    """
     if layer.output not in spaced:
         return layer
     count, spacing = spaced[layer.output]
     c = layer.result.c
 
     def repeated(values: Array, axis: int = 0) -> Array:
-        """Return `count` copies of values per channel, zeros between them."""
+        """Return `count` copies of values per channel along `axis`, with zeros between them."""
         room = [(0, 0)] * values.ndim
         room[axis] = (0, spacing - c)
         once = np.pad(values, room)
@@ -188,14 +194,17 @@ def _folded(layer: Layer, kernel: WeightValues, window: Window, x: SampleFormat,
     sh, sw = window.stride
     kh, kw = window.kernel
     result = layer.result
+    # Kernel and image are split in the same way: tap (i * sh + py, j * sw + px) meets only pixels of phase (py, px).
+    # The kernel is filled up with zeros to whole phases.
     taps = -(-kh // sh)
-    steps = -(-kw // sw)  # kernel rows and columns per phase
+    steps = -(-kw // sw)  # `taps` rows and `steps` columns of the kernel per phase
     rows, columns = result.h + taps - 1, result.w + steps - 1
     values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
     oc, c = values.shape[:2]
     by_phase = values.reshape(oc, c, taps, sh, steps, sw).transpose(0, 3, 5, 1, 2, 4)
     fold_rows, fold_columns = (taps if down else 1), (steps if across else 1)
     left = (taps // fold_rows, steps // fold_columns)
+    # Folded rows and columns of taps become channels; `left` is the kernel that remains.
     split = by_phase.reshape(oc, -1, fold_rows, left[0], fold_columns, left[1]).transpose(0, 2, 4, 1, 3, 5)
     values = np.ascontiguousarray(split.reshape(oc, -1, *left))
     offsets = [i * columns + j for i in range(fold_rows) for j in range(fold_columns)]

@@ -26,10 +26,11 @@ from tilewright.targets.bm1684x.values.window import Window
 
 @dataclass(frozen=True)
 class Gather:
-    """How the input of a convolution is gathered: as `taps` copies of (h, w), each of `spacing` channels.
+    """How the input of a convolution is gathered: one copy of it for each folded tap, `spacing` channels apart.
 
-    `source` is the input, of which `replicas` copies are there, also `spacing` channels apart. `window` is the window
-    of the convolution in the graph. `rows` and `columns` say along which axes its taps are folded.
+    `source` is how the input is stored. Local memory has `replicas` copies of its channels, also `spacing` channels
+    apart, because a command cannot move values to other lanes. `window` is the window of the convolution in the graph.
+    `rows` and `columns` say along which axes its taps are folded.
     """
 
     source: SampleFormat
@@ -64,7 +65,10 @@ class Gather:
         return replace(self.source, c=len(self.taps) * self.spacing, h=h, w=w)
 
     def kernel(self, values: Array) -> Array:
-        """Return the kernel (oc, ic, kh, kw) for the gathered tensor. Channels that are only spacing get zeros."""
+        """Return the kernel (oc, channels, kh, kw) of the convolution that reads the gathered tensor.
+
+        `values` is the kernel in the graph. Channels that are only spacing get zeros.
+        """
         oc, ic, _, _ = values.shape
         kh, kw = self.window.kernel
         lh, lw = self.left.kernel
@@ -86,6 +90,7 @@ class Gather:
             )
             down = self.window.stride[0] if self.rows else 1
             across = self.window.stride[1] if self.columns else 1
+            # The copy covers what of the tap lies inside of the image. The rest of the gathered tensor is padding.
             if r0 < r1 and c0 < c1:
                 there = x[:, replica : replica + self.spacing, first_row:, first_column:]
                 stride = there.stride._replace(h=there.stride.h * down, w=across)
@@ -93,6 +98,7 @@ class Gather:
                 yield Command(OPERATIONS["copy"], {"a": there}, {"y": tap_channels[:, :, r0:r1, c0:c1]})
             else:
                 r0 = r1 = 0
+            # above, below, left and right of it
             for rows, columns in (
                 (slice(0, r0), slice(0, form.w)),
                 (slice(r1, form.h), slice(0, form.w)),
@@ -108,6 +114,7 @@ class Gather:
         if not folded:
             return 0, extent, 0
         step = self.window.stride[axis]
+        # gathered row r reads row begin + r * step of the input
         begin = tap * self.window.dilation[axis] - self.window.pads[2 * axis]
         first = max(0, -(begin // step))  # the first with begin + first * step >= 0
         end = min(extent, -(-(size - begin) // step))
@@ -134,13 +141,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """Says that an operation writes to the layer's result."""
+    """The result of an operation that writes to the layer's result."""
 
 
 @dataclass(frozen=True)
 class Temp:
-    """An intermediate result of a tile, in temporary buffer `index`. `size` is its number of rows and columns; None
-    means those of the tile's result."""
+    """An intermediate result of a tile, in temporary buffer `index`.
+
+    `size` is its number of rows and columns (None: those of the tile's result).
+    """
 
     index: int
     dtype: DType
@@ -191,14 +200,16 @@ class WeightValues:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What a node of the graph becomes: machine `operations`, which run on each tile of the layer's result.
+    """A node of the graph in the compiler's form: machine `operations`, which run on each tile of its result.
 
-    `words` are parameters per channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact
-    layout. `window` is the window of the operations; None means that they work element by element. `inputs` and
-    `output` name tensors of the graph. `row_tiles` says whether a tile may hold fewer rows than the result.
-    A layer that joins its inputs has no operations; `axis` is the axis (of n, c, h, w) along which it joins
-    them, and 0 in all other layers. With `gather`, the layer reads a tensor that is gathered from its input; `shapes`
-    says how the gathered tensor is stored.
+    `inputs` and `output` name tensors of the graph; `shapes` and `result` say how they are stored. `words` are
+    parameters per channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact layout. `window`
+    is the window of the operations (None: they work element by element). `row_tiles` says whether a tile may hold fewer
+    rows than the result. `note` is shown by `explain`.
+
+    A layer that joins its inputs has no operations. `axis` is the axis (of n, c, h, w) along which it joins them, and 0
+    in all other layers. A layer with a `gather` reads a tensor that is gathered from its input; `shapes` says how that
+    tensor is stored.
     """
 
     name: str
@@ -284,6 +295,8 @@ class Writer:
         attributes |= {} if mode is None else {"mode": mode}
         result: Output | Temp
         if isinstance(into, DType):
+            # A buffer may be reused as soon as the operation that reads it has run: its result must lie elsewhere,
+            # because operations do not work in place here.
             taken = {ref.index for ref in (*refs.values(), *self._kept) if isinstance(ref, Temp)}
             result = Temp(next(index for index in range(len(taken) + 1) if index not in taken), into, size)
         else:
@@ -298,6 +311,7 @@ class Writer:
 
     def high_product(self, x: Ref, q: Array) -> Ref:
         """Add the int32 operation `(x * q + 2**30) >> 31`, and return its result."""
+        # A constant costs no local memory and no transfer, so it is used if all channels agree.
         only = _only(q)
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))

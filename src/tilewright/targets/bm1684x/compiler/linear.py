@@ -1,7 +1,8 @@
 """Lower convolutions, fully connected layers, pools and means; requantise int32 sums to stored codes.
 
 A mean is a depthwise convolution with weights of one, whose sums are rescaled.
-Most functions add operations to `write`, which collects the operations of one layer.
+Most functions add operations to `write`, a `Writer`, which collects the operations of one layer. The layer's result is
+what its last operation writes.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
 
     A bound that the stored type enforces costs nothing.
     """
+    # The last operation gets a buffer as its result, and the bound is applied from there.
     low, high = low + form.add, high + form.add
     clamps = [("max", low)] if low > form.dtype.low else []
     clamps += [("min", high)] if high < form.dtype.high else []
@@ -102,7 +104,7 @@ def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
 def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that a convolution or fully connected node becomes. `x` says how its input is stored.
 
-    Raises Refused if the node is not supported.
+    Raises Refused if it is not supported.
     """
     op = site.node.op
     w = site.input(1)
@@ -115,10 +117,13 @@ def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
     kernel, window = _kernel(op, w.data, x, result)
     depthwise = isinstance(op, DepthwiseConv2D)
+    # The machine multiplies stored codes. What the zero point of the input adds to every sum is known here, so it is
+    # taken off in the bias; padding has the zero point as its value.
     bias = -x.zero * kernel.sum((0, 2, 3) if depthwise else (1, 2, 3), dtype=np.int64)
     if site.optional(2) is not None:
         bias = bias + site.constant(2)
     terms = kernel[0].size // (x.c if depthwise else 1)
+    # 255 * 128 bounds the product of a stored code and a weight.
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
         raise ir.Refused(f"sums of {terms} products plus this bias may overflow int32")
     write = ir.Writer(result.c)
@@ -145,7 +150,10 @@ def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None)
 
 
 def _kernel(op: Linear, w: Array, x: SampleFormat, result: SampleFormat) -> tuple[Array, Window]:
-    """Return the weights as (oc, ic, kh, kw), or (1, c, kh, kw) if depthwise, and the window in the machine's form."""
+    """Return the weights as (oc, ic, kh, kw), or (1, c, kh, kw) if depthwise, and the window in the machine's form.
+
+    A fully connected layer is a convolution whose window is the whole image, or one pixel.
+    """
     if isinstance(op, FullyConnected):
         rows = result.h * result.w
         h, wide = (x.h, x.w) if rows == 1 else (1, 1)
@@ -159,12 +167,13 @@ def _kernel(op: Linear, w: Array, x: SampleFormat, result: SampleFormat) -> tupl
 
 
 def machine_window(window: GraphWindow, x: SampleFormat) -> Window:
-    """Return the machine's form of the window `own` of a convolution or pool in the graph.
+    """Return the machine's form of the window of a convolution or pool in the graph.
 
     Along an axis on which the window has a single position, the stride becomes 1. Raises Refused if a padding, stride
     or dilation is too large, or if a window lies wholly in the padding.
     """
     top, bottom, left, right = window.padding
+    # A window with a single position has no use for a stride, and a stride costs time in pools.
     spare = (x.h + top + bottom - window.extent[0], x.w + left + right - window.extent[1])
     down, across = (step if rest else 1 for step, rest in zip(window.stride, spare, strict=True))
     if max(window.padding) > LARGEST_PAD or max(down, across, *window.dilation) > LARGEST_STRIDE:
@@ -177,7 +186,7 @@ def machine_window(window: GraphWindow, x: SampleFormat) -> Window:
 
 
 def maximum(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that a max pool becomes. Raises Refused if it is not supported."""
+    """Return the layer that a max pool becomes."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
     window = machine_window(op.window, x)
@@ -210,7 +219,7 @@ def average(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that a mean over rows and columns becomes. It also rescales the mean to the output's scale.
 
-    Raises Refused if the axes or scales are not supported.
+    Raises Refused if it is not supported.
     """
     op = site.node.op
     source = site.input(0)
@@ -245,14 +254,16 @@ def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
-    """Add operations that sum the codes of each window. Return the int32 sums, the layer's window, and a number.
+    """Add operations that sum the codes of each window. Return the int32 sums, the layer's window, and a count.
 
-    The number says how often the layer's bias is added to a sum.
+    The count is how often the layer's bias is added to a sum: once, or once for each column.
 
-    A command takes as many cycles for one pixel as for 64. One window over many rows and columns is therefore summed
-    column by column first; the second command, in float32, adds up integers that float32 holds exactly.
+    A command takes as many cycles for one pixel as for 64. So a window over the whole image is summed column by column
+    first, and a second command adds up the columns. It is an average in float32 with the scale 1, which is exact while
+    the sums stay below 2**24.
     """
     h, w = window.kernel
+    # Two commands pay if a tap per pixel (h * w) costs more than a tap per row, a tap per column and two casts.
     whole = window == Window((x.h, x.w))
     if not whole or h * w <= h + w + 2 or 255 * h * w >= EXACT:
         return window_sums(write, pad), window, 1
@@ -268,10 +279,12 @@ def _division(count: int, x: SampleFormat) -> tuple[int, int]:
 
     Every possible sum is tested. Raises Refused if a sum would give a wrong mean.
     """
+    # A power of two divides by a shift alone.
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
     shift = FACTOR_BITS + count.bit_length() - 1
     factor = ((1 << shift) + count // 2) // count
+    # TFLite divides integers, and rounds half away from zero. A rounded factor could be wrong for a tie.
     sums = np.arange((x.dtype.low - x.add) * count, (x.dtype.high - x.add) * count + 1, dtype=np.int64)
     expected = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
     if not np.array_equal(shift_right(sums * factor, shift, Rounding.HALF_AWAY_FROM_ZERO), expected):
@@ -285,7 +298,10 @@ def _no_activation(activation: str) -> None:
 
 
 def _layer(site: Site, x: SampleFormat, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
-    """Return the layer with the operations added so far. `bias` is that of the sums of its window; None: no sums."""
+    """Return the layer with the operations added so far.
+
+    If they sum up a window, `bias` is added to each sum, and the kernel is all ones. Else `bias` is None.
+    """
     ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
     kernel = None if bias is None else ir.WeightValues(ones, I8, True)
     biases = None if bias is None else np.full(x.c, bias, np.int32)

@@ -55,6 +55,7 @@ class Ring:
         """
         if size > self._end - self._begin:
             raise DoesNotFit(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
+        # Blocks do not wrap around: what is left at the end stays empty.
         if self._next + size > self._end:
             self._next = self._begin
         offset = self._next
@@ -72,7 +73,10 @@ class Ring:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The place of a tensor in a lane: room for `copies` samples, `stride` bytes apart, from byte `offset` on."""
+    """The bytes of a lane that hold a tensor: `copies` samples, `stride` bytes apart, from byte `offset` on.
+
+    Sample n takes the place of sample n - copies.
+    """
 
     offset: int
     copies: int
@@ -108,11 +112,14 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     outside = {name for layer in layers for name in layer.inputs if name not in inner} | (inner & set(leaving))
     cuts = tuple(Tiling(layer, config) for layer in layers)
     sizes = [sum(block.shape[1] for block in cut.blocks) for cut in cuts]
+    # With one sample the groups do not matter: each layer is a group, and its constants may come part by part.
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
         return _placed(cuts, alone, outside, frozenset(alone))
     limit = config.lane_bytes
     failure = DoesNotFit("no plan was tried")
+    # Large groups first: tensors inside a group need room for one sample only, but the constants of all its layers must
+    # be there at a time.
     while limit:
         groups = _groups(sizes, limit)
         try:
@@ -179,7 +186,7 @@ def _placed(
 
 
 class _Room(NamedTuple):
-    """For how many samples a tensor has room, and the first and the last layer that need it."""
+    """How many samples of a tensor have room, and the first and the last layer that need it."""
 
     copies: int
     first: int
@@ -200,6 +207,9 @@ def _rooms(
     for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
         names = [name for name, (holder, _) in wholes.items() if holder == whole]
         first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
+        # A tensor that is used in one group only, and computed there, needs room for one sample. One that crosses
+        # groups needs room for the whole batch, as does everything in a group that runs all samples through each block
+        # of constants.
         begin, end = group_of[first], group_of[last]
         rooms[whole] = _Room(1, first, last)
         if batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):
@@ -223,7 +233,9 @@ def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, t
 
 
 def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return, by name, the tensor that holds a tensor, which may be itself, and the number of slots before it.
+    """Return, for each name, the tensor whose memory holds this one, and the number of slots before it.
+
+    It is the tensor itself, or a joined tensor of which it is a part.
 
     A part of a joined tensor can be computed in its place if its first channel is in the first lane.
     """
@@ -275,7 +287,9 @@ def bundled(
     bundles. The first block stays alone, because the first layer waits for it.
     """
     keys = list(blocks)
-    best: list[tuple[int, int]] = [(0, 0)]  # of the first n blocks: the fewest cycles, and where the last bundle begins
+    # Dynamic programming over the number of blocks: best[n] has the fewest cycles for the first n blocks, and where the
+    # last bundle begins. Constants are a sequence, so the best bundles of a prefix do not depend on what follows.
+    best: list[tuple[int, int]] = [(0, 0)]
     for end in range(1, len(keys) + 1):
         choices: list[tuple[int, int]] = []
         lanes = size = 0
@@ -290,6 +304,7 @@ def bundled(
             )
             choices.append((best[begin][0] + spent, begin))
         best.append(min(choices, key=lambda choice: (choice[0], -choice[1])))
+    # Walk back from the last block to find the bundles that were chosen.
     bundles = list[Bundle]()
     end = len(keys)
     while end:

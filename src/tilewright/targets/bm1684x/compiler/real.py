@@ -46,6 +46,7 @@ def real(site: Site, config: Config) -> ir.Layer:
         reason = f"{op.label} of real numbers runs on the host with precision=host"
         raise ir.Refused(f"{reason}; precision=f16 (bf16, f32) computes it on the machine")
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
+    # The axes of ONNX are n, c, h, w already: no transposition, but one sample only.
     for tensor in data:
         if tensor.dtype != "float32" or tensor.shape[:1] != (1,) or len(tensor.shape) not in (2, 4):
             only = "float32 of the shape [1, c] or [1, c, h, w] is"
@@ -72,7 +73,7 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.
 def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
     """Return the layer that a Gemm or MatMul of one row with a constant matrix becomes: a convolution of one pixel.
 
-    Raises Refused if the node is not supported.
+    Raises Refused if it is not supported.
     """
     for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         if attributes.get(name, only) != only:
@@ -164,6 +165,7 @@ def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
     if dtype is F32:
         write.add("fp_avg_pool2d", ir.Output(), x=ir.Input(0), scale=scale)
     else:
+        # The reference sums in float32. f16 and bf16 would lose bits with every addition.
         wide = write.add("cast", F32, Rounding.HALF_TO_EVEN, size, x=ir.Input(0))
         total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
         write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=total)
@@ -184,7 +186,7 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
 
 
 def _rounded_up(window: GraphWindow, site: Site) -> GraphWindow:
-    """Return the window of a pool with ceil_mode=1: padded so far that the last windows are whole.
+    """Return the window of a pool with ceil_mode=1, with so much padding that the last windows are whole.
 
     Raises Refused if an average would count this padding.
     """
@@ -199,6 +201,7 @@ def _rounded_up(window: GraphWindow, site: Site) -> GraphWindow:
 
 
 def _bias(site: Site, channels: int) -> Array:
+    """Return the bias of each channel, float32 [channels]. Without a bias it is 0. Raises Refused for another size."""
     bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
     if bias.size not in (1, channels):
         raise ir.Refused(f"a bias of {bias.size} values for {channels} channels is not supported")

@@ -15,17 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.targets.bm1684x.compiler.layer import (
-    TEMP_BYTES,
-    Bias,
-    Input,
-    Layer,
-    Output,
-    PerChannel,
-    Ref,
-    Temp,
-    Weights,
-)
+from tilewright.targets.bm1684x.compiler import layer as ir
 from tilewright.targets.bm1684x.config import LOCAL_BASE, Config
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
@@ -45,7 +35,7 @@ WORD_BYTES = 64
 class Tiling:
     """A layer cut into tiles. A tile has at most `most` slots, or as many as fit if `most` is 0."""
 
-    layer: Layer
+    layer: ir.Layer
     config: Config
     most: int = 0
 
@@ -67,11 +57,12 @@ class Tiling:
         result = self.layer.result
         slots = self.layer.result.slots(self.config)
         plane = plane_bytes(result.h * result.w, I32, self.config)
-        if plane <= TEMP_BYTES or not self.layer.row_tiles:
-            most = max(1, min(TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot), self.most or slots))
+        if plane <= ir.TEMP_BYTES or not self.layer.row_tiles:
+            most = max(1, min(ir.TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot), self.most or slots))
             return min(slots, most), result.h
+        # Whole rows, as many as fill a temporary buffer; a multiple of `step` rows has a whole number of 64-byte lines.
         step = self.config.eu_bytes // gcd(result.w, self.config.eu_bytes)  # tiles begin at aligned addresses
-        return 1, min(result.h, max(step, TEMP_BYTES // (4 * result.w) // step * step))
+        return 1, min(result.h, max(step, ir.TEMP_BYTES // (4 * result.w) // step * step))
 
     def tiles(self) -> Iterator[Tile]:
         """Yield all tiles. The tiles of one group of slots follow each other."""
@@ -91,6 +82,7 @@ class Tiling:
         result = self.layer.result
         window = self.layer.window
         step = self.config.eu_bytes // gcd(form.w * form.dtype.bytes, self.config.eu_bytes)
+        # The rows that each tile needs at most, given that the tiles before it have had theirs.
         ends = (min(r0 + rows, result.h) for r0 in range(0, result.h, rows))
         read = [window.rows(0, end)[1] if window else end for end in ends]
         return sorted({0, *(min(form.h, -(-end // step) * step) for end in read[:-1]), form.h})
@@ -105,7 +97,7 @@ class Tiling:
         sizes: dict[int, int] = {}
         slots, rows = self.size
         for operation in self.layer.operations:
-            if isinstance(temp := operation.result, Temp):
+            if isinstance(temp := operation.result, ir.Temp):
                 elements = prod(temp.size or (rows, self.layer.result.w))
                 eu = self.config.eu_bytes
                 size = slots * plane_bytes(-(-elements // eu) * eu, temp.dtype, self.config)
@@ -114,7 +106,10 @@ class Tiling:
 
     @cached_property
     def blocks(self) -> list[Array]:
-        """The constants of each group of slots, as uint8 (lanes, n). n is a multiple of `eu_bytes`."""
+        """The constants of each group of slots, as uint8 (lanes, n). n is a multiple of `eu_bytes`.
+
+        A block has the parameters of all its slots, then the biases, then the kernels (see `offsets`).
+        """
         if self.layer.kernel is None and not self.layer.words:
             return []
         slots = self.size[0]
@@ -130,6 +125,7 @@ class Tiling:
             if rows is not None:
                 channels = rows[s0 * lanes : s1 * lanes]
                 parts.append((offset, np.ascontiguousarray(channels).view(np.uint8).reshape(len(channels), -1)))
+        # Channel c lies in lane c mod lanes, slot c div lanes: each run of `lanes` rows fills one slot.
         offset, last = parts[-1]
         block = np.zeros((lanes, -(-(offset + slots * last.shape[1]) // eu) * eu), np.uint8)
         for offset, raw in parts:
@@ -172,7 +168,7 @@ class LaneOffsets(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` counts such groups of slots."""
+    """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` is that of its group of slots."""
 
     cut: Tiling
     number: int
@@ -186,7 +182,7 @@ class Tile:
         return self.cut.config
 
     @property
-    def _layer(self) -> Layer:
+    def _layer(self) -> ir.Layer:
         return self.cut.layer
 
     @cached_property
@@ -200,43 +196,46 @@ class Tile:
 
     def commands(self, places: LaneOffsets) -> Iterator[Command]:
         for operation in self._layer.operations:
-            spread = not operation.name.endswith("requant")  # requantisation broadcasts parameters itself
+            # a requantisation takes a table with a parameter per channel; all others need it as a tensor of their shape
+            spread = not operation.name.endswith("requant")
             operands = {name: self._operand(ref, places, spread) for name, ref in operation.operands.items()}
             result = self._operand(operation.result, places)
             assert not isinstance(result, Constant)
             attributes: dict[str, Any] = {"window": self._window} if operation.name.endswith("2d") else {}
             yield Command(OPERATIONS[operation.name], operands, {"y": result}, {**attributes, **operation.attributes})
 
-    def _operand(self, ref: Ref, places: LaneOffsets, spread: bool = False) -> Operand | Constant:
+    def _operand(self, ref: ir.Ref, places: LaneOffsets, spread: bool = False) -> Operand | Constant:
         config = self._config
         shape = self._shape
         channels = self._shape[1]
         if isinstance(ref, Constant):
             return ref
-        if isinstance(ref, Temp):
+        if isinstance(ref, ir.Temp):
             return Tensor.local(0, places.temps[ref.index], (1, channels, *(ref.size or shape[2:])), ref.dtype, config)
-        if isinstance(ref, Output):
+        if isinstance(ref, ir.Output):
             return self._part(self._layer.result, places.result)
-        if isinstance(ref, Input):
+        if isinstance(ref, ir.Input):
             form = self._layer.shapes[ref.index]
             offset = places.inputs[ref.index]
             if ref.whole:
                 return self._rows(form, offset)
+            # Element by element, a tile reads the part of the input that it writes of the result; with a window, whole
+            # planes.
             if self._layer.window is None:
                 return self._part(form, offset)
             place = offset + self.s0 * form.plane(config)
             return Tensor.local(0, place, (1, channels, form.h, form.w), form.dtype, config)
         words, bias, kernel = (places.block + offset for offset in self.cut.offsets(self.s1 - self.s0))
-        if isinstance(ref, PerChannel):
+        if isinstance(ref, ir.PerChannel):
             place = words + 4 * ref.index
             if spread:
                 return Tensor.free(0, place, shape, (0, WORD_BYTES // 4, 0, 0), ref.dtype, config)
             per_channel = Shape(1, channels, 1, 1)  # one of the words of each channel, which begin at 64 bytes
             return Tensor.free(0, place, per_channel, aligned(per_channel, ref.dtype, 0, config), ref.dtype, config)
-        if isinstance(ref, Bias):
+        if isinstance(ref, ir.Bias):
             return Tensor.local(0, bias, (1, channels, 1, 1), ref.dtype, config, "compact")
         weights = self._layer.kernel
-        assert isinstance(ref, Weights) and weights is not None
+        assert isinstance(ref, ir.Weights) and weights is not None
         _, ic, kh, kw = weights.values.shape
         if weights.depthwise:
             return Tensor.local(0, kernel, (1, channels, kh, kw), weights.dtype, config, "compact")
@@ -256,6 +255,7 @@ class Tile:
         low, high = window.rows(self.r0, self.r1)
         first = max(0, low)
         end = min(form.h, high)
+        # the rows of all channels, with the stride of whole planes
         plane = form.plane(self._config) // form.dtype.bytes if form.slots(self._config) > 1 else 0
         width = self._layer.result.w + window.kernel[1] - 1 if form.phases else form.w
         shape, stride = (1, form.c, end - first, width), (0, plane, form.w, 1)

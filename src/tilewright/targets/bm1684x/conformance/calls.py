@@ -35,8 +35,8 @@ class Call:
     `types` maps an operand to its type, or to the name of the vector's parameter that gives the type; "" is the entry
     for all other operands whose type the operation leaves open. `constants` maps operands that are numbers to their
     bits, or to the vector's parameter that gives the number. `renamed` maps an operand of the operation to the vector's
-    name for it. `attributes` are fixed. `arranged` maps an operand or result whose shape is another one in the command
-    than in the vector to its function.
+    name for it. `attributes` are fixed. `arranged` has the functions that reshape operands or results, where the
+    command takes another shape than the vector has.
     """
 
     operation: str

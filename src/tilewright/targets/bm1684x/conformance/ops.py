@@ -165,6 +165,7 @@ def differs(values: Array, expected: Array, dtype: DType, ulps: int) -> str:
     if dtype.is_float:
         with np.errstate(invalid="ignore"):
             wrong &= ~(np.isnan(as_stored(values, dtype)) & np.isnan(as_stored(expected, dtype))).reshape(-1)
+        # Negative floats have descending bit patterns: they are mirrored, so that neighbours differ by 1 everywhere.
         if ulps:  # bit patterns as integers that have the same order as the floats
             sign = 1 << (dtype.bits - 1)
             left, right = (np.where(bits >= sign, sign - bits, bits) for bits in (left, right))

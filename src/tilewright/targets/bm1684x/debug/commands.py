@@ -1,8 +1,9 @@
-"""What the walks of compiled networks and of kernels share: commands, their operands, and elements of memory.
+"""The parts that the debugger's walks of networks and of kernels share: commands, their operands, elements of memory.
 
-`backward` is one step of a backward slice: which elements a command computes an element from. Moves, element-wise
-operations, convolutions, pools and matrix products are followed element by element (convolutions: pixel by pixel). The
-result of any other operation depends on all of its operands. Each byte has a uint64, in which every bit is a slice.
+`backward` is one step of a backward slice: it goes from the elements that a command writes to those that it computes
+them from. Moves, element-wise operations, convolutions, pools and matrix products are followed element by element
+(convolutions: pixel by pixel). The result of any other operation depends on all of its operands. Up to 64 slices are
+followed at a time: each byte of memory has a uint64 with a bit for each slice.
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
     """Go back over one command (see sim.walk.Walk.backward)."""
     places = {name: list(_located(place, locate)) for name, place in command.results.items()}
     given = {name: _gathered(place, places[name], wanted) for name, place in command.results.items()}
+    # `given` has the slices of each result's elements; a command that writes no element of a slice is passed over.
     union = _any(given)
     if not union:
         return 0
@@ -169,6 +171,7 @@ def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
             continue  # it is not known which elements were written: all may keep their old values
         for space, mine, elements in places[name]:
             here = np.broadcast_to(True if touched is None else touched, place.addresses.shape).reshape(-1)[mine]
+            # what the command overwrites does not come from before it
             wanted[space][elements[here]] = 0
     for name, bits in _spread(command, given, np.uint64(union)).items():
         operand = command.operands[name]
@@ -220,6 +223,7 @@ def _spread(command: Command, given: Bits, union: np.uint64) -> dict[str, Array]
 
 def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
     """Return the slices for the operand x of a move. The move's meaning, on numbers of elements, tells the sources."""
+    # The move itself, of the numbers of elements in the place of values; 0 stands for elements that are not moved.
     numbers = np.arange(1, int(np.prod(shape)) + 1).reshape(shape)
     values = Values({"x": numbers}, command.types, {"y": y.shape}, command.attributes)
     source = np.broadcast_to(command.operation.results(values)["y"], y.shape).reshape(-1)
@@ -231,6 +235,7 @@ def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
 def _product(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
     sources = {key: _reduced(y, shapes[key]) for key in ("bias", "acc") if key in shapes}
     factors = {key: np.zeros(shapes.get(key, (1, 1)), np.uint64) for key in ("L", "R")}
+    # Writing to the views writes to the factors as stored, whatever is transposed.
     left, right = sides(factors["L"], factors["R"], command.attributes)  # views
     if "L" in shapes and "R" in shapes and (left.shape[0], right.shape[1]) == y.shape:
         left |= np.bitwise_or.reduce(y, axis=1)[:, None]
@@ -244,6 +249,7 @@ def _windows(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]], 
     _, channels, h, w = shapes["x"]
     if window is None or window.out(h, w) != y.shape[2:] or (by_channel and channels != y.shape[1]):
         return {}
+    # A pixel of the result comes from all pixels in its window, of its own channel or of all channels.
     pixels = y if by_channel else np.bitwise_or.reduce(y, axis=1)[:, None]
     height, width = window.padded(h, w)
     area = np.zeros((*pixels.shape[:2], height, width), np.uint64)

@@ -155,6 +155,7 @@ def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
             tpu.end()
     except MachineError as caught:
         error = caught
+    # Up to the first command that did not run; the refused command itself is shown as the last step.
     ran = [tpu.ran.get((step.engine, step.id)) for step in tpu.steps]
     count = ran.index(None) if None in ran else len(ran)
     if error and count == len(ran):

@@ -87,19 +87,19 @@ class NetworkWalk(CommandWalk):
     """One launch of a compiled network, with the values of its inputs (see sim.walk.Walk)."""
 
     def __init__(self, launched: Bm1684xLaunch, values: Mapping[str, Array]) -> None:
-        prepared_launch = launched.prepared_launch
+        prepared = launched.prepared
         launch = launched.launch
         config = launched.config
-        super().__init__(launch.name, launch.nodes, prepared_launch.program, config)
-        self._prepared = prepared_launch
-        self.image = prepared_launch.image
+        super().__init__(launch.name, launch.nodes, prepared.program, config)
+        self._prepared = prepared
+        self.image = prepared.image
         self._graph = launched.program.graph
         self._launched = launched
         self._values = values
         if self._graph:
-            self.layer = prepared_launch.layers
-        self.segments = tuple(_segments(prepared_launch.image))
-        # the spaces after DDR in the step table are ranges of lanes
+            self.layer = prepared.layers
+        self.segments = tuple(_segments(prepared.image))
+        # the spaces after DDR in the step table are ranges of lanes: `_edges` has the first lane of each, and the end
         self._edges = np.cumsum([0, *(space.size // config.lane_bytes for space in self.table.spaces[1:])])
 
     @cached_property
@@ -134,6 +134,7 @@ class NetworkWalk(CommandWalk):
         lane, byte = np.divmod(addresses - LOCAL_BASE, self.config.lane_bytes)
         part = np.searchsorted(self._edges, lane, "right") - 1
         low = self._edges[part]
+        # As in launch/image.py: byte b of lane l of a range has the number b * (lanes of the range) + l.
         element = byte * (self._edges[part + 1] - low) + lane - low
         for number in np.unique(part).tolist():
             mine = part == number

@@ -140,6 +140,8 @@ class Handle:
         with self._lock:
             data, _ = self._part(source, source_offset, size)
             into, _ = self._part(target, target_offset, size)
+            # The parts may overlap, so the source is copied first. Bytes that were never written stay uninitialised at
+            # the target.
             into[:] = data.copy()
             defined = self._heap.region(source).written.part(source_offset, source_offset + size)
             self._heap.region(target).written.replace(target_offset, defined, target_offset + size)
@@ -155,6 +157,7 @@ class Handle:
             reason = f"the host of a {self.platform.name} device cannot address its memory"
             raise HostError(Status.NOT_SUPPORTED, "map", reason, "copy with s2d and d2s")
         with self._lock:
+            # The view must stay valid: once the bytes are in a shared file they never move again.
             if hasattr(os, "memfd_create"):
                 share(self._heap.region(memory))  # a kernel in C that addresses it later must not move it
             data = self._part(memory, 0, None)[0]
@@ -174,9 +177,10 @@ class Handle:
         return tuple(functions)
 
     def add(self, firmware: Code, execute: bool = False) -> dict[str, str]:
-        """Add functions, as `load` does, but keep the others. Return the names to launch them by, by their own names.
+        """Add functions as `load` does, but keep those that are there. Return a dict from names to launch names.
 
-        The two names differ if another function has the own name already. Raises HostError as `load` does.
+        A function is launched by its own name, or by another one if a function of this name is there already. Raises
+        HostError as `load` does.
         """
         functions = _functions(firmware, execute)
         with self._lock:
@@ -271,6 +275,7 @@ class Handle:
 
     def _run(self, function: Function, raw: bytes, waited: bool) -> Launched:
         """Run a function, in the handle's thread. Its error goes to the launching call if `waited`, else to `sync`."""
+        # Launches that were queued after a failed one may depend on its results, so they do not run.
         if failed := self._failed:
             reason = f"it did not run: {failed}"
             raise HostError(failed.status, function.name, reason, "call sync, then launch it again")

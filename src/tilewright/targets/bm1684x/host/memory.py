@@ -88,6 +88,7 @@ class Heap:
         if size < 1:
             raise HostError(Status.PARAM, "malloc", f"{size} bytes are asked for", "give 1 or more")
         address = DDR_BASE
+        # First fit: the lowest gap between two allocations that is large enough.
         for taken in sorted(self._regions, key=lambda memory: memory.address):
             if address + size <= taken.address:
                 break

@@ -83,6 +83,7 @@ class Command:
         return {name: place.dtype for name, place in self.places.items()}
 
     def refusal(self) -> str:
+        """Return why the machine refuses the command, or "" if it takes it."""
         if reason := self.operation.refusal(self.types, self.attributes):
             return reason
         rules = self.operation.places
@@ -98,8 +99,9 @@ class Command:
         `clipped`, bytes outside of the region that holds the operand's first element are left out instead.
         """
         rows = [np.zeros((0, 6), np.int64)]
-        for mode, name, operand in self.in_memory * bool(regions):
+        for mode, name, operand in self.in_memory if regions else ():
             at = operand.addresses
+            # A gather, a scatter or a selection touches what its values say. The command has recorded it when it ran.
             if name in self.touched:
                 at = at[np.broadcast_to(self.touched[name], at.shape)]
             if at.size:
@@ -130,6 +132,7 @@ class Command:
         """
         if reason := self.refusal():
             raise MachineError(self.operation.name, reason)
+        # All operands are read before any result is written: commands may work in place.
         data = {
             name: operand.value if isinstance(operand, Constant) else read(operand)
             for name, operand in self.operands.items()
@@ -151,6 +154,7 @@ def read(memories: Memories, operand: Operand) -> Array:
 def write(memories: Memories, result: Operand, values: Array, operation: Operation) -> None:
     """Write `values` to the memory of `result`. Raises MachineError if they do not broadcast to the result's shape."""
     addresses = result.addresses
+    # A selection of N elements writes the first N places of its result, and leaves the others as they are.
     if operation.by_data and values.ndim == 1:
         addresses = addresses.reshape(-1)[: values.size]
     try:
@@ -162,17 +166,22 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
 
 
 def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
+    """Return the footprint rows of one operand's `addresses`, a flat array. `mode` is READ or WRITE."""
     size = operand.dtype.bytes
     low = int(addresses.min())
     end = int(addresses.max()) + size
     for number, region in enumerate(regions):
+        # With the knob `out_of_bounds=ignore` the bytes outside of the operand's memory are left out, and reported.
         if clipped and region.base <= addresses[0] < region.end:
             addresses = addresses[(addresses >= region.base) & (addresses + size <= region.end)]
             low = region.base
             end = region.end
         if region.base <= low and end <= region.end:
             elements = (addresses - region.base) // size
-            first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)  # runs in logical order need no search
+            # `first` are the elements that do not follow their predecessor: where runs in logical order begin. Most
+            # operands have long runs. Only scattered ones (strides, channels in many lanes) are worth the search for
+            # runs that repeat at a constant distance.
+            first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)
             if len(first) * SCATTERED > len(elements):
                 rows = runs(number, mode, elements)
             else:

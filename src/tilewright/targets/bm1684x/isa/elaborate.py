@@ -95,7 +95,7 @@ class ElaboratedProgram:
                     steps[row].command.run(memories, touched)
                     steps[row] = steps[row].with_touched(touched)
                     ran.append(row)
-        finally:
+        finally:  # also after a refusal: later launches must see what the commands before it have written
             program = self
             if steps != list(self.steps):
                 footprints = [step.command.footprint(self.regions, memories.knobs.ignores_bounds) for step in steps]
@@ -124,8 +124,8 @@ def elaborate(
     Raises ProgramError for damaged queues and deadlocks.
     """
     encoded = _merge_queues(queues)
-    others = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
-    steps = [Step(c.engine, c.id, {others[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
+    partner_of = {unit: UNITS[1 - number] for number, unit in enumerate(UNITS)}
+    steps = [Step(c.engine, c.id, {partner_of[c.engine]: c.needs}, command_of(c, config), str(c)) for c in encoded]
     return ElaboratedProgram.of(steps, regions, knobs)
 
 
@@ -135,11 +135,16 @@ def step_numbers(queues: Mapping[str, Array]) -> dict[tuple[str, int], int]:
 
 
 def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
-    """Return the commands of all queues, without nops and ends, in a legal order with DMA as early as possible."""
+    """Return the commands of all queues, without nops and ends, in a legal order with DMA as early as possible.
+
+    The vendor's debugger merges the two queues by the same rule.
+    """
     waiting = {unit: decode(unit, queues[unit])[::-1] for unit in UNITS if unit in queues}
     ended = dict.fromkeys(UNITS, 0)
     steps: list[EncodedCommand] = []
     while any(waiting.values()):
+        # `needs` only names commands of the other engine, and ids rise. So a command can start as soon as the last
+        # command of the other engine that was taken has this id or a higher one.
         for unit, partner in ((DMA, TIU), (TIU, DMA)):
             queue = waiting.get(unit, [])
             if queue and queue[-1].needs <= ended[partner]:
@@ -156,6 +161,7 @@ def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
 
 
 def _space(region: Region, knobs: Knobs) -> Space:
+    """Return a memory as a space of the step table, with the byte ranges that are initialised before the launch."""
     scratch = region.name in SCRATCH
     written = [] if knobs.forgets and scratch else region.written.array.tolist()
     ranges = tuple((low, high) for low, high in written)
@@ -165,16 +171,19 @@ def _space(region: Region, knobs: Knobs) -> Space:
 
 def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> StepTable:
     units = UNITS if all(step.engine in UNITS for step in steps) else ENGINES
+    # One token queue for each ordered pair of engines. A token says: this command of the giver has ended.
     pairs = [(giver, taker) for taker in units for giver in units if giver != taker]
     unit = np.array([units.index(step.engine) for step in steps], np.int64)
     pops, pushes = np.zeros((2, len(steps)), np.int64)
     rows: dict[str, list[int]] = {engine: [] for engine in units}
-    newest = dict.fromkeys(pairs, 0)  # number of the giver's commands that the taker has waited for
+    newest = dict.fromkeys(pairs, 0)  # how many of the giver's commands the taker has waited for
     for row, step in enumerate(steps):
         for queue, (giver, taker) in enumerate(pairs):
             if taker != step.engine:
                 continue
             waited = bisect_right(rows[giver], step.needs.get(giver, 0), key=lambda giver_row: steps[giver_row].id)
+            # Engines run in order, so waiting for a newer command covers all older ones. A command that waits for
+            # nothing newer needs no token, and a queue never has more tokens than its giver has commands.
             if waited > newest[giver, taker]:
                 newest[giver, taker] = waited
                 pops[row] |= 1 << queue

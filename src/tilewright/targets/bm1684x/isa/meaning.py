@@ -35,13 +35,15 @@ MODELLED = frozenset((name, long) for name, long, _ in _of_function)
 
 def instruction_of(encoded: EncodedCommand) -> Instruction:
     """Return the instruction of an encoded command. Raises ProgramError if the command is not modelled."""
-    # The only long format of the compute engine that is run is that of convolutions: the vendor's library and compiler
+    # Of the long formats of the compute engine only that of convolutions is modelled: the vendor's library and compiler
     # write no other one.
     name = encoded.format.name
     long = not encoded.format.short and encoded.engine != DMA
     if (name, long) not in MODELLED:
         raise ProgramError(str(encoded), f"{'long ' if long else ''}commands of the format {name} are not modelled")
     number = next((encoded[field] for field in FUNCTION if field in encoded.fields), 0)
+    # Several instructions may have one function number: they differ in other fields, or in the types of operands. The
+    # order in operations/ decides, so the special ones stand first.
     for instruction in (*_of_function.get((name, long, number), ()), *_of_function.get((name, long, None), ())):
         if instruction.matches(encoded):
             return instruction
@@ -74,6 +76,8 @@ def encoded(command: Command, number: int, needs: int) -> EncodedCommand:
     if name in SEQUENCES:
         remedy = "use runtime.functions, which issues them one by one"
         raise refused(command, "it stands for a sequence of commands", remedy)
+    # If no instruction fits, the last reason is reported: the instructions that are tried later are the general ones. A
+    # stride that is too long for its field stays the reason, because the compiler then tries another split.
     why = refused(command, "its command format is not known", "use another operation, or do not record the launch")
     for instruction in _of_operation.get(name, ()):
         if instruction.takes and not instruction.takes(command):
@@ -101,7 +105,7 @@ def checked(command: Command, number: int, needs: int, config: Config) -> Encode
 
 
 def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
-    """Return a text on the first difference between the original and the decoded command, or "" if they are equal."""
+    """Return what the first difference between the original and the decoded command is, or "" if they are equal."""
     if meant.operation is not read.operation:
         return f"it would be decoded as {read.operation.name}"
     shape = next(iter(meant.results.values())).shape
@@ -130,10 +134,13 @@ def _same(
         return False
     if meant.dtype.bytes != read.dtype.bytes or (meant.dtype != read.dtype and not bits):
         return False
+    # Two descriptions may name the same elements: a stride along an axis of size 1 does not matter, and a constant row
+    # may be broadcast or stored. So the addresses are compared, not the shapes and strides.
     return meant == read or bool(np.array_equal(_spread(meant, shape), _spread(read, shape)))
 
 
 def _spread(operand: Operand, shape: tuple[int, ...]) -> Array:
+    """Return an operand's addresses broadcast to `shape`, or as they are if they do not broadcast."""
     addresses = operand.addresses
     try:
         return np.broadcast_to(addresses, shape)

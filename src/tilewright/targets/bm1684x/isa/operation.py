@@ -59,9 +59,9 @@ class Flow(Enum):
     """Which elements of its operands an element of the result depends on."""
 
     WHOLE = "all elements"
-    ELEMENTWISE = "an element of each operand in PLACED, and all elements of others"
+    ELEMENTWISE = "an element of each operand in PER_ELEMENT, and all elements of others"
     PAIRS = "an element of each of two vectors"
-    MOVE = "an element of x; the meaning, applied to numbers of elements, tells which"
+    MOVE = "an element of x: the meaning, applied to the numbers of elements, returns which"
     INDEXED = "an element that another operand selects"
     CONVOLUTION = "the pixels in a window, of all channels"
     WINDOW = "the pixels in a window, of one channel"
@@ -91,16 +91,20 @@ PlaceRule = Callable[[Mapping[str, Any]], str]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation. `meaning` is a pure function on arrays; `inputs` and `outputs` name its operands and results.
+    """An operation: a pure function on arrays (`meaning`), its operands (`inputs`) and results (`outputs`).
 
-    `inexact` marks an operation that the machine iterates in an undocumented way; the conformance check then allows a
-    few units in the last place. `by_data` says that the values decide which elements are written. `touches` returns
-    masks of the touched elements, for operands and results of which the values decide what is touched; `deciding` are
-    the operands whose values decide it. `factor` is the operand whose shape gives the depth of sums of products.
-    `arithmetic` is the arithmetic of one element of the result, in the words of energy tables without their types
-    (None: not published). `numbers` are the types of operands that a kernel in Python gives as numbers, where it is not
-    that of the first tensor (None: that of the result). `places` are the rules on operands in memory (None: those of
-    the engine).
+    - `rules` refuse types and attributes; `places` refuse operands in memory (None: the rules of the engine).
+    - `inexact`: the machine iterates in an undocumented way, so the conformance check allows a few units in the last
+      place.
+    - `by_data`: values decide which elements are written.
+    - `touches` returns masks of the touched elements, where values decide them; `deciding` are the operands with these
+      values.
+    - `flow` says which elements a result depends on. `factor` is the operand whose shape gives the length of sums of
+      products.
+    - `arithmetic` is the arithmetic of one element of the result, in the words of energy tables, without types (None:
+      not published).
+    - `numbers` are the types of operands that a kernel in Python gives as numbers, if not the type of the first tensor
+      (None: the type of the result).
     """
 
     name: str

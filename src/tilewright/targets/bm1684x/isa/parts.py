@@ -43,7 +43,7 @@ class Part(Protocol):
 
 
 class TooFar(ProgramError):
-    """Raised for a command with operands whose elements lie farther apart than the fields of its strides can say."""
+    """Raised for a command with operands whose elements lie farther apart than its stride fields can express."""
 
 
 def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
@@ -71,6 +71,7 @@ class Type:
         if self.always:
             return self.always
         precision = encoded.get(self.precision) if isinstance(self.precision, str) else self.precision
+        # The sign of a result is rarely a field: the machine derives it from its operands.
         if isinstance(self.sign, str):
             sign = encoded.get(self.sign)
         elif isinstance(self.sign, tuple):
@@ -92,7 +93,10 @@ class Type:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The four sizes of an operand in the order n, c, h, w. A term in `text` is a field, a number or `-` (no field)."""
+    """The four sizes of an operand in the order n, c, h, w.
+
+    A term in `text` is the name of a field, a number that is always the size, or `-` for a size that has no field.
+    """
 
     text: str
 
@@ -181,6 +185,7 @@ class Local:
     def write(self, command: Command) -> Fields:
         operand = command[self.operand]
         if isinstance(operand, Constant):
+            # a constant takes the place of the address
             fields = {f"{self.prefix}_const": 1, f"{self.prefix}_addr": operand.bits}
             return fields | self.type.write(operand.dtype)
         if self.by_rows:
@@ -200,12 +205,16 @@ class Local:
         """
         shape = Shape(*command.results["y"].shape) if self.sizes == RESULT else tensor.shape
         sizes = zip(tensor.shape, shape, tensor.stride, strict=True)
+        # Broadcasting is a stride of 0 over the sizes of the result: the format has no sizes for operands like these.
         stride = Stride(*(0 if size != wanted else step for size, wanted, step in sizes))
         named = [make(shape, tensor.dtype, tensor.start_lane, tensor.config) for make in LAYOUTS]
+        # Without stride fields a layout code must express the operand. Strides that no code expresses are written as
+        # ALIGNED here; `meaning.checked` then finds that the command decodes to another one.
         if not self.has_strides:  # the stride of an axis of one element does not matter
             codes = [_without_ones(code_stride, shape) for code_stride in (*named, Stride(0, 0, 0, 0))]
             significant = _without_ones(stride, shape)
             return {f"{self.prefix}_str": codes.index(significant) if significant in codes else ALIGNED}
+        # The code ALIGNED is also faster: two strided operands double the passes of a command (timing/estimate.py).
         begins = tensor.lane_offset % tensor.config.eu_bytes == 0
         if begins and stride == named[ALIGNED] and self.operand not in command.attributes.get("strided", ()):
             return {f"{self.prefix}_str": ALIGNED}
@@ -218,11 +227,12 @@ class Local:
 
         Raises TooFar if it is used, by several samples or by several channels in one lane.
         """
+        # A stride is used only if there is a second sample, or a second channel in the same lane.
         used = shape.n > 1, layout.slots(tensor.start_lane, shape.c, tensor.config) > 1
         between = "samples", "channels of a lane"
-        for needed, what, step in zip(used, between, stride, strict=False):
+        for needed, axis, step in zip(used, between, stride, strict=False):
             if needed and step > LONGEST:
-                reason = f"the {what} of {self.operand} lie {step} elements apart; a command takes up to {LONGEST}"
+                reason = f"the {axis} of {self.operand} lie {step} elements apart; a command takes up to {LONGEST}"
                 raise TooFar(f"encoding {command.operation.name}", reason, "use a smaller image or batch")
         n, c = (step if step <= LONGEST else 0 for step in stride[:2])
         return Stride(n, c, stride.h, stride.w)
@@ -263,8 +273,8 @@ class SharedOperand:
         return self.part.type
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
-        there = not self.flag or encoded[self.flag]
-        return {self.operand: self.part.read(encoded, config)[self.part.operand]} if there else {}
+        is_present = not self.flag or encoded[self.flag]
+        return {self.operand: self.part.read(encoded, config)[self.part.operand]} if is_present else {}
 
     def write(self, command: Command) -> Fields:
         return {self.flag: int(self.operand in command.operands)} if self.flag else {}
@@ -272,7 +282,7 @@ class SharedOperand:
 
 @dataclass(frozen=True)
 class OptionalPart:
-    """A part that a command may omit. `there` tells from the fields whether the part is present.
+    """A part that a command may omit. `is_present` tells from the fields whether the part is present.
 
     `absent` are the fields to write if it is omitted, `present` are additional fields to write if it is given.
     """
@@ -280,10 +290,10 @@ class OptionalPart:
     part: Any
     absent: Mapping[str, int]
     present: Mapping[str, int] = field(default_factory=dict)
-    there: Callable[[EncodedCommand], bool] = lambda encoded: True
+    is_present: Callable[[EncodedCommand], bool] = lambda encoded: True
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
-        return self.part.read(encoded, config) if self.there(encoded) else {}
+        return self.part.read(encoded, config) if self.is_present(encoded) else {}
 
     def write(self, command: Command) -> Fields:
         given = self.part.operand in command.operands
@@ -356,6 +366,8 @@ class Instruction:
 
     def matches(self, encoded: EncodedCommand) -> bool:
         """Return whether an encoded command of this instruction's format is a command of this instruction."""
+        # `chosen` is tested first: it tells instructions of one format apart. The types tell apart integer and float
+        # forms of one function.
         if any(encoded[name] != value for name, value in self.chosen.items()):
             return False
         if self.of and (encoded["opd0_prec"] in FLOAT_CODES) != (self.of == FLOAT):
@@ -368,6 +380,7 @@ class Instruction:
         for part in self.parts:
             values |= part.read(encoded, config)
         operation = self.operation
+        # What is neither operand nor result is an attribute.
         operands = {name: values.pop(name) for name in operation.inputs if name in values}
         results = {name: values.pop(name) for name in operation.outputs if name in values}
         return Command(operation, operands, results, values)
@@ -381,6 +394,7 @@ class Instruction:
         for part in self.parts:
             fields |= part.write(command)
         fields |= {name: int(value(command) if callable(value) else value) for name, value in self.written.items()}
+        # The fields of the heading win: no part may overwrite the function of a command.
         fields |= self.head
         return {name: fields.get(name, 0) for name in self.format.names}
 

@@ -38,7 +38,7 @@ def floats(*names: str) -> Rule:
     return same_type(*names, floats=True)
 
 
-def _all(what: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
+def _all(wanted: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
     """Return a function that returns a rule, which demands that the types of the named operands fit."""
 
     def of_names(*names: str) -> Rule:
@@ -46,7 +46,7 @@ def _all(what: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
             bad = {
                 signature.types[name] for name in names if name in signature.types and not fits(signature.types[name])
             }
-            return f"{', '.join(names)} must be {what}, not {_listed(bad)}" if bad else ""
+            return f"{', '.join(names)} must be {wanted}, not {_listed(bad)}" if bad else ""
 
         return rule
 
@@ -145,12 +145,12 @@ def accumulates_wide(signature: Signature) -> str:
 
     Return the reason for refusing the command, or "".
     """
+    # L is the left factor of a product, x the input of a convolution; a product of two numbers has neither.
     wide = F32 if signature.types.get("x", signature.types.get("L", F32)).is_float else I32
-    if "acc" in signature.types and not {signature.types["acc"], signature.types["y"]} <= {
-        wide,
-        U32 if wide is I32 else wide,
-    }:
-        return f"an accumulated result must be {wide}, not {signature.types['y']}"
+    result = signature.types["y"]
+    allowed = {F32} if wide is F32 else {I32, U32}
+    if "acc" in signature.types and not {signature.types["acc"], result} <= allowed:
+        return f"an accumulated result must be {wide}, not {result}"
     return ""
 
 
@@ -197,11 +197,8 @@ def several_terms(places: Mapping[str, Any]) -> str:
 
 def short_factors(places: Mapping[str, Any]) -> str:
     factors = [places[name] for name in ("L", "R")]
-    if (
-        isinstance(places["y"], Rows)
-        and factors[0].dtype is F32
-        and not all(isinstance(factor, Rows) for factor in factors)
-    ):
+    by_rows = all(isinstance(factor, Rows) for factor in factors)
+    if isinstance(places["y"], Rows) and factors[0].dtype is F32 and not by_rows:
         return "a matrix of f32 that is stored by rows is not multiplied by a number; use fp_mul"
     return ""
 
@@ -229,6 +226,7 @@ def within_lanes(places: Mapping[str, Any]) -> str:
     x, y = places.get("x"), _local(places["y"])
     if y is None or not isinstance(x, Tensor) or y.shape.c == x.shape.c:
         return ""
+    # A broadcast to lanes writes one slot only: it cannot wrap into the next slot of lane 0 (assertion of the model).
     if y.start_lane + y.shape.c > y.config.lanes:
         return f"{y.shape.c} channels from lane {y.start_lane} on exceed the {y.config.lanes} lanes; broadcast in parts"
     return ""
@@ -257,6 +255,8 @@ def cube_aligned(places: Mapping[str, Any]) -> str:
     w = places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
+    # The cube reads 64 bytes at a time; the vendor's model stops at an assertion for other addresses. Weights of f32
+    # have groups of one channel and may begin anywhere.
     if isinstance(w, ConvWeights) and w.group > 1 and w.address % CUBE:
         return f"its weights w begin at address {w.address:#x}; give a multiple of {CUBE}"
     if not isinstance(x, Tensor) or x.stride != layout.aligned(x.shape, x.dtype, x.start_lane, x.config):

@@ -36,7 +36,7 @@ TIU_BYTES = 16
 #: Bit positions of a DMA command's `short` flag and type.
 DMA_SHORT_BIT = 3
 DMA_TYPE = 32
-#: The function or format of the command that ends a queue, and by engine the fields of that command.
+#: The function and the formats of commands that end a queue, and by engine the fields of the end command.
 TIU_END = 31
 SYS = "SYSID"
 DMA_SYS = "DMA_sys"
@@ -70,6 +70,7 @@ def _format(name: str, short: bool, text: str) -> Format:
         Field(f"{RESERVED}{number}" if word == RESERVED else word, int(width or 1))
         for number, (word, _, width) in enumerate(words)
     ]
+    # A field must not straddle a word of the layout: words of 32 bits where that holds, else of 64.
     ends = accumulate(field.width for field in fields)
     fits = all((end - field.width) // 32 == (end - 1) // 32 for field, end in zip(fields, ends, strict=True))
     return Format(name, short, Layout(name, tuple(fields), 32 if fits else 64))
@@ -85,6 +86,8 @@ def _formats() -> dict[tuple[str, bool], Format]:
             continue
         kind, name, fields = line.split(maxsplit=2)
         fields = fields.format_map(parts)
+        # `part` names a list of fields that formats share. `both` is a format that is written in the same way with
+        # either value of cmd_short. Every compute command also has a long form, which all types share (TIU_LONG).
         if kind == "part":
             parts[name] = fields
         elif kind == "both":
@@ -152,6 +155,7 @@ def decode(engine: str, raw: Array) -> list[EncodedCommand]:
         position += size
     if not ended:
         raise ProgramError(f"{engine} queue", "it has no end command", f"end it with {SYS} (tiu) or {DMA_SYS} (dma)")
+    # Commands of one format are decoded together, in columns: a network has thousands of commands of a few formats.
     decoded: dict[int, EncodedCommand] = {}
     for form, numbers in _by_format(form for form, _ in commands):
         starts = np.array([commands[number][1] for number in numbers])
@@ -189,6 +193,7 @@ def queue(engine: str, commands: Sequence[EncodedCommand]) -> Array:
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
+    """Return each format with the positions at which it stands in `formats`."""
     groups: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
         groups.setdefault(id(form), (form, []))[1].append(place)
@@ -207,8 +212,13 @@ def new_command(engine: str, number: int, name: str, short: bool, fields: Mappin
 
 
 def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
+    """Return the format of the command that begins with the bytes `raw`, and whether it ends its queue.
+
+    `where` names the command in the ProgramError that is raised for an unknown format.
+    """
     if len(raw) < TIU_BYTES:
         raise ProgramError(where, f"only {len(raw)} bytes are left; a command has at least {TIU_BYTES}")
+    # Every format begins with 16 bytes that say which one it is. The size of the command follows from that.
     head = int.from_bytes(raw[:TIU_BYTES].tobytes(), "little")
     if engine == TIU:
         kind = head >> TIU_TYPE & 15

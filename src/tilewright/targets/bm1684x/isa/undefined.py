@@ -23,8 +23,8 @@ from tilewright.targets.bm1684x.isa.operations.products import sides
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.values.memory import of_addresses
 
-#: The shadow of a byte records whether it is defined: DEFINED, NEVER (written), or a positive number. That is 1 + the
-#: step whose uninitialised read the byte comes from.
+#: The shadow of a byte is DEFINED, NEVER (it was never written), or 1 + the step of the uninitialised read that its
+#: value comes from.
 DEFINED = 0
 NEVER = -1
 #: The most ranges that one finding lists.
@@ -47,6 +47,7 @@ class _Shadow:
         self._of: list[Array] = []
         for space in program.table.spaces:
             shadow = np.zeros(space.size, np.int32)
+            # NEVER lies between the initialised ranges: from the end of one to the beginning of the next
             edges = [0, *(edge for ranges in space.initialised for edge in ranges), space.size]
             for low, high in zip(edges[::2], edges[1::2], strict=True):
                 shadow[low:high] = NEVER
@@ -69,6 +70,7 @@ class _Shadow:
             name: self._read(step, command, name, operand) for mode, name, operand in command.in_memory if mode == READ
         }
         bad = {name: origin for name, origin in origins.items() if origin.any()}
+        # Memory that decides what a command moves is used at once, even if the moved values never reach DDR.
         for name in command.operation.deciding:
             self._blame(bad.get(name, np.zeros(0, np.int32)))
         for name, result in command.results.items():
@@ -97,12 +99,14 @@ class _Shadow:
         if place is None:
             return np.zeros(addresses.shape, np.int32)
         space, at, used = place
-        shadow = self._of[space][at]
+        shadow = self._of[space][at]  # [elements, bytes of an element]
         never = (shadow == NEVER).any(1) & used
         if never.any():
             base = self._program.regions[space].base
             ranges = of_addresses(np.sort(addresses.reshape(-1)[never]) - base, operand.dtype.bytes)
             self._reads.setdefault(step, []).extend((space, low, high) for low, high in ranges.tolist())
+        # An element may mix bytes from several reads, and a byte from an earlier undefined value with one that was
+        # never written. One origin is kept, that of the latest step.
         origins = np.where(never, step + 1, shadow.max(1).clip(0)) * used
         return origins.astype(np.int32).reshape(addresses.shape)
 
@@ -112,6 +116,7 @@ class _Shadow:
             return
         space, at, used = place
         values = np.broadcast_to(origins, result.addresses.shape).reshape(-1)
+        # All bytes of an element take its origin; a defined result (0) also clears what was undefined before.
         self._of[space][at[used]] = values[used, None]
         if self._program.regions[space].name == "DDR":
             self._blame(values[used])
@@ -130,16 +135,21 @@ def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Ar
     if flow is Flow.MOVE and "x" in origins:  # the meaning of a move, applied to origins
         values = Values(origins, command.types, {"y": tuple(shape)}, command.attributes)
         return command.operation.results(values)["y"]
+    # An undefined element of a factor spoils its whole row or column of the result. This is why padding columns that
+    # were never loaded do no harm: their columns of the result are not stored.
     if flow is Flow.PRODUCT and {"L", "R"} <= origins.keys():
         left, right = sides(origins["L"], origins["R"], command.attributes)
         parts = [left.max(1)[:, None], right.max(0)[None], *(origins[key] for key in ("bias", "acc") if key in origins)]
         return _joined(parts, tuple(shape))
+    # Element by element where the operation allows it; an operand that all elements of the result may depend on, such
+    # as a table or the weights, makes the whole result undefined if any part of it is.
     placed = PER_ELEMENT if flow in (Flow.ELEMENTWISE, Flow.PAIRS) else ()
     parts = [origin if key in placed else origin.max(initial=0) for key, origin in origins.items()]
     return _joined(parts, tuple(shape))
 
 
 def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
+    """Return the highest origin at each element of `shape`, over all `parts`, which broadcast to it."""
     origins = np.zeros(shape, np.int32)
     for part in parts:
         try:

@@ -65,7 +65,7 @@ class MemoryTensor:
 
 
 class LocalResult(NamedTuple):
-    """The result of a layer in local memory, of the first sample, or its rows from `row` on (see build._held)."""
+    """A layer's result in local memory, of the first sample, or its rows from `row` on (build._local_result)."""
 
     tensor: MemoryTensor
     row: int
@@ -79,7 +79,7 @@ class QueueImage:
     `queues` maps each engine to the bytes of its encoded commands. `constants` are the first bytes of DDR. In each
     lane, bytes below `values_end` hold values of samples, and the other bytes hold constants. `layers` is the layer
     index (below `count`) of each command: first of all compute commands, then of all transfers. `local_results` are
-    results of layers in local memory, what the debugger shows.
+    results of layers in local memory, for the debugger.
     """
 
     queues: dict[str, Array]
@@ -104,6 +104,7 @@ class QueueImage:
         if values_end % 64:
             contents.refuse(f"its values end at {values_end}, which is not a multiple of 64")
         inputs, outputs = (_tensors(contents, name) for name in ("inputs", "outputs"))
+        # Tensors may not overlap each other or the constants, which lie at the beginning of DDR.
         spans = sorted((item.address, item.address + item.form.nbytes * batch) for item in (*inputs, *outputs))
         spans = [(DDR_BASE, DDR_BASE + len(constants)), *spans]
         if any(end > begin for (_, end), (begin, _) in pairwise(spans)) or spans[-1][1] > ADDRESS_END:
@@ -120,7 +121,7 @@ def _tensors(contents: Contents, name: str) -> tuple[MemoryTensor, ...]:
 
 
 def _local_result(contents: Contents, config: Config) -> Iterator[LocalResult]:
-    """Yield the results in local memory: two counts (see build._held), then the tensor. Refuses those elsewhere."""
+    """Yield the results in local memory, each given by `row`, `computed` and the tensor. Refuses any other place."""
     where = f"{contents.where}: held"
     end = LOCAL_BASE + config.lane_bytes
     for item in contents.value(list, "held"):
@@ -145,7 +146,7 @@ def _tensor(contents: Contents, row: Sequence[Any], where: str) -> MemoryTensor:
     return MemoryTensor(name, address, form)
 
 
-def oddity(command: Command, config: Config) -> str:
+def unsupported(command: Command, config: Config) -> str:
     """Return the reason why a command cannot be part of a compiled network, or "" if it can.
 
     The command may come from a file. The check also limits the memory that the simulator needs: an axis can have a
@@ -190,6 +191,7 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:
     stride = tensor.stride
     lines, length = tensor.runs
     samples = range(n if stride.n else 1)
+    # In a range of lanes byte b of each lane is followed by the same byte of the next: a run of a lane stays a run.
     for first in [(sample * stride.n + line * stride.h) * size for sample in samples for line in range(lines)]:
         if not tensor.is_local:
             for index in range(c):

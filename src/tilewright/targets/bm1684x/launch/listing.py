@@ -46,7 +46,7 @@ from tilewright.targets.bm1684x.isa.stream import (
     new_command,
 )
 from tilewright.targets.bm1684x.launch.image import QueueImage
-from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepared
+from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepare
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
 
 SIZES = ("short", "long")
@@ -152,28 +152,28 @@ def _launch(text: Text, config: Config) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> Stages:
-    """Return what `explain` says of each launch: memory, cycles, tensors, tiles and commands per layer.
+    """Return what `explain` shows of each launch: its memory, cycles and tensors, and the tiles and commands of layers.
 
-    `timing`: the timing model for cycles.
+    `timing` names the timing model that gives the cycles.
     """
     useful = {site.node.name: site.node.op.macs(site) for site in program.graph.sites()} if program.graph else {}
     return [_explained(launch, config, timing, useful) for launch in program.launches]
 
 
 def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str, int]) -> Stage:
-    prepared_launch = prepared(launch, config, timing)
-    image = prepared_launch.image
-    trace = prepared_launch.trace
+    prepared = prepare(launch, config, timing)
+    image = prepared.image
+    trace = prepared.trace
     constants = config.lane_bytes - image.values_end
     busy = ", ".join(f"{engine} {cycles}" for engine, cycles in trace.busy().items())
-    cycles = f"{trace.cycles} cycles per launch, {prepared_launch.serial.cycles} without overlap"
+    cycles = f"{trace.cycles} cycles per launch, {prepared.serial.cycles} without overlap"
     lines: list[str | Stage] = [
         f"each lane: {image.values_end} bytes for values, {constants} for constants ({len(image.constants)} in DDR)",
         f"{cycles} (timing model {timing}); busy: {busy}",
     ]
     if total := image.batch * sum(useful.get(name, 0) for name in launch.nodes):
-        alone = int(prepared_launch.products.sum())
-        share = _share(total, alone, prepared_launch)
+        alone = int(prepared.products.sum())
+        share = _share(total, alone, prepared)
         lines.append(f"products alone: {alone} cycles, {share}: what the lanes allow with these plans")
     for kind, segments in (("in", image.inputs), ("out", image.outputs)):
         for segment in segments:
@@ -183,33 +183,31 @@ def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str,
     if "tiles" in launch.meta:
         groups = ", ".join(f"{begin}..{end - 1}" for begin, end in launch.meta["groups"])
         lines.append(f"samples go through groups of layers: {groups}" if image.batch > 1 else "layer by layer")
-        lines += _layers(launch, prepared_launch, useful)
-    return Stage(
-        f"{launch.name}: {len(prepared_launch.program.steps)} commands, {image.batch} samples per launch", lines
-    )
+        lines += _layers(launch, prepared, useful)
+    return Stage(f"{launch.name}: {len(prepared.program.steps)} commands, {image.batch} samples per launch", lines)
 
 
-def _share(macs: int, cycles: int, prepared_launch: PreparedLaunch) -> str:
+def _share(macs: int, cycles: int, prepared: PreparedLaunch) -> str:
     """Return the share of the multipliers that `macs` multiply-accumulates keep busy for `cycles` cycles."""
-    return f"{100 * macs / max(1, cycles * prepared_launch.peak):.1f} % of the multipliers"
+    return f"{100 * macs / max(1, cycles * prepared.peak):.1f} % of the multipliers"
 
 
-def _layers(launch: Launch, prepared_launch: PreparedLaunch, useful: Mapping[str, int]) -> Iterator[Stage]:
+def _layers(launch: Launch, prepared: PreparedLaunch, useful: Mapping[str, int]) -> Iterator[Stage]:
     counts: dict[tuple[int, str], Counter[str]] = {}
-    for step, layer in zip(prepared_launch.program.steps, prepared_launch.layers.tolist(), strict=True):
+    for step, layer in zip(prepared.program.steps, prepared.layers.tolist(), strict=True):
         counts.setdefault((layer, step.engine), Counter())[step.command.operation.name] += 1
     for index, (name, (slots, rows)) in enumerate(zip(launch.nodes, launch.meta["tiles"], strict=True)):
         note = f"; {launch.meta['notes'][index]}" if launch.meta["notes"][index] else ""
         lines = []
-        if macs := prepared_launch.image.batch * useful.get(name, 0):
-            alone = int(prepared_launch.products[index])
-            lines.append(f"products: {alone} cycles, {_share(macs, alone, prepared_launch)}")
+        if macs := prepared.image.batch * useful.get(name, 0):
+            alone = int(prepared.products[index])
+            lines.append(f"products: {alone} cycles, {_share(macs, alone, prepared)}")
         for engine in UNITS:
             if operations := counts.get((index, engine)):
                 lines.append(
                     f"{engine}: " + ", ".join(f"{count} {operation}" for operation, count in operations.items())
                 )
-        yield Stage(f"{name}: tiles of {slots * prepared_launch.config.lanes} channels, {rows} rows{note}", lines)
+        yield Stage(f"{name}: tiles of {slots * prepared.config.lanes} channels, {rows} rows{note}", lines)
 
 
 def c_header(config: Config) -> str:

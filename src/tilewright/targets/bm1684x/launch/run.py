@@ -25,7 +25,7 @@ from tilewright.targets.bm1684x.events import events
 from tilewright.targets.bm1684x.isa.command import Command
 from tilewright.targets.bm1684x.isa.elaborate import UNITS, ElaboratedProgram, Step, elaborate
 from tilewright.targets.bm1684x.isa.operations import TIU
-from tilewright.targets.bm1684x.launch.image import QueueImage, footprints, oddity
+from tilewright.targets.bm1684x.launch.image import QueueImage, footprints, unsupported
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Operand, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.model import DEFAULT, MODELS
@@ -38,8 +38,9 @@ TOGETHER_BYTES = 1 << 26
 class Machine:
     """The memories of L launches of one program, which run in lock step on different samples.
 
-    Bytes below `values_end` in a lane are private to each launch; bytes above it are constant and shared. An operand
-    (n, c, h, w) is read as (L * n, c, h, w), so that an operation sees one larger batch.
+    In each lane, the bytes below `values_end` are private to a launch. The bytes above it hold constants, which all
+    launches share: they are loaded once. An operand (n, c, h, w) is read as (L * n, c, h, w), so that an operation sees
+    one larger batch.
     """
 
     def __init__(self, image: QueueImage, config: Config, inputs: Mapping[str, Array], launches: int) -> None:
@@ -49,9 +50,7 @@ class Machine:
         self._private = np.zeros((launches, lanes, image.values_end), np.uint8)
         self._constant = np.zeros((1, lanes, config.lane_bytes - image.values_end), np.uint8)
         constants = Segment("", DDR_BASE, image.constants[None], shared=True)
-        entering = [
-            Segment(segment.name, segment.address, inputs[segment.name], shared=True) for segment in image.inputs
-        ]
+        entering = [Segment(item.name, item.address, inputs[item.name], shared=True) for item in image.inputs]
         leaving = [
             Segment(segment.name, segment.address, np.zeros((launches, segment.form.nbytes * image.batch), np.uint8))
             for segment in image.outputs
@@ -120,6 +119,7 @@ class Machine:
         return self._kernels[key]
 
     def _write(self, result: Tensor, values: Array) -> None:
+        # New constants: weights that were read from the old ones are stale, and a copy that shares them needs its own.
         if result.is_local and not self._is_private(result):
             self._kernels.clear()
             if self._shared:
@@ -144,6 +144,7 @@ class Machine:
         """Return whether an operand is private to each launch. Raises MachineError if only some of its bytes are."""
         if not operand.is_local:
             return len(self._segment(operand).data) > 1 or self.launches == 1
+        # No command of a compiled network mixes values and constants in one operand; a damaged file may.
         low, high = operand.lane_offset, operand.lane_end
         if low < self._split < high:
             raise MachineError("local memory", f"an operand at bytes {low}..{high} of lanes mixes values and constants")
@@ -178,6 +179,8 @@ class Machine:
             strides = (data.strides[0], steps[0], steps[1], 0, steps[2], steps[3])
         if (first.ctypes.data % size) or any(step % size for step in strides):
             raise MachineError("memory", f"address {tensor.address:#x} is not a multiple of its elements' {size} bytes")
+        # One element first, viewed as its type; the strides in bytes then span the tensor. A plain view of the type
+        # would need a size that is a multiple of the element's.
         element = as_strided(first, (size,), (1,)).view(tensor.dtype.storage)
         return as_strided(element, extent, strides)
 
@@ -196,7 +199,7 @@ class PreparedLaunch:
     def on(self, config: Config, timing: str) -> PreparedLaunch:
         """Return the properties of the launch on a machine that differs only in time; nothing is elaborated again."""
         changed = PreparedLaunch(self.image, config, timing)
-        changed.__dict__["program"] = self.program
+        changed.__dict__["program"] = self.program  # the cached property
         return changed
 
     @cached_property
@@ -207,7 +210,7 @@ class PreparedLaunch:
         """
         decoded = elaborate(self.image.queues, self.config)
         for step in decoded.steps:
-            if reason := oddity(step.command, self.config):
+            if reason := unsupported(step.command, self.config):
                 raise ProgramError(step.name, reason, "compile the network again")
         image = self.image
         end = len(self.image.constants)
@@ -257,6 +260,8 @@ class PreparedLaunch:
         given_layers = self.image.layers[: len(unit)]  # grouped by engine
         if len(given_layers) < len(unit) or not ((given_layers >= 0) & (given_layers < self.image.count)).all():
             raise ProgramError("launch", "does not say which of its layers each command belongs to", "compile it again")
+        # The file lists the layers of all compute commands, then those of all transfers; steps mix both in a legal
+        # order. A stable sort by engine gives the positions of either in turn.
         by_step = np.empty(len(unit), np.int32)
         by_step[np.argsort(unit, kind="stable")] = given_layers
         return by_step
@@ -288,6 +293,8 @@ class PreparedLaunch:
         mine = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
         spent = np.diff(trace.end[mine], prepend=0)
         cycles = np.bincount(self.layers[mine], spent, count)
+        # A layer takes the time from the end of the compute command before it to the end of its last one. Transfers
+        # after the last compute command count for the last layer.
         cycles[count - 1] += trace.cycles - spent.sum()
         waits = _shares(np.bincount(self.layers[mine], trace.wait[mine], count), batch)
         work = [self._of_layers((trace.end - trace.start) * (trace.table.unit == unit)) for unit in range(len(UNITS))]
@@ -335,7 +342,10 @@ class PreparedLaunch:
 
 
 def _shares(column: Array, batch: int) -> list[int]:
-    """Return each number divided by `batch`, as integers. Their total is `sum(column) / batch`, rounded up."""
+    """Return each number divided by `batch`, as integers, whose total is `sum(column) / batch` rounded up.
+
+    The running sums are divided and rounded, not the numbers: else a layer's rounding would add up over the network.
+    """
     ends = -(-np.cumsum(column).astype(np.int64) // batch)
     return [int(share) for share in np.diff(ends, prepend=0)]
 
@@ -344,34 +354,30 @@ def _shares(column: Array, batch: int) -> list[int]:
 _CACHE: WeakKeyDictionary[Launch, PreparedLaunch] = WeakKeyDictionary()
 
 
-def prepared(launch: Launch, config: Config, timing: str = DEFAULT) -> PreparedLaunch:
+def prepare(launch: Launch, config: Config, timing: str = DEFAULT) -> PreparedLaunch:
     """Return the properties of a launch that do not depend on its inputs. They are cached while `launch` exists."""
-    prepared_launch = _CACHE.get(launch)
-    if prepared_launch is None or not given.only_time_differs(prepared_launch.config, config):
-        prepared_launch = _CACHE[launch] = PreparedLaunch(QueueImage.of(launch, config), config, timing)
-    return (
-        prepared_launch
-        if (prepared_launch.config, prepared_launch.timing) == (config, timing)
-        else prepared_launch.on(config, timing)
-    )
+    prepared = _CACHE.get(launch)
+    if prepared is None or not given.only_time_differs(prepared.config, config):
+        prepared = _CACHE[launch] = PreparedLaunch(QueueImage.of(launch, config), config, timing)
+    return prepared if (prepared.config, prepared.timing) == (config, timing) else prepared.on(config, timing)
 
 
 class Bm1684xLaunch(Launched[Config]):
     """One launch of the machine. Its methods are documented in tilewright/targets/launched.py.
 
-    What is a sample there is a launch here, of `batch` samples; the last one is padded.
+    Where that class speaks of samples, this one packs `batch` of them into a launch; the last launch is padded.
     """
 
     @cached_property
-    def prepared_launch(self) -> PreparedLaunch:
-        return prepared(self.launch, self.config, self.timing)
+    def prepared(self) -> PreparedLaunch:
+        return prepare(self.launch, self.config, self.timing)
 
     @property
     def together(self) -> int:
-        return max(1, TOGETHER_BYTES // max(1, self.prepared_launch.image.values_end * self.config.lanes))
+        return max(1, TOGETHER_BYTES // max(1, self.prepared.image.values_end * self.config.lanes))
 
     def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        image = self.prepared_launch.image
+        image = self.prepared.image
         graph = self.program.graph
         if graph is None:
             return {
@@ -388,15 +394,15 @@ class Bm1684xLaunch(Launched[Config]):
         return packed
 
     def _samples(self, values: Mapping[str, Array]) -> int:
-        return max((len(values[segment.name]) for segment in self.prepared_launch.image.inputs), default=1)
+        return max((len(values[segment.name]) for segment in self.prepared.image.inputs), default=1)
 
     def compute(self, inputs: Mapping[str, Array], samples: int, options: RunOptions) -> Mapping[str, Array]:
-        prepared_launch = self.prepared_launch
-        prepared_launch.passes.refuse(options)
+        prepared = self.prepared
+        prepared.passes.refuse(options)
         with given.untrusted(self.launch), one_thread():
-            machine = Machine(prepared_launch.image, self.config, inputs, samples)
-            machine.execute(prepared_launch.program.steps[row] for row in prepared_launch.passes.sequence(options))
-        return {segment.name: machine.dram[segment.name] for segment in prepared_launch.image.outputs}
+            machine = Machine(prepared.image, self.config, inputs, samples)
+            machine.execute(prepared.program.steps[row] for row in prepared.passes.sequence(options))
+        return {segment.name: machine.dram[segment.name] for segment in prepared.image.outputs}
 
     def unpack(self, left: Mapping[str, Array], values: Mapping[str, Array]) -> Mapping[str, Array]:
         graph = self.program.graph
@@ -404,31 +410,27 @@ class Bm1684xLaunch(Launched[Config]):
             return {name: data[0] for name, data in left.items()}
         tensors = {}
         with given.untrusted(self.launch):
-            for segment in self.prepared_launch.image.outputs:
+            for segment in self.prepared.image.outputs:
                 elements = left[segment.name].view(segment.form.dtype.storage)
-                samples = elements.reshape(len(elements) * self.prepared_launch.image.batch, -1)[
-                    : self._samples(values)
-                ]
+                samples = elements.reshape(len(elements) * self.prepared.image.batch, -1)[: self._samples(values)]
                 tensors[segment.name] = segment.form.unpack(samples, graph.tensors[segment.name])
         return tensors
 
     def report(self, options: RunOptions) -> LaunchResult:
-        prepared_launch = self.prepared_launch
+        prepared = self.prepared
         graph = self.program.graph
         trace = None
-        prepared_launch.passes.refuse(options)
-        total = sum(prepared_launch.macs()) if graph else int(prepared_launch.executed.sum())
+        prepared.passes.refuse(options)
+        total = sum(prepared.macs()) if graph else int(prepared.executed.sum())
         bound = 0
-        figures: tuple[Figures, ...] = (Figures(executed_macs=total, macs_per_cycle=prepared_launch.peak),)
+        figures: tuple[Figures, ...] = (Figures(executed_macs=total, macs_per_cycle=prepared.peak),)
         if options.timing is not None:
-            trace = prepared_launch.trace
-            bound = prepared_launch.bound if graph else max(prepared_launch.trace.busy().values())
-            whole = trace.figures(TIU, total, bound, prepared_launch.serial.cycles)
-            figures = prepared_launch.figures() if graph else (replace(whole, macs_per_cycle=prepared_launch.peak),)
-        counted = partial(
-            events, prepared_launch.program, self.config, trace, prepared_launch.image.batch if graph else 1
-        )
-        return LaunchResult({}, prepared_launch.findings(options), trace, figures, bound, counted)
+            trace = prepared.trace
+            bound = prepared.bound if graph else max(prepared.trace.busy().values())
+            whole = trace.figures(TIU, total, bound, prepared.serial.cycles)
+            figures = prepared.figures() if graph else (replace(whole, macs_per_cycle=prepared.peak),)
+        counted = partial(events, prepared.program, self.config, trace, prepared.image.batch if graph else 1)
+        return LaunchResult({}, prepared.findings(options), trace, figures, bound, counted)
 
     def findings(self) -> tuple[Finding, ...]:
-        return self.prepared_launch.findings(RunOptions(values=False))
+        return self.prepared.findings(RunOptions(values=False))

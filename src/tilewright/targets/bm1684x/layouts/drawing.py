@@ -68,6 +68,7 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
     start = 0
     for position in range(len(places)):
         goes_on = position + 1 < len(places) and together[position]
+        # A run goes on while the logical index advances by the same step; its first step decides.
         if goes_on and (position == start or step[position] == step[start]):
             continue
         lane = int(lanes[start])

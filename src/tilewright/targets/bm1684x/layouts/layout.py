@@ -57,6 +57,7 @@ def compact(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
 
 def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
     """Return strides with which each row (along w) begins at a multiple of `eu_bytes` (64)."""
+    # n comes first: each sample takes all slots of its channels, and the next sample begins in the start lane again.
     row = _up(shape.w, config.eu_bytes // dtype.bytes)
     return Stride(slots(start, shape.c, config) * shape.h * row, shape.h * row, row, 1)
 

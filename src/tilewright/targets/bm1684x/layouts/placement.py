@@ -74,35 +74,35 @@ class Placement:
         return {**described, "stride": stride, "note": self.note, "addresses": addresses}
 
 
-def place(wanted: LayoutRequest, config: Config) -> Placement:
+def place(request: LayoutRequest, config: Config) -> Placement:
     """Place a tensor, matrix, vector or weights in memory, and return the operand with its layout.
 
     Raises InputError if the sizes or options do not suit the layout, or if the operand does not fit.
     """
-    shape = _checked(wanted)
-    element = dtype_of(wanted.dtype)
-    kind = wanted.kind
-    start = wanted.start
-    offset = wanted.offset
+    shape = _checked(request)
+    element = dtype_of(request.dtype)
+    kind = request.kind
+    start = request.start
+    offset = request.offset
     if kind in KERNEL_BYTES:
-        return _weights(wanted, shape, element, config)
+        return _weights(request, shape, element, config)
     if kind == "global":
         return Placement(kind, Tensor.ddr(DDR_BASE + offset, shape, element, config))
     if kind in ("matrix", "vector"):
         rows, columns = shape if kind == "matrix" else (1, shape[0])
-        return Placement(kind, Matrix.local(start, offset, (rows, columns), wanted.width or columns, element, config))
-    if wanted.stride is not None:
-        return Placement(kind, Tensor.free(start, offset, shape, tuple(wanted.stride), element, config))
+        return Placement(kind, Matrix.local(start, offset, (rows, columns), request.width or columns, element, config))
+    if request.stride is not None:
+        return Placement(kind, Tensor.free(start, offset, shape, tuple(request.stride), element, config))
     operand = Tensor.local(start, offset, shape, element, config, kind)
     return Placement(kind, operand, _trap(kind, Shape(*shape), start, operand, config))
 
 
-def _checked(wanted: LayoutRequest) -> tuple[int, ...]:
+def _checked(request: LayoutRequest) -> tuple[int, ...]:
     """Return the sizes in the order of KINDS. Raises InputError if they or the options do not suit the layout."""
-    kind = wanted.kind
-    shape = wanted.shape
-    stride = wanted.stride
-    width = wanted.width
+    kind = request.kind
+    shape = request.shape
+    stride = request.stride
+    width = request.width
     if kind not in KINDS:
         raise InputError("layout", f"there is no layout '{kind}'", one_of(kind, KINDS))
     sizes = KINDS[kind][0].split(",")
@@ -119,26 +119,26 @@ def _checked(wanted: LayoutRequest) -> tuple[int, ...]:
         )
     if width is not None and kind not in ("matrix", "vector"):
         raise InputError("layout", f"{kind} takes no width", f"leave {option('--width', '`width`')} out")
-    if kind == "global" and wanted.start:
-        reason = f"global memory has no lanes, but lane {wanted.start} is given"
+    if kind == "global" and request.start:
+        reason = f"global memory has no lanes, but lane {request.start} is given"
         raise InputError("layout", reason, f"leave {option('--start-lane', '`start`')} out")
     axes = KINDS[kind][0].lower().split(",")
-    order = wanted.order
+    order = request.order
     if order and sorted(order) != sorted(axes):
         raise InputError("layout", f"the order of axes is {','.join(order)}", f"give {','.join(axes)} in any order")
     return tuple(shape[order.index(axis)] for axis in axes) if order else tuple(shape)
 
 
-def _weights(wanted: LayoutRequest, shape: tuple[int, ...], element: DType, config: Config) -> Placement:
-    kind = wanted.kind
+def _weights(request: LayoutRequest, shape: tuple[int, ...], element: DType, config: Config) -> Placement:
+    kind = request.kind
     oc, ic, kh, kw = shape
     if element.bytes != KERNEL_BYTES[kind]:
         raise InputError("layout", f"{kind} is for {8 * KERNEL_BYTES[kind]}-bit weights, not {element}")
-    if reason := layout.off_grid(kind, wanted.start * config.lane_bytes + wanted.offset, config):
+    if reason := layout.off_grid(kind, request.start * config.lane_bytes + request.offset, config):
         raise InputError(f"weights {element} {shape}", reason, "give such an offset")
-    first = Tensor.free(wanted.start, wanted.offset, (1, 1, 1, 1), (1, 1, 1, 1), element, config)
+    first = Tensor.free(request.start, request.offset, (1, 1, 1, 1), (1, 1, 1, 1), element, config)
     note = ""
-    if oc != ic and not wanted.order:
+    if oc != ic and not request.order:
         order = option("--order ic,oc,kh,kw", "`order`")
         note = f"the sizes are read as oc,ic,kh,kw; for those of the vendor's document give {order}"
     return Placement(kind, ConvWeights(first.address, (oc, ic, kh, kw), element, config), note)

@@ -148,6 +148,7 @@ class SampleFormat:
         packed = np.full((len(given), self.elements), self.zero, self.dtype.storage)
         if self.phases:
             packed[:, self.phases.channels * self.phases.rows * self.phases.columns :] = 0
+        # Elements that no window reads are not stored. What is stored between and after the elements is padding.
         there = self.places >= 0
         packed[:, self.places[there]] = given[:, there]
         return packed

@@ -182,6 +182,8 @@ class Tensor(Drawable):
         base = self.address
         lane = np.zeros(1, np.int64)
         slot = np.asarray(c)
+        # In local memory the channel chooses lane and slot; `stride.c` is the distance of slots. Other memories have
+        # one lane.
         if self.is_local:
             slot, lane = np.divmod(self.start_lane + slot, self.config.lanes)
             base = LOCAL_BASE + self.lane_offset
@@ -246,6 +248,8 @@ class Tensor(Drawable):
         sizes = list(self.shape)
         strides = list(self.stride)
         for axis, (size, new) in enumerate(zip(self.shape, (n, c, h, w), strict=True)):
+            # Along c, a stride of 0 repeats a slot: the channels in one lane share an element, but each lane reads its
+            # own. So only channels that fill all lanes may repeat.
             lanes = self.is_local and axis == 1
             fills = self.config.lanes if lanes and self.start_lane == 0 else 1 - lanes
             if new != size and (new < size or size != fills):
@@ -411,8 +415,9 @@ class ConvWeights(Drawable):
         return self.unpacked(self.storage.addresses)
 
     def unpacked(self, stored: Array) -> Array:
-        """Return what the storage has for each weight, (oc, ic, kh, kw)."""
+        """Return values in the order of the storage as (oc, ic, kh, kw), without those that fill up the last group."""
         oc, ic, kh, kw = self.shape
+        # Order in memory: output channel, group of input channels, tap, input channel within the group (64IC, 32IC).
         grouped = stored.reshape(oc, -1, kh, kw, self.group)
         return grouped.transpose(0, 1, 4, 2, 3).reshape(oc, -1, kh, kw)[:, :ic]
 

@@ -70,6 +70,7 @@ class Process:
         self.library = library
         self.limits = limits
         self.sources: dict[int, str] = {}  # names of source files, which the process sends once
+        # Pipes, and not the standard streams: the kernel may print to those.
         theirs, self._to = os.pipe()
         self._from, ours = os.pipe()
         command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("runner.py")), str(library.resolve())]
@@ -153,6 +154,7 @@ class Process:
         end = time.monotonic() + seconds
         while len(data) < size:
             ready = poll.poll(1000 * max(0.0, end - time.monotonic()))
+            # The process had a signal and did not answer it in time: it is stuck where no handler can run.
             if not ready and asked:
                 self._process.kill()
                 raise MachineError("", _ENDLESS, _LONGER)

@@ -83,9 +83,9 @@ class Reader:
         numbers = iter(self._struct.unpack_from(data, at))
         arguments = []
         for kind, width in self._kinds:
-            first, *behind = islice(numbers, width)
-            if behind:  # a pointer: its flag, then the numbers behind it
-                arguments.append(POINTERS[kind](*behind) if first else None)
+            first, *rest = islice(numbers, width)
+            if rest:  # a pointer: a flag (0 is NULL), then the numbers of the struct
+                arguments.append(POINTERS[kind](*rest) if first else None)
             else:
                 arguments.append(SINGLE[kind](first) if kind in SINGLE else first)
         return tuple(arguments)
@@ -134,6 +134,7 @@ class Replay:
                     self._issue(reader.function, reader.name, reader.arguments(data, at))
                     at += reader.size
             except MachineError as error:
+                # Commands name the place themselves; errors of arguments do not know it yet.
                 if place in error.where:
                     raise
                 where = ", ".join(part for part in (place, error.where) if part)

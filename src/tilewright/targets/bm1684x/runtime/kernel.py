@@ -69,7 +69,8 @@ class Kernel:
         except BaseException:
             ElaboratedProgram.of(tuple(tpu.ran.values()), regions, memories.knobs).mark_written()
             raise
-        steps = [tpu.ran.get((step.engine, step.id), step) for step in tpu.steps]  # with masks of touched elements
+        # the steps that ran have masks of the elements that they touched; the order is that of the calls
+        steps = [tpu.ran.get((step.engine, step.id), step) for step in tpu.steps]
         program = ElaboratedProgram.of(steps, regions, memories.knobs)
         program.mark_written()
         return outcome_of(program, memories, tpu.findings)
@@ -287,9 +288,12 @@ class Tpu:
         """Wait for all commands: run those that `issue` has delayed. Raises MachineError if a command is refused."""
         held = self._held
         self._held = []
+        # Within a region engines are not ordered against each other, so any merge that keeps each engine's order is
+        # legal.
         if self._random is not None:  # a random merge; each engine stays in order
             queues = {engine: iter([step for step in held if step.engine == engine]) for engine in ENGINES}
             held = [next(queues[engine]) for engine in self._random.permutation([step.engine for step in held])]
+        # A stable sort: compute commands first, transfers as late as possible, each engine in its order.
         if self._knobs.defers:
             held.sort(key=lambda step: step.engine == DMA)
         for step in held:
@@ -304,8 +308,11 @@ class Tpu:
         self._issued[engine] += 1
         number = self._issued[engine]
         ended = self._issued if self._before_region is None else self._before_region
+        # In a region the ids of before the region are frozen, as in the vendor's tpu_parallel_start.
         needs = {unit: ended[unit] for unit in ENGINES if unit != engine}
         step = Step(engine, number, needs, command, f"{engine} command {number - 1} ({self.place or _line()})")
+        # A command runs at once, unless the options ask for another legal order. Then it waits in `_held` until the
+        # next command that needs all before it.
         in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
         delayed = not in_turn and (self._knobs.defers or self._random is not None)
         if not delayed:

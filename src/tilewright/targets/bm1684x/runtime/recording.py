@@ -48,6 +48,7 @@ class Launched:
     @property
     def overlapped(self) -> int:
         """The number of cycles in which more than one engine is busy."""
+        # Sweep over all begins and ends, and add up the time in which at least two engines are busy.
         times = np.concatenate((self.trace.start, self.trace.end))
         change = np.repeat((1, -1), len(self.trace.start))
         order = np.lexsort((change, times))  # ends before begins
@@ -100,13 +101,13 @@ class Recording:
     def of(cls, program: ElaboratedProgram, config: Config) -> Recording:
         """Return the recording of a launch's commands. Raises ProgramError for a command without a known encoding."""
         queues: dict[str, list[EncodedCommand]] = {unit: [] for unit in UNITS}
-        others = {TIU: DMA, DMA: TIU}
+        partner_of = {TIU: DMA, DMA: TIU}
         for step in sorted(program.steps, key=lambda step: step.id):
             if step.engine == HAU:
                 raise ProgramError(
                     step.name, "the format of the sorting engine's commands is not known", "record without this engine"
                 )
-            needs = step.needs.get(others[step.engine], 0)
+            needs = step.needs.get(partner_of[step.engine], 0)
             queues[step.engine].append(checked(step.command, step.id - 1, needs, config))
         return cls({unit: queue(unit, commands) for unit, commands in queues.items()}, config.digest())
 

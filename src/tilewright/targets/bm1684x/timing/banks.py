@@ -69,6 +69,7 @@ def reach(tensor: Tensor, config: Config) -> Array:
     sample = np.arange(n if stride.n else 1)
     low = tensor.lane_offset + (sample[:, None] * stride.n + slot * stride.c) * size
     last = low + ((h - 1) * stride.h + (w - 1) * stride.w + 1) * size - 1
+    # A channel of a sample begins in one bank and ends in another: +1 and -1 there, summed up, mark all banks between.
     edges = np.zeros((len(slot), config.banks + 1), np.int64)
     np.add.at(edges, (np.broadcast_to(slot, low.shape), low // config.bank_bytes), 1)
     np.add.at(edges, (np.broadcast_to(slot, low.shape), last // config.bank_bytes + 1), -1)
@@ -102,8 +103,8 @@ def _within(commands: Sequence[Command], trace: Trace, config: Config) -> Iterat
 
 def _between(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
     """Yield a box for each bank that a transfer and a compute command use at the same time."""
-    for step, others in meetings(trace):
-        for compute_step in others.tolist():
+    for step, compute_steps in meetings(trace):
+        for compute_step in compute_steps.tolist():
             number = (uses[step].any(0) & uses[compute_step].any(0)).sum(0)
             low = max(int(trace.start[step]), int(trace.start[compute_step]))
             high = min(int(trace.end[step]), int(trace.end[compute_step]))

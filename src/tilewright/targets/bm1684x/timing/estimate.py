@@ -52,7 +52,7 @@ def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     if command.operation.engine == HAU:
         length = command.operands["x"].shape[0]  # a merge sort; an NMS reads each element once
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
-        return _ceil_div(length * passes, timing.sort_rate)
+        return _ceil(length * passes, timing.sort_rate)
     if command.operation.engine == DMA:
         return max(1, transfer(command, timing))
     if command.operation.flow is Flow.CONVOLUTION:
@@ -103,9 +103,7 @@ def conv_cycles(kernel: Sequence[int], pixels: int, size: int, config: Config) -
     for a part of its lanes, pixels or input channels as for all of them.
     """
     oc, ic, kh, kw = kernel
-    return (
-        _ceil_div(oc, config.lanes) * _ceil_div(pixels, PIXELS[size]) * kh * kw * _ceil_div(ic, config.cube_group(size))
-    )
+    return _ceil(oc, config.lanes) * _ceil(pixels, PIXELS[size]) * kh * kw * _ceil(ic, config.cube_group(size))
 
 
 def _moved(command: Command, config: Config, timing: Timing) -> int:
@@ -114,9 +112,9 @@ def _moved(command: Command, config: Config, timing: Timing) -> int:
     y = command.results["y"]
     x = command.operands["x"]
     h, w = (x if name.endswith("scatter") else y).shape[2:]
-    row = timing.moved_row * _ceil_div(w * y.dtype.bytes, config.eu_bytes) if name.startswith("h_") else w
-    whole = y.shape[0] * _ceil_div(y.shape[1], config.lanes) * h * row
-    return max(1, _ceil_div(whole, timing.copies) if name == "pe_gather_4bank" else whole)
+    row = timing.moved_row * _ceil(w * y.dtype.bytes, config.eu_bytes) if name.startswith("h_") else w
+    whole = y.shape[0] * _ceil(y.shape[1], config.lanes) * h * row
+    return max(1, _ceil(whole, timing.copies) if name == "pe_gather_4bank" else whole)
 
 
 def _matmul(command: Command, config: Config) -> int:
@@ -131,11 +129,11 @@ def _matmul(command: Command, config: Config) -> int:
     if not depth:
         depth = left.shape[0] if attribute(command.attributes, "left_transposed") else left.shape[1]
     if isinstance(y, Rows):
-        products = _ceil_div(y.shape[1], MATRIX_COLUMNS) * _ceil_div(depth, config.cube_group(left.dtype.bytes))
-        return _ceil_div(y.shape[0], config.lanes) * products
+        products = _ceil(y.shape[1], MATRIX_COLUMNS) * _ceil(depth, config.cube_group(left.dtype.bytes))
+        return _ceil(y.shape[0], config.lanes) * products
     assert isinstance(y, Matrix)
     rows, channels, _, width = y.storage.shape
-    row = _ceil_div(width, config.eu_bytes // left.dtype.bytes) * _ceil_div(channels, config.lanes)
+    row = _ceil(width, config.eu_bytes // left.dtype.bytes) * _ceil(channels, config.lanes)
     return rows * row * (depth + sum(name in command.operands for name in ("bias", "acc")))
 
 
@@ -181,9 +179,10 @@ def strided(command: Command, config: Config) -> list[str]:
 def _elements(command: Command, config: Config) -> int:
     y = command.results["y"]
     operands = {name: operand for name, operand in command.operands.items() if name in STREAMED}
+    # The engine works on 64 bytes of the widest operand per lane and cycle.
     size = max(operand.dtype.bytes for operand in (y, *operands.values()))
     n, c, h, w = y.shape if len(y.shape) == 4 else (1, 1, 1, int(np.prod(y.shape)))
-    return n * _ceil_div(c, config.lanes) * _ceil_div(h * w, config.eu_bytes // size)
+    return n * _ceil(c, config.lanes) * _ceil(h * w, config.eu_bytes // size)
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
@@ -198,8 +197,8 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
         n, c, h, w = tensor.shape
         if 0 in tensor.stride:  # repeated elements: parameters
             return tensor.lane_offset, tensor.lane_offset
-        slot = _ceil_div(h * w, config.eu_bytes) * config.eu_bytes * tensor.dtype.bytes
-        return tensor.lane_offset, tensor.lane_offset + n * _ceil_div(tensor.start_lane + c, config.lanes) * slot
+        slot = _ceil(h * w, config.eu_bytes) * config.eu_bytes * tensor.dtype.bytes
+        return tensor.lane_offset, tensor.lane_offset + n * _ceil(tensor.start_lane + c, config.lanes) * slot
 
     low, end = extent(y)
     other_low, other_end = extent(operand)
@@ -214,7 +213,7 @@ def _bytes_of_ddr(command: Command) -> tuple[int, int]:
     return reads, 0 if y.storage.is_local else int(np.prod(y.shape)) * y.dtype.bytes
 
 
-def _ceil_div(value: int, divisor: int) -> int:
+def _ceil(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
@@ -224,9 +223,9 @@ def waits(used: Array, trace: Trace) -> Array:
     `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait, and have 0.
     """
     waited = np.zeros(len(used), np.int64)
-    for step, others in meetings(trace):
-        both = np.minimum(trace.end[others], trace.end[step]) - np.maximum(trace.start[others], trace.start[step])
-        shares = (used[others] & used[step]).any(1)
+    for step, busy in meetings(trace):
+        both = np.minimum(trace.end[busy], trace.end[step]) - np.maximum(trace.start[busy], trace.start[step])
+        shares = (used[busy] & used[step]).any(1)
         waited[step] = int(both[shares].clip(0).sum())
     return waited
 
@@ -290,6 +289,7 @@ def transfer(command: Command, timing: Timing) -> int:
     runs, run = _runs(y.shape if name == "dma_nc_trans" else x.shape, x.stride, y.stride)
     out = timing.write_rate if from_lanes else timing.copy_rate
     rate = timing.read_rate if to_lanes else out
+    # The estimator computes in float32, and its rounding is part of its times.
     rounded = np.float32(runs * max(timing.shortest_run, run * size))
     return int(rounded / np.float32(rate) * np.float32(timing.full) / np.float32(_channels(command, x, y, timing)))
 
@@ -320,6 +320,7 @@ def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
     size = far.dtype.bytes
     pages = max(1, int(timing.full))
     long = max(1, -(-shape.h * stride.h * size // timing.unit))
+    # The first four pages decide, so the loop ends as soon as it has them.
     visited: list[int] = []
     for n, c in product(range(shape.n), range(shape.c)):
         page = (n * stride.n + c * stride.c) * size // timing.unit

@@ -35,6 +35,7 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
     terms = np.array(first, np.float32).reshape(len(first), p, outputs)
     left, right = widen(rows, dtype), widen(columns, dtype)
     with np.errstate(all="ignore"):
+        # f32 has no groups: its products are added one by one.
         if dtype is F32:
             flat = left.reshape(p, g * length), right.reshape(g * length, outputs)
             result = np.empty((p, outputs), np.float32)
@@ -69,6 +70,7 @@ def alternate(rows: Array, columns: Array, first: Array, sums: Array, result: Ar
             for o in range(outputs):
                 sums[t % 2, o] += first[t, p, o]
         for k in range(depth):
+            # Terms alternate between the two accumulators, also across the boundary between `first` and the products.
             x = rows[p, k]
             part = sums[(first.shape[0] + k) % 2]
             for o in range(outputs):
@@ -106,7 +108,8 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
                     size = abs(product)
                     largest[o] = size if size > largest[o] else largest[o]
             for o in range(outputs):
-                # 2**(24 - E), by the exponents of float64. A product of two 16-bit floats is no subnormal float64.
+                # 2**(24 - E), made of the exponent bits of float64. A product of two 16-bit floats is no subnormal
+                # float64, so an exponent of 0 means that all products are 0.
                 exponent = bits[2, o] >> MANTISSA
                 bits[3, o] = (2 * EXPONENT_BIAS + 24 - exponent if exponent else EXPONENT_BIAS + 25) << MANTISSA
             for i in range(length):
@@ -114,6 +117,8 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
                 for o in range(outputs):
                     cut[o] += np.trunc(x * columns[g, i, o] * scale[o])
             for o in range(outputs):
+                # Cut products are integers below 2**25, so their sum is exact in float64. A NaN or infinity among the
+                # products shows in their plain sum, and is the result.
                 exact = cut[o] / scale[o] if np.isfinite(plain[o]) else plain[o]
                 total[p, o] = total[p, o] + np.float32(exact)
 
@@ -131,6 +136,7 @@ def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, fir
     spare = ((0, 0), (0, groups * length - ic), (0, 0), (0, 0))
     taps = window.taps(np.pad(x, spare)).reshape(n, groups, length, kh * kw, oh * ow)
     weights = np.pad(w, spare).reshape(oc, groups, length, kh * kw)
+    # The order of the terms is the machine's (measured on the functional model).
     if dtype is F32:  # taps innermost
         rows = taps.transpose(0, 4, 1, 2, 3).reshape(n * oh * ow, 1, -1)[:, :, : ic * kh * kw]
         columns = weights.transpose(1, 2, 3, 0).reshape(1, -1, oc)[:, : ic * kh * kw]
@@ -187,6 +193,7 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
 
 def integer_depthwise(taps: Array, w: Array) -> Array:
     kh, kw = w.shape[1:]
+    # int32 is faster than int64, and holds the sums of all kernels but absurdly large ones.
     total = np.zeros((*taps.shape[:2], *taps.shape[4:]), np.int32 if kh * kw < INT32_TERMS else np.int64)
     weights = w.astype(total.dtype)[:, :, :, None, None]
     for i, j in np.ndindex(kh, kw):

@@ -45,9 +45,10 @@ TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 
 
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
-    """Return the result of the operation `name` of BINARY on a and b, as if rounded once.
+    """Return the result of the operation `name` of BINARY on a and b, rounded to `dtype`.
 
-    It is computed in float32, which is wide enough that a second rounding to `dtype` gives the same result.
+    It is computed in float32. For sums, products and quotients of 16-bit floats this double rounding is harmless:
+    float32 has more than twice as many bits.
     """
     with np.errstate(all="ignore"):
         return narrow(BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
@@ -92,20 +93,20 @@ def integer_binary(
 def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
     """Return a mask (bool) of the elements for which the relation between a and b holds.
 
-    Floats are equal if their bits are, so 0 and -0 are not. All other relations derive from `greater` and from `alike`,
-    the same value or the same bits: `less` means neither of them, and so holds if one operand is NaN.
+    Floats are equal if their bits are, so 0 and -0 are not. All other relations derive from two masks: `greater`, and
+    `level` (the same value or the same bits). `less` means neither of them, and so holds if one operand is NaN.
     """
     same = a.view(f"u{dtype.bytes}") == b.view(f"u{dtype.bytes}")
     if dtype.is_float:
         a, b = widen(a, dtype), widen(b, dtype)
     greater = a > b
-    alike = (a == b) | same
+    level = (a == b) | same
     return {
         "greater": greater,
-        "less": ~(greater | alike),
+        "less": ~(greater | level),
         "equal": same,
         "not_equal": ~same,
-        "greater_equal": greater | alike,
+        "greater_equal": greater | level,
         "less_equal": ~greater,
     }[relation]
 
@@ -119,6 +120,7 @@ def inverse_root(x: Array, steps: int = STEPS) -> Array:
     """Return 1 / sqrt(x). The result is a large number for a zero x, and means nothing for a negative x."""
     x = np.ascontiguousarray(x)
     with np.errstate(all="ignore"):
+        # the well-known estimate: halving the exponent bits takes a root, the minus inverts it
         half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # keeps the sign
         x, y = flush(x), flush((ESTIMATE - half).view(np.float32))
         for _ in range(steps):
@@ -151,6 +153,7 @@ def exponential(x: Array) -> Array:
         x = np.where(x > LARGEST, LARGEST, x)
         whole = np.floor(flush(x * LOG2_E))
         rest = flush(x - flush(whole * LN_2))
+        # 2**n, made of its exponent field alone. The power of two is a float only if n is clamped.
         power = ((np.clip(whole, -127, 127).astype(np.int32) + 127) << 23).view(np.float32)
         return flush(polynomial(rest, series(F32), F32) * flush(power))
 

@@ -53,13 +53,16 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
         return x
     count = np.minimum(count, 62).astype(x.dtype)
     unit = x.dtype.type(1)
+    # The modes of convolutions and requantisations, without the masks below: add half and shift.
     if x.dtype == np.int64 and mode in (Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO) and not (count == 0).any():
         half = unit << count - unit
         if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # adding half cannot overflow
             total = x + half
-            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False
+            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False  # ties of negative numbers go down
             total >>= count
             return total
+    # x = low * 2**count + rest, with 0 <= rest < 2**count: `low` is rounded down, and the mode says when it is one
+    # more.
     low = x >> count
     rest = x - (low << count)
     if mode is Rounding.DOWN:
@@ -118,9 +121,12 @@ def narrow(x: Array, dtype: DType) -> Array:
             return x.astype(np.float16)
     if dtype is BF16:
         bits = np.ascontiguousarray(x).view(np.uint32)  # not compared as floats: some processes flush subnormals
+        # bf16 is the upper half of a float32. Its subnormals become zero, but a value that rounds up to the smallest
+        # normal one stays: rounding comes before flushing.
         size = bits & ~SIGN_BIT
         flushed = bits & SIGN_BIT | np.where(size >= NEARLY_TINY_BITS, TINY_BITS, np.uint32(0))
         bits = np.where(size < TINY_BITS, flushed, bits)
+        # half to even: add just below half, and one more if the last bit that stays is odd
         rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
         return np.where(np.isnan(x), np.uint16(0x7FC0), rounded.astype(np.uint16)).astype(np.uint16)
     return flush(x)
@@ -137,6 +143,7 @@ def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
     On overflow the mode decides, as in IEEE 754, between the largest finite value and infinity.
     """
     with np.errstate(invalid="ignore", over="ignore"):
+        # `quantum` is the distance of neighbouring values around x: rounding to integers, in units of it, rounds x.
         exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])
         quantum = np.ldexp(1.0, exponent - (SIGNIFICAND[dtype] - 1))
         value = np.abs(np.where(np.isfinite(x), round_real(x / quantum, mode) * quantum, x))

@@ -71,7 +71,7 @@ def _turn(k: int) -> float:
 
 
 def _coefficient(name: str, k: int) -> float:
-    """Return coefficient k of a series. Sines and cosines are of turns, the tangent is of half turns."""
+    """Return coefficient k of a series. Sine and cosine take their argument in turns, the tangent in half turns."""
     if name == "exp":
         return 1 / math.factorial(k)
     if name == "log":  # of 1 + x
@@ -84,6 +84,7 @@ def _coefficient(name: str, k: int) -> float:
         return math.comb(2 * k, k) / 4**k / (2 * k + 1)
     if name == "erf":
         return ERROR[k]
+    # tan: Bernoulli numbers, by the zeta function of even numbers.
     n = 2 * k + 2
     zeta = {2: math.pi**2 / 6, 4: math.pi**4 / 90}.get(n) or sum(i**-n for i in range(ZETA_TERMS, 0, -1))
     return 2 * (4.0 ** (k + 1) - 1) * zeta / math.pi
@@ -174,6 +175,7 @@ class Ranges:
     def replace(self, low: int, ranges: Array, high: int) -> None:
         """Replace all ranges within [low, high) by `ranges`, which are offsets from `low`."""
         with self._lock:
+            # What lies below and above stays; ranges across an edge are cut there, and `merged` drops the empty ones.
             before, after = self.array.clip(None, low), self.array.clip(high, None)
             self.array = merged(np.concatenate([before, ranges + low, after]))
 
@@ -183,6 +185,7 @@ def merged(ranges: Array) -> Array:
     ranges = ranges[ranges[:, 0] < ranges[:, 1]]
     if not len(ranges):
         return NONE
+    # A range begins a new one if it starts after all earlier ranges have ended.
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
     reached = np.maximum.accumulate(ranges[:, 1])
     first = np.flatnonzero(np.concatenate([[True], ranges[1:, 0] > reached[:-1]]))

@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.isa.operations import (
 
 __all__ = ["DMA", "HAU", "INSTRUCTIONS", "OPERATIONS", "OPTIONAL", "TIU", "Operation", "Values"]
 
-#: In the order in which they are tried.
+#: All instructions, in the order in which they are tried.
 INSTRUCTIONS = tuple(
     instruction
     for family in (elementwise, conversions, convolutions, products, regions, transfers, gathers)

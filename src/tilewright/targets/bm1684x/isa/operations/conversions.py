@@ -62,7 +62,8 @@ def integral(v: Values) -> Array:
 
 def integer_requant(v: Values) -> Array:
     """Return `round(x * multiplier * 2**shift) + offset`, clamped to the type of the result."""
-    low_byte = v["shift"].astype(np.int8)  # a table has a word for each shift
+    low_byte = v["shift"].astype(np.int8)  # in a table, a shift is the low byte of a word
+    # Product and shift are exact in 64 bits; rounding is that of the shift alone, and the offset is added after it.
     scaled = floats.shift(_wide(_as_signed(v["x"])) * _wide(v["multiplier"]), low_byte, v.mode)
     return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
 
@@ -83,6 +84,7 @@ def float_requant(v: Values) -> Array:
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
         real = x.astype(np.float32) if nearest else floats.cast(_wide(x), I32, F32, mode)
+        # Two roundings to float32: the product, then the sum. A fused multiply-add would round once.
         scaled = floats.flush(floats.flush(real * _flushed(v["scale"])) + _flushed(v["offset"]))
     return floats.to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
 
@@ -117,10 +119,13 @@ def exponent(v: Values) -> Array:
     power = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1
     rest = bits & (1 << fraction) - 1
     positive = bits >> (source.bits - 1) == 0
+    # A fraction of about a third counts as the next power of two, for positive numbers only (measured on the vendor's
+    # model; the low bit of the fraction does not take part).
     rounded = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
     if not out.is_float:
         return rounded.astype(out.storage)
     limit = (1 << (source.bits - 1 - fraction)) - 1
+    # as a float: this exponent, no fraction, and the sign of x
     whole = (rounded & limit) << fraction | bits & 1 << (source.bits - 1)
     return whole.astype(f"<u{out.bytes}").view(out.storage)
 
@@ -139,7 +144,7 @@ def logarithm(v: Values) -> Array:
         return floats.flush(np.log(floats.widen(v["a"], F32).astype(np.float64)).astype(np.float32))
 
 
-def _of(function: Callable[[Array], Array]) -> Callable[[Values], Array]:
+def _unary(function: Callable[[Array], Array]) -> Callable[[Values], Array]:
     return lambda v: function(v["a"])
 
 
@@ -169,7 +174,7 @@ for name, meaning, checks, work in (
 elementwise("fp_div", "a b", lambda v: e.divide(v["a"], v["b"], v.attribute("steps")), in_f32)
 elementwise("fp_rsqrt", "a", lambda v: e.inverse_root(v["a"], v.attribute("steps")), in_f32)
 for name, function in (("sqrt", e.square_root), ("exp", e.exponential), ("sigmoid", e.sigmoid)):
-    elementwise(f"fp_{name}", "a", _of(function), in_f32)
+    elementwise(f"fp_{name}", "a", _unary(function), in_f32)
 elementwise("fp_log", "a", logarithm, in_f32, inexact=True)
 
 
@@ -195,6 +200,8 @@ class Parameters:
             }
         shape = CHANNEL.read(encoded)
         address = encoded["opd1_addr"]
+        # An entry of a table has a 4-byte word for each parameter, and the parameters of a channel are neighbours: they
+        # are tensors that begin 4 bytes apart. Only the low bits of a word are used for a shorter type.
         places = enumerate(self.types.items())
         return {parameter: located(address + 4 * number, shape, dtype, config) for number, (parameter, dtype) in places}
 
@@ -208,6 +215,7 @@ class Parameters:
                 command, f"only some of {', '.join(given)} are numbers", "give all as tensors, or all as numbers"
             )
         fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
+        # As numbers, several parameters share a field: each has its lowest bit there.
         for parameter, (name, low, dtype) in self.numbers.items():
             number = constants[parameter].bits if dtype.is_float else int(constants[parameter].value)
             fields[name] |= (number & ((1 << dtype.bits) - 1)) << low

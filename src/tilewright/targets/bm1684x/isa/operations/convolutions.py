@@ -77,7 +77,10 @@ def plus(total: Array, v: Values, name: str) -> Array:
 
 
 def float_conv(v: Values) -> Array:
-    """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw), plus optional f32 bias (1, oc, 1, 1) and acc."""
+    """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw).
+
+    The sums begin with the optional f32 bias (1, oc, 1, 1), then acc: float sums depend on the order of their terms.
+    """
     return conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), first_terms(v))
 
 
@@ -119,6 +122,7 @@ def integer_depthwise(v: Values) -> Array:
     """
     taps = _window(v).taps(v["x"], v.data.get("pads", v.attribute("pad")), v.data.get("inserts", 0))
     signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)
+    # The machine keeps 32 bits of the sum before it shifts: a sum that overflows wraps around (measured).
     total = wrap(plus(conv.integer_depthwise(taps, _channels(v)).astype(np.int64), v, "bias"), I32 if signed else U32)
     return conv.scaled(total.astype(np.int64), v.types["y"], v.attribute("right"), v.mode)
 
@@ -168,7 +172,7 @@ pool("int8_avg_pool2d", "x scale", integer_average, *checks, arithmetic=("add",)
 pool("max_pool2d", "x pad", maximum, rules.same_type("x", "y"), arithmetic=("compare",))
 
 
-#: An operand 2 that is left out is encoded as the constant 0.
+#: The fields of an operand 2 (bias or zero point) that is left out: it is encoded as the constant 0.
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}
 SOURCE = Type("opd0_prec", "opd0_sign")
 WEIGHT = Type("opd0_prec", "opd1_sign")
@@ -179,7 +183,8 @@ UNSIGNED = Type("res0_prec", ())
 ROTATED = one_field("rotated", "kernel_rotate", bool)
 
 
-#: The fields of each part of a window, and a number to add to each field when it is read.
+#: The fields of each part of a window, and a number to add to each field when it is read. A dilation is encoded as the
+#: zeros inserted between the weights.
 WINDOW_FIELDS = {
     "kernel": (("opd1_h", "opd1_w"), 0),
     "pads": (("opd0_up_pad", "opd0_dn_pad", "opd0_lf_pad", "opd0_rt_pad"), 0),
@@ -223,6 +228,7 @@ class PaddingValues:
         if encoded["opd3_const"]:
             fields = {"pad": "opd3_addr"} | ({"between": self.between} if self.between else {})
             return {attribute: int(dtype.from_bits(encoded[name])) for attribute, name in fields.items()}
+        # Per channel there is a pair of numbers, the second of which is used only if the window inserts elements.
         table = located(encoded["opd3_addr"], Shape(1, encoded[self.channels], 1, 2), dtype, config, layout.compact)
         spread = encoded["opd0_x_ins0"] or encoded["opd0_y_ins0"]
         return {"pads": table[:, :, :, 0:1]} | ({"inserts": table[:, :, :, 1:2]} if spread else {})
@@ -249,13 +255,16 @@ class CubeWeights:
 
     def write(self, command: Command) -> Fields:
         if isinstance(command["w"], Constant):
-            raise refused(command, "w is a number")
+            raise refused(command, "w is a number")  # the next instruction takes it
         weights = of_kind(command, "w", ConvWeights, "w is not a convolution's weights", "give tpu.weights(..)")
         return {"opd1_addr": weights.address - LOCAL_BASE} | WEIGHT.write(weights.dtype)
 
 
 def _signed_conv(encoded: EncodedCommand) -> bool:
-    """Return whether a convolution's integer sums are signed: a factor is signed or a zero point is subtracted."""
+    """Return whether a convolution's integer sums are signed: a factor is signed or a zero point is subtracted.
+
+    No field says it.
+    """
     zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
 
@@ -268,6 +277,7 @@ SHIFTED_RELU = 2
 def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN, **more: Any) -> Iterator[Instruction]:
     x = Local("x", "opd0", SOURCE, Sizes("res0_n opd0_c opd0_h opd0_w"))
     sums = (SharedOperand("acc", y, "res_add"),) if function == PLAIN else ()
+    # Short and long format have the same fields. In the long one x may be a constant too, which is not modelled.
     for long in (False, True):
         for fixed_weights, weights in enumerate((CubeWeights(), Number("w", "opd1_addr", "opd1_const", WEIGHT))):
             all_parts = (weights, x, WINDOW, ROTATED, *parts, *sums, y)
@@ -277,11 +287,12 @@ def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN
 
 BIAS = Local("bias", "opd2", Type(0, always=F32), CHANNEL, layout.compact)
 ZERO = Local("zero", "opd2", Type(I8.precision, "opd2_sign"), CHANNEL, layout.compact)
-BIAS_UNLESS_0 = OptionalPart(BIAS, NOTHING, there=lambda c: not c["opd2_const"] or bool(c["opd2_addr"]))
+#: A float convolution without a bias has the constant 0 for it, and one with a number would have it in opd2_addr.
+BIAS_UNLESS_0 = OptionalPart(BIAS, NOTHING, is_present=lambda c: not c["opd2_const"] or bool(c["opd2_addr"]))
 SUMS = Local("y", "res0", Type("res0_prec", _signed_conv, loose=True))
 SHORT_BIAS = Local("bias", "opd2", Type(I16.precision, "opd2_sign"), CHANNEL, layout.compact)
 SYMMETRIC = (
-    OptionalPart(SHORT_BIAS, NOTHING, there=lambda c: not c["opd2_const"]),
+    OptionalPart(SHORT_BIAS, NOTHING, is_present=lambda c: not c["opd2_const"]),
     one_byte("right", "opd3_addr", 0),
 )
 CONVOLUTIONS = (

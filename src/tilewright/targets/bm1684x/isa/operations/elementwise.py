@@ -65,11 +65,13 @@ def extreme(name: str, v: Values) -> Array:
 
 def shifted(arithmetic: bool, v: Values) -> Array:
     """Return operand a, shifted. Right shifts round, left shifts drop high bits. Logical shifts take a as unsigned."""
+    # a logical shift takes the bits as unsigned, so that zeros and not copies of the sign come in from the left
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
     return floats.wrap(floats.shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 
 
 def compare(relation: str, v: Values) -> Array:
+    # The machine writes the true value or 0; the device API makes the negated relations of it (capi/elementwise.py).
     true = holds(relation, v["a"], v["b"], v.types["a"])
     return np.where(true, v["c"], np.zeros((), v.types["y"].storage))
 
@@ -114,6 +116,7 @@ def integer_mac(v: Values) -> Array:
 
     If a and b are unsigned, acc and the result are unsigned too, whatever their type says.
     """
+    # The command has no sign field for the old sum: the factors decide how its 16 bits are read and clamped.
     sum_type = I16 if v.types["a"].signed or v.types["b"].signed else U16
     a, b, acc = (values.astype(np.int64) for values in (v["a"], v["b"], v["acc"].view(sum_type.storage)))
     wide = (acc << v.attribute("left")) + a * b
@@ -122,6 +125,7 @@ def integer_mac(v: Values) -> Array:
 
 def taylor(v: Values) -> Array:
     """Return the sum of `coefficients[k] * a**k`. Coefficients are (1, c, 1, k), or (k,) for all channels."""
+    # The terms become the first axis, because the polynomial is evaluated term by term; channels stand before h and w.
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 
@@ -160,13 +164,14 @@ class BitsType(Type):
 
     def read(self, encoded: EncodedCommand) -> DType:
         dtype = super().read(encoded)
-        result = from_fields(encoded["res0_prec"], 1)
+        result = from_fields(encoded["res0_prec"], 1)  # the sign does not matter for a float
         return result if result.is_float and not dtype.is_float and dtype.bytes == result.bytes else dtype
 
 
 def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
     """Return the names of the operands that are encoded with explicit strides, which cost the machine time."""
     names = {"a": "opd0", "b": "opd1"}.items()
+    # The attribute is of no use to the operation: it says which operands cost time (timing/estimate.py).
     return {
         "strided": [
             operand for operand, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]
@@ -175,12 +180,14 @@ def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
 
 
 def _ones(encoded: EncodedCommand) -> dict[str, Constant]:
+    """Return the second operand of a NOT, which is an exclusive or with all bits set."""
     dtype = A.type.read(encoded)
     return {"b": Constant((1 << dtype.bits) - 1, dtype)}
 
 
 STRIDES = ComputedPart(_strided)
 MODE = one_field("mode", "opd2_n_str", Rounding)
+#: The number of Newton steps less one.
 STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
 
@@ -193,19 +200,20 @@ A = Local("a", "opd0", _type("opd0"))
 X = Local("x", "opd0", _type("opd0"))
 B = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1))
 COMPARED = Local("b", "opd1", _type("opd1"))
-#: Results that are signed if any operand is signed, if the first operand is signed, always, and if a field says so.
+#: Results by their sign: signed if an operand is, signed if the first operand is, always signed, as a field says.
 EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
 SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
 COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))
 COUNT = Local("shift", "opd2", Type("opd2_prec", "opd2_sign", always=I8), CHANNEL, layout.compact)
 SHIFTING = OptionalPart(
-    COUNT, absent={"tsk_opd_num": 2}, present={"tsk_opd_num": 3}, there=lambda c: c["tsk_opd_num"] == 3
+    COUNT, absent={"tsk_opd_num": 2}, present={"tsk_opd_num": 3}, is_present=lambda c: c["tsk_opd_num"] == 3
 )
 TRUE = Local("c", "opd2", Type("res0_prec", "opd2_sign", noted="opd2_prec"), CHANNEL, layout.compact)
 TRUE_RESULT = Local("y", "res0", TRUE.type)
 
 
 def _in_place(command: Command) -> bool:
+    """Return whether a multiply-add adds to its own result: the formats have no address for another sum."""
     return command.operands.get("acc") == command.results["y"]
 
 
@@ -245,7 +253,7 @@ SCALE, OFFSET = (
     Local(operand, prefix, REAL_RESULT.type, CHANNEL, layout.compact)
     for operand, prefix in (("b", "opd1"), ("acc", "opd2"))
 )
-#: The parts of an operation on two tensors.
+#: The parts of an operation on two tensors, in the order of decoding.
 TWO = (MODE, A, B, STRIDES, EITHER)
 INSTRUCTIONS: list[Instruction] = []
 
@@ -265,10 +273,13 @@ PRODUCT = ("multiply",)
 COMPARISON = ("compare",)
 SHIFT = ("shift",)
 SHIFTED: Mapping[str, Any] = {"numbers": {"shift": I8}}
+# Each block below defines operations (their meaning, the rules on types, the arithmetic that energy tables count) and
+# the instructions that encode them. The numbers are those of the field tsk_eu_typ.
 for name, function, work in (("mul", 0, PRODUCT), ("add", 2, SUM), ("sub", 3, SUM), ("diff_abs", 27, SUM)):
     elementwise(f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"), arithmetic=work)
     ar(function, f"fp_{name}", *TWO, operands=2, of=FLOAT)
 as_sources = rules.signed_as_its_sources("a", "b")
+# Integer sums have two functions, for results that wrap around and for those that are clamped.
 for name, wraps, clamps, signs, result, work in (
     ("mul", 0, 20, as_sources, EITHER, PRODUCT),
     ("add", 2, 15, as_sources, EITHER, SUM),
@@ -292,6 +303,7 @@ for name, function, signs in (("logical", 6, rules.unsigned("a", "y")), ("arithm
     shifts = partial(shifted, name == "arithmetic")
     elementwise(f"{name}_shift", "a shift", shifts, *checks, arithmetic=SHIFT, **SHIFTED)
     ar(function, f"{name}_shift", MODE, A, COUNTS, FIRST, operands=2)
+# A number for a selected operand has the type of the result, not that of the compared operands.
 selected: Mapping[str, Any] = {"numbers": {"c": None, "d": None}}
 compared = (same_type("a", "b"), same_type("c", "y"), rules.narrow_enough_result)
 choices = (same_type("a", "b"), same_type("c", "d", "y"), rules.wide_enough_choices)

@@ -66,6 +66,7 @@ class Kind(NamedTuple):
 
 
 KINDS: Mapping[str, Kind] = {
+    # parts: the row and the column of an indexed element
     "w": Kind(lambda index: (None, index.reshape(1, 1, 1, -1)), shared=True),
     "hw": Kind(lambda index: (index[..., 1].reshape(1, 1, 1, -1), index[..., 0].reshape(1, 1, 1, -1)), shared=True),
     "pe": Kind(lambda index: (None, index)),
@@ -84,6 +85,7 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     index = v["index"].astype(np.int64)
     single = indexed[0] == 1
     row, column = kind.parts(index)
+    # An index of all ones is an exception only if the command says what an exception gives.
     excepted = np.zeros((), np.bool_)
     if {"other", "kept"} & v.data.keys():
         top = v.types["index"].high
@@ -91,12 +93,15 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     for part, size in ((row, indexed[2]), (column, indexed[3])):
         if part is not None and kind.lenient:
             excepted = excepted | (part >= size)
+        # The vendor's model refuses an exception that is out of range in gathers of rows, but not in gathers of
+        # elements.
         elif part is not None and (bad := (part >= size) & (kind.strict | ~excepted)).any():
             reason = f"an index is {int(part[np.broadcast_to(bad, part.shape)][0])}, but there are {size} elements"
             raise MachineError("index", reason, "give indices in range, or an index of all ones as an exception")
     row, column = (
         default if part is None else np.where(excepted, 0, part) for part, default in ((row, h), (column, w))
     )
+    # A tensor with n = 1 serves all n: its position along n is always 0.
     flat = np.ravel_multi_index(np.broadcast_arrays(n * (not single), c, row, column), indexed)
     return np.broadcast_to(flat, shape), np.broadcast_to(excepted, shape)
 
@@ -150,6 +155,7 @@ def scatter(kind: Kind, v: Values) -> Array:
     y = v["y_before"].copy() if "y_before" in v.data else np.zeros(v.shapes["y"], v.types["y"].storage)
     shape = (y.shape[0], *v["x"].shape[1:])
     at, excepted = _positions(kind, v, y.shape, shape)
+    # NumPy assigns in order, so the last of equal indices wins, as on the machine.
     y.reshape(-1)[at[~excepted]] = np.broadcast_to(v["x"], shape)[~excepted]
     return y
 
@@ -157,20 +163,25 @@ def scatter(kind: Kind, v: Values) -> Array:
 def scattered(kind: Kind, v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
     if "y_before" not in v.data:
         return {}
+    # the scatter itself, of marks in the place of values, tells which elements it writes
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
     return {"y": scatter(kind, replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
 
 def first_ones(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the elements of y that are written: the first N, if the operation found N elements."""
+    """Return the mask of the elements of y that are written: the first N if the operation selected N elements."""
     shape = v.shapes["y"]
     return {"y": (np.arange(math.prod(shape)) < results["y"].size).reshape(shape)}
 
 
 def mask_select(v: Values) -> dict[str, Array]:
-    """Return y and counts. Each row of y begins with the elements of x where mask (n, c, 1, w) is not 0, and goes on
-    with what y_before has there; counts (n, c, 1, 1) is the number of these elements."""
+    """Return y and counts.
+
+    Each row of y begins with the elements of x where `mask` (n, c, 1, w) is not 0. The rest of the row is that of
+    `y_before`. counts (n, c, 1, 1) is the number of selected elements of each row.
+    """
     kept = v["mask"] != 0
+    # A stable sort of the mask moves the selected elements of each row to its front, in their order.
     order = np.argsort(~kept, axis=3, kind="stable")
     moved = np.take_along_axis(np.broadcast_to(v["x"], kept.shape), order, 3)
     count = kept.sum(3, keepdims=True)
@@ -178,6 +189,7 @@ def mask_select(v: Values) -> dict[str, Array]:
 
 
 def selected(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
+    """Return masks of the elements that `mask_select` reads and writes."""
     kept = v["mask"] != 0
     read = kept.any(0, keepdims=True) if v["x"].shape[0] == 1 else kept
     written = np.arange(kept.shape[3]) < results["counts"]
@@ -284,6 +296,7 @@ NUMBER = Number("other", "opd2_addr", "opd2_const", BITS)
 def _gather(
     name: str, functions: tuple[int, ...], operation: str, parts: tuple[Part, ...], y: Local
 ) -> Iterator[Instruction]:
+    # A gather is one of three instructions: exceptions give a number, exceptions keep the old element, no exceptions.
     for function in functions:
         for excepts, writes, more in ((1, 1, (NUMBER,)), (1, 0, (SharedOperand("kept", y),)), (0, 0, ())):
             chosen = {"tsk_eu_typ": function, "opd3_const": excepts, "opd2_const": writes}
@@ -291,9 +304,9 @@ def _gather(
             yield Instruction(name, operation, (*parts, *more, y), chosen, takes=takes)
 
 
-def _has_exceptions(wanted: set[str], command: Command) -> bool:
-    """Return whether a gather has exactly the `wanted` ones of the operands of exceptions."""
-    return {"other", "kept"} & command.operands.keys() == wanted
+def _has_exceptions(expected: set[str], command: Command) -> bool:
+    """Return whether a gather has exactly the `expected` ones of the operands of exceptions."""
+    return {"other", "kept"} & command.operands.keys() == expected
 
 
 def _scatter(name: str, function: int, operation: str, parts: tuple[Part, ...], y: Local) -> Instruction:

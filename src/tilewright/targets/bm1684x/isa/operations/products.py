@@ -26,19 +26,7 @@ from tilewright.targets.bm1684x.isa.operation import (
     attribute,
     define,
 )
-from tilewright.targets.bm1684x.isa.operations import conversions, elementwise
-from tilewright.targets.bm1684x.isa.operations.convolutions import (
-    NOTHING,
-    SOURCE,
-    WEIGHT,
-    accumulates,
-    bias16,
-    first_terms,
-    plus,
-    short,
-    wide,
-    zero,
-)
+from tilewright.targets.bm1684x.isa.operations import conversions, convolutions, elementwise
 from tilewright.targets.bm1684x.isa.parts import (
     FLOAT,
     INTEGER,
@@ -66,7 +54,7 @@ from tilewright.targets.bm1684x.values.floats import narrow, saturate, shift, wr
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """Return the factors of a matrix product, (M, K) and (K, N). Zero points are subtracted from the operand R."""
+    """Return the factors of a matrix product, (M, K) and (K, N), less the zero points of the operand R."""
     left, right = _factor(v, "L"), _factor(v, "R")
     if "zeros" in v.data:
         right = right.astype(np.int32) - _zeros(v)
@@ -81,9 +69,10 @@ def _zeros(v: Values) -> Array:
     With `both_transposed`, `zeros` has one for each row of R, (1, N, 1, 1). Otherwise it is a row of N zero points, of
     which each lane has a copy, (1, rows of R, 1, N), and R's elements take those of their own lane.
     """
-    zeros = v["zeros"].astype(np.int32)
+    zeros = v["zeros"].astype(np.int32)  # (1, rows of R, 1, N), or (1, N, 1, 1)
     if v.attribute("both_transposed"):
         return zeros.reshape(-1, 1)
+    # Row i of R lies in lane i. If rows of R are columns of the product, lane i needs zero point i of its own copy.
     return np.diagonal(zeros[0, :, 0])[:, None] if v.attribute("right_transposed") else zeros[0, :, 0]
 
 
@@ -96,8 +85,9 @@ def _factor(v: Values, name: str) -> Array:
     depth = v.attribute("depth")
     if v.attribute("both_transposed"):
         return np.broadcast_to(factor, (depth, columns) if name == "L" else (rows, depth))
-    turned = name == "R" and v.attribute("right_transposed")
-    return np.broadcast_to(factor, (rows, depth) if name == "L" else (columns, depth) if turned else (depth, columns))
+    if name == "L":
+        return np.broadcast_to(factor, (rows, depth))
+    return np.broadcast_to(factor, (columns, depth) if v.attribute("right_transposed") else (depth, columns))
 
 
 def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Array, Array]:
@@ -107,8 +97,9 @@ def sides(left: Array, right: Array, attributes: Mapping[str, Any]) -> tuple[Arr
     """
     if attributes.get("both_transposed"):
         return right, left
-    turned = attributes.get("left_transposed"), attributes.get("right_transposed")
-    return (left.T if turned[0] else left), (right.T if turned[1] else right)
+    if attributes.get("left_transposed"):
+        left = left.T
+    return left, (right.T if attributes.get("right_transposed") else right)
 
 
 def float_matmul(v: Values) -> Array:
@@ -117,23 +108,25 @@ def float_matmul(v: Values) -> Array:
     m, k = left.shape
     n = right.shape[1]
     dtype = v.types["L"]
+    # 16-bit floats are summed in groups of 32 products, so the length is filled up with zeros to whole groups; f32 adds
+    # one product after the other.
     length = k if dtype is F32 else min(k, conv.GROUP)
     spare = -k % length
     rows = np.pad(left, ((0, 0), (0, spare))).reshape(m, -1, length)
     columns = np.pad(right, ((0, spare), (0, 0))).reshape(-1, length, n)
-    terms = [np.broadcast_to(term, (m, n)) for term in first_terms(v)]
+    terms = [np.broadcast_to(term, (m, n)) for term in convolutions.first_terms(v)]
     return narrow(conv.dot(rows, columns, dtype, terms), v.types["y"])
 
 
 def integer_matmul(v: Values) -> Array:
     """Return `round_half_up((product + bias) >> right)`, clamped. The product is that of L and R; bias has 16 bits."""
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
-    return conv.scaled(plus(total, v, "bias"), v.types["y"], v.attribute("right"))
+    return conv.scaled(convolutions.plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
 
 def wide_matmul(v: Values) -> Array:
     """Return the matrix product of L and `R - zero`, plus acc, in 32-bit integers. `zeros` may replace `zero`."""
-    return wrap(plus(conv.integer_matmul(*_sides(v)).astype(np.int64), v, "acc"), v.types["y"])
+    return wrap(convolutions.plus(conv.integer_matmul(*_sides(v)).astype(np.int64), v, "acc"), v.types["y"])
 
 
 def shifted_matmul(v: Values) -> Array:
@@ -144,7 +137,7 @@ def shifted_matmul(v: Values) -> Array:
     """
     left, right = _sides(v)
     signed = v.types["y"].signed
-    kind = np.int64 if signed else np.uint64
+    kind = np.int64 if signed else np.uint64  # sums of unsigned products need bit 63
     total = left.astype(kind) @ right.astype(kind)
     if v.types["R"].bytes < v.types["y"].bytes:
         return wrap(total, v.types["y"])
@@ -161,9 +154,18 @@ signed = rules.signed_as_its_sources
 product = partial(define, TIU, flow=Flow.PRODUCT, factor="L")
 matrices: Mapping[str, Any] = {"places": (*rules.COMPUTE, rules.matrices)}
 by_rows = (*rules.COMPUTE, rules.matrices, rules.short_factors)
-product("fp_mm", "L R bias acc", float_matmul, rules.floats("L", "R"), *accumulates, places=by_rows)
-product("int8_mm", "L R bias", integer_matmul, *factors, bias16, short, signed("L", "R", "bias"), **matrices)
-product("int8_zp_mm", "L R zero zeros acc", wide_matmul, *factors, *wide, **zero, **matrices)
+product("fp_mm", "L R bias acc", float_matmul, rules.floats("L", "R"), *convolutions.accumulates, places=by_rows)
+product(
+    "int8_mm",
+    "L R bias",
+    integer_matmul,
+    *factors,
+    convolutions.bias16,
+    convolutions.short,
+    signed("L", "R", "bias"),
+    **matrices,
+)
+product("int8_zp_mm", "L R zero zeros acc", wide_matmul, *factors, *convolutions.wide, **convolutions.zero, **matrices)
 whole = (rules.integers("L", "R"), _equal_widths, rules.of("shift", I8), rules.of("y", I32, U32), signed("L", "R"))
 product("int_mm", "L R shift", shifted_matmul, *whole, numbers={"shift": I8}, **matrices)
 
@@ -174,7 +176,6 @@ class SpreadMatrix:
 
     `shape` reads (rows, columns) from an encoded command. `width` is the field for the columns per channel, and `last`
     the field for the columns of the last channel. `noted` are the fields for the sizes of the tensor that stores it.
-    A command with the flag `flag` set has a number in the address field.
     """
 
     operand: str
@@ -188,7 +189,7 @@ class SpreadMatrix:
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         dtype = self.type.read(encoded)
         width = encoded[self.width]
-        if not width:
+        if not width:  # a command without the operand
             return {}
         rows, columns = self.shape(encoded)
         stored = located(encoded[f"{self.prefix}_addr"], Shape(rows, -(-columns // width), 1, width), dtype, config)
@@ -211,20 +212,22 @@ class NumberForLeft:
     """How a number that takes the place of a left factor is encoded, with the length of the sums (`depth`)."""
 
     operand = "L"
-    type = SOURCE
+    type = convolutions.SOURCE
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         return {**NUMBER_LEFT.read(encoded, config), "depth": _left(encoded)[1]}
 
     def write(self, command: Command) -> Fields:
         depth = attribute(command.attributes, "depth")
+        # A number has no storage, but the machine counts the length of the sums in channels of a matrix: as many
+        # columns per channel as the engine reads in a cycle are as good as any.
         width = max(1, command.results["y"].config.eu_bytes // command.types["L"].bytes)
         channels = -(-depth // width)
         sizes = {"opd0_n": command.results["y"].shape[0], "opd0_c": channels, "opd0_w": width}
         return sizes | {"opd1_w": depth - width * (channels - 1)} | NUMBER_LEFT.write(command)
 
 
-NUMBER_LEFT = Number("L", "opd0_addr", "opd0_const", SOURCE)
+NUMBER_LEFT = Number("L", "opd0_addr", "opd0_const", convolutions.SOURCE)
 
 
 def _columns(encoded: EncodedCommand) -> int:
@@ -253,15 +256,15 @@ def _given(encoded: EncodedCommand) -> bool:
     return not encoded["opd2_const"]
 
 
-#: Results that are signed always, if a factor or the bias is signed, and never.
+#: Types of results by their sign: always signed, signed if a factor or the bias is, signed if a factor is, unsigned.
 WIDE = Type("res0_prec", 1)
 ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
 BY_FACTORS = Type("res0_prec", ("opd0_sign", "opd1_sign"))
 UNSIGNED = Type("res0_prec", ())
-LEFT = SpreadMatrix("L", "opd0", SOURCE, _left, "opd0_w", "opd0_n opd0_c 1 opd0_w", "opd1_w")
-RIGHT_SIDE = SpreadMatrix("R", "opd1", WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
-BIAS = OptionalPart(_one_row("bias", Type(0, always=F32)), NOTHING, there=_given)
-SHORT_BIAS = OptionalPart(_one_row("bias", Type(3, "opd2_sign")), NOTHING, there=_given)
+LEFT = SpreadMatrix("L", "opd0", convolutions.SOURCE, _left, "opd0_w", "opd0_n opd0_c 1 opd0_w", "opd1_w")
+RIGHT_SIDE = SpreadMatrix("R", "opd1", convolutions.WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
+BIAS = OptionalPart(_one_row("bias", Type(0, always=F32)), convolutions.NOTHING, is_present=_given)
+SHORT_BIAS = OptionalPart(_one_row("bias", Type(3, "opd2_sign")), convolutions.NOTHING, is_present=_given)
 #: A shift of 32-bit sums: a number, or one for each column.
 SHIFTS = _one_row("shift", Type(0, always=I8))
 
@@ -296,8 +299,8 @@ def _product(function: int, operation: str, of: str, result: Type, *parts: Part,
     sums = (SharedOperand("acc", y, "res_add"),) if operation in ("fp_mm", "int8_zp_mm") else ()
     chosen = {"tsk_eu_typ": function, **more.pop("chosen", {})}
     fixed = more.pop("fixed", {})
-    turned = one_field("left_transposed", "left_tran", bool)
-    matrix = (RIGHT_SIDE, LEFT, turned, *parts, *sums, y)
+    transposed = one_field("left_transposed", "left_tran", bool)
+    matrix = (RIGHT_SIDE, LEFT, transposed, *parts, *sums, y)
     yield Instruction("MM", operation, matrix, {**chosen, "opd0_const": 0}, of, fixed=fixed, **more)
     number = (RIGHT_SIDE, NumberForLeft(), *parts, *sums, y)
     chosen |= {"opd0_const": 1, "left_tran": 0}
@@ -338,13 +341,14 @@ def _each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride
 def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: bool = False) -> Instruction:
     """Return the instruction of a product of matrices by rows. `constant` is the factor (L or R) that is a number."""
     rows = partial(Local, layout=layout.aligned, by_rows=True)
-    left: Part = rows("L", "opd0", SOURCE, Sizes(LEFTS[function]))
-    right: Part = rows("R", "opd1", WEIGHT, Sizes("1 opd1_c 1 opd1_w"))
+    left: Part = rows("L", "opd0", convolutions.SOURCE, Sizes(LEFTS[function]))
+    right: Part = rows("R", "opd1", convolutions.WEIGHT, Sizes("1 opd1_c 1 opd1_w"))
     y = rows("y", "res0", WIDE, Sizes("1 res0_c 1 res0_w"))
     factors: tuple[Part, ...] = (left, right)
     if constant:
-        number = NUMBER_LEFT if constant == "L" else Number("R", "opd1_addr", "opd1_const", WEIGHT)
+        number = NUMBER_LEFT if constant == "L" else Number("R", "opd1_addr", "opd1_const", convolutions.WEIGHT)
         factors = (number, right if constant == "L" else left, one_field("depth", DEPTHS[function]))
+    # the machine wants the size of R even if R is a number and the model can tell it from y
     written: dict[str, Any] = {}
     if constant == "R" and not (zeros and function == NT):  # there, the zero points tell the size of R
         across = 0 if function == TT else 1
@@ -356,12 +360,17 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
     if of == INTEGER:
         chosen["opd2_const"] = int(not zeros)
         row, column = (Sizes("1 opd1_c 1 res0_w"), _each_lane), (Sizes("1 res0_c 1 1"), layout.compact)
-        table = Local("zeros", "opd2", WEIGHT, *(column if function == TT else row))
-        parts += (table if zeros else OptionalPart(Number("zero", "opd2_addr", "opd2_const", WEIGHT), NOTHING),)
+        table = Local("zeros", "opd2", convolutions.WEIGHT, *(column if function == TT else row))
+        parts += (
+            table
+            if zeros
+            else OptionalPart(Number("zero", "opd2_addr", "opd2_const", convolutions.WEIGHT), convolutions.NOTHING),
+        )
     return Instruction("MM2", operation, (*parts, y), chosen, of, **more)
 
 
 def _has(constant: str, zeros: bool, command: Command) -> bool:
+    """Return whether only the factor `constant` is a number ("": neither), and `zeros` are given as a table or not."""
     numbers = "".join(name for name in "LR" if isinstance(command.operands.get(name), Constant))
     return numbers == constant and ("zeros" in command.operands) == zeros
 
@@ -400,6 +409,7 @@ PAIRED = (
 
 
 def _paired(single: Instruction) -> Instruction:
+    """Return the instruction of an operation on pairs, made from that of the same operation on single elements."""
     parts: tuple[Part, ...] = (elementwise.STEPS,) if elementwise.STEPS in single.parts else ()
     last = single.parts[-1]
     assert isinstance(last, Local)

@@ -37,7 +37,10 @@ from tilewright.targets.bm1684x.values.window import Window
 
 
 def _chosen(v: Values) -> tuple[Array, Array, Array]:
-    """Return the elements of x in all windows: rows (columns, kh, 1), columns (columns, 1, kw), a mask of those inside.
+    """Return which elements of x the windows read: their rows, their columns, and a mask of those in their region.
+
+    There is a window for each column of the result: the shapes are (windows, kh, 1), (windows, 1, kw) and
+    (windows, kh, kw).
 
     Raises MachineError if an element inside of a region is outside of x.
     """
@@ -47,6 +50,7 @@ def _chosen(v: Values) -> tuple[Array, Array, Array]:
     rows = (top[:, None] + np.arange(kh))[:, :, None]
     columns = (left[:, None] + np.arange(kw))[:, None, :]
     inside = (rows <= bottom[:, None, None]) & (columns <= right[:, None, None])
+    # Only elements inside of a region are read, so only these must lie within x.
     bad = inside & ((rows >= height) | (columns >= width))
     if bad.any():
         number = int(np.argmax(bad.any((1, 2))))
@@ -58,11 +62,13 @@ def _chosen(v: Values) -> tuple[Array, Array, Array]:
 
 def _taps(v: Values) -> Array:
     rows, columns, inside = _chosen(v)
+    # elements outside of a region are read from (0, 0), and then replaced
     elements = v["x"][:, :, np.where(inside, rows, 0), np.where(inside, columns, 0)]
     return np.where(inside, elements, v["pad"]).transpose(0, 1, 3, 4, 2)[:, :, :, :, None]
 
 
 def touched(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a mask of the elements of x that lie in any region."""
     rows, columns, inside = _chosen(v)
     read = np.zeros(v["x"].shape, np.bool_)
     at = np.broadcast_arrays(rows, columns)

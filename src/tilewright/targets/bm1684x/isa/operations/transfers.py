@@ -18,15 +18,7 @@ from tilewright.targets.bm1684x.config import LOCAL_BASE, STATIC_BASE, Config
 from tilewright.targets.bm1684x.isa import rules
 from tilewright.targets.bm1684x.isa.command import Command, Constant
 from tilewright.targets.bm1684x.isa.operation import DMA, TIU, Flow, Values, define
-from tilewright.targets.bm1684x.isa.operations.gathers import (
-    TRANSFERRED,
-    first_ones,
-    gather,
-    gathered,
-    positions,
-    scatter,
-    scattered,
-)
+from tilewright.targets.bm1684x.isa.operations import gathers
 from tilewright.targets.bm1684x.isa.parts import (
     Fields,
     Instruction,
@@ -108,6 +100,7 @@ def _transposing(function: int, operation: str, sizes: str, y_layout: Layout | N
 TRANSPOSES = (
     _transposing(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
     _transposing(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
+    # before function 2, which takes every number of channels: one channel is sent to all lanes
     _transposing(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
     _transposing(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction(
@@ -131,7 +124,8 @@ def mask_select(v: Values) -> dict[str, Array]:
 
 
 def selected(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
-    return {"x": v["mask"] != 0, **first_ones(v, results)}
+    """Return masks of the elements that `mask_select` reads and writes."""
+    return {"x": v["mask"] != 0, **gathers.first_ones(v, results)}
 
 
 def nonzero(v: Values) -> dict[str, Array]:
@@ -151,17 +145,21 @@ moves("dma_cw_trans", "x", transposed(0, 3, 2, 1), same_type)
 moves("dma_matrix_trans", "x", transposed(1, 0), same_type)
 moves("dma_reverse", "x", lambda v: np.flip(v["x"], v.attribute("axis")), same_type)
 filled = (rules.same_type("x", "y", "fill"), rules.of("index", U32, U16, U8))
-by_row = partial(positions, TRANSFERRED)
-indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": partial(gathered, by_row)}
-define(DMA, "dma_h_gather", "x index fill", partial(gather, by_row), *filled, **indexed)
-scatters: Mapping[str, Any] = {"by_data": True, "deciding": ("index",), "touches": partial(scattered, TRANSFERRED)}
-define(DMA, "dma_h_scatter", "x index y_before", partial(scatter, TRANSFERRED), same_type, **scatters)
+by_row = partial(gathers.positions, gathers.TRANSFERRED)
+indexed: Mapping[str, Any] = {"deciding": ("index",), "touches": partial(gathers.gathered, by_row)}
+define(DMA, "dma_h_gather", "x index fill", partial(gathers.gather, by_row), *filled, **indexed)
+scatters: Mapping[str, Any] = {
+    "by_data": True,
+    "deciding": ("index",),
+    "touches": partial(gathers.scattered, gathers.TRANSFERRED),
+}
+define(DMA, "dma_h_scatter", "x index y_before", partial(gathers.scatter, gathers.TRANSFERRED), same_type, **scatters)
 #: Operations whose values decide how many elements they write.
 selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True}
 masked: Mapping[str, Any] = {"deciding": ("mask",), "touches": selected, **selects}
 define(DMA, "dma_mask_select", "x mask", mask_select, same_type, rules.integers("mask"), **masked)
 numbered = (rules.integers("x"), rules.of("y", U32))
-define(DMA, "dma_nonzero", "x", nonzero, *numbered, deciding=("x",), touches=first_ones, **selects)
+define(DMA, "dma_nonzero", "x", nonzero, *numbered, deciding=("x",), touches=gathers.first_ones, **selects)
 
 
 #: The types of transfers. They copy bits, so the type is unsigned.
@@ -219,6 +217,8 @@ class TransferEnd:
             return {
                 self.operand: Tensor(address, shape, stride._replace(w=1) if self.packed else stride, dtype, config)
             }
+        # Without strides local memory has the layout of a DMA copy, which ignores the start lane (layouts/layout.py);
+        # other memories have no gaps.
         if LOCAL_BASE <= address < LOCAL_BASE + config.local_bytes:
             lane = (address - LOCAL_BASE) // config.lane_bytes
             return {self.operand: Tensor(address, shape, layout.dma_default(shape, dtype, lane, config), dtype, config)}
@@ -233,10 +233,13 @@ class TransferEnd:
 
 
 def _keeps_shape(command: Command) -> bool:
+    """Return whether source and destination have one shape; else the copy walks both in NCHW order."""
     x, y = command["x"], command["y"]
     return isinstance(x, Constant) or (not isinstance(y, Constant) and x.shape == y.shape)
 
 
+#: The fields with the sizes of an end, in the order n, c, h, w. A transfer has sizes for both ends, but the machine
+#: reads those of the source wherever they say enough.
 SRC, DST = "src_nsize src_csize src_hsize src_wsize", "dst_nsize dst_csize dst_hsize dst_wsize"
 NC = "src_csize src_nsize src_hsize src_wsize"
 CW = "src_nsize src_wsize src_hsize src_csize"
@@ -265,8 +268,9 @@ def _tensor_moves() -> Iterator[Instruction]:
         ("DMA_tensor", {"cmd_special_function": 4}, "dma_cw_trans", CW, SRC),
         ("DMA_cw_transpose", {}, "dma_cw_trans", CW, SRC),
     ):
-        packed = operation != "dma_copy"
+        packed = operation != "dma_copy"  # transposes and broadcasts ignore the stride along w
         x, y = TransferEnd("x", "src", Sizes(of), packed), TransferEnd("y", "dst", Sizes(to), packed)
+        # any transfer may write a constant instead of a source, which is then a broadcast of it
         fills, copies = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
         yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
         takes = _keeps_shape if chosen.get("nchw_copy") else None
@@ -289,6 +293,8 @@ class MatrixEnd:
     type = BITS
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
+        # The addresses tell which end is in local memory. Its sizes in the command are those of the grid at the other
+        # end.
         from_lanes = LOCAL_BASE <= _matrix_address(encoded, "src") < LOCAL_BASE + config.local_bytes
         end, near, far = self.end, *(("src", "dst") if from_lanes else ("dst", "src"))
         rows, columns = encoded[f"{far}_hsize"], encoded[f"{far}_wsize"]
