@@ -11,7 +11,7 @@ from tilewright.targets.cfu.config import RAM_BASE
 from tilewright.targets.cfu.isa import gemm, rv32
 from tilewright.targets.cfu.isa.custom import CUSTOM
 from tilewright.targets.cfu.isa.gemm import wrapped
-from tilewright.targets.cfu.isa.rv32 import BRANCH, IMM, JALR, JUMP, LOAD, NOWHERE, OTHER, RD, RS1, RS2, STORE
+from tilewright.targets.cfu.isa.rv32 import BRANCH, IMM, JALR, JUMP, LOAD, NOWHERE, RD, RS1, RS2, STORE, SYSTEM
 from tilewright.targets.cfu.isa.state import Reg
 
 
@@ -37,7 +37,7 @@ def interpret(words: Sequence[int], data: bytes, address: int) -> tuple[list[int
         elif op < JUMP:
             following = pc + imm if rv32.taken(op & 31, a, b) else following
         else:
-            assert op < OTHER
+            assert op < SYSTEM
             regs[rd], following = RAM_BASE + following, offset & ~1 if op == JALR else pc + imm
         pc = following
     return [value % (1 << 32) for value in regs[:NOWHERE]], ram[at:].tobytes()

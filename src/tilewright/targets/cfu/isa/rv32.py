@@ -15,8 +15,9 @@ from tilewright.sim.jit import part
 
 from . import custom
 
-#: Operations are 8-bit numbers: the kind of instruction in the high three bits, the function in the low five.
-REGISTER, IMMEDIATE, UPPER, LOAD, STORE, BRANCH, JUMP, OTHER = range(0, 256, 32)
+#: Operations are 8-bit numbers: the kind of instruction in the high three bits, the function in the low five. The kinds
+#: are in the order in which the loop compares them, so that `op < LOAD` means any arithmetic. SYSTEM includes custom-0.
+REGISTER, IMMEDIATE, UPPER, LOAD, STORE, BRANCH, JUMP, SYSTEM = range(0, 256, 32)
 #: The function of arithmetic: funct3, plus 8 if funct7 is 32, plus 16 if funct7 is 1.
 ADD, SLL, SLT, SLTU, XOR, SRL, OR, AND, SUB = range(9)
 SRA, MUL, MULH, MULHSU, MULHU, DIV, DIVU, REM, REMU = 13, *range(16, 24)
@@ -33,16 +34,16 @@ LESS_UNSIGNED = 6
 NOT_LESS_UNSIGNED = 7
 JAL = JUMP
 JALR = JUMP + 1
-CUSTOM0 = OTHER
-CSR = OTHER
-FENCE = OTHER + 8
-FENCE_I = OTHER + 9
-FLUSH = OTHER + 13
-ECALL = OTHER + 16
-EBREAK = OTHER + 17
-MRET = OTHER + 18
-WFI = OTHER + 19
-ILLEGAL = OTHER + 31
+CUSTOM0 = SYSTEM
+CSR = SYSTEM
+FENCE = SYSTEM + 8
+FENCE_I = SYSTEM + 9
+FLUSH = SYSTEM + 13
+ECALL = SYSTEM + 16
+EBREAK = SYSTEM + 17
+MRET = SYSTEM + 18
+WFI = SYSTEM + 19
+ILLEGAL = SYSTEM + 31
 LOW = 0xFFFFFFFF
 
 
@@ -268,8 +269,8 @@ def mnemonic(insn: int) -> str:
 def text(insn: int, pc: int) -> str:
     """Return a packed instruction at `pc` in assembler notation."""
     to = insn >> RD & 255
-    one = insn >> RS1 & 31
+    rs1 = insn >> RS1 & 31
     imm = insn >> IMM
-    registers = {"rd": NAMES[0 if to == NOWHERE else to], "rs1": NAMES[one], "rs2": NAMES[insn >> RS2 & 31]}
-    operands = _BY_OP[insn & 255].form.text.format(**registers, number=one, imm=imm, upper=imm & LOW, target=pc + imm)
+    registers = {"rd": NAMES[0 if to == NOWHERE else to], "rs1": NAMES[rs1], "rs2": NAMES[insn >> RS2 & 31]}
+    operands = _BY_OP[insn & 255].form.text.format(**registers, number=rs1, imm=imm, upper=imm & LOW, target=pc + imm)
     return f"{mnemonic(insn)} {operands}".rstrip()

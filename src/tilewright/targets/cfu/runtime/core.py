@@ -1,4 +1,10 @@
-"""Run a program on the core with its CFU, and return what it did."""
+"""Run a program on the CPU with its CFU, and return the result of the run.
+
+`run` loads a program into RAM and builds a `Process`: the machine's arrays, the CFU, the devices. A process alternates
+between the compiled loop (timing/loop.py), which executes almost all instructions, and `handle`, which does in Python
+what the loop cannot do: CSRs, devices, stores into code, traps. The loop keeps its whole state in arrays, so it can be
+left after any instruction and entered again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.targets.cfu.config import LINE_BYTES, RAM_BASE, Config
-from tilewright.targets.cfu.isa.rv32 import NOWHERE, OTHER, RD, decode
+from tilewright.targets.cfu.isa.rv32 import NOWHERE, RD, SYSTEM, decode
 from tilewright.targets.cfu.isa.state import Note, buffers, notes, registers
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.costs import MODELS, Costs
@@ -24,20 +30,20 @@ from .elf import Executable
 from .seam import Cfu, Difference, Seam
 from .system import Devices
 
-#: An operation that the loop leaves to Python and that no word decodes to.
-PAUSE = OTHER + 20
-#: Instructions between two chances for an interrupt from the keyboard.
+#: An operation that no word decodes to. The loop does not know it and stops there: a breakpoint without a check.
+PAUSE = SYSTEM + 20
+#: Instructions between two chances for Ctrl-C: compiled code sees no signal.
 SLICE = 200_000_000
 
 
 def paused(code: Array) -> Array:
-    """Return instructions with the operation PAUSE. Waits depend on their operands, which stay."""
+    """Return instructions with the operation PAUSE. Their operands stay: the loop waits for these before it stops."""
     return code & ~255 | PAUSE
 
 
 @dataclass(frozen=True)
 class Trap:
-    """Why a program was stopped: the event `kind` at `pc`, and the address `value` that it concerns."""
+    """The event that stopped a program: its `kind`, the `pc`, and the address `value` that was accessed (0: none)."""
 
     kind: str
     pc: int
@@ -46,9 +52,9 @@ class Trap:
 
 
 class Process:
-    """A program on a machine, until `devices` has its exit code or a trap ends it.
+    """A program on a machine. It ends when `devices` has its exit code, or with a trap.
 
-    `limit` is the number of instructions after which a trap ends the program.
+    `limit` is the number of instructions after which it is trapped.
     """
 
     def __init__(self, m: Machine, costs: Costs, seam: Seam, devices: Devices, limit: int) -> None:
@@ -69,7 +75,7 @@ class Process:
 
     @property
     def bound(self) -> int:
-        """The number of instructions after which a trap ends the program, or the part of it that a watch allows."""
+        """The number of instructions after which the program is trapped: `limit`, or the limit of a watch if less."""
         return min(self.limit, self.devices.limit or self.limit)
 
     def start(self, entry: int) -> Trap | None:
@@ -84,34 +90,44 @@ class Process:
     def go(self) -> Trap | None:
         """Run until the program ends. Return the trap that ended it, or None."""
         while self.devices.exit_code is None:
+            # The loop compares with its limit only after a jump. Without a jump it executes at most all of the code, so
+            # as long as more instructions than that are left, it cannot pass the bound.
             left = self.bound - self.instructions
-            retired = int(self.m.cpu[Cpu.RETIRED])
-            whole = len(self.m.code)  # no part goes further than this past its number of instructions
-            reason = self.part(min(retired + SLICE, self.bound - whole), self.m) if left > whole else self._last(left)
+            longest = len(self.m.code)
+            if left > longest:
+                slice_end = int(self.m.cpu[Cpu.RETIRED]) + SLICE
+                reason = self.part(min(slice_end, self.bound - longest), self.m)
+            else:
+                reason = self._last(left)
             if trap := self.handle(reason):
                 return trap
         return None
 
     def _last(self, left: int) -> int:
-        """Run to the next jump, but at most `left` instructions; return the reason why it stopped."""
+        """Run to the next jump, but at most `left` instructions; return the reason why the loop stopped.
+
+        To stop exactly there, the instruction after the last one becomes a PAUSE while the loop runs.
+        """
         if left <= 0:
             return state.TO_LIMIT
         code = self.m.code
-        at = int(self.m.cpu[Cpu.POSITION]) + left
-        if at >= len(code):
+        end = int(self.m.cpu[Cpu.POSITION]) + left
+        if end >= len(code):
             return self.part(0, self.m)
-        before = code[at]
-        code[at] = paused(before)
+        instruction = code[end]
+        code[end] = paused(instruction)
         try:
             reason = self.part(0, self.m)
         finally:
-            code[at] = before
+            code[end] = instruction
         return state.TO_LIMIT if self.instructions >= self.bound else reason
 
     def part(self, retired: int, m: Machine, watching: bool = False) -> int:
-        """Run the loop; return the reason why it stopped (timing/state.py). `m` is the machine, or a copy with other
-        code that shares its other arrays. A jump ends the part when `retired` instructions are done. Raises the error
-        of a CFU that fails."""
+        """Run the loop once; return the reason why it stopped (timing/state.py).
+
+        `m` is the machine, or a copy of it that has other code and shares all other arrays. The first jump after
+        `retired` instructions ends the part. Raises the error of a CFU that fails.
+        """
         m.cpu[Cpu.LIMIT] = min(self.bound, retired)
         (watching_loop if watching else loop)(m, self.costs, self.seam.port)
         if m.cpu[Cpu.REASON] == state.TO_CFU and self.seam.error:
@@ -119,7 +135,7 @@ class Process:
         return int(m.cpu[Cpu.REASON])
 
     def handle(self, reason: int) -> Trap | None:
-        """Do what the loop left to Python for `reason`. Return the trap that this causes."""
+        """Execute the instruction at which the loop stopped for `reason`. Return the trap that it causes, if any."""
         m = self.m
         kind = ""
         if reason == state.TO_LIMIT:
@@ -145,8 +161,8 @@ class Process:
 MAX_INSTRUCTIONS = 10_000_000_000
 MAX_CODE_BYTES = 1 << 24
 ELF_MAGIC = b"\x7fELF"
-#: Called with the number that the program wrote at a marker, and with RAM. Returns how many instructions the program
-#: may take until the next marker (0: any number).
+#: Called at a marker with the number that the program wrote there, and with RAM, uint8. Returns how many instructions
+#: the program may take until the next marker (0: any number).
 Watch = Callable[[int, Array], int]
 #: Runs a program to its end; returns the trap that ended it, if one did.
 Drive = Callable[[Process], Trap | None]
@@ -165,12 +181,14 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The result of a program's run. `exit_code` is None if a trap ended it; `misuses` are misuses of the CFU's model.
+    """The result of a program's run.
 
-    `regions` are the parts of the run between markers, in order. A region has the number that the program wrote at its
-    marker; the first one has 0. `executed` int64 [n] counts the executions of each instruction of `machine.code`.
-    `spent` are the cycles of each instruction in each region, int64 [n], if they were asked for. `undefined` is the
-    first answer of a user's CFU that depends on its initial values, among those that were tried.
+    `exit_code`: None if a trap ended the run. `text`: what the program wrote to the UART. `reads`: the bytes of RAM
+    that were asked for, by name. `misuses`: misuses of the CFU's model. `regions`: the parts of the run between
+    markers, in order. A region has the number that the program wrote at its marker; the first one has 0. `executed`:
+    how often each instruction of `machine.code` was executed, int64 [n]. `spent`: the cycles of each instruction, int64
+    [n], for each region; () unless they were asked for. `undefined`: the first answer of a user's CFU that differs
+    between initial values; None: no answer does.
     """
 
     exit_code: int | None
@@ -189,9 +207,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Setup:
-    """What runs a program, and how far: a machine, a timing model, and at most `max_instructions`.
+    """The settings of a run: a machine, a timing model, and the most instructions.
 
-    `cfu` replaces the model. `drive` runs the program and returns the trap that ended it, such as a debugger.
+    `cfu` replaces the CFU's model (None: the model). `drive` runs a process to its end and returns its trap, if any; a
+    debugger is one.
     """
 
     config: Config
@@ -213,10 +232,10 @@ def run(
 ) -> Run:
     """Run the program `image` until it stores to HALT, traps, or has executed the most instructions.
 
-    A machine in the place of `setup` runs it with `cfu` (None: the model), in the first timing model.
-    `writes` are bytes to put into RAM, by address, after the program is loaded; `reads` are the named (address,
-    size) to return at the end. `profiled` asks for `Run.spent`. `watch` is called at each marker of a region. Raises
-    ProgramError if something is not in RAM.
+    `setup` may be a machine alone: then `cfu` is the CFU (None: the model), and the timing model is the first.
+    `writes`: bytes to put into RAM after the program is loaded, by address. `reads`: the (address, size) of bytes to
+    return at the end, by name. `profiled` asks for `Run.spent`. `watch` is called at each marker of a region.
+    Raises ProgramError if the program, `writes` or `reads` are not in RAM.
     """
     setup = setup if isinstance(setup, Setup) else Setup(setup, cfu=cfu)
     config = setup.config
@@ -235,8 +254,9 @@ def run(
     trap = process.start(image.entry) or setup.drive(process)
 
     cpu = m.cpu
+    # Cumulative cycles at each marker; their differences are the cycles of each region.
     spent = [np.zeros(len(words), np.int64), *devices.spent, system.spent(m)] if devices.spent is not None else []
-    m.entered[cpu[Cpu.POSITION]] -= 1
+    m.entered[cpu[Cpu.POSITION]] -= 1  # the last run of instructions ends here; then the running sum counts executions
     return Run(
         exit_code=devices.exit_code,
         trap=trap,
@@ -259,7 +279,7 @@ def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> A
     for segment in image.segments:
         if segment.data[:4] == ELF_MAGIC and segment.address < RAM_BASE:
             reason = f"its headers would be loaded at {segment.address:#x}, below RAM, which begins at {RAM_BASE:#x}"
-            # No headers in memory, data behind the code, and no addresses from gp.
+            # -N: no headers in memory, data directly after the code. --no-relax: no addresses relative to gp.
             remedy = f"link with -Ttext={RAM_BASE:#x} -Wl,-N,--no-relax, or with a linker script"
             raise ProgramError(image.name, reason, remedy)
         place = _inside(ram, image.name, segment.address, segment.size)
@@ -272,7 +292,7 @@ def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> A
 def _code(image: Executable, ram: Array) -> range:
     """Return the addresses of a program's code, in whole cache lines. Raises ProgramError if it is not in RAM."""
     low = min(part.start for part in image.code) & -LINE_BYTES
-    # The loop reads one instruction ahead.
+    # One line more than the code: the loop reads the instruction after a branch, even after the last one.
     high = (max(part.stop for part in image.code) & -LINE_BYTES) + LINE_BYTES
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
         raise ProgramError(image.name, f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than 16 MiB")
@@ -280,34 +300,40 @@ def _code(image: Executable, ram: Array) -> range:
 
 
 def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | None:
-    """Return the earliest difference. An answer that the program throws away matters only by its cycle."""
-    matter = [
-        one
-        for one in differences
-        if one.ready != one.other_ready or int(m.code[one.pc - m.base >> 2]) >> RD & 255 != NOWHERE
+    """Return the earliest difference that matters; None: none does.
+
+    An answer that goes to x0 is thrown away. Then only its cycle matters.
+    """
+    relevant = [
+        difference
+        for difference in differences
+        if difference.ready != difference.other_ready or int(m.code[difference.pc - m.base >> 2]) >> RD & 255 != NOWHERE
     ]
-    return min(matter, key=lambda one: one.cycle, default=None)
+    return min(relevant, key=lambda difference: difference.cycle, default=None)
 
 
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
-    """Return the regions between one mark and the next; `marks` are results of `system.mark`."""
-    found = []
+    """Return the regions between one marker and the next; `marks` are results of `system.mark`.
+
+    A mark has the region that *begins* there and the counters so far. Regions without cycles are left out.
+    """
+    regions = []
     region = 0
     before = np.zeros(4 + len(Cause), np.int64)
     for following, counts in marks:
         cycles, instructions, read, written, *lost = (counts - before).tolist()
         by_cause = {cause.name.lower(): count for cause, count in zip(Cause, lost, strict=True) if count}
         if cycles:
-            found.append(Region(region, cycles, instructions, by_cause, read, written))
+            regions.append(Region(region, cycles, instructions, by_cause, read, written))
         region = following
         before = counts
-    return tuple(found)
+    return tuple(regions)
 
 
 def _inside(ram: Array, what: str, address: int, size: int) -> slice:
-    """Return the slice of `size` bytes in RAM. Raises ProgramError naming `what` if they are not in RAM."""
-    at = address - RAM_BASE
-    if at < 0 or size < 0 or at + size > len(ram):
+    """Return the slice of `size` bytes in RAM. Raises ProgramError, which names `what`, if they are not in RAM."""
+    offset = address - RAM_BASE
+    if offset < 0 or size < 0 or offset + size > len(ram):
         reason = f"{size} bytes at {address:#x} are not in RAM, {RAM_BASE:#x}..{RAM_BASE + len(ram):#x}"
         raise ProgramError(what, reason, "link the program for that range, or set ram_bytes")
-    return slice(at, at + size)
+    return slice(offset, offset + size)

@@ -45,7 +45,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Executable:
-    """A program to load. `code` are address ranges, `functions` the symbols in them, `file` the whole ELF file."""
+    """A program to load. `code`: its address ranges; `functions`: the symbols in them; `file`: the whole ELF file."""
 
     name: str
     entry: int
@@ -107,7 +107,10 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
 
 
 def _symbols(name: str, table: SymbolTableSection, code: Sequence[range]) -> Iterator[tuple[str, Symbol, bool]]:
-    """Yield each symbol's name and place, and whether it is a function, as labels in assembly are unless local."""
+    """Yield the name and place of each symbol, and whether it is a function.
+
+    Labels of assembly code have no type: they count as functions if they are in code and not local (`.L`, `$`).
+    """
     if table.num_symbols() > MAX_SYMBOLS:
         raise ProgramError(name, f"has {table.num_symbols()} symbols, more than {MAX_SYMBOLS}")
     for symbol in table.iter_symbols():
@@ -157,22 +160,25 @@ class Source:
 
     @cached_property
     def _lines(self) -> list[tuple[int, int, SourceLine]]:
-        found: list[tuple[int, int, SourceLine]] = []
+        rows: list[tuple[int, int, SourceLine]] = []
         try:
             elf = ELFFile(io.BytesIO(self.image.file))
             if elf.has_dwarf_info():
                 dwarf = elf.get_dwarf_info()
                 for unit in dwarf.iter_CUs():
                     program = dwarf.line_program_for_CU(unit)
-                    if program is not None and not _add(found, program):
+                    if program is not None and not _add(rows, program):
                         break
         except Exception:  # damaged: treat it like a stripped program
-            found = []
-        return sorted(found, key=itemgetter(0, 1))
+            rows = []
+        return sorted(rows, key=itemgetter(0, 1))
 
 
-def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
-    """Add the rows of a DWARF line program to `found`. Rows at a sequence's end get no file. False if too many."""
+def _add(rows: list[tuple[int, int, SourceLine]], program: Any) -> bool:
+    """Append the rows (address, rank, line) of a DWARF line program. Return False if there are too many.
+
+    The last row of a sequence only says where it ends: it has no file.
+    """
     entries = (entry.name for entry in program["file_entry"])
     names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in entries]
     first = 0 if program["version"] >= 5 else 1
@@ -181,10 +187,11 @@ def _add(found: list[tuple[int, int, SourceLine]], program: Any) -> bool:
         if state is None:
             continue
         index = state.file - first
-        known = not state.end_sequence and 0 <= index < len(names)
-        place = SourceLine(names[index], state.line) if known else SourceLine("", 0)
-        # At one address, the beginning of a sequence wins over the end of another; otherwise the last row wins.
-        found.append((state.address, len(found) if known else -1, place))
-        if len(found) >= MAX_LINES:
+        in_file = not state.end_sequence and 0 <= index < len(names)
+        place = SourceLine(names[index], state.line) if in_file else SourceLine("", 0)
+        # Rows are sorted by address and rank, and the last one of an address counts. So the beginning of a sequence
+        # wins over the end of another one at the same address; among others, the later row wins.
+        rows.append((state.address, len(rows) if in_file else -1, place))
+        if len(rows) >= MAX_LINES:
             return False
     return True

@@ -1,7 +1,7 @@
-"""Run any ELF file, such as firmware without a network, and report where the time went.
+"""Run any ELF file, such as firmware without a network, and report how its cycles are spent.
 
-A profile gives cycles by function, source line, category and cause, and counts of instructions. It is written as text
-and for speedscope.
+The loop counts, for each instruction of the program, its executions and the cycles that it lost by cause. A profile
+sums these counts by function, source line, category and cause. It is written as text, as JSON and for speedscope.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.program.program import Program
 from tilewright.sim.findings import Finding
 from tilewright.targets.cfu.isa import rv32
 from tilewright.targets.cfu.isa.custom import CHECK, CUSTOM, Role
-from tilewright.targets.cfu.isa.rv32 import BRANCH, CUSTOM0, IMM, JUMP, LOAD, OTHER, RD, RS1, RS2, mnemonic
+from tilewright.targets.cfu.isa.rv32 import BRANCH, CUSTOM0, IMM, JUMP, LOAD, RD, RS1, RS2, SYSTEM, mnemonic
 from tilewright.targets.cfu.isa.state import Note
 from tilewright.targets.cfu.timing.costs import MODELS
 from tilewright.targets.cfu.timing.state import Cause
@@ -81,13 +81,13 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         rows = {key: [row._asdict() for row in getattr(self, key)] for key in ("functions", "lines")}
-        found = asdict(self) | rows
-        del found["stacks"]
-        return found
+        values = asdict(self) | rows
+        del values["stacks"]
+        return values
 
 
 def profile(run: Run, source: Source) -> Profile:
-    """Return the profile of a run. The rows of each table add up to all cycles of the run."""
+    """Return the profile of a run. The cycles in the rows of each table add up to all cycles of the run."""
     m = run.machine
     used = np.flatnonzero((run.executed > 0) | m.lost.any(axis=1))
     executed = run.executed[used]
@@ -125,8 +125,8 @@ def profile(run: Run, source: Source) -> Profile:
 def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...]:
     """Return one Row for each distinct name, with sums over the instructions of that name.
 
-    For n instructions, `names` has the function or line of each. `spent` (cycles) and `category` (indices) are
-    [n, causes + 1]: a column for each cause of lost cycles, and last the execution itself.
+    `names` has the function or line of each of n instructions. `spent` (cycles) and `category` (indices into
+    CATEGORIES) are int64 [n, causes + 1]: a column for each cause of lost cycles, and last one for the execution.
     """
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     row = np.array([index[name] for name in names], np.int64)
@@ -134,45 +134,50 @@ def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...
     instructions = np.zeros(len(index), np.int64)
     np.add.at(cycles, (row[:, None], category), spent)
     np.add.at(instructions, row, spent[:, -1])
-    found = []
-    for name, mine, count in zip(index, cycles.tolist(), instructions.tolist(), strict=True):
-        found.append(Row(name, sum(mine), count, {key: n for key, n in zip(CATEGORIES, mine, strict=True) if n}))
-    return tuple(sorted(found, key=lambda row: (-row.cycles, row.name)))
+    rows = []
+    for name, by_category, count in zip(index, cycles.tolist(), instructions.tolist(), strict=True):
+        rows.append(
+            Row(name, sum(by_category), count, {key: n for key, n in zip(CATEGORIES, by_category, strict=True) if n})
+        )
+    return tuple(sorted(rows, key=lambda row: (-row.cycles, row.name)))
 
 
 def _categories(code: Array, used: Array) -> Array:
-    """Return the categories of the cycles of n used instructions, as indices int64 [n, causes + 1].
-    There is a column for each cause of lost cycles; the last column is the execution itself."""
-    own = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
-    found = np.repeat(own[:, None], len(Cause) + 1, axis=1)
+    """Return the categories of the cycles of n instructions, as indices into CATEGORIES, int64 [n, causes + 1].
+
+    `used` has the n instructions, as indices into `code`. There is a column for each cause of lost cycles; the last one
+    is the execution.
+    """
+    of_instruction = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
+    categories = np.repeat(of_instruction[:, None], len(Cause) + 1, axis=1)
     for cause, name in OF_CAUSE.items():
-        found[:, cause] = CATEGORIES.index(name)
+        categories[:, cause] = CATEGORIES.index(name)
     for row, index in enumerate(used.tolist()):
         # A wait for the CFU's answer counts for the custom instruction that gives it.
         for before in (index - 1, index - 2):
             if before >= 0 and int(code[before]) & 255 == CUSTOM0:
-                found[row, Cause.CFU_USE] = CATEGORIES.index(_category(code, before))
+                categories[row, Cause.CFU_USE] = CATEGORIES.index(_category(code, before))
                 break
-    return found
+    return categories
 
 
 def _category(code: Array, index: int) -> str:
-    """Return the category of `code[index]`. A branch on the answer of check_GEMM counts as waiting for the array."""
+    """Return the category of `code[index]`. A branch on the answer of check_GEMM is part of waiting for the array."""
     insn = int(code[index])
     op = insn & 255
     if op < LOAD:
         return ARITHMETIC
     if op < BRANCH:
         return MEMORY
-    if op < OTHER:
+    if op < SYSTEM:
         before = int(code[index - 1]) if index else 0
         polls = op < JUMP and before & 255 == CUSTOM0 and before >> IMM >> 3 == CHECK
         tested = before >> RD & 255 in (insn >> RS1 & 255, insn >> RS2 & 255)
         return str(Role.WAIT) if polls and tested else CONTROL
     if op != CUSTOM0:
         return DEVICES
-    known = CUSTOM.get(insn >> IMM >> 3)
-    return str(known.role) if known else OTHER_CUSTOM
+    custom = CUSTOM.get(insn >> IMM >> 3)
+    return str(custom.role) if custom else OTHER_CUSTOM
 
 
 def report(profile: Profile) -> Iterator[str]:
@@ -232,7 +237,7 @@ def speedscope(profile: Profile, name: str) -> dict[str, Any]:
 
 
 def execute(path: str | Path, setup: Setup) -> Execution:
-    """Run an ELF file and return a report. A trap, a nonzero exit code or a misuse of the CFU makes the run fail.
+    """Run an ELF file and return a report. A trap, a nonzero exit code and a misuse of the CFU make the run fail.
 
     Raises MachineError if the CFU breaks the rules of its ports.
     """
@@ -247,7 +252,8 @@ def execute(path: str | Path, setup: Setup) -> Execution:
     table = profile(result, source)
     problems: list[Note | Difference] = [*result.misuses, *filter(None, [result.undefined])]
     findings = [
-        {"kind": each.kind, "message": each.message, **_place(each.pc, source)} | each._asdict() for each in problems
+        {"kind": problem.kind, "message": problem.message, **_place(problem.pc, source)} | problem._asdict()
+        for problem in problems
     ]
     data = {
         "file": str(path),
@@ -269,7 +275,10 @@ def execute(path: str | Path, setup: Setup) -> Execution:
     def sections() -> Sections:
         from . import launch
 
-        places = [f"{each['message']} at {each['function']} ({each['file']}:{each['line']})" for each in findings]
+        places = [
+            f"{finding['message']} at {finding['function']} ({finding['file']}:{finding['line']})"
+            for finding in findings
+        ]
         hazards = tuple(Finding("cfu_misuse", text) for text in places)
         divided = {
             key: {row.name: row.cycles for row in rows}

@@ -1,6 +1,10 @@
-"""Check the user's kernels while a launch runs: each layer's codes, the bytes that it stores elsewhere, and its end.
+"""Check the user's kernels while a launch runs: their results, stores outside of their output, and endless loops.
 
-A layer is compared with the reference on the input that it really had, so each wrong kernel is found by itself.
+The firmware stores the layer's number to the device REGION before each layer, and 0 after it. `LayerWatch` is called at
+these markers: it copies RAM before a layer, and compares the copy with RAM after it.
+
+The result of a layer is compared with the reference on the input that the layer really had, not on the reference's
+input. So a wrong kernel does not make the layers after it look wrong.
 """
 
 from __future__ import annotations
@@ -41,8 +45,8 @@ def source_of(launch: Launch, image: FirmwareImage) -> elf.Source:
     return elf.Source(replace(program_of(launch.name, image), file=file))
 
 
-#: Instructions that a kernel may take: so many for each multiply-accumulate, code or element of a window, and more.
-#: The portable kernels take about 25.
+#: A kernel that executes more instructions than PER_ELEMENT for each element of its work, and AT_LEAST more, is taken
+#: to be in an endless loop. The portable kernels execute about 25 for each element.
 PER_ELEMENT = 1000
 AT_LEAST = 10_000_000
 WRONG = "wrong_layer"
@@ -50,7 +54,10 @@ OUTSIDE = "outside_write"
 
 
 class LayerWatch:
-    """Watches one run: keeps each operator's codes, and finds the bytes that it changed outside of its output."""
+    """The markers of one run: collects each operator's output codes, and the bytes that it changes elsewhere.
+
+    `outputs` are int8 [n] by operator.
+    """
 
     def __init__(self, image: FirmwareImage) -> None:
         self.image = image
@@ -60,8 +67,10 @@ class LayerWatch:
         self._before = np.zeros(0, np.uint8)
 
     def __call__(self, region: int, ram: Array) -> int:
-        """Note that the firmware leaves an operator, or begins the operator `region` - 1. Return the number of
-        instructions that the operator may take (0: any)."""
+        """Handle the marker `region`: the current operator has ended, and operator `region` - 1 begins (0: none).
+
+        Return the number of instructions that the operator may take (0: any). `ram` is uint8.
+        """
         memory = ram[: self.image.end - RAM_BASE]
         if self._index >= 0:
             self._leave(self._index, memory)
@@ -70,6 +79,7 @@ class LayerWatch:
             return 0
         self._before = memory.copy()
         record = self.image.records[self._index]
+        # Pools and depthwise layers visit their windows too, but have few multiply-accumulates or none.
         window = record["kernel_h"] * record["kernel_w"]
         output = activation_bytes(record)["output"]
         elements = max(macs(record), output * window) + sum(activation_bytes(record).values())
@@ -82,8 +92,8 @@ class LayerWatch:
         end = first + activation_bytes(record)["output"]
         self.outputs[index] = memory[first:end].view(np.int8).copy()
         differs = memory != self._before
-        differs[4 * len(image.words) : image.model - RAM_BASE] = False  # the program's own variables
-        differs[first:end] = False
+        differs[4 * len(image.words) : image.model - RAM_BASE] = False  # variables of the program may change
+        differs[first:end] = False  # and so may the output
         if differs.any():
             self.changed[index] = RAM_BASE + int(differs.argmax()), int(differs.sum())
 
@@ -103,7 +113,7 @@ class KernelCheck:
         return self.watches[-1]
 
     def refuse(self, run: core.Run) -> None:
-        """Check that a run ended, and that it marked its layers. Raises MachineError that names the layer."""
+        """Check that the last run ended by itself and marked each layer. Raises MachineError, which names the layer."""
         watch = self.watches[-1]
         trap = run.trap
         index = int(run.machine.cpu[Cpu.REGION]) - 1
@@ -123,7 +133,7 @@ class KernelCheck:
             raise MachineError(f"layer '{missing[0]}'", reason, "use lib/main.c of a new project")
 
     def _before(self, watch: LayerWatch) -> str:
-        """Return text for the first earlier store outside of a tensor, which may be why a kernel was stopped."""
+        """Return a remedy: the first earlier store outside of a tensor, which may have stopped the kernel; or ""."""
         return next((f"first see {finding.message}" for finding in self._outside(watch)), "")
 
     def findings(self, graph: Graph, rounding: str, values: Mapping[str, Array]) -> Iterator[Finding]:
@@ -131,30 +141,30 @@ class KernelCheck:
 
         Raises ProgramError if a layer's record does not fit the graph.
         """
-        known = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
-        outside = {found.steps: found for watch in reversed(self.watches) for found in self._outside(watch)}
+        tensors = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
+        outside = {finding.steps: finding for watch in reversed(self.watches) for finding in self._outside(watch)}
         for index, name in enumerate(self.launch.nodes):
             node = graph.node(name)
-            expected = reference.run_node(graph, name, known, rounding)
+            expected = reference.run_node(graph, name, tensors, rounding)
             output = node.outputs[0]
             parts = [watch.outputs[index] for watch in self.watches]
             if parts[0].size != graph.tensors[output].size:
                 reason = f"stores {parts[0].size} bytes for '{output}', which has {graph.tensors[output].size}"
                 raise ProgramError(f"launch '{self.launch.name}'", reason, "compile it again")
-            found = known[output] = np.stack(parts).reshape(len(parts), *graph.tensors[output].shape)
+            codes = tensors[output] = np.stack(parts).reshape(len(parts), *graph.tensors[output].shape)
             if (finding := outside.get((index,))) is not None:
                 yield finding
-            wrong = np.argwhere(found != expected[output])
+            wrong = np.argwhere(codes != expected[output])
             if len(wrong):
-                yield self._wrong(index, wrong, found, expected[output])
+                yield self._wrong(index, wrong, codes, expected[output])
 
-    def _wrong(self, index: int, wrong: Array, found: Array, expected: Array) -> Finding:
+    def _wrong(self, index: int, wrong: Array, codes: Array, expected: Array) -> Finding:
         sample, *place = wrong[0].tolist()
         count = int((wrong[:, 0] == sample).sum())
-        within = f" of sample {sample}" if len(found) > 1 else ""
+        within = f" of sample {sample}" if len(codes) > 1 else ""
         message = (
             f"layer '{self.launch.nodes[index]}': its kernel {self.image.kernels[index]} computes {count:,} of "
-            f"{found[0].size:,} elements{within} wrong; the first is {place}: {found[tuple(wrong[0])]} instead of "
+            f"{codes[0].size:,} elements{within} wrong; the first is {place}: {codes[tuple(wrong[0])]} instead of "
             f"{expected[tuple(wrong[0])]}"
         )
         return Finding(WRONG, message, (index,))
@@ -168,7 +178,7 @@ class KernelCheck:
             yield Finding(OUTSIDE, message, (index,), "RAM", address, address + 1)
 
     def _named(self, index: int, address: int) -> str:
-        """Return text that says where an address is, as seen from the output of an operator."""
+        """Return text such as "12 bytes after its end": where an address is, as seen from an operator's output."""
         image = self.image
         if address < image.model:
             return f"in the code, at {self.source.where(address)}"

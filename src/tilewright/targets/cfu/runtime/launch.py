@@ -1,4 +1,8 @@
-"""Run a launch on S samples. Each sample is a separate run from reset, because time may depend on values."""
+"""Run a launch on S samples, and turn the runs into its result.
+
+Each sample is a separate run from reset, because time may depend on values. Values come from all runs; cycles, findings
+and the profile come from the first.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ from .core import Process
 from .kernel_check import KernelCheck, program_of, source_of
 from .seam import Cfu, CfuError, Difference
 
-#: Where the cycles of a cause of waits (timing.state.Cause) count; those of the others are CPU arithmetic.
+#: The cause that a report shows for each cause of waits (timing.state.Cause); all others are CPU arithmetic.
 CAUSES = {
     **dict.fromkeys(("load_use", "load_miss", "store", "redo", "device"), "memory"),
     **dict.fromkeys(("cfu", "cfu_use", "drain"), "CFU wait"),
@@ -37,7 +41,7 @@ CAUSES = {
 }
 
 
-#: Cycles of each operator by part, under the name of each way to divide them.
+#: For each division ("functions", "source lines"): the cycles of each operator by function or line.
 Shares = dict[str, list[dict[str, int]]]
 
 
@@ -50,11 +54,11 @@ def runs(
     unit: Callable[[], Cfu] | None = None,
     kernels: KernelCheck | None = None,
 ) -> Iterator[core.Run]:
-    """Run the firmware once for each of the samples, and yield the runs. `inputs` are int8 (S, *shape) by name.
+    """Run the firmware once for each sample, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
     `unit` makes a CFU for each run, in the place of the model. `kernels` checks the kernels, if they are the user's.
-    Only the first sample is run by `setup.drive`.
-    Raises ProgramError if main memory is too small, MachineError if the firmware traps or fails, or if the CFU breaks
+    A debugger (`setup.drive`) controls only the first run.
+    Raises ProgramError if main memory is too small; MachineError if the firmware traps or fails, or if the CFU breaks
     the rules of its ports.
     """
     needed = image.end + layout.STACK_BYTES
@@ -66,16 +70,15 @@ def runs(
     reads = {place.name: (image.arena + place.offset, place.nbytes) for place in image.outputs}
     for index in range(samples):
         writes = {
-            image.arena + place.offset: np.ascontiguousarray(own[min(index, len(own) - 1)]).tobytes()
+            image.arena + place.offset: np.ascontiguousarray(tensor[min(index, len(tensor) - 1)]).tobytes()
             for place in image.inputs
-            if (own := inputs.get(place.name)) is not None  # a value of constants is there once
+            if (tensor := inputs.get(place.name)) is not None  # one computed from constants has one sample for all
         }
         first = index == 0
-        cfu = unit() if unit else None
-        how = replace(setup, cfu=cfu) if first else replace(setup, cfu=cfu, drive=Process.go)
+        of_sample = replace(setup, cfu=unit() if unit else None, drive=setup.drive if first else Process.go)
         try:
             watch = kernels.watch() if kernels else None
-            run = core.run(program, how, writes=writes, reads=reads, profiled=first, watch=watch)
+            run = core.run(program, of_sample, writes=writes, reads=reads, profiled=first, watch=watch)
         except CfuError as error:
             raise error.located(image.words, RAM_BASE, image.function) from None
         if kernels:
@@ -97,7 +100,11 @@ def run(
     unit: Callable[[], Cfu] | None = None,
     drive: core.Drive = Process.go,
 ) -> LaunchResult:
-    """Run a launch on all samples. The cycles are those of the first sample. `unit` and `drive`: as in `runs`."""
+    """Run a launch on all samples, and return its result.
+
+    `unit` makes a CFU for each run (None: the model); `drive` runs the first sample (see core.Setup). Raises errors as
+    `runs` does, and ProgramError if samples have another size than the launch.
+    """
     image = FirmwareImage.of(launch)
     samples = _samples(launch, image, values)
     kernels = KernelCheck(launch, image) if image.kernels else None
@@ -105,23 +112,23 @@ def run(
     left: dict[str, list[bytes]] = {place.name: [] for place in image.outputs}
     undefined: Difference | None = None
     setup = core.Setup(config, options.timing or next(iter(MODELS)), drive=drive)
-    for one in runs(launch.name, image, setup, values, samples, unit, kernels):
-        first = first or one
-        undefined = undefined or one.undefined
-        for name, data in one.reads.items():
+    for sample_run in runs(launch.name, image, setup, values, samples, unit, kernels):
+        first = first or sample_run
+        undefined = undefined or sample_run.undefined
+        for name, data in sample_run.reads.items():
             left[name].append(data)
     assert first is not None
     outputs = {name: np.frombuffer(b"".join(parts), np.int8).reshape(samples, -1) for name, parts in left.items()}
-    found = tuple(
+    findings = tuple(
         Finding("cfu_misuse", f"{note.message} at {image.function(note.pc)} ({note.times:,} times)")
         for note in first.misuses * options.check
     )
     if kernels and program.graph is not None and options.check:
-        found += tuple(kernels.findings(program.graph, program.rounding, values))
+        findings += tuple(kernels.findings(program.graph, program.rounding, values))
     source = source_of(launch, image)
     if undefined:
-        found += (Finding("cfu_undefined", f"{undefined.message}, at {source.where(undefined.pc)}"),)
-    return _result(program, image, first, outputs, found, source, config.macs_per_cycle)
+        findings += (Finding("cfu_undefined", f"{undefined.message}, at {source.where(undefined.pc)}"),)
+    return _result(program, image, first, outputs, findings, source, config.macs_per_cycle)
 
 
 def _result(
@@ -129,34 +136,35 @@ def _result(
     image: FirmwareImage,
     first: core.Run,
     outputs: dict[str, Array],
-    found: tuple[Finding, ...],
+    findings: tuple[Finding, ...],
     source: elf.Source,
     peak: int,
 ) -> LaunchResult:
-    """Return the result of a launch from its first run; `peak`: multiply-accumulates of the array in a cycle."""
+    """Return the result of a launch from its first run; `peak`: the array's multiply-accumulates in a cycle."""
     macs = tuple(layout.macs(record) for record in image.records)
     # The firmware marks each operator by index + 1. Cycles outside of these regions (start-up, the markers themselves,
     # the end) belong to no layer and are not counted: a real device starts up only once.
-    operators = [region for region in first.regions if region.region]
-    spent = [own for region, own in zip(first.regions, first.spent, strict=True) if region.region]
-    names = [image.kinds[one.region - 1] if one.region <= len(image.kinds) else "region" for one in operators]
+    operators = [part for part in first.regions if part.region]
+    spent = [cycles for part, cycles in zip(first.regions, first.spent, strict=True) if part.region]
+    names = [image.kinds[part.region - 1] if part.region <= len(image.kinds) else "region" for part in operators]
     timed = trace(first.cycles, operators, names, lambda: shares(source, first.machine.base, spent))
-    # The CPU needs a cycle for each instruction, the array 1 / peak cycles for each multiply-accumulate.
-    instructions = sum(one.instructions for one in operators)
+    # A lower bound: the CPU needs a cycle for each instruction, the array one for `peak` multiply-accumulates, and both
+    # can work at the same time.
+    instructions = sum(part.instructions for part in operators)
     bound = max(instructions, -(-sum(macs) // peak))
     counted = partial(events, timed, instructions, sum(macs))
     if program.graph is None:
         figures = timed.figures("cpu", sum(macs), bound)
-        return LaunchResult(outputs, found, timed, (figures,), bound, counted)
+        return LaunchResult(outputs, findings, timed, (figures,), bound, counted)
     shapes = {name: program.graph.tensors[name].shape for name in outputs}
     outputs = {name: array.reshape(len(array), *shapes[name]) for name, array in outputs.items()}
-    by_region = {one.region: _figures(one, macs[one.region - 1], peak) for one in operators}
+    by_region = {part.region: _figures(part, macs[part.region - 1], peak) for part in operators}
     layers = tuple(by_region[index + 1] for index in range(len(image.records)))
-    return LaunchResult(outputs, found, timed, layers, bound, counted)
+    return LaunchResult(outputs, findings, timed, layers, bound, counted)
 
 
 def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
-    """Return the figures of an operator that does `macs` multiply-accumulates on an array of `peak` a cycle."""
+    """Return the figures of a region in which an operator does `macs` multiply-accumulates, at most `peak` a cycle."""
     return Figures(
         cycles=region.cycles,
         executed_macs=macs,
@@ -169,11 +177,11 @@ def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
 
 
 def _causes(region: core.Region) -> dict[str, int]:
-    """Return the cycles of a region by cause, the largest first: what no cause of `CAUSES` takes is CPU arithmetic."""
-    found = Counter({"CPU arithmetic": region.cycles - sum(region.lost.values())})
+    """Return the cycles of a region by cause, the largest first. Cycles without a wait are CPU arithmetic."""
+    causes = Counter({"CPU arithmetic": region.cycles - sum(region.lost.values())})
     for name, cycles in region.lost.items():
-        found[CAUSES.get(name, "CPU arithmetic")] += cycles
-    return by_size(found)
+        causes[CAUSES.get(name, "CPU arithmetic")] += cycles
+    return by_size(causes)
 
 
 def shares(source: elf.Source, base: int, spent: Sequence[Array]) -> Shares:
@@ -181,22 +189,22 @@ def shares(source: elf.Source, base: int, spent: Sequence[Array]) -> Shares:
 
     `spent` has, for each operator, the cycles of each instruction from address `base` on.
     """
-    found: Shares = {"functions": [], "source lines": []}
-    for own in spent:
+    divided: Shares = {"functions": [], "source lines": []}
+    for counts in spent:
         functions = Counter[str]()
         lines = Counter[str]()
-        for index in np.flatnonzero(own).tolist():
+        for index in np.flatnonzero(counts).tolist():
             address = base + 4 * index
-            cycles = int(own[index])
+            cycles = int(counts[index])
             functions[source.function(address)] += cycles
             lines[f"{source.function(address)}, {source.place(address)}"] += cycles
-        found["functions"].append(by_size(functions))
-        found["source lines"].append(by_size(lines))
-    return found
+        divided["functions"].append(by_size(functions))
+        divided["source lines"].append(by_size(lines))
+    return divided
 
 
 def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
-    """Return the number of samples in `values`. Raises ProgramError if their sizes do not match the launch."""
+    """Return the number of samples in `values`. Raises ProgramError if a sample's size does not fit the launch."""
     there = [place for place in image.inputs if place.name in values]
     for place in there:
         if values[place.name][0].nbytes != place.nbytes:
@@ -204,24 +212,25 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
     return max((len(values[place.name]) for place in there), default=1)
 
 
-def trace(cycles: int, found: Sequence[core.Region], names: Sequence[str], divide: Callable[[], Shares]) -> Trace:
-    """Return a trace of one unit, the CPU, with one step per region, of these names; `divide` as in `Trace`.
+def trace(cycles: int, regions: Sequence[core.Region], names: Sequence[str], divide: Callable[[], Shares]) -> Trace:
+    """Return a trace of one unit, the CPU, with a step for each region. `divide`: see `Trace`.
 
-    If `found` is empty, the trace has only `cycles`.
+    `names` are the names of the steps. Without regions, the trace has no steps and takes `cycles`.
     """
-    counts = np.array([(one.cycles, one.read, one.written) for one in found], np.int64).reshape(-1, 3)
+    counts = np.array([(region.cycles, region.read, region.written) for region in regions], np.int64).reshape(-1, 3)
     taken, read, written = counts.T
     end = np.cumsum(taken)
-    none = np.zeros(len(found), np.int64)
-    table = StepTable.untracked(("cpu",), none, lambda step: names[step])
-    whole = int(end[-1]) if found else cycles
-    return Trace(table, end - taken, end, none, none, none, read, written, 0, whole, divide=divide)
+    zeros = np.zeros(len(regions), np.int64)
+    table = StepTable.untracked(("cpu",), zeros, lambda step: names[step])
+    whole = int(end[-1]) if regions else cycles
+    return Trace(table, end - taken, end, zeros, zeros, zeros, read, written, 0, whole, divide=divide)
 
 
 def sections(run: core.Run, findings: tuple[Finding, ...], divided: Mapping[str, Mapping[str, int]]) -> Sections:
-    """Return the run of an ELF file as the result that pages and timelines show: a section for each region's number.
+    """Return the run of an ELF file as sections for pages and timelines: all regions of one number are a section.
 
-    `divided` has all cycles of the run by function and by source line.
+    `divided` has all cycles of the run by function and by source line. They are shown only if there is one region,
+    because they are not counted by region.
     """
     regions = run.regions or (core.Region(0, run.cycles, run.instret, {}, 0, 0),)
     shares = {what: [dict(parts)] for what, parts in divided.items()} if len(regions) == 1 else {}

@@ -1,7 +1,9 @@
-"""The user's CFU: a class in a Python file, or Verilog or Amaranth, compiled and in lock step with the CPU.
+"""The user's CFU: a class in Python, or RTL (Verilog or Amaranth) that is compiled and runs in lock step with the CPU.
 
-The rules of the ports are https://cfu-playground.readthedocs.io, "The CPU-CFU interface": a command is taken in a cycle
-in which cmd_valid and cmd_ready are 1, an answer in one in which rsp_valid and rsp_ready are 1.
+Lock step: at each command, C++ code (lockstep.h) clocks the module until the cycle of the command, and then until the
+answer. It leaves out cycles in which the module can change nothing. The rules of the ports are
+https://cfu-playground.readthedocs.io, "The CPU-CFU interface": a command is taken in a cycle in which cmd_valid and
+cmd_ready are 1, an answer in one in which rsp_valid and rsp_ready are 1.
 """
 
 from __future__ import annotations
@@ -46,11 +48,12 @@ FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("tw_lockstep_clocked", ctypes.c_uint64, [_POINTER]),
     ("tw_lockstep_command", _LONG, [_POINTER, *[_LONG] * 5, _POINTER]),
 ]
+#: Faults that `tw_lockstep_command` returns; 0 is none. DIFFERS: a twin gives another answer.
 UNASKED = 1
 NOT_TAKEN = 2
 NOT_ANSWERED = 3
 DIFFERS = 4
-#: What a CFU does that starts from other initial values, by the fault that it shows.
+#: The end of a sentence about a twin (a CFU that starts from other initial values), by its fault.
 FAULTS = {
     UNASKED: "answers before the command",
     NOT_TAKEN: "does not take the command",
@@ -59,11 +62,11 @@ FAULTS = {
 
 
 class RtlCfu:
-    """A compiled module after reset. Every cycle of the CPU is clocked, unless it can change nothing.
+    """A compiled module after reset, in lock step with the CPU. Messages call it `name`.
 
-    Messages call it `name`. `native` is for compiled code (see seam.Native). If `skips` is false, cycles that change
-    nothing are clocked as well. `states` more instances start from other values where the module gives none; each first
-    answer of theirs that differs is in `contrary`, by the pc of the command.
+    `native`: how compiled code calls it. `skips`: whether cycles in which nothing can change are left out.
+    `states` twins start from other values where the module gives no initial value, and get the same commands. The first
+    answer of a twin that differs is in `contrary`, by the pc of the command.
     """
 
     skips = True
@@ -116,13 +119,17 @@ class RtlCfu:
         return answer[0], answer[1]
 
     def fail(self, fault: int, number: int, cycle: int, pc: int = 0) -> CfuError | None:
-        """Return the error of a `fault` (lockstep.h) at the command `number` of `cycle`. Note a difference instead."""
+        """Return the error of a `fault` at the command `number`, funct7 * 8 + funct3, of `cycle`.
+
+        For DIFFERS, note the difference in `contrary`, and return None.
+        """
         if fault == DIFFERS:
             if pc not in self.contrary:
-                answer, ready, twin, other, late, broken = self.model.library.tw_lockstep_difference(self._unit)[:6]
+                fields = self.model.library.tw_lockstep_difference(self._unit)[:6]
+                answer, ready, twin, twin_answer, twin_ready, twin_fault = fields
                 command = f"custom-0 with funct7 {number >> 3} and funct3 {number & 7}"
-                other_ready = None if broken else late - RESET_CYCLES
-                shown = answer, ready - RESET_CYCLES, twin + 1, other, other_ready, FAULTS.get(broken, "")
+                other_ready = None if twin_fault else twin_ready - RESET_CYCLES
+                shown = answer, ready - RESET_CYCLES, twin + 1, twin_answer, other_ready, FAULTS.get(twin_fault, "")
                 self.contrary[pc] = Difference(pc, cycle, command, *shown)
             return None
         reason = {
@@ -134,10 +141,10 @@ class RtlCfu:
 
 
 def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], RtlCfu]:
-    """Compile the module `Cfu` in some Verilog or SystemVerilog files; return what makes one after reset.
+    """Compile the module `Cfu` in Verilog or SystemVerilog files. Return a function that makes one after reset.
 
-    `states`: see RtlCfu.
-    Raises InputError if a file cannot be read, ConfigError if it cannot be compiled or a port is missing.
+    `states`: the number of twins (RtlCfu). Raises InputError if a file cannot be read, ConfigError if it cannot be
+    compiled or a port is missing.
     """
     ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
     compiled = Compiled.of_verilog(_texts(paths), TOP, ports, LOCKSTEP, undefined=states > 0)
@@ -145,7 +152,7 @@ def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], Rtl
 
 
 def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
-    """Compile an Amaranth component; return what makes one after reset.
+    """Compile an Amaranth component. Return a function that makes one after reset.
 
     Raises ConfigError if a port is missing or has another width.
     """
@@ -156,7 +163,7 @@ def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
 
 def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
     """Return the text of each file by name. Raises InputError if one cannot be read, or two have the same name."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for path in map(Path, paths):
         try:
             if path.stat().st_size > MAX_BYTES:
@@ -166,18 +173,19 @@ def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
             raise InputError(str(path), f"cannot be read: {error}", "give a Verilog file") from None
         if path.suffix not in (".v", ".sv"):
             raise InputError(str(path), "is not a Verilog file", "give files that end in .v or .sv")
-        if path.name in found:
+        if path.name in texts:
             raise InputError(str(path), "has the name of another file", "rename one")
-        found[path.name] = text
-    return found
+        texts[path.name] = text
+    return texts
 
 
 def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Callable[[], Cfu]:
-    """Return what makes the CFU of a run: `cfu` itself, if it can be called. RTL is compiled once, here.
+    """Return a function that makes the CFU of each run.
 
-    Otherwise it has Verilog files, or FILE.py:NAME, which names a class: an Amaranth component or one with the method
-    `execute`. `states` is the number of other initial values that are tried (rtl.RtlCfu); only Verilog has any.
-    Raises InputError if there is no such class, or if there are no `states`; ConfigError if RTL cannot be compiled.
+    `cfu` is this function already, or Verilog files, or FILE.py:NAME: a class with the method `execute`, or an Amaranth
+    component. RTL is compiled here, once. `states` is the number of twins with other initial values (RtlCfu).
+    Raises InputError if there is no such class, or if there are `states` for a CFU that is not Verilog; ConfigError if
+    RTL cannot be compiled.
     """
     if states and (callable(cfu) or ".py:" in str(cfu[0])):
         raise InputError(
@@ -196,14 +204,14 @@ def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Cal
 
 
 def _class(path: Path, name: str) -> Callable[[], Any]:
-    """Return a class of the user's Python file, which is run."""
+    """Import the user's Python file, and return the class. Raises InputError if there is none."""
     if not path.is_file():
         raise InputError(str(path), "is not a file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = getattr(module, name, None)
-    if not isinstance(found, type) or not (hasattr(found, "execute") or hasattr(found, "elaborate")):
+    kind = getattr(module, name, None)
+    if not isinstance(kind, type) or not (hasattr(kind, "execute") or hasattr(kind, "elaborate")):
         raise InputError(str(path), f"has no CFU named {name}", "name a class with `execute`, or an Amaranth component")
-    return found
+    return kind

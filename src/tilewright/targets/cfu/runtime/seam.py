@@ -1,8 +1,11 @@
-"""Where CPU and CFU meet: the function that the CPU's loop calls for each custom-0 instruction.
+"""The interface between CPU and CFU: how the CPU's loop calls a CFU for each custom-0 instruction.
 
-The CPU calls a CFU as `execute(funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Operands are int32 values. The
-CFU takes the command in `cycle`; the answer is ready in `ready cycle`, which is the next cycle for most instructions.
-The CFU takes its next command one cycle after that.
+A CFU in Python is called as `execute(funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Operands are int32 values.
+The CFU takes the command in `cycle`; the answer is ready in `ready cycle`, which is the next cycle for most
+instructions. The CFU takes its next command one cycle after that.
+
+The compiled loop calls addresses of machine code (timing/loop.Port). There are three kinds: the compiled model
+(isa/custom.py), a CFU in C (`Native`: RTL in lock step, rtl.py), and a callback into Python.
 """
 
 from __future__ import annotations
@@ -40,8 +43,9 @@ Cfu = Execute | Unit
 class Difference(NamedTuple):
     """A command whose answer depends on initial values that the CFU's Verilog does not give.
 
-    `answer` came in cycle `ready` from zeros, `other` in `other_ready` from the values of `seed`. With a `fault`, the
-    CFU broke the rules of its ports there, and `other_ready` is None.
+    The CFU that starts from zeros gives `answer` in cycle `ready`. The one that starts from the random values of `seed`
+    gives `other` in cycle `other_ready`; or it breaks the rules of its ports, as `fault` says, and `other_ready` is
+    None.
     """
 
     pc: int
@@ -60,19 +64,20 @@ class Difference(NamedTuple):
 
     @property
     def message(self) -> str:
-        there = self.fault or f"answers {self.other}"
+        reaction = self.fault or f"answers {self.other}"
         if self.other_ready is not None and self.other_ready != self.ready:
-            there += f" in cycle {self.other_ready:,}"
+            reaction += f" in cycle {self.other_ready:,}"
         start = f"{self.command} of cycle {self.cycle:,} answers {self.answer} in cycle {self.ready:,}"
-        return f"depends on undefined initial values: {start}; from those of seed {self.seed} the CFU {there}"
+        return f"depends on undefined initial values: {start}; from those of seed {self.seed} the CFU {reaction}"
 
 
 class Native(NamedTuple):
-    """A CFU in C: a Unit with this attribute is called without Python.
+    """A CFU in C. A Unit whose attribute `native` is one is called without Python.
 
-    `command` is the address of a function of seven 64-bit integers: `unit`; funct7 * 8 + funct3; two operands; `start`;
-    a cycle; and the address of two integers, where it writes the answer and the cycle of the answer. It returns 0, or a
-    fault: then `fail(fault, funct7 * 8 + funct3, cycle, pc)` returns the error that it is, or None to go on.
+    `command` is the address of a function of seven 64-bit integers: `unit`; funct7 * 8 + funct3; two operands; `start`,
+    the number of cycles before cycle 0 of the CPU; a cycle; and the address of two integers, where it writes the answer
+    and the cycle of the answer. It returns 0, or the number of a fault. Then `fail(fault, funct7 * 8 + funct3, cycle,
+    pc)` is called: it returns the error to raise, or None if the run goes on.
     """
 
     command: int
@@ -82,7 +87,7 @@ class Native(NamedTuple):
 
 
 class CfuError(MachineError):
-    """A CFU that breaks the rules of its ports. `funct7` and `funct3` are those of the command that showed it."""
+    """The error of a CFU that breaks the rules of its ports, at a command with `funct7` and `funct3`."""
 
     def __init__(self, where: str | Path, reason: str, remedy: str = "", funct7: int = 0, funct3: int = 0) -> None:
         super().__init__(where, reason, remedy)
@@ -90,17 +95,22 @@ class CfuError(MachineError):
         self.funct3 = funct3
 
     def located(self, words: Array, base: int, where: Callable[[int], str]) -> MachineError:
-        """Return the error with the places of its command among `words` (instructions from address `base` on)."""
+        """Return the error with the first three places of its command in the program, as `where(pc)` describes them.
+
+        `words` are the program's instructions, uint32 [n], from address `base` on.
+        """
         word = words.astype(np.int64)
-        here = (word & 127 == CUSTOM_0) & (word >> 25 == self.funct7) & (word >> 12 & 7 == self.funct3)
-        found = [where(base + 4 * index) for index in np.flatnonzero(here)[:3].tolist()]
-        return MachineError(self.where, self.reason, f"the program gives this command at {', '.join(found)}")
+        is_command = (word & 127 == CUSTOM_0) & (word >> 25 == self.funct7) & (word >> 12 & 7 == self.funct3)
+        places = [where(base + 4 * index) for index in np.flatnonzero(is_command)[:3].tolist()]
+        return MachineError(self.where, self.reason, f"the program gives this command at {', '.join(places)}")
 
 
 class Seam:
-    """A CFU as the compiled loop reaches it: the model if `cfu` is None, which changes `regs`, `buffers` and `ram`.
+    """A CFU, connected to the compiled loop by `port`. `cfu` is None for the model.
 
-    `error` is what the CFU raised in a command. Machine code cannot raise it.
+    The model works on `regs`, `buffers` and `ram`. Of other CFUs, the loop reads only the answer and its cycle, in
+    `regs`. `error` is what the CFU raised in a command: machine code cannot raise it, so it stops, and the caller of
+    the loop raises it.
     """
 
     def __init__(self, cfu: Cfu | None, regs: Array, buffers: Array, ram: Array) -> None:
@@ -113,16 +123,17 @@ class Seam:
         regs[:] = 0
         self.port = Port(answers=regs.ctypes.data + Reg.ANSWER * regs.itemsize)
         if native := getattr(cfu, "native", None):
-            self._callback = FAIL(lambda *fault: self._keeps(lambda: native.fail(*fault)))
+            # ctypes functions must be kept alive as long as machine code may call them.
+            self._callback = FAIL(lambda *fault: self._failed(lambda: native.fail(*fault)))
             command, unit, start = native[:3]
             self.port = self.port._replace(command=command, unit=unit, start=start, fail=_address(self._callback))
         else:
             self._execute: Execute = cfu if callable(cfu) else cfu.execute
-            self._callback = COMMAND(lambda *command: self._keeps(lambda: self._command(*command)))
+            self._callback = COMMAND(lambda *command: self._failed(lambda: self._command(*command)))
             self.port = self.port._replace(command=_address(self._callback))
 
-    def _keeps(self, function: Callable[[], BaseException | None]) -> bool:
-        """Call a function; keep the error that it returns or raises. Return whether there is one."""
+    def _failed(self, function: Callable[[], BaseException | None]) -> bool:
+        """Call a function, and keep the error that it returns or raises in `error`. Return whether there is one."""
         try:
             self.error = function()
         except BaseException as error:

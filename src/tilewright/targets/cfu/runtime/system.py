@@ -1,8 +1,10 @@
-"""Instructions that the CPU loop leaves to Python: CSRs, fences, device accesses, stores into code.
+"""Instructions that the CPU's loop leaves to Python: CSRs, fences, device accesses, stores into code.
 
-Each function executes the instruction at Cpu.POSITION and advances past it, or returns the name of a trap. Devices have
-addresses with bit 31 set: a UART for output, a device that ends the run, and markers of regions. All of LiteX's
-register area answers: registers that are not modelled read as 0 and ignore writes.
+`instruction`, `device` and `store_code` execute the instruction at Cpu.POSITION and advance past it, or return the name
+of a trap.
+
+Devices have addresses with bit 31 set: a UART for output, a device that ends the run, and markers of regions. All of
+LiteX's register area answers: registers that are not modelled read as 0 and ignore writes.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ CONSTANT = {0xF11: 0, 0xF12: 0, 0xF13: 0, 0xF14: 0, 0x301: 1 << 30 | 1 << 12 | 1
 WRITE = 1
 SET = 2
 CLEAR = 3
+#: CSRs of counters (RISC-V manual, volume II): mcycle, cycle, time; minstret, instret. HIGH: the upper half of a
+#: counter.
 CYCLE = (0xB00, 0xC00, 0xC01)
 INSTRET = (0xB02, 0xC02)
 HIGH = 0x80
@@ -44,10 +48,10 @@ HIGH = 0x80
 class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
-    `marks` are the results of the function `mark` after each store to REGION, in order, and `spent` those of the
-    function `spent` (None: not wanted). `watch` is called with the value of each such store. It returns how many
-    instructions may follow: those until `limit`, counted from the start of the program (0: no limit), of which `began`
-    are already done.
+    A store to REGION is a marker. At each one, the result of the function `mark` is appended to `marks`, and that of
+    the function `spent` to `spent` (None: not wanted). `watch` is called with the value of each marker. It returns how
+    many instructions may follow (0: any number). `began` is the number of instructions of the program so far, and
+    `limit` the number at which it must stop (0: none).
     """
 
     text: bytearray = field(default_factory=bytearray)
@@ -74,6 +78,7 @@ class Devices:
 
 
 def _fields(m: Machine) -> tuple[int, int, int, int, int]:
+    """Return op, rd, rs1, rs2 and the immediate of the current instruction."""
     insn = int(m.code[m.cpu[Cpu.POSITION]])
     return insn & 255, insn >> RD & 255, insn >> RS1 & 255, insn >> RS2 & 255, insn >> IMM
 
@@ -84,7 +89,7 @@ def _lose(m: Machine, cause: Cause, cycles: int) -> None:
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
-    """Advance past the current instruction, which takes 1 cycle plus `cycles` that it loses to `cause`."""
+    """Advance past the current instruction. It takes one cycle, and loses `cycles` more to `cause`."""
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
     _lose(m, cause, cycles)
     m.cpu[Cpu.CYCLE] += 1
@@ -97,11 +102,13 @@ def _write(m: Machine, rd: int, value: int) -> None:
 
 def instruction(m: Machine, c: Costs) -> str:
     """Execute a CSR instruction or a fence. Return "", or the name of the trap that it causes."""
-    op, rd, one, _, number = _fields(m)
+    op, rd, rs1, _, number = _fields(m)
     if op == rv32.ECALL:
         return "environment call"
     if op == rv32.EBREAK:
         return "breakpoint"
+    # FENCE and WFI have no effect on a machine with one core and no interrupts. FENCE.I and LiteX's FLUSH empty a
+    # cache, one line per cycle.
     if op in (rv32.FENCE, rv32.FENCE_I, rv32.FLUSH, rv32.WFI):
         cycles = 0
         if op == rv32.FENCE_I:
@@ -114,12 +121,13 @@ def instruction(m: Machine, c: Costs) -> str:
         return ""
     if not rv32.CSR < op < rv32.CSR + 8:
         return "illegal instruction"
-    # Wait until all earlier instructions are done. Directly after a jump, part of that time has passed.
+    # A CSR instruction waits until all earlier instructions are done (Costs.drain). Directly after a jump, part of that
+    # time has passed: the jump has noted its end in BARRIER.
     jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
     done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
     _lose(m, Cause.DRAIN, max(0, int(done - m.cpu[Cpu.CYCLE])))
-    operand = one if op & 4 else int(m.regs[one])  # the form with an immediate
-    writes = op & 3 == WRITE or one != 0
+    operand = rs1 if op & 4 else int(m.regs[rs1])  # the form with an immediate
+    writes = op & 3 == WRITE or rs1 != 0  # with x0 (or the immediate 0), SET and CLEAR only read
     old = _read_csr(m, number)
     if old is None or (writes and number in CONSTANT):
         return "illegal instruction"
@@ -151,21 +159,21 @@ def _read_csr(m: Machine, number: int) -> int | None:
 
 
 def _write_csr(m: Machine, number: int, value: int) -> None:
-    """Write a CSR. For a counter, the machine keeps the difference between `value` and the real count."""
+    """Write a CSR. A counter goes on counting: the machine keeps only the difference from the real count."""
     if number in PLAIN:
         m.csrs[number] = value
         return
     base = number & ~HIGH
     low, high = _read_csr(m, base) or 0, _read_csr(m, base | HIGH) or 0
-    wanted = value << 32 | low if number & HIGH else high << 32 | value
-    moved = int(m.csrs[base]) + wanted - (high << 32 | low)
-    m.csrs[base] = moved if moved < 1 << 63 else moved - (1 << 64)
+    written = value << 32 | low if number & HIGH else high << 32 | value
+    difference = int(m.csrs[base]) + written - (high << 32 | low)
+    m.csrs[base] = difference if difference < 1 << 63 else difference - (1 << 64)
 
 
 def mark(m: Machine) -> tuple[int, Array]:
     """Return the current region's number (0: none), and the counters after this instruction, int64 [4 + causes].
 
-    The counters are cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
+    Counters are cycles, instructions, bytes of DRAM read and written, and cycles lost by cause.
     """
     cpu = m.cpu
     read = cpu[Cpu.READ] + m.cfu[Reg.FETCHED_BYTES]
@@ -174,7 +182,7 @@ def mark(m: Machine) -> tuple[int, Array]:
 
 
 def spent(m: Machine) -> Array:
-    """Return the cycles of each instruction of `m.code` so far, int64 [n]: its executions and the cycles it lost."""
+    """Return the cycles of each instruction of `m.code` so far, int64 [n]: one per execution, and those it lost."""
     entered = m.entered.copy()
     entered[m.cpu[Cpu.POSITION]] -= 1
     return np.cumsum(entered)[:-1] + m.lost.sum(axis=1)
@@ -189,10 +197,10 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
     if address & (size - 1):
         return "misaligned access"
     if loads:
-        whole = devices.load(address)
-        if whole is None:
+        word = devices.load(address)
+        if word is None:
             return "load access fault"
-        value = whole >> 8 * (address & 3) & (1 << 8 * size) - 1
+        value = word >> 8 * (address & 3) & (1 << 8 * size) - 1  # sign extension: bit 2 of the operation is "unsigned"
         _write(m, rd, value - (0 if op & 4 else value >> 8 * size - 1 << 8 * size))
     elif not devices.store(address, int(m.regs[two]) & 0xFFFFFFFF):
         return "store access fault"
@@ -201,9 +209,9 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
         m.cpu[Cpu.REGION] = m.regs[two]
         devices.marks.append(mark(m))
         if devices.watch:
-            more = devices.watch(int(m.cpu[Cpu.REGION]))
-            devices.began = int(devices.marks[-1][1][1]) if more else 0
-            devices.limit = devices.began + more
+            allowed = devices.watch(int(m.cpu[Cpu.REGION]))
+            devices.began = int(devices.marks[-1][1][1]) if allowed else 0
+            devices.limit = devices.began + allowed
         if devices.spent is not None:
             devices.spent.append(spent(m))
     if loads:
@@ -213,7 +221,10 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
 
 
 def store_code(m: Machine, c: Costs) -> str:
-    """Execute a store into code; return "" (no trap). The stored word is decoded again, as if a FENCE.I followed."""
+    """Execute a store into code; return "" (no trap). The stored word is decoded again, as if a FENCE.I followed.
+
+    The real CPU executes the old instruction until its cache line is fetched again.
+    """
     op, _, _, two, _ = _fields(m)
     at = int(m.cpu[Cpu.ADDRESS]) - RAM_BASE
     rv32.store(op & 31, m.ram, at, int(m.regs[two]))

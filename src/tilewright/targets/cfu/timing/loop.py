@@ -1,9 +1,12 @@
-"""The CPU loop: one iteration per instruction computes values and cycles. Numba compiles it with all that it calls.
+"""The CPU's loop: one iteration per instruction computes values and cycles. Numba compiles it with all that it calls.
 
-The clock `t` is the cycle in which the current instruction executes. `ready` is the first cycle in which a register can
-be read; only late results (of loads, shifts, products, quotients and the CFU) set it. isa/ computes the values.
+The clock `t` is the cycle in which the current instruction executes. `ready` has the first cycle in which each register
+can be read; only late results (of loads, shifts, products, quotients and the CFU) set it. isa/ computes the values.
 Devices, CSRs and traps leave the loop for runtime/core.py. The loop gives commands to a CFU, the model or another one,
 by the address of machine code.
+
+An iteration takes about 10 ns. So nothing is counted that can be derived: executions of instructions follow from
+the jumps (`entered`), and the number of retired instructions is updated only at jumps.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ class Port(NamedTuple):
     """The addresses of a CFU's machine code. `model` is that of the compiled model; it is 0 for other CFUs.
 
     `command(unit, function, a, b, start, cycle, answers)` gives a command to another CFU and returns a fault, or 0. It
-    writes the answer and the cycle in which it is ready to the two words at `answers`. Cycles count from `start`.
-    `fail(fault, function, cycle, pc)` returns whether the program must stop; it must at every fault if `fail` is 0.
+    writes the answer, and the cycle in which this is ready, to the two words at `answers`. Cycle 0 of the CPU is cycle
+    `start` of the CFU. `fail(fault, function, cycle, pc)` returns whether the program must stop; with `fail` 0, it must
+    stop at every fault.
     """
 
     model: int = 0
@@ -40,7 +44,7 @@ class Port(NamedTuple):
 
 
 def command(port: Port, m: Machine, function: int, a: int, b: int, cycle: int) -> bool:
-    """Give the CFU a command. Its answer is then in Reg.ANSWER and Reg.READY. Return False if the program must stop."""
+    """Give the CFU a command; return False if the program must stop. The answer is then in Reg.ANSWER, Reg.READY."""
     if port.model:
         call_loop(port.model, m.cfu, m.buffers, m.ram.byte, function, a, b, cycle)
         return True
@@ -50,7 +54,7 @@ def command(port: Port, m: Machine, function: int, a: int, b: int, cycle: int) -
 
 #: log2 of the instructions in a line of the instruction cache.
 LINE = (LINE_BYTES // 4).bit_length() - 1
-#: The target if there is no jump: real targets are even.
+#: The target of an instruction that does not jump. Real targets are even.
 NEXT = -1
 
 
@@ -100,7 +104,7 @@ def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
                 cpu[Cpu.ADDRESS] = at + RAM_BASE
                 break
             t = load(m, c, i, at, t) if op < rv32.STORE else store(m, c, i, at, b, t)
-        elif op < rv32.OTHER:
+        elif op < rv32.SYSTEM:
             target = jump(m, insn, i, a, b)
             t = control(m, c, i, target != NEXT, t)
         elif op == rv32.CUSTOM0:
@@ -179,11 +183,12 @@ def fetch(m: Machine, c: Costs, i: int, t: int) -> int:
 
 @part
 def compute(m: Machine, c: Costs, i: int, a: int, b: int, t: int) -> int:
-    """Execute an arithmetic instruction. Return the cycle of its end, as all functions of an instruction do."""
+    """Execute an arithmetic instruction. Return the last cycle of its execution, like all functions of this kind."""
     function = m.code[i] & 31
     rd = m.code[i] >> RD & 255
     m.regs[rd] = rv32.arithmetic(function, a, b)
     if function >= rv32.DIV:
+        # A division stalls the execution stage and all stages after it: a load or product there is late as well.
         last = m.cpu[Cpu.LAST]
         if m.ready[last] > t + 1:
             m.ready[last] += c.divide
@@ -212,7 +217,7 @@ def load(m: Machine, c: Costs, i: int, at: int, t: int) -> int:
     if m.dtags[place] != line:
         m.dtags[place] = line
         t += wait(m, i, Cause.LOAD_MISS, fill(m.bus, cpu, c, DATA, at, t) - t)
-    elif t - cpu[Cpu.STORED_AT] <= 2 and stored(cpu, op, at, t):
+    elif t - cpu[Cpu.STORED_AT] <= 2 and stored(cpu, op, at, t):  # the cache reads the word a second time
         t += wait(m, i, Cause.REDO, c.redo)
     cpu[Cpu.LAST] = rd
     m.ready[rd] = t + 1 + c.load_use
@@ -227,6 +232,7 @@ def store(m: Machine, c: Costs, i: int, at: int, value: int, t: int) -> int:
     op = m.code[i] & 255
     cpu = m.cpu
     rv32.store(op & 31, m.ram, at, value)
+    # The data cache is write-through and allocates nothing on a store, so its tags do not change.
     end = post(m.bus, cpu, c, at, t)
     if end > t:
         t += wait(m, i, Cause.STORE, end - t)
@@ -277,6 +283,7 @@ def custom(m: Machine, port: Port, i: int, a: int, b: int, t: int) -> int:
     m.regs[rd] = m.cfu[Reg.ANSWER]
     cpu[Cpu.CFU_FREE] = done + 1
     if done > t + 1:
+        # The answer usually comes in the cycle after the command, in which the pipeline does not wait for it.
         more = wait(m, i, Cause.CFU, done - t - 1)
         if m.ready[last] > t + 1:  # the pipeline stages after execution stall meanwhile
             m.ready[last] += more
@@ -295,7 +302,7 @@ def wait(m: Machine, i: int, cause: int, cycles: int) -> int:
 
 @part
 def refused(m: Machine, op: int, at: int, watching: bool) -> int:
-    """Return why a load or store at offset `at` of RAM leaves the loop, or STAYS."""
+    """Return the reason for which a load or store at offset `at` of RAM leaves the loop, or STAYS."""
     if watching and watched(m.watched, op, at + RAM_BASE):
         return state.TO_WATCH
     if at < 0 or at >= m.ram.byte.shape[0]:
@@ -334,7 +341,10 @@ def bytes_of(op: int, at: int) -> int:
 
 
 def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: int) -> int:
-    """Return the extra cycles of a branch that is taken or goes backward. `wrong` is the next instruction in memory."""
+    """Return the extra cycles of a branch that is taken or goes backward. `wrong` is the next instruction in memory.
+
+    VexRiscv predicts backward branches as taken and forward ones as not taken.
+    """
     if taken and imm < 0:
         return c.taken
     # The instruction after a branch is already in decode. If it waits for a register, it delays the branch target.
@@ -344,8 +354,10 @@ def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: 
 
 
 def command_waits(m: Machine, i: int, t: int) -> int:
-    """Return the cycles until the CFU takes a command. Commands cannot be undone, so all earlier instructions must
-    have completed."""
+    """Return the cycles until the CFU takes a command.
+
+    A command cannot be undone, so all earlier loads, stores and jumps must have completed (BARRIER).
+    """
     drained = max(m.cpu[Cpu.BARRIER], t)
     free = m.cpu[Cpu.CFU_FREE]
     if drained > t:

@@ -1,9 +1,10 @@
 """Breakpoints, watchpoints and steps of a program, at the full speed of the loop between two stops.
 
-The loop has no check for breakpoints. It stops at an operation that no instruction has (PAUSE), which takes the place
-of instructions in a copy of the decoded code; the operands stay, since waits depend on them. A step runs a copy in
-which all instructions but one are PAUSE. Memory is watched by a second compiled loop, in use only while there are
-watchpoints. The loop keeps its state between two calls, so a program takes the same cycles with and without stops.
+The loop has no check for breakpoints. It stops at an operation that it does not know, PAUSE. `_armed` is a copy of the
+decoded code in which PAUSE replaces the instructions at breakpoints; in `_paused` it replaces all, and a step puts one
+instruction back. Operands stay, because waits depend on them. Memory is watched by a second compiled loop, which runs
+only while there are watchpoints. The loop keeps its state between two calls, so a program takes the same cycles with
+and without stops.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MOST = 1 << 26
 
 
 class Watchpoint(NamedTuple):
-    """Watched addresses, and what is watched: state.READS | state.WRITES."""
+    """Watched addresses, `first` to before `end`, and the watched accesses: state.READS | state.WRITES."""
 
     first: int
     end: int
@@ -36,9 +37,9 @@ class Watchpoint(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Why the program stopped: breakpoint, step, interrupt, watch, exit or trap.
+    """A stop of the program. `kind`: breakpoint, step, interrupt, watch, exit or trap.
 
-    With `watch`, `address` is the first watched address that the last instruction used.
+    For `watch`, `address` is the first watched address that the last instruction accessed.
     """
 
     kind: str
@@ -86,17 +87,20 @@ class Control:
         return True
 
     def arrive(self) -> None:
-        """Let the next instruction wait for its code and operands, so that the clock shows when it executes."""
+        """Let the next instruction wait for its code and operands: then the clock shows the cycle of its execution."""
         self.process.part(0, self._with(self._paused))
 
     def step(self) -> Stop:
         """Execute one instruction."""
-        return self._stepped(self._one())
+        return self._stepped(self._execute_one())
 
     def step_in(self, first: int, end: int, interrupted: Callable[[], bool]) -> Stop:
-        """Execute one instruction, then all others up to a breakpoint or the first one outside of `first`..`end`."""
+        """Execute one instruction, then more until a breakpoint, or until one outside of `first`..`end`.
+
+        This is GDB's range step, for a line of source.
+        """
         low, high = (min(max(at - self.m.base >> 2, 0), len(self.m.code)) for at in (first, end))
-        stop = self._one()
+        stop = self._execute_one()
         if stop is None and low <= self.m.cpu[Cpu.POSITION] < high:
             self._paused[low:high] = self._armed[low:high]
             stop = self._on(self._paused, interrupted)
@@ -114,12 +118,16 @@ class Control:
 
         A breakpoint at pc does not stop: the program stands there.
         """
-        stop = self._one() or self._on(self._armed, interrupted)
+        stop = self._execute_one() or self._on(self._armed, interrupted)
         self.arrive()
         return stop
 
     def _on(self, code: Array, interrupted: Callable[[], bool]) -> Stop:
-        """Run `code` until there is a reason to stop."""
+        """Run `code` until there is a reason to stop, in parts of about PART_SECONDS.
+
+        `interrupted` can only be asked between two calls of the loop, so the length of a part follows the measured
+        time.
+        """
         while not interrupted():
             begun = perf_counter()
             cpu = self.m.cpu
@@ -132,7 +140,7 @@ class Control:
                 self._part = min(self._part * 2, MOST)
         return Stop("interrupt")
 
-    def _one(self, watching: bool = True) -> Stop | None:
+    def _execute_one(self, watching: bool = True) -> Stop | None:
         """Execute one instruction."""
         at = self.m.cpu[Cpu.POSITION]
         self._paused[at] = self.m.code[at]
@@ -143,7 +151,7 @@ class Control:
         return stop if stop and stop.kind != "breakpoint" else None
 
     def _run(self, code: Array, retired: int, watching: bool = True) -> Stop | None:
-        """Run `code` until an instruction leaves the loop, and execute that one. Return why to stop, if so."""
+        """Run `code` until an instruction leaves the loop, and execute this one. Return a stop, or None to go on."""
         process = self.process
         cpu = self.m.cpu
         reason = process.part(retired, self._with(code), watching and bool(self.watches))
@@ -166,13 +174,14 @@ class Control:
         op = int(self.m.code[at]) & 255
         kind = state.WRITES if op >= STORE else state.READS
         end = address + (1 << (op & 3))
-        watch = next(one for one in self.watches if one.first < end and address < one.end and one.kinds & kind)
-        return self._one(watching=False) or Stop("watch", watch, max(watch.first, address))
+        watch = next(item for item in self.watches if item.first < end and address < item.end and item.kinds & kind)
+        return self._execute_one(watching=False) or Stop("watch", watch, max(watch.first, address))
 
     def _with(self, code: Array) -> Machine:
         rows = np.array(self.watches, np.int64).reshape(-1, 3)
         return self.m._replace(code=code, watched=rows)
 
     def _arm(self, index: int) -> None:
+        """Bring both copies of the code up to date after a change of an instruction or of its breakpoint."""
         self._paused[index] = paused(self.m.code[index])
         self._armed[index] = self._paused[index] if index in self.breakpoints else self.m.code[index]

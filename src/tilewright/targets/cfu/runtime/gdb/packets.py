@@ -77,23 +77,23 @@ class Connection:
             if end < 0 or len(rest) < end + 3:
                 return None
             body = rest[:end]
-            given = rest[end + 1 : end + 3]
+            checksum = rest[end + 1 : end + 3]
             self._received = rest[end + 3 :]
-            right = given.lower() == b"%02x" % (sum(body) & 255)
+            intact = checksum.lower() == b"%02x" % (sum(body) & 255)
             if self.acknowledges:
-                self._write(b"+" if right else b"-")
-            if right:
+                self._write(b"+" if intact else b"-")
+            if intact:
                 return _unescaped(body)
         return None
 
     def _more(self) -> bool:
-        """Receive bytes. Return False if the connection has ended, or if the client sends what is no packet."""
+        """Receive bytes. Return False if the connection has ended, or if so many bytes are no packet."""
         try:
-            found = self.client.recv(MAX_BYTES)
+            data = self.client.recv(MAX_BYTES)
         except OSError:
             return False
-        self._received += found
-        return bool(found) and len(self._received) <= 4 * MAX_BYTES
+        self._received += data
+        return bool(data) and len(self._received) <= 4 * MAX_BYTES
 
     def _write(self, data: bytes) -> None:
         with suppress(OSError):

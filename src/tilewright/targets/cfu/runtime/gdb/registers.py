@@ -40,17 +40,17 @@ class Registers:
     def __init__(self, process: Process) -> None:
         self._process = process
         cpu = process.m.cpu
-        self.others = [
+        self.further = [
             Register("cycles", "run", lambda: int(cpu[Cpu.CYCLE])),
             Register("instructions", "run", lambda: process.instructions),
         ]
         if process.seam.modelled:
             last = Reg.FETCHES if process.m.cfu[Reg.EXTENSIONS] else Reg.FETCHED_BYTES
             shown = [reg for reg in Reg if Reg.A_ROW <= reg <= last and reg not in INTERNAL]
-            self.others += [Register(f"cfu_{reg.name.lower()}", "cfu", self._of_cfu(reg)) for reg in shown]
+            self.further += [Register(f"cfu_{reg.name.lower()}", "cfu", self._of_cfu(reg)) for reg in shown]
 
     def __len__(self) -> int:
-        return len(NAMES) + len(self.others)
+        return len(NAMES) + len(self.further)
 
     def read(self, number: int) -> bytes:
         """Return the value of a register, little-endian."""
@@ -58,7 +58,7 @@ class Registers:
             return int(self._process.m.regs[number]).to_bytes(4, "little", signed=True)
         if number == PC:
             return self._process.pc.to_bytes(4, "little")
-        return (self.others[number - len(NAMES)].read() & (1 << 64) - 1).to_bytes(8, "little")
+        return (self.further[number - len(NAMES)].read() & (1 << 64) - 1).to_bytes(8, "little")
 
     def write(self, number: int, data: bytes) -> bool:
         """Set a register of the CPU. Return False if there is no such one, or no code at a new pc."""
@@ -83,25 +83,25 @@ class Registers:
         for number, name in enumerate(NAMES):
             lines.append(f'<reg name="{name}" bitsize="32" type="{POINTERS.get(name, "int")}" regnum="{number}"/>')
         lines.append('</feature><feature name="org.tilewright.cfu">')
-        for number, reg in enumerate(self.others, len(NAMES)):
+        for number, reg in enumerate(self.further, len(NAMES)):
             lines.append(f'<reg name="{reg.name}" bitsize="64" type="int64" regnum="{number}" group="{reg.group}"/>')
         return "\n".join([*lines, "</feature></target>"])
 
 
 def settled(process: Process) -> tuple[Array, Array]:
-    """Return copies of the CFU's registers and memories as they are in the cycle of the process.
+    """Return copies of the CFU's registers and memories as they are in the current cycle of the process.
 
-    The model writes the results of a launch when the next command comes. The copies are given a command without an
-    effect, check_GEMM, and get back what it changes.
+    The model is lazy: it writes the results of a launch only when the next command comes. So the copies get a command
+    that has no effect of its own, check_GEMM. The registers that every command changes are then restored.
     """
     m = process.m
     cycle = int(process.m.cpu[Cpu.CYCLE])
     regs = m.cfu.copy()
     buffers = m.buffers.copy()
-    kept = [Reg.ANSWER, Reg.FUNCT7, Reg.READY]
-    before = regs[kept]
+    changed = [Reg.ANSWER, Reg.FUNCT7, Reg.READY]
+    before = regs[changed]
     model(regs)(regs, buffers, m.ram.byte, CHECK << 3, 0, 0, cycle)
-    regs[kept] = before
+    regs[changed] = before
     return regs, buffers
 
 

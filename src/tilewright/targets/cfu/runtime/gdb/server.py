@@ -76,7 +76,7 @@ class Server:
 
 
 class Session:
-    """A client, and the process that it controls, which has arrived at its first instruction."""
+    """A client and the process that it controls. The process has arrived at its first instruction."""
 
     def __init__(self, connection: Connection, control: Control) -> None:
         self.connection = connection
@@ -84,7 +84,7 @@ class Session:
         self.control = control
         self.registers = Registers(self.process)
         self._stop = Stop("step")
-        self._told = 0  # bytes of the UART's text that the client has
+        self._shown = 0  # bytes of the UART's text that the client has got
         self._ended = False
         self._trap: Trap | None = None
 
@@ -99,7 +99,7 @@ class Session:
         return self._trap
 
     def _answer(self, packet: bytes) -> None:
-        """Do what a packet asks, and answer it. An unknown packet gets an empty answer, as the protocol demands."""
+        """Carry out a packet and answer it. An unknown packet gets an empty answer, as the protocol demands."""
         letter = packet[:1].decode("latin-1")
         rest = packet[1:]
         find: Callable[[bytes], bytes | None] | None = {
@@ -179,6 +179,7 @@ class Session:
     # Breakpoints and watchpoints
 
     def _point(self, text: bytes, there: bool) -> bytes:
+        """Set (`there`) or remove a breakpoint or watchpoint. GDB may send a packet twice: that is no error."""
         kind, place, size = text.split(b";")[0].split(b",")
         address = _number(place)
         watches = self.control.watches
@@ -232,10 +233,10 @@ class Session:
         if stop.kind == "exit":
             return b"W%02x" % ((self.process.devices.exit_code or 0) & 0xFF)
         signal = _signal(stop.trap) if stop.trap else SIGINT if stop.kind == "interrupt" else SIGTRAP
-        told = "swbreak:;" if stop.kind == "breakpoint" else ""
+        reason = "swbreak:;" if stop.kind == "breakpoint" else ""
         if stop.watch:
-            told = f"{WORDS[stop.watch.kinds]}:{stop.address:x};"
-        return f"T{signal:02x}thread:1;{told}".encode()
+            reason = f"{WORDS[stop.watch.kinds]}:{stop.address:x};"
+        return f"T{signal:02x}thread:1;{reason}".encode()
 
     def _detach(self, _: bytes) -> None:
         """Let the program run to its end without the client."""
@@ -299,13 +300,13 @@ class Session:
     def _show_text(self) -> None:
         """Print what the program has sent to its UART."""
         text = self.process.devices.text
-        if new := text[self._told :]:
+        if new := text[self._shown :]:
             self._say(bytes(new).decode("utf-8", "replace"))
-            self._told = len(text)
+            self._shown = len(text)
 
 
 def _number(text: bytes) -> int:
-    """Return a number of a packet. Raises ValueError if it is none."""
+    """Return the hexadecimal number in a packet. Raises ValueError if the text is not one."""
     if not NUMBER.fullmatch(text):
         raise ValueError(text)
     return int(text, 16)
