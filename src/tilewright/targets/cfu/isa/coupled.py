@@ -111,11 +111,13 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
     out_c = regs[Reg.OUT_C]
     lanes = regs[Reg.LANES]
     rows = regs[Reg.ROWS]
-    # A word of four channels serves the array for four cycles, so one port of each bank is left for results. A last
-    # word of one channel serves it for one cycle only, in which windows of stride 2 need both ports.
+    # Results can be written while the array reads if a port of each bank is free for them. A word of four channels
+    # serves the array for four cycles, so this is so. But a last word of a single channel serves it for one cycle only,
+    # in which windows of stride 2 need both ports: then nothing overlaps.
     overlaps = regs[Reg.EXTENSIONS] & OVERLAP and (regs[Reg.STRIDE_W] == 1 or regs[Reg.IN_C] % 4 != 1)
     if overlaps and _aliases(regs, regs[Reg.IN_H] * regs[Reg.IN_W] * regs[Reg.IN_C], pixels * out_c):
-        note(regs, Misuse.WRITE_BUSY, regs[Reg.BUSY_UNTIL], regs[Reg.FUNCT7])  # values are those of tile after tile
+        # The hardware would read results in the place of inputs. The model computes tile after tile.
+        note(regs, Misuse.WRITE_BUSY, regs[Reg.BUSY_UNTIL], regs[Reg.FUNCT7])
     row = 0
     for first in range(0, pixels, lanes):
         height = min(lanes, pixels - first)
@@ -206,7 +208,8 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
     """The CFU instruction start_add: add tensors like TFLite, the second with factor 1/2. Two elements per cycle.
 
     With `add4` it adds four elements per cycle if the tensors have at least 16 pixels. Groups of four elements go
-    through a pipeline, so a group is read before the results of the group before it are stored.
+    through a pipeline: `depth` groups are read before the results of the first one are stored. This matters if the
+    output overlaps an input, so the loop reads and stores in the same order.
     """
     pixels = regs[Reg.OUT_H] * regs[Reg.OUT_W]
     size = pixels * regs[Reg.OUT_C]

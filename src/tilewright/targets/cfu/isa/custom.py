@@ -124,14 +124,15 @@ NEEDS = np.array(
 
 def name(function: int) -> str:
     """Return the name of the CFU instruction with the number `function`, which is `funct7 << 3 | funct3`."""
-    known = CUSTOM.get(function >> 3)
-    return known.name if known and not function & 7 else f"custom0.{function >> 3}.{function & 7}"
+    custom = CUSTOM.get(function >> 3)
+    return custom.name if custom and not function & 7 else f"custom0.{function >> 3}.{function & 7}"
 
 
 def _dispatched(codes: Iterable[int]) -> Dispatch:
-    """Return a function that executes the instruction `funct7` of these, or returns False if it is none of them.
+    """Return a function that executes the instruction `funct7` if it is one of `codes`, and returns whether it is.
 
-    It compares one number after the other: compiled code cannot look functions up in a table.
+    Compiled code cannot look functions up in a table. So this is a chain: each link compares the number with its own,
+    and calls the next link. LLVM inlines them all.
     """
 
     def nothing(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
@@ -162,8 +163,8 @@ _extended = _dispatched(code for code, custom in CUSTOM.items() if custom.extens
 def execute(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: int, cycle: int) -> None:
     """Execute the command that a CFU without extensions takes in `cycle`: custom-0 with `funct7 << 3 | funct3`."""
     begin(regs, buffers, function, cycle)
-    known = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
-    if function & 7 or not known:
+    executed = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
+    if function & 7 or not executed:
         note(regs, Misuse.UNKNOWN, cycle, function)
 
 
@@ -171,10 +172,10 @@ def execute(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: i
 def execute_extended(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: int, cycle: int) -> None:
     """Execute a command like `execute`, in a CFU with some extensions."""
     begin(regs, buffers, function, cycle)
-    known = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
-    if not known and NEEDS[function >> 3] & regs[Reg.EXTENSIONS]:
-        known = _extended(regs, buffers, ram, function >> 3, a, b, cycle)
-    if function & 7 or not known:
+    executed = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
+    if not executed and NEEDS[function >> 3] & regs[Reg.EXTENSIONS]:
+        executed = _extended(regs, buffers, ram, function >> 3, a, b, cycle)
+    if function & 7 or not executed:
         note(regs, Misuse.UNKNOWN, cycle, function)
 
 

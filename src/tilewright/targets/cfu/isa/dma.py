@@ -16,8 +16,9 @@ from .gemm import wrapped
 from .memory import B, command, image_at, row_at, tables_at
 from .state import CHANNELS, ENDS, IMAGE_WORDS, PRODUCT_PENDING, QUEUE, Misuse, Reg, note
 
-#: Like the L2, the DMA reads one line at a time from an open row (LiteDRAM). With `burst` it pays the latency once per
-#: row and then reads the port's 64 bits per cycle. This is an assumption: CPU traffic on the same DRAM is ignored.
+#: Like the L2 cache, the DMA reads one line at a time from an open row: 16 bytes in 15 cycles (LiteDRAM, as dram_read
+#: in timing/costs.py). With `burst` it waits once for each row of 2 KiB, and then reads the port's 64 bits per cycle.
+#: Both are assumptions: the document has no DMA, and CPU traffic on the same DRAM is ignored.
 LINE_BYTES = 16
 LINE_CYCLES = 15
 ROW_BYTES = 2048
@@ -80,9 +81,10 @@ def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycl
 
 
 def _words(regs: Array, nbytes: int, most: int, cycle: int) -> int:
-    """Take the time of a fetch, after any running one. Return its number of words, an even one.
+    """Queue a fetch behind the running ones, and note its end. Return its number of words, an even one.
 
-    A fetch of no bytes or of more than `most` is lost, and one while QUEUE others are not finished.
+    A fetch of no bytes or of more than `most` is lost, and so is one while QUEUE others are not finished. Fetch i is in
+    slot i mod QUEUE; if the fetch that was there before has not ended, the queue is full.
     """
     slot = ENDS + regs[Reg.FETCHES] % QUEUE
     if not 0 < nbytes <= most:

@@ -5,8 +5,11 @@ of (regs, buffers, ram, a, b, cycle): a and b are int32 operands, and the CFU ta
 with a new answer writes Reg.ANSWER. If the answer is not ready in the next cycle, it also writes Reg.READY.
 
 Row `n_tile * M + m` of C gets the sums over k of row `m_tile * K + k` of A times row `n_tile * K + k` of B. Tiles are
-computed one after the other, with m outermost. A tile takes one cycle per k, `array` cycles of skew, and one cycle per
-row of C.
+computed one after the other, with m outermost. A tile takes one cycle per k, `array` cycles until the skewed operands
+have passed the array, and one cycle per row of C, none of which overlap.
+
+The model is lazy: a launch only notes its end (BUSY_UNTIL). Its sums are written when the first command after the end
+comes (`settle`), or as far as needed when a command comes too early. Nothing else can see C meanwhile.
 """
 
 from __future__ import annotations
@@ -52,13 +55,19 @@ def off_maxmin(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 
 def high_product(product: int) -> int:
-    """Return `product / 2**31`, rounded to nearest: the high half of a doubled 64-bit product."""
+    """Return `product / 2**31`, rounded to nearest, ties away from zero: the high half of a doubled 64-bit product.
+
+    This is gemmlowp's SaturatingRoundingDoublingHighMul: add 2^30 or 1 - 2^30, then divide, rounding towards zero.
+    """
     nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
     return -(-nudged >> 31) if nudged < 0 else nudged >> 31
 
 
 def shifted(x: int, exponent: int) -> int:
-    """Return `x / 2**exponent`, to nearest, ties away from zero. Exponents above 31 give what the RTL gives."""
+    """Return `x / 2**exponent`, to nearest, ties away from zero: gemmlowp's RoundingDivideByPOT.
+
+    gemmlowp allows no exponents above 31; the results for them are those of the RTL.
+    """
     if exponent > 31:
         return -1 if x == INT_MIN else 0
     mask = (1 << exponent) - 1
@@ -99,16 +108,16 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
         if not busy:
             buffers[which * size + (a & size - 1)] = b
         return
-    there = regs[Reg.A_WORDS + which]
-    latch = Reg.LATCH + which * MAX_WORDS + there
+    latched = regs[Reg.A_WORDS + which]
+    latch = Reg.LATCH + which * MAX_WORDS + latched
     regs[Reg.A_ENABLED + which] = 0
     if words == 1:  # a row of 4 values: only the second operand
         regs[latch] = b
     else:
         regs[latch] = a
         regs[latch + 1] = b
-    regs[Reg.A_WORDS + which] = there + 2
-    if there + 2 >= words:
+    regs[Reg.A_WORDS + which] = latched + 2
+    if latched + 2 >= words:
         regs[Reg.A_WORDS + which] = 0
         regs[Reg.A_ENABLED + which] = 1
         regs[Reg.A_ROW + which] += 1
@@ -156,7 +165,9 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     if b < -256 or b > 255:
         note(regs, Misuse.OFFSET, cycle, b)
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
-    _commit(regs, buffers, A)  # A's write stays enabled; its index is now -1, so it wraps to the last row
+    # A quirk of the author's RTL: start clears the write enable of B, but not that of A. Its row number is now -1, so
+    # the last row that the CPU sent is written once more, to the end of the buffer.
+    _commit(regs, buffers, A)
     regs[Reg.B_ENABLED] = regs[Reg.C_ROW] = 0
     regs[Reg.M] = m
     regs[Reg.N] = n
@@ -192,7 +203,10 @@ def work(regs: Array, cycle: int, cycles: int) -> None:
 
 
 def settle(regs: Array, buffers: Array, cycle: int) -> None:
-    """Before a command: if the CFU's work has ended, write C, and the rows of A and B that waited for this end."""
+    """Bring the memories up to date before a command in `cycle`.
+
+    If the CFU's work has ended, write C, and the rows of A and B that the CPU sent meanwhile.
+    """
     if regs[Reg.PENDING] and cycle > regs[Reg.BUSY_UNTIL]:
         if regs[Reg.PENDING] == PRODUCT_PENDING:
             _multiply(regs, buffers, regs[Reg.BUSY_UNTIL] - regs[Reg.STARTED])
@@ -223,7 +237,9 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
             before -= k + lanes
             if cycles <= 0:
                 return first
-            if before < height:  # not all of this tile is written
+            # Here `cycles` and `before` count from the first row that this tile writes. The sums of a tile are computed
+            # only if some of its rows are new: a program may read C in every cycle of a launch.
+            if before < height:
                 _sum_tile(regs, buffers, m_tile, n_tile, height)
                 for i in range(max(before, 0), min(height, cycles)):
                     _store_sums(regs, buffers, i, first + i)

@@ -1,4 +1,4 @@
-"""Where the CFU's memories lie in the array of all of them (`state.buffers`), and misuse of those of the extensions.
+"""The places of the CFU's memories in one array (`state.buffers`), and checks for commands on those of extensions.
 
 The buffers A and B have four int8 per word, the first in the most significant byte; C has int32 sums. With extensions,
 the image memory and the channel tables follow C. The registers of the multiplier array are last: a row of A, a row of

@@ -1,4 +1,7 @@
-"""The CFU's registers and memories, and notes of misuse. After a misuse the model computes the RTL's wrong values."""
+"""The CFU's registers and memories, and notes of misuse.
+
+The hardware does not detect misuse. The model notes it, and then computes the same wrong values as the RTL.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
 """The state of a machine, in arrays that persist between calls of the loop; and the bus to main memory.
 
-The bus connects the L1 caches to the L2 cache and DRAM. It performs line fills and posted stores. The loop calls its
-functions; their times are cycles of the loop's clock, and their addresses are offsets into RAM.
+The bus is LiteX's shared Wishbone bus of 32 bits. It connects the L1 caches to the L2 cache (direct mapped, write-back)
+and DRAM, for line fills and posted stores. The loop calls its functions. Times are cycles of the loop's clock, and
+addresses are offsets into RAM.
+
+Caches hold only tags: the values of all loads and stores are in `ram` at once. So the caches decide about time alone.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from tilewright.targets.cfu.isa.rv32 import NOWHERE, Memory
 
 from .costs import Costs
 
-#: Why the loop stopped before the instruction at POSITION. TO_LIMIT: the instruction limit. TO_SYSTEM: an instruction
-#: that the loop does not execute. At ADDRESS: TO_DEVICE, a load or store outside RAM; TO_MISALIGNED, a misaligned one;
-#: TO_TARGET, a jump to where there is no code; TO_CODE, a store into code; TO_WATCH, a load or store of watched memory.
-#: TO_CFU: the CFU has failed. STAYS: the loop goes on.
+#: The reason why the loop stopped before the instruction at POSITION. TO_LIMIT: the instruction limit. TO_SYSTEM: an
+#: instruction that the loop does not execute. TO_CFU: the CFU has failed. STAYS: none, the loop goes on. These concern
+#: an ADDRESS: TO_DEVICE, a load or store outside RAM; TO_MISALIGNED, a misaligned one; TO_TARGET, a jump to an address
+#: without code; TO_CODE, a store into code; TO_WATCH, a load or store of watched memory.
 STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE, TO_WATCH, TO_CFU = range(9)
 #: Stands for the cycle of the end of an instruction if the CFU has failed.
 FAILED = -1
@@ -98,7 +101,7 @@ class Machine(NamedTuple):
     dtags: Array
     bus: Bus
     cpu: Array  # int64, see Cpu
-    entered: Array  # int64 [n + 1], entries minus exits at an instruction; the running sum counts executions
+    entered: Array  # int64 [n + 1], how often a run of instructions begins here, minus how often one ends before it
     lost: Array  # int64 [n, causes], cycles
     times: Array  # int64 [n, causes], events
     csrs: Array  # int64 [4096]; for counters, the offset from the real count
@@ -125,7 +128,7 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
         row_shift=config.dram_row_bytes.bit_length() - 1,
         written=zeros(max(1, slots)),
     )
-    made = Machine(
+    m = Machine(
         code=code,
         base=base,
         regs=np.zeros(NOWHERE + 1, np.int32),
@@ -144,8 +147,8 @@ def machine(config: Config, code: Array, base: int, ram: Array, cfu: Array, buff
         buffers=buffers,
         watched=zeros(0, 3),
     )
-    made.cpu[[Cpu.STORED, Cpu.BEFORE]] = -1
-    return made
+    m.cpu[[Cpu.STORED, Cpu.BEFORE]] = -1
+    return m
 
 
 def instructions(cpu: Array) -> int:
@@ -168,7 +171,10 @@ def go_to(m: Machine, index: int) -> None:
 
 
 def open_row(bus: Bus, c: Costs, offset: int) -> int:
-    """Open the DRAM row that contains byte `offset` of RAM. Return the cycles that this takes: 0 if it is open."""
+    """Open the DRAM row that contains byte `offset` of RAM. Return the cycles that this takes: 0 if it is open.
+
+    Neighbouring rows are in neighbouring banks (LiteDRAM's ROW_BANK_COL), and each bank keeps its last row open.
+    """
     row = offset >> bus.row_shift
     bank = row & (bus.rows.shape[0] - 1)
     if bus.rows[bank] == row:
@@ -178,7 +184,11 @@ def open_row(bus: Bus, c: Costs, offset: int) -> int:
 
 
 def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
-    """Access the word at `offset` through the L2 cache. Return the additional cycles of a miss, or 0 on a hit."""
+    """Access the word at `offset` through the L2 cache. Return the additional cycles of a miss, or 0 on a hit.
+
+    A miss evicts the line that is there: a dirty one is written back first. A store also reads its line
+    (write-allocate).
+    """
     line = offset >> bus.line_shift
     place = line & (bus.tags.shape[0] - 1)
     before = bus.tags[place]
@@ -187,7 +197,7 @@ def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
         return 0
     cycles = c.l2_miss
     if bus.dirty[place]:
-        open_row(bus, c, before << bus.line_shift)
+        open_row(bus, c, before << bus.line_shift)  # its cycles are part of `dram_write`
         cycles += c.dram_write
         cpu[Cpu.WRITTEN] += 1 << bus.line_shift
     bus.tags[place] = line
@@ -197,7 +207,10 @@ def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
 
 
 def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> int:
-    """Fill the line of an L1 cache with `offset`, from cycle `now` on. Return the cycle in which the CPU continues."""
+    """Fill the line of an L1 cache with `offset`, from cycle `now` on. Return the cycle in which the CPU continues.
+
+    The bus has no bursts: it reads word by word, each of them through the L2 cache.
+    """
     now = max(now + c.request, cpu[Cpu.BUS_FREE])
     if cpu[Cpu.OWNER] != owner:
         cpu[Cpu.OWNER] = owner
@@ -211,7 +224,10 @@ def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> i
 
 
 def post(bus: Bus, cpu: Array, c: Costs, offset: int, now: int) -> int:
-    """Post a store to `offset` in cycle `now`. Return the cycle in which the CPU continues: `now` if a slot is free."""
+    """Post a store to `offset` in cycle `now`. Return the cycle in which the CPU continues: `now` if a slot is free.
+
+    `written` is a ring of the cycles in which the last stores are done; slot `turn` is that of the oldest one.
+    """
     turn = cpu[Cpu.TURN]
     cpu[Cpu.TURN] = turn + 1 if turn + 1 < bus.written.shape[0] else 0
     taken = max(now, bus.written[turn])
