@@ -42,7 +42,7 @@ FREE = {
     "branches and jumps without cost": ("taken", "mispredicted", "jump", "jump_register"),
     "CFU instructions that do not wait for loads and stores": ("drain",),
 }
-#: Keys of the caches, with the largest size of each that is tried, in bytes, and how many times as large it becomes.
+#: What-ifs of larger caches: the largest size of each that is tried, in bytes, and the factor.
 CACHES = {"icache_bytes": 1 << 16, "dcache_bytes": 1 << 16, "l2_bytes": 1 << 24}
 TIMES = 4
 
@@ -125,9 +125,9 @@ class CfuSystem(given.Machine[Config]):
         if config.array < 32 and not config.extensions:
             side = 2 * config.array
             yield Change(f"array of {side} x {side}", {"array": side}, recompile=True)
-        known = len(config.extension_names)
-        if config.extension_names == BEYOND[:known]:
-            for count in sorted({known + 1, len(BEYOND)} - {len(BEYOND) + 1, known}):
+        extended = len(config.extension_names)
+        if config.extension_names == BEYOND[:extended]:
+            for count in sorted({extended + 1, len(BEYOND)} - {len(BEYOND) + 1, extended}):
                 names = ",".join(BEYOND[:count])
                 chosen = {"extensions": names, "firmware": "tuned" if config.firmware == "tuned" else "coupled"}
                 yield Change(f"CFU with the extensions {names}", chosen, recompile=True)
@@ -142,7 +142,7 @@ class CfuSystem(given.Machine[Config]):
         return execute.execute(path, setup)
 
     def _driven(self) -> dict[str, Any]:
-        """Return the argument `drive` of the next run if there is a debugger, which controls one run only."""
+        """Return the argument `drive` of the next run, if there is a debugger. A debugger controls one run only."""
         drive = self._drive
         self._drive = None
         return {"drive": drive} if drive else {}
@@ -179,7 +179,7 @@ class CfuSystem(given.Machine[Config]):
 
     @contextmanager
     def _with(self, **parts: Any) -> Iterator[None]:
-        """Run a `with` block in which parts of the system are others."""
+        """Run a `with` block in which these attributes of the target have other values."""
         before = {name: getattr(self, name) for name in parts}
         vars(self).update(parts)
         try:

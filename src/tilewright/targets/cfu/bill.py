@@ -1,7 +1,8 @@
 """Count the FPGA resources of a CFU system from its configuration; say whether it fits the document's board.
 
-Block RAMs and multipliers of the CFU follow Yosys's rules (synth_xilinx). LUTs and flip-flops are formulas: what the
-structure tells, plus terms fitted to Yosys's counts. Tests and docs/gateware-cfu.md compare them.
+Nothing is synthesised. Block RAMs and multipliers of the CFU follow Yosys's rules (synth_xilinx). LUTs and flip-flops
+are formulas: terms that follow from the structure, and terms fitted to Yosys's counts. Tests and docs/gateware-cfu.md
+compare them with Yosys.
 """
 
 from __future__ import annotations
@@ -100,21 +101,23 @@ def bill(config: Config) -> dict[str, float]:
     lanes = config.array
     products = config.array**2
     in_logic = max(0, products - (BUDGET["dsp"] - beside))
-    moved = VALUES * (lanes * (lanes - 1) * 3 // 2 - lanes)  # skew, and on through the array
-    found = {
+    # Registers of values on their way: lane r is delayed by r cycles (n (n - 1) / 2 in all), and n - 1 elements of each
+    # row pass a value on. Multiplier blocks contain the registers of the n values at the edge.
+    moved = VALUES * (lanes * (lanes - 1) * 3 // 2 - lanes)
+    counts = {
         "bram36": cfu_bram + sum(-(-size // BLOCK) for size in caches),
         "dsp_beside_array": beside,
         "products_in_logic": in_logic,
         "cfu_bram36": cfu_bram,
         "cfu_dsp": products - in_logic + beside - PRODUCT,
     }
-    found["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
-    found["cfu_lut"] += sum(ram.luts for ram in buffers) + sum(_LUTS.get(name, 0) for name in set(names))
-    found["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic
-    found["cfu_ff"] += sum(_FLIP_FLOPS.get(name, 0) for name in set(names))
+    counts["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
+    counts["cfu_lut"] += sum(ram.luts for ram in buffers) + sum(_LUTS.get(name, 0) for name in set(names))
+    counts["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic
+    counts["cfu_ff"] += sum(_FLIP_FLOPS.get(name, 0) for name in set(names))
     # The data that a memory of LUTs reads is in flip-flops.
-    found["cfu_ff"] += sum(ram.number * ram.parts * ram.bits for ram in buffers if ram.luts)
-    return found
+    counts["cfu_ff"] += sum(ram.number * ram.parts * ram.bits for ram in buffers if ram.luts)
+    return counts
 
 
 def excess(config: Config) -> str:

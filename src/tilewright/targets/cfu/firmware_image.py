@@ -1,4 +1,6 @@
-"""The parsed contents of a launch: code, data and the model after them. All are checked: a launch may come from a file.
+"""The contents of a launch: code and data of the firmware, and the model data after them.
+
+Everything is checked when it is read: a launch may come from a file.
 
 The text form of a launch is exact in both directions (tilewright/program/listing.py):
 
@@ -52,7 +54,7 @@ AREA = {"name": SYMBOL, "offset": number(), "nbytes": number()}
 
 
 class ArenaArea(NamedTuple):
-    """Where a tensor lies in the arena, the memory for activations; without a graph, where an operand lies there."""
+    """The place of a tensor in the arena, the memory for activations. `offset` and `nbytes` are in bytes."""
 
     name: str
     offset: int
@@ -69,8 +71,11 @@ class FunctionSymbol(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FirmwareImage:
-    """The contents of a launch: code `words` uint32 at the beginning of RAM, then `data` uint8; at address `model` the
-    model data, `blob` uint8, then the memory for activations (the arena)."""
+    """The contents of a launch, in the order of their addresses.
+
+    Code, `words` uint32, is at the beginning of RAM; `data` uint8 follows it. The model data, `blob` uint8, is at
+    address `model`; the arena, the memory for activations, follows it. `header` and `records` are the parsed blob.
+    """
 
     entry: int
     model: int
@@ -199,9 +204,9 @@ def launch_of(text: Text) -> Launch:
     for name in ("symbol", "input", "output"):
         meta[f"{name}s"] = [list(section.values.values()) for section in text.of(f".{name}")]
     arrays: dict[str, Array] = {name: np.frombuffer(text.data(f".{name}"), np.uint8) for name in ("data", "blob")}
-    made = Launch(text.name, (), meta, {"insns": np.array(text.code(".code"), np.uint32), **arrays})
-    FirmwareImage.of(made)
-    return made
+    launch = Launch(text.name, (), meta, {"insns": np.array(text.code(".code"), np.uint32), **arrays})
+    FirmwareImage.of(launch)
+    return launch
 
 
 #: The text form of launches.

@@ -35,9 +35,9 @@ Records = Sequence[Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Build:
-    """Firmware for a machine: a variant, or the user's `project`, whose ELF program is `linked`.
+    """The firmware that a network is compiled for: a variant, or the user's `project`, whose ELF program is `linked`.
 
-    It takes operators as the variants with these `extensions` do, and as the tuned ones if it is `tuned`.
+    `extensions` are those that its kernels use. `tuned`: it has the further kernels of the tuned variant.
     """
 
     config: Config
@@ -56,7 +56,7 @@ class Build:
         return firmware.firmware(self.variant, records, self.config, self.compiler)
 
     def meta(self, program: elf.Executable, records: Records) -> dict[str, Any]:
-        """Return what the launch tells of its firmware."""
+        """Return the entries of `Launch.meta` that describe the firmware."""
         version = self.compiler.version if self.compiler else "an ELF file"
         if self.project is None:
             return {"variant": self.variant.name, "compiler": version}
@@ -66,13 +66,16 @@ class Build:
 
 
 def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
-    """Place activations in their memory, the arena: return the byte offset of each by name, and the arena's size.
-    The inputs and outputs of one operator do not overlap."""
-    apart = (
+    """Place activations in the arena, their memory. Return the byte offset of each by name, and the arena's size.
+
+    Activations that live at the same time do not overlap; so neither do the inputs and the output of an operator. The
+    largest are placed first, because small ones fit into the gaps between them.
+    """
+    with_gaps = (
         value._replace(size=aligned(value.size) + GAP)
         for value in sorted(values, key=lambda value: (-value.size, value.first, value.name))
     )
-    offsets, end = place(apart)
+    offsets, end = place(with_gaps)
     return offsets, max(0, end - GAP)
 
 
@@ -84,19 +87,20 @@ def compile_graph(
     compiler: firmware.Compiler | None = None,
     project: Project | None = None,
 ) -> Program:
-    """Return the program of a network: neighbouring nodes that the firmware can run are grouped into launches.
+    """Return the program of a network. Neighbouring nodes that the firmware can run are one launch.
 
-    `project` is the user's firmware, in the place of `variant`. Raises UnsupportedError if there is no RISC-V compiler,
-    or if a launch does not fit into main memory; InputError if the project cannot be compiled.
+    `project` is the user's firmware, in the place of `variant`. `compiler`: None takes the preferred one that is
+    installed. Raises UnsupportedError if there is no RISC-V compiler, or if a launch does not fit into main memory;
+    InputError if the project cannot be compiled.
     """
     compiler = None if project and project.compiled else compiler or firmware.find()
     linked = project.program(config, compiler) if project else None
     extensions = config.extension_names if variant.header == "coupled" and not project else ()
     build = Build(config, variant, compiler, project, linked, variant.tuned and not project, extensions)
     mode = rounding_mode(rounding)
-    found = {site.node.name: operator(site, mode) for site in graph.sites()}
+    lowered = {site.node.name: operator(site, mode) for site in graph.sites()}
     steps: list[Launch | HostStep] = []
-    for group in grouped(found):
+    for group in grouped(lowered):
         steps += [_launch(graph, group, build)] if isinstance(group, dict) else group
     return Program(NAME, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
@@ -105,27 +109,27 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
     config = build.config
     count = len(operators)
     tuned = build.tuned
-    outputs = {made.activations["output"] for made in operators.values()}
+    outputs = {op.activations["output"] for op in operators.values()}
     values = lifetimes(graph, operators)
     entering = [value.name for value in values if value.name not in outputs]
     leaving = [value.name for value in values if value.name in outputs and value.last == count]
-    if tuned:
+    if tuned:  # without the copies, fewer activations live at the same time
         operators = in_place(operators, {*entering, *leaving})
         values = lifetimes(graph, operators)
     offsets, arena_bytes = arena(values)
     if build.project:
-        arena_bytes += GAP  # so that stores after the last activation are found
-    places = ({field: offsets[name] for field, name in made.activations.items()} for made in operators.values())
+        arena_bytes += GAP  # a wrong kernel may store after the last activation: kernel_check.py looks there too
+    places = ({field: offsets[name] for field, name in op.activations.items()} for op in operators.values())
     records = [
-        dict.fromkeys(layout.RECORD, 0) | {"kind": int(made.kind), **made.words, **at}
-        for made, at in zip(operators.values(), places, strict=True)
+        dict.fromkeys(layout.RECORD, 0) | {"kind": int(op.kind), **op.words, **at}
+        for op, at in zip(operators.values(), places, strict=True)
     ]
-    activations = [made.activations for made in operators.values()]
+    activations = [op.activations for op in operators.values()]
     moves = couple(records, activations, entering, leaving, build.extensions, config.buffer_rows, tuned)
     constants = bytearray()
-    for record, made, move in zip(records, operators.values(), moves, strict=True):
+    for record, op, move in zip(records, operators.values(), moves, strict=True):
         record.update(move)
-        _store(made.constants, record, layout.constants_at(count), constants)
+        _store(op.constants, record, layout.constants_at(count), constants)
     blob = layout.pack(records, bytes(constants), arena_bytes)
     need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
     if need > config.ram_bytes:
@@ -147,30 +151,34 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
 
 
 def _store(constants: Mapping[str, Array], record: dict[str, int], base: int, stored: bytearray) -> None:
-    """Append an operator's constants to `stored`, which lies at `base`, as the firmware reads them: little-endian, each
-    padded to a multiple of layout.ALIGN bytes. Set their offsets in the record."""
-    made = dict(constants)
-    if record["coupled"] and made:
-        made["weights"] = packed_rows(made["weights"])
+    """Append an operator's constants to `stored`, and set their offsets in the record.
+
+    `stored` begins at byte `base` of the model data. Constants are little-endian, and each is padded to a multiple of
+    layout.ALIGN bytes. For operators on the image memory, weights are rows of buffer B, and with the flag TABLE the
+    constants of a channel lie side by side.
+    """
+    layouts = dict(constants)
+    if record["coupled"] and layouts:
+        layouts["weights"] = packed_rows(layouts["weights"])
     if record["coupled"] & Coupled.TABLE:
-        made["bias"] = channel_table(made["bias"], made.pop("multiplier"), made.pop("shift"))
-    for field, array in made.items():
+        layouts["bias"] = channel_table(layouts["bias"], layouts.pop("multiplier"), layouts.pop("shift"))
+    for field, array in layouts.items():
         record[field] = base + len(stored)
         data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
         stored += data.ljust(layout.aligned(len(data)), b"\0")
 
 
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
-    """Return the size in bytes and the lifetime of every activation of a launch with the given n operators.
+    """Return the size in bytes and the lifetime of every activation of a launch with n operators.
 
-    Times are indices of these operators. Inputs of the launch live from time -1 on; tensors that are needed after the
+    Times are indices of the operators. Inputs of the launch live from time -1 on; tensors that are needed after the
     launch live until time n.
     """
     count = len(operators)
     first = dict[str, int]()
     last = dict[str, int]()
-    for index, made in enumerate(operators.values()):
-        for field, name in made.activations.items():
+    for index, op in enumerate(operators.values()):
+        for field, name in op.activations.items():
             first.setdefault(name, index if field == "output" else -1)
             last[name] = index
     outside = {name for node in graph.nodes if node.name not in operators for name in node.inputs}
@@ -181,7 +189,7 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
 
 
 def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> Stages:
-    """Return what `explain` says of a program. `taken` has launches' results on inputs of zeros, by name."""
+    """Return the stages that `explain` shows of a program. `taken` has the results of launches on zeros, by name."""
     return by_step(program, lambda launch: _explained(launch, timing, taken.get(launch.name)))
 
 

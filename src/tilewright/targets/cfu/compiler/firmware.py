@@ -39,7 +39,7 @@ SOURCES = Path(__file__).parents[1] / "firmware"
 UNITS = ("crt0.S", "main.c", "model.c", "quantize.c", "runtime.c")
 GCC = "riscv64-unknown-elf-gcc"
 
-#: The flags of CFU-Playground. No flag lets the compiler use another unit of the machine.
+#: The flags of CFU-Playground. Nothing else is asked of the compiler: the published figures depend on its code.
 FLAGS = ("-std=gnu11", "-O3", "-mabi=ilp32", "-ffreestanding", "-fno-builtin", "-nostdlib", "-g")
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter", "-Werror")
 #: The largest power of two that the 10-bit counters of start_GEMM hold.
@@ -63,7 +63,7 @@ class Compiler:
 
 def compilers() -> tuple[Compiler, ...]:
     """Return the installed compilers, the preferred one first."""
-    return tuple(found for found in (_gcc(), _zig()) if found)
+    return tuple(compiler for compiler in (_gcc(), _zig()) if compiler)
 
 
 def find() -> Compiler:
@@ -93,30 +93,31 @@ def _zig() -> Compiler | None:
 
 
 def elf_of(
-    header: str, macros: Mapping[str, int | str], made: Mapping[str, str], ram_bytes: int, compiler: Compiler
+    header: str, macros: Mapping[str, int | str], generated: Mapping[str, str], ram_bytes: int, compiler: Compiler
 ) -> bytes:
-    """Return the ELF file of the firmware variant with this header, these macros and the generated files `made`.
+    """Return the ELF file of the firmware variant with this header, these macros and these generated files.
 
-    `made` maps file names to text. A cached ELF file is used. Raises UnsupportedError if the compiler fails.
+    `generated` has texts by file name. The ELF file is compiled once and then kept in the user's cache folder, by a
+    hash of everything that it depends on. Raises UnsupportedError if the compiler fails.
     """
     sources = {str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.[chlS]*"))}
     del sources["link.ld"]
-    made = {**made, "link.ld": linker_script(ram_bytes)}
+    generated = {**generated, "link.ld": linker_script(ram_bytes)}
     arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
     arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
-    key = repr((sorted(sources.items()), sorted(made.items()), arguments, compiler.version, compiler.flags))
+    key = repr((sorted(sources.items()), sorted(generated.items()), arguments, compiler.version, compiler.flags))
     kept = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
     with suppress(OSError):
         return kept.read_bytes()
-    elf = _compile(arguments, made, compiler)
+    elf = _compile(arguments, generated, compiler)
     with suppress(UnwritableError):  # then it is compiled again next time
         write_folder(kept.parent, {kept.name: elf})
     return elf
 
 
-def _compile(arguments: Sequence[str], made: Mapping[str, str], compiler: Compiler) -> bytes:
+def _compile(arguments: Sequence[str], generated: Mapping[str, str], compiler: Compiler) -> bytes:
     with scratch() as folder:
-        for name, text in made.items():
+        for name, text in generated.items():
             (folder / name).write_text(text)
         output = folder / "firmware.elf"
         places = (f"-I{folder}", "-I.", f"-ffile-prefix-map={folder}=made", "-T", f"{folder}/link.ld")
@@ -136,19 +137,20 @@ def firmware(
     variant: Variant, records: Sequence[Mapping[str, int]], config: Config, compiler: Compiler
 ) -> elf.Executable:
     """Return the ELF program that runs a model with these operator records."""
-    made = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
+    generated = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
     if variant.header == "software":  # it is compiled anew for each model
-        made["layers.h"] = layers_header(records)
+        generated["layers.h"] = layers_header(records)
     has = {"DMA": int("dma" in config.extension_names), "STREAM": int(config.streams)}
     macros = {**tiles(config), "TUNED": 0, **variant.macros, **has}
-    return elf.load(elf_of(variant.header, macros, made, config.ram_bytes, compiler))
+    return elf.load(elf_of(variant.header, macros, generated, config.ram_bytes, compiler))
 
 
 def tiles(config: Config) -> dict[str, int]:
     """Return C macros for m, n, k of the largest tiles that fit the buffers and the 10-bit counters of start_GEMM.
 
-    m equals n if possible. A tile takes k rows of buffer A for each `array` of its m values, k rows of buffer B for
-    each `array` of its n values, and m rows of buffer C for each `array` of its n values.
+    m equals n if possible, because a tile of m x n sums takes m + n operands for each k: a square needs the fewest.
+    A tile takes k rows of buffer A for each `array` of its m values, k rows of buffer B for each `array` of its n
+    values, and m rows of buffer C for each `array` of its n values.
     """
     values = config.array * config.buffer_rows  # in one buffer; a power of two
     side = 1 << (values.bit_length() - 1) // 2
@@ -192,7 +194,7 @@ def machine_header(config: Config) -> str:
         Group("sizes", sizes),
         Group("how the array is driven: 1 marks the chosen way", chosen),
         Group("addresses; a store to HALT ends the run with a status, to REGION begins a region", places),
-        Group("funct7 of custom-0", {f"CFU_{known.name.upper()}": code for code, known in CUSTOM.items()}),
+        Group("funct7 of custom-0", {f"CFU_{instruction.name.upper()}": code for code, instruction in CUSTOM.items()}),
         Group("layer registers of put", {f"CFU_FIELD_{name}": number for name, number in FIELDS.items()}),
     ]
     return header("CFU_MACHINE_H", "The CFU system.", groups)

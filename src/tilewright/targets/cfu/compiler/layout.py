@@ -1,8 +1,8 @@
-"""The format of the model data that the firmware reads: a header and operator records of 32-bit words, then constants.
+"""The format of the model data that the firmware reads: a header, operator records, then constants.
 
-This module is the only description: it packs and checks model data, and generates the C header `layout.h`. Offsets are
-in bytes. Those of constants count from the start of the model data (the blob), those of activations from the start of
-their memory (the arena).
+Header and records consist of 32-bit words. This module is the only description of the format: it packs and checks model
+data, and generates the C header `layout.h`. Offsets are in bytes. Those of constants count from the start of the model
+data (the blob), those of activations from the start of their memory (the arena).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ MAGIC = 0x4D575431
 VERSION = 1  # "1TWM"
 LANES = 16  # n of the published array
 ALIGN = 64  # alignment of constants and activations, in bytes: two lines of the L1 caches
-#: Bytes left free after each activation. The size of an activation is often a multiple of the cache size. Without a gap
-#: two of them would share cache lines, and an addition would miss at every element.
+#: Bytes left free after each activation. The data cache is direct mapped, and the size of an activation is often a
+#: multiple of its size. Without a gap, the same element of two tensors would be in the same cache line, and an addition
+#: would miss at every element.
 GAP = 1024
 STACK_BYTES = 1 << 16  # reserved by main.c at the end of memory
 
@@ -58,7 +59,7 @@ RECORD = (
 
 
 class Coupled(IntFlag):
-    """Flags: how an operator uses the CFU's image memory. With any flag, its weights are stored as rows of buffer B."""
+    """Flags of an operator that uses the CFU's image memory. Its weights are stored as rows of buffer B."""
 
     HERE = 1  # it runs on the image memory
     PUSH = 2  # its input must be pushed from main memory

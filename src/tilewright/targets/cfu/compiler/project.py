@@ -45,7 +45,7 @@ KERNELS = {
     "pool": "pool.h",
     "softmax": "softmax.h",
 }
-#: What replaces the parameters that some built-in kernels have beside those of LAYER.
+#: Local variables that replace the parameters which some built-in kernels have in addition to those of LAYER.
 PARAMETERS = {
     "add": "\n  const int size = op->out_h * op->out_w * op->out_c;",
     "softmax": "\n  const int8_t *input = o->input;\n  int8_t *output = o->output;",
@@ -84,7 +84,7 @@ def write(folder: Path, config: Config) -> list[str]:
 
 
 def _kernel(name: str) -> str:
-    """Return the text of a kernel file: a built-in portable kernel as the function that a project has for it."""
+    """Return the text of a kernel file: a portable built-in kernel, rewritten as the function of a project."""
     text = (SOURCES / "kernels" / KERNELS[name]).read_text()
     text = re.sub(r"#if TUNED.*?\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL)  # only `tuned` has the rest
     text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # only a benchmark has it
@@ -92,8 +92,8 @@ def _kernel(name: str) -> str:
     rest = re.sub(r'#include "(\.\./)+\w+\.h"\n', "", rest).strip("\n")
     if name == "pool":  # two layers share it
         return f'{about}#include "kernels.h"\n\n{rest}\n{POOLS}'
-    layer, found = KERNEL.subn(f"LAYER({name}) {{" + PARAMETERS.get(name, ""), rest, count=1)
-    assert found
+    layer, count = KERNEL.subn(f"LAYER({name}) {{" + PARAMETERS.get(name, ""), rest, count=1)
+    assert count
     return f'{about}#include "kernels.h"\n\n{layer}\n'
 
 
@@ -155,18 +155,25 @@ class Project:
         folder = self.path
         flags = folder / "flags.txt"
         try:
-            asked = shlex.split(regular(flags).read_text(), comments=True) if flags.exists() else []
+            flags_asked = shlex.split(regular(flags).read_text(), comments=True) if flags.exists() else []
         except ValueError as error:
             raise InputError(str(flags), f"cannot be read: {error}") from None
         files = [path for part in ("src", "lib") for path in sorted((folder / part).rglob("*.[cS]")) if path.is_file()]
         sources = [path.relative_to(folder).as_posix() for path in files]
-        with scratch() as made:
+        with scratch() as machine:
             for name, text in machine_files(config).items():
-                (made / name).write_text(text)
-            output = made / "firmware.elf"
-            places = (f"-I{made}", "-Ilib", "-Isrc", f"-ffile-prefix-map={made}=machine", "-T", f"{made}/link.ld")
-            command = (*compiler.command, *asked, *places, *sources, *compiler.flags, "-o", str(output))
-            status, said = _run(command, folder, compiling(made))
+                (machine / name).write_text(text)
+            output = machine / "firmware.elf"
+            places = (
+                f"-I{machine}",
+                "-Ilib",
+                "-Isrc",
+                f"-ffile-prefix-map={machine}=machine",
+                "-T",
+                f"{machine}/link.ld",
+            )
+            command = (*compiler.command, *flags_asked, *places, *sources, *compiler.flags, "-o", str(output))
+            status, said = _run(command, folder, compiling(machine))
             if status is None:
                 raise InputError(str(folder), f"is not compiled in {PATIENCE} s by {compiler.version}")
             if status or not output.is_file():
@@ -187,9 +194,9 @@ def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tupl
 
 
 def _refused(folder: Path, compiler: Compiler, said: str) -> InputError:
-    """Return the error for a project that a compiler refuses: the first places in its messages, and how many follow."""
-    found = re.findall(r"^([^\s:]+:\d+):\d+: (?:fatal )?error: (.*)$", said, re.MULTILINE)
-    texts = [f"{place}: {text}" for place, text in found]
+    """Return the error for a project that does not compile: the first SHOWN messages, and the number of others."""
+    errors = re.findall(r"^([^\s:]+:\d+):\d+: (?:fatal )?error: (.*)$", said, re.MULTILINE)
+    texts = [f"{place}: {text}" for place, text in errors]
     if not texts:  # the linker
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         texts = [line for line in lines if "error" in line or "undefined reference" in line] or lines[:1]
@@ -201,9 +208,9 @@ def _refused(folder: Path, compiler: Compiler, said: str) -> InputError:
 def kernel_names(program: elf.Executable) -> Mapping[Kind, str]:
     """Return the function and its source file of each kind of operator: "conv_2d (conv_2d.c)"."""
     source = elf.Source(program)
-    found = {}
+    names = {}
     for kind, name in ENTRIES.items():
         symbol = program.functions.get(name)
         place = source.place(symbol.address).file if symbol else ""
-        found[kind] = f"{name} ({place})" if place else name
-    return found
+        names[kind] = f"{name} ({place})" if place else name
+    return names

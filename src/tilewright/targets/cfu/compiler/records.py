@@ -102,7 +102,7 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
     if a.shape != b.shape or a.data is not None or b.data is not None or b.dtype != "int8":
         shapes = f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
         return f"Add of {shapes} is not supported; its kernel adds two computed int8 tensors of one shape"
-    if a.scale > b.scale:  # the kernels on the CFU assume that the second factor is 1/2
+    if a.scale > b.scale:  # the factors are scale / (2 * larger scale): kernels on the CFU take the second one as 1/2
         a, b = b, a
     twice_max = 2 * np.float64(b.scale)
     factors = {
@@ -199,60 +199,64 @@ def couple(
     buffer_rows: int,
     tuned: bool = False,
 ) -> list[dict[str, int]]:
-    """Return, for each operator, the words `coupled` (flags of Coupled) and `rows_at` (its first row of weights in B).
+    """Decide for each operator whether it runs on the CFU's image memory, and which tensors are moved for it.
 
-    `activations` names the tensors of each operator, by field. An activation has the same offset in the CFU's image
-    memory as in the arena. With the extension `resident` it is pushed to the image memory once, before its first use
-    there, and is read back only if the CPU or the host (which reads `leaving`) needs it. With `stream`, DMA fetches the
-    tensors that the host has written (`entering`). With `tuned`, a fully connected layer is a convolution of 1 x 1
-    windows, with the words of its window; copies without effect (see `in_place`) need no tensor.
+    Return the words `coupled` (flags of Coupled) and `rows_at` (the first row of its weights in B) of each operator.
+    `activations` names the tensors of each operator, by field. The host writes `entering` and reads `leaving`.
+
+    An activation has the same offset in the image memory as in the arena. With the extension `resident`, it is pushed
+    to the image memory once, before its first use there, and is read back only if the CPU or the host needs it. With
+    `stream`, DMA fetches the tensors of `entering`: only these, because it bypasses the L2 cache, in which stores of
+    the CPU may still be. With `tuned`, a fully connected layer is a convolution with 1 x 1 windows; copies without
+    effect (see `in_place`) need no tensor.
     """
     if tuned:
         records = [{**record, **POINT.get(Kind(record["kind"]), {})} for record in records]
-    here = [
+    takes = [
         _takes(record, extensions, buffer_rows, tuned) or (tuned and names["input"] == names["output"])
         for record, names in zip(records, activations, strict=True)
     ]
     resident = "resident" in extensions
     stream = {"dma", "stream"} <= set(extensions)
     needed = set(leaving)  # by the host, or by the CPU
-    for mine, names in zip(here, activations, strict=True):
-        if not mine:
+    for coupled, names in zip(takes, activations, strict=True):
+        if not coupled:
             needed.update(names.values())
-    there: set[str] = set()
-    found: list[dict[str, int]] = []
-    weights = _weight_rows(records, here, extensions, buffer_rows)
-    for mine, record, names, (constants, rows_at) in zip(here, records, activations, weights, strict=True):
-        if not mine or record["kind"] == Kind.COPY:
-            found.append({"coupled": int(mine), "rows_at": 0})
+    on_chip: set[str] = set()
+    words: list[dict[str, int]] = []
+    weights = _weight_rows(records, takes, extensions, buffer_rows)
+    for coupled, record, names, (constants, rows_at) in zip(takes, records, activations, weights, strict=True):
+        if not coupled or record["kind"] == Kind.COPY:
+            words.append({"coupled": int(coupled), "rows_at": 0})
             continue
         flags = Coupled.HERE | constants
         for key, push, fetch in (("input", Coupled.PUSH, Coupled.FETCH), ("input2", Coupled.PUSH2, Coupled.FETCH2)):
-            if key in names and not (resident and names[key] in there):
+            if key in names and not (resident and names[key] in on_chip):
                 flags |= fetch if stream and names[key] in entering else push
-                there.add(names[key])
-        there.add(names["output"])
+                on_chip.add(names[key])
+        on_chip.add(names["output"])
         if not resident or names["output"] in needed:
             flags |= Coupled.READ
-        found.append({**POINT.get(Kind(record["kind"]), {}), "coupled": int(flags), "rows_at": rows_at})
-    return found
+        words.append({**POINT.get(Kind(record["kind"]), {}), "coupled": int(flags), "rows_at": rows_at})
+    return words
 
 
 def _weight_rows(
-    records: Sequence[Record], here: Sequence[bool], extensions: Collection[str], buffer_rows: int
+    records: Sequence[Record], takes: Sequence[bool], extensions: Collection[str], buffer_rows: int
 ) -> Iterator[tuple[Coupled, int]]:
     """Yield the flags of each operator that concern its constants, and its first row of weights in B.
 
-    With `dma`, the rows alternate between the first and the last ones, so that the next weights load during a
-    convolution. The firmware does the same with the entries of the channel tables.
+    With `dma`, the weights of one convolution load while the one before it runs. So they lie alternately at the
+    beginning and at the end of B. The firmware does the same with the entries of the channel tables. If both together
+    do not fit, the later ones wait (LATE).
     """
     stream = {"dma", "stream"} <= set(extensions)
     row = 0
     rows_before = 0
     channels_before = 0
-    for record, mine in zip(records, here, strict=True):
+    for record, coupled in zip(records, takes, strict=True):
         flags = Coupled(0)
-        if not mine or record["kind"] not in (Kind.CONV, Kind.FULLY_CONNECTED):
+        if not coupled or record["kind"] not in (Kind.CONV, Kind.FULLY_CONNECTED):
             yield flags, 0
             continue
         if "dma" in extensions:
@@ -267,7 +271,7 @@ def _weight_rows(
 
 
 def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned: bool) -> bool:
-    """Return whether these CFU extensions can compute an operator and its activations lie within the image memory."""
+    """Return whether these CFU extensions can compute an operator whose activations lie within the image memory."""
     kind = record["kind"]
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
@@ -293,23 +297,23 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
 
 
 def in_place(operators: Mapping[str, Operator], outside: Collection[str]) -> dict[str, Operator]:
-    """Return the operators without the copies: a copy's output is then the same tensor as its input.
+    """Return the operators with copies that have no effect: the output of a copy is then the same tensor as its input.
 
-    `outside` names the tensors that the host has written or will read; their copies remain.
+    `outside` names the tensors that the host has written or will read; copies of these remain.
     """
     same: dict[str, str] = {}
-    found = {}
-    for node, made in operators.items():
-        names = {field: same.get(name, name) for field, name in made.activations.items()}
-        if made.kind == Kind.COPY and not {names["input"], names["output"]} & set(outside):
+    operators_in_place = {}
+    for node, operator in operators.items():
+        names = {field: same.get(name, name) for field, name in operator.activations.items()}
+        if operator.kind == Kind.COPY and not {names["input"], names["output"]} & set(outside):
             same[names["output"]] = names["input"]
             names["output"] = names["input"]
-        found[node] = replace(made, activations=names)
-    return found
+        operators_in_place[node] = replace(operator, activations=names)
+    return operators_in_place
 
 
 def channel_table(bias: Array, multiplier: Array, shift: Array) -> Array:
-    """Return int32 (channels, 4), the channel tables as the DMA reads them: bias, multiplier, shift and 0."""
+    """Return the channel tables as the DMA reads them, int32 [channels, 4]: bias, multiplier, shift and 0."""
     return np.stack([bias, multiplier, shift, np.zeros_like(shift)], axis=1)
 
 

@@ -164,16 +164,16 @@ class Compared:
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
         """Give both CFUs a command in `cycle`, and compare their answers."""
-        expected, found = (unit.execute(funct7, funct3, a, b, cycle) for unit in (self.model, self.gateware))
-        if expected != found:
-            self.bits += ((expected[0] ^ found[0]) & 0xFFFFFFFF).bit_count()
-            self.late += expected[1] != found[1]
+        modelled, answer = (unit.execute(funct7, funct3, a, b, cycle) for unit in (self.model, self.gateware))
+        if modelled != answer:
+            self.bits += ((modelled[0] ^ answer[0]) & 0xFFFFFFFF).bit_count()
+            self.late += modelled[1] != answer[1]
             self.first = cycle if self.first is None else self.first
             if len(self.differences) < MOST:
-                sides = (f"{value} in cycle {ready}" for value, ready in (found, expected))
+                sides = (f"{value} in cycle {ready}" for value, ready in (answer, modelled))
                 name = custom.name(funct7 << 3)
                 self.differences.append(f"{name} of cycle {cycle} answers {' on the RTL, '.join(sides)} in the model")
-        return found
+        return answer
 
 
 def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine: str) -> CosimCase:

@@ -167,12 +167,12 @@ class MatrixUnit(Part):
         clear = sequencer.clear
         row = sequencer.row
         if self.convolves:
-            other = self.convolution
-            start = start | other.begins
-            clear = clear | other.clear
-            b_row = Mux(other.active, other.b_row, b_row)
-            row = Mux(other.active, other.row, row)
-            m.d.comb += drive(array, is_late=other.active, late=other.left)
+            convolution = self.convolution
+            start = start | convolution.begins
+            clear = clear | convolution.clear
+            b_row = Mux(convolution.active, convolution.b_row, b_row)
+            row = Mux(convolution.active, convolution.row, row)
+            m.d.comb += drive(array, is_late=convolution.active, late=convolution.left)
         m.d.comb += drive(b, start=start, row=b_row)
         m.d.comb += drive(array, clear=clear, row=row)
         self._buffer_c(m, sequencer, array, accumulate, height)
@@ -195,12 +195,12 @@ class MatrixUnit(Part):
         read_row = Signal(len(read.addr))
         m.d.comb += read.addr.eq(read_row)
         if self.convolves:
-            other = self.convolution
+            convolution = self.convolution
             m.d.comb += self.sums.eq(read.data)
-            with m.If(other.active):
-                m.d.comb += drive(write, addr=other.write_row, data=array.sums, en=other.write)
-            with m.If(other.reads):
-                m.d.comb += read.addr.eq(other.read_row)
+            with m.If(convolution.active):
+                m.d.comb += drive(write, addr=convolution.write_row, data=array.sums, en=convolution.write)
+            with m.If(convolution.reads):
+                m.d.comb += read.addr.eq(convolution.read_row)
         bits = ceil_log2(lanes)
         lane = Signal(bits, name="lane")
         row = Signal(len(read.addr), name="row")

@@ -146,14 +146,17 @@ class ImageMemory(Part):
             rows = memory.Memory(shape=32, depth=IMAGE_BYTES // WORD_BYTES // 2, init=[])
             m.submodules[f"copy_{number}_{'odd' if odd else 'even'}"] = rows
             write = rows.write_port(granularity=8)
-            both = rows.read_port()
+            read_write = rows.read_port()
             half = slice(32 * odd, 32 * odd + 32)
             row = _row(place, odd)
             m.d.comb += drive(write, addr=row, en=enables[4 * odd : 4 * odd + 4], data=content[half])
-            m.d.comb += [both.addr.eq(row), written[half].eq(both.data)]
+            m.d.comb += [read_write.addr.eq(row), written[half].eq(read_write.data)]
             if number < self.copies.ports:
-                own = rows.read_port()
-                m.d.comb += [own.addr.eq(_row(getattr(self, f"address_{number}"), odd)), read[half].eq(own.data)]
+                read_only = rows.read_port()
+                m.d.comb += [
+                    read_only.addr.eq(_row(getattr(self, f"address_{number}"), odd)),
+                    read[half].eq(read_only.data),
+                ]
         return written, read
 
 
