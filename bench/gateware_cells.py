@@ -18,7 +18,7 @@ import click
 
 from tilewright.cli import options
 from tilewright.errors import ConfigError
-from tilewright.hdl.build import TOP, made, to_rtlil
+from tilewright.hdl.build import TOP, to_rtlil, yosys_result
 from tilewright.hdl.multipliers import MULTIPLIERS
 from tilewright.targets.vta import TARGET
 from tilewright.targets.vta.gateware.top import Vta
@@ -58,7 +58,7 @@ def resources(source: str, family: str) -> dict[str, float]:
     if family not in FAMILIES:
         raise ConfigError("resources", f"unknown family '{family}'", f"choose one of {', '.join(FAMILIES)}")
     chosen = FAMILIES[family]
-    text = made(source, f"{chosen.command} -top {TOP}; tee -o result stat -json")
+    text = yosys_result(source, f"{chosen.command} -top {TOP}; tee -o result stat -json")
     cells = json.loads(text[text.index("{") :])["design"]["num_cells_by_type"]
     return {
         kind: sum(

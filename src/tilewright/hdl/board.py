@@ -53,13 +53,13 @@ def board_files(
     """
     clock = mhz or config.clock_mhz
     assert clock is not None
-    made = {"synth.ys": HERE / "board.ys", f"{top}.xdc": HERE / "board.xdc", "README.md": folder / "board.md"}
+    templates = {"synth.ys": HERE / "board.ys", f"{top}.xdc": HERE / "board.xdc", "README.md": folder / "board.md"}
     if top != core:
-        made = {f"{top}.v": folder / "board.v", **made}
-    sources = [*verilog, *(name for name in made if name.endswith(".v"))]
+        templates = {f"{top}.v": folder / "board.v", **templates}
+    sources = [*verilog, *(name for name in templates if name.endswith(".v"))]
     heads = "\n".join(f"- `{name}`: {text[3:].splitlines()[0]}" for name, text in verilog.items())
-    known = {"core": core, "top": top, "digest": config.digest()[:12], "sources": " ".join(sources), "files": heads}
-    known |= {"mhz": str(clock), "period": f"{1000 / clock:.3f}"}
-    known |= {"axi_ports": Template(PORTS).safe_substitute(names), "axi_control": CONTROL}
-    filled = {name: Template(path.read_text("ascii")).substitute(known, **names) for name, path in made.items()}
+    values = {"core": core, "top": top, "digest": config.digest()[:12], "sources": " ".join(sources), "files": heads}
+    values |= {"mhz": str(clock), "period": f"{1000 / clock:.3f}"}
+    values |= {"axi_ports": Template(PORTS).safe_substitute(names), "axi_control": CONTROL}
+    filled = {name: Template(path.read_text("ascii")).substitute(values, **names) for name, path in templates.items()}
     return {**verilog, **filled}

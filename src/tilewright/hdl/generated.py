@@ -1,6 +1,7 @@
-"""What the C++ that Verilator writes tells of a design: its memories, and which short cuts keep it exact.
+"""Properties of a design, read from the C++ that Verilator writes for it: its memories, and safe short cuts.
 
-A text that these patterns do not know forbids a short cut. It is never an error.
+verilator.h can skip the falling edge of the clock, and detect cycles in which nothing changes. Each short cut is exact
+only for certain designs. Text that these patterns do not match forbids a short cut; it is never an error.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def posedge_only(code: Iterable[str]) -> bool:
     text = re.sub(r"\s", "", "".join(code))
     if EDGES[0] not in text:
         return False
-    for known in EDGES:
-        text = text.replace(known, "")
+    for use in EDGES:
+        text = text.replace(use, "")
     return not CLOCK.search(text)
 
 
@@ -66,5 +67,5 @@ def self_contained(headers: Iterable[str], code: Iterable[str]) -> bool:
 
 def tracked(header: str) -> tuple[str, list[str]]:
     """Return a header with `Tracked` (verilator.h) in the place of the types of its memories, and their names."""
-    names = [found["name"] for found in MEMORY.finditer(header)]
+    names = [memory["name"] for memory in MEMORY.finditer(header)]
     return MEMORY.sub(r"\g<head>Tracked<\g<of>, \g<depth>> \g<name>;", header), names

@@ -55,11 +55,11 @@ class MacArray(Part):
             for column in range(0, block, together):
                 rights = [wgt[at * block : (at + 1) * block] for at in range(column, column + together)]
                 logic = self.multipliers == "logic"
-                found = [
+                terms_of_pairs = [
                     products(m, a, b, f"p{row}_{column}_{place}", logic)
                     for place, (a, *b) in enumerate(zip(left, *rights, strict=True))
                 ]
-                for number, terms in enumerate(zip(*found, strict=True)):
+                for number, terms in enumerate(zip(*terms_of_pairs, strict=True)):
                     total = Signal(signed(self.sum_bits), name=f"s{row}_{column + number}")
                     m.d.sync += total.eq(reduce(add, terms))
                     sums.append(total)
@@ -81,12 +81,16 @@ def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic
     product = Signal(signed(len(both) + len(shared)), name=name)
     m.d.comb += both.eq((others[1] << bits) + first)
     m.d.sync += product.eq(shared * both)
-    # A negative lower product has borrowed 1 from the upper one: add it back.
+    # `both` holds the two factors at a distance of `bits`, so their products lie side by side in one product (as in
+    # Xilinx's white paper WP486). A negative lower product has borrowed 1 from the upper one: add it back.
     return [product[:bits].as_signed(), (product[bits:].as_signed() + product[bits - 1])[:bits].as_signed()]
 
 
 def by_logic(a: Value, b: Value) -> Value:
-    """Return `a * b` as a sum of partial products, which synthesis does not map to a multiplier block."""
+    """Return `a * b` as a sum of partial products, which synthesis does not map to a multiplier block.
+
+    The highest bit of `b` is its sign, so its partial product is subtracted.
+    """
     *low, sign = (Mux(bit, a << place, 0) for place, bit in enumerate(b))
     return (reduce(add, low) if low else 0) - sign
 

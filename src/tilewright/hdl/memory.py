@@ -124,7 +124,11 @@ class BankedMemory(Part):
 
 
 def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value | int]:
-    """Return what a BeatWrite writes to bank `lane`: a tuple (data, mask bit, enable bits of the parts of the tile)."""
+    """Return the write to bank `lane` in a BeatWrite: (data, mask bit, enable bits of the parts of the tile).
+
+    A beat may begin at any tile: bank l gets the tile that is l - index (modulo the number of banks) tiles from the
+    first.
+    """
     log = ceil_log2(tiles.lanes)
     distance = (lane - beats.index[:log])[:log]
     parts = Mux(beats.whole, (1 << tiles.parts) - 1, 1 << beats.part) if tiles.parts > 1 else 1
@@ -139,7 +143,10 @@ def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """Return the row of `bank` that has tile `index`; if `wide`, the row of the bank's first tile from `index` on."""
+    """Return the row of `bank` with tile `index`; if `wide`, the row of the bank's first tile from `index` on.
+
+    Banks before the one of `index` have that tile one row later.
+    """
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row
 

@@ -54,20 +54,20 @@ class Compiled:
 
         If it is in the cache (build.remembered), `component` is not called, and so need not import Amaranth.
         """
-        made = cls.__new__(cls)
+        compiled = cls.__new__(cls)
         package = Path(getfile(component)).parents[1]
-        name = remembered(json.dumps(config.to_dict()), package, engine, lambda: component(config))
-        made._library = _load(name)
-        return made
+        path = remembered(json.dumps(config.to_dict()), package, engine, lambda: component(config))
+        compiled._library = _load(path)
+        return compiled
 
     @classmethod
     def of_verilog(
         cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
     ) -> Compiled:
         """Return a compiled module of Verilog files; the arguments and errors are those of `build.verilog_library`."""
-        made = cls.__new__(cls)
-        made._library = _load(verilog_library(files, top, ports, extra, undefined))
-        return made
+        compiled = cls.__new__(cls)
+        compiled._library = _load(verilog_library(files, top, ports, extra, undefined))
+        return compiled
 
     def model(self, seed: int = 0) -> Model:
         """Return an instance. With a `seed`, registers and memories without initial value start at random.
@@ -84,10 +84,9 @@ class Compiled:
 
 
 class Model:
-    """One instance of a compiled component, at cycle 0. `ports` maps port names to uint8 views of their values
-    (little-endian).
+    """An instance of a compiled component, at cycle 0. `ports` has uint8 views of port values, little-endian, by name.
 
-    `library` is for functions of the compiled `extra` text; `handle` is their simulation.
+    Functions of the `extra` C++ text are called as functions of `library`, with `handle` as the instance.
     """
 
     def __init__(self, compiled: ctypes.CDLL) -> None:
@@ -148,8 +147,8 @@ class Model:
         places = ctypes.c_void_p()
         beats = ctypes.c_void_p()
         size = ctypes.c_uint64()
-        found = (ctypes.byref(item) for item in (places, beats, size))
-        count = self.library.tw_written(ctypes.c_void_p(memory), *found)
+        addresses = (ctypes.byref(item) for item in (places, beats, size))
+        count = self.library.tw_written(ctypes.c_void_p(memory), *addresses)
         width = size.value
         at = _copied(places, 16 * count).view(np.int64).reshape(count, 2)
         both = width + -(-width // 8)
@@ -194,12 +193,12 @@ class Model:
         """
         rows = {name: self._rows(name, values) for name, values in inputs.items()}
         count = len(next(iter(rows.values())))
-        found = np.zeros((count, len(self._port(record)) if record else 0), np.uint8)
+        recorded = np.zeros((count, len(self._port(record)) if record else 0), np.uint8)
         names = (ctypes.c_char_p * len(rows))(*(name.encode() for name in rows))
         places = (ctypes.c_void_p * len(rows))(*(values.ctypes.data for values in rows.values()))
         shown = record.encode() if record else None
-        self.library.tw_play(self.handle, len(rows), names, places, count, shown, found.ctypes.data)
-        return found
+        self.library.tw_play(self.handle, len(rows), names, places, count, shown, recorded.ctypes.data)
+        return recorded
 
     def _rows(self, port: str, values: Array) -> Array:
         """Return the values of a port, one per row, as its bytes in memory, uint8 [n, bytes of the port]."""

@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from textwrap import indent
 from typing import Any, TypeVar
@@ -25,13 +26,14 @@ from amaranth.lib.wiring import Component, In
 
 from tilewright.array import uncollected
 from tilewright.errors import ConfigError
-from tilewright.hdl.build import ZEROS, made
+from tilewright.hdl.build import ZEROS, yosys_result
 
 #: Folders that hold the packages which `src` attributes name.
 FOLDERS = (f"{Path(__file__).parents[2]}/", f"{Path(amaranth.__file__).parents[1]}/")
 #: In Verilog, a module with the attributes before it.
 VERILOG = re.compile(r"((?:^\(\*[^\n]*\*\)\n)*)^module (\w+)\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
-#: While modules are collected, number N has this name in RTLIL, and a module calls itself ITSELF.
+#: The name of module number N in RTLIL while modules are collected; a module calls itself ITSELF. Names for people are
+#: chosen last, when it is clear which modules are equal. Then equal texts are equal modules.
 NUMBERED = re.compile(r"\\@(\d+)")
 ITSELF = "@"
 #: A module inside one that is no component, such as a FIFO of Amaranth's library: its path in that module.
@@ -66,7 +68,7 @@ class _Modules:
     """The modules of a component, each once. A module comes after those that it contains."""
 
     def __init__(self) -> None:
-        self.found = list[_Module]()
+        self.modules = list[_Module]()
         self.numbers = dict[tuple[str, str], int]()  # by name and text
         self.driven: Any = SignalDict()  # the component that drives each signal, and its ports
         self.read = list[tuple[Any, Any, Any]]()  # signals, the components that read them, and their ports
@@ -84,15 +86,15 @@ class _Modules:
         }
         self._note(component, fragment)
         module = _Module(component, path, convert_fragment(fragment, ports, ITSELF)[0])
-        number = self.numbers.setdefault((module.name, module.text), len(self.found))
-        if number == len(self.found):
-            self.found.append(module)
+        number = self.numbers.setdefault((module.name, module.text), len(self.modules))
+        if number == len(self.modules):
+            self.modules.append(module)
         return number
 
     def _note(self, component: Any, fragment: Fragment) -> None:
-        """Note which signals a component drives and reads, apart from the components in it."""
+        """Note which signals a component drives and reads itself, without the components in it."""
         ports = SignalSet(signal for _, _, port in _ports(component) for signal in Value.cast(port)._rhs_signals())
-        for statement in (each for statements in fragment.statements.values() for each in statements):
+        for statement in chain.from_iterable(fragment.statements.values()):
             for signal in statement._lhs_signals():
                 self.driven[signal] = component, ports
             for signal in statement._rhs_signals():
@@ -101,28 +103,28 @@ class _Modules:
     def check(self) -> None:
         """Raise ConfigError if a component reads a signal of another one that is a port of neither."""
         for signal, component, ports in self.read:
-            driver, own = self.driven.get(signal, (component, ports))
-            if driver is not component and signal not in ports and signal not in own:
+            driver, driver_ports = self.driven.get(signal, (component, ports))
+            if driver is not component and signal not in ports and signal not in driver_ports:
                 reason = f"{type(component).__name__} reads {signal.name} of {type(driver).__name__}, which is no port"
                 raise ConfigError("Verilog", reason, "make it a port")
 
     def _instance(self, component: Any, number: int, src: Any) -> Instance:
         ports = {f"{'i' if is_input else 'o'}_{name}": value for name, is_input, value in _ports(component)}
-        clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if self.found[number].clocked else {}
+        clock = {"i_clk": ClockSignal(), "i_rst": ResetSignal()} if self.modules[number].clocked else {}
         return Instance(f"@{number}", src_loc=src, **clock, **ports)
 
     def named(self, top: str) -> list[str]:
         """Return the name of each module; the last one is called `top`."""
-        names = [module.name for module in self.found[:-1]]
-        alike = {name: [m.path for m in self.found[:-1] if m.name == name] for name in names}
-        return [_placed(name, m.path, alike[name]) for name, m in zip(names, self.found, strict=False)] + [top]
+        names = [module.name for module in self.modules[:-1]]
+        alike = {name: [m.path for m in self.modules[:-1] if m.name == name] for name in names}
+        return [_placed(name, m.path, alike[name]) for name, m in zip(names, self.modules, strict=False)] + [top]
 
 
 def _placed(name: str, path: tuple[str, ...], alike: list[tuple[str, ...]]) -> str:
-    """Return the name of a module: with the end of its path that tells it from the paths of others of that name."""
+    """Return the name of a module, with so much of the end of its path that it differs from modules of that name."""
     for length in range(len(path) + 1):
         end = path[len(path) - length :]
-        if sum(other[len(other) - length :] == end for other in alike) == 1:
+        if sum(same[len(same) - length :] == end for same in alike) == 1:
             break
     return "_".join((name, *end))
 
@@ -144,12 +146,15 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
         modules.check()
     names = modules.named(name)
     texts = list[str]()
-    heads = {own: inspect.getdoc(type(each.component)) or "" for own, each in zip(names, modules.found, strict=True)}
-    for own, module in zip(names, modules.found, strict=True):
-        text = ZEROS.sub("", module.text).replace(f"module \\{ITSELF}\n", f"module \\{own}\n")
+    heads = {
+        module_name: inspect.getdoc(type(module.component)) or ""
+        for module_name, module in zip(names, modules.modules, strict=True)
+    }
+    for module_name, module in zip(names, modules.modules, strict=True):
+        text = ZEROS.sub("", module.text).replace(f"module \\{ITSELF}\n", f"module \\{module_name}\n")
         text = NUMBERED.sub(lambda found: f"\\{names[int(found[1])]}", text)
-        inner = {path: f"{own}_{path.replace('.', '_')}" for path in INNER.findall(text)}
-        heads |= dict.fromkeys(inner.values(), f"A part of {own}.")
+        inner = {path: f"{module_name}_{path.replace('.', '_')}" for path in INNER.findall(text)}
+        heads |= dict.fromkeys(inner.values(), f"A part of {module_name}.")
         # The longest path first: a module may lie in another one that is no component.
         for path in sorted(inner, key=len, reverse=True):
             text = text.replace(f"\\@.{path}", f"\\{inner[path]}")
@@ -165,7 +170,7 @@ def verilog_files(component: Any, name: str, reset: str = "rst") -> dict[str, st
     source, heads = verilog_rtlil(component, name, reset)
     script = f"hierarchy -check -top {name}; proc -norom; memory_collect; opt_clean; setattr -mod -unset generator"
     files = {}
-    for match in VERILOG.finditer(made(source, f"{script}; write_verilog result")):
+    for match in VERILOG.finditer(yosys_result(source, f"{script}; write_verilog result")):
         head = indent(heads[match[2]], "// ", lambda line: True).replace("// \n", "//\n")
         files[f"{match[2]}.v"] = f"{head}\n{match[0]}"
     return {file: files[file] for file in sorted(files, key=lambda file: (file != f"{name}.v", file))}

@@ -221,7 +221,7 @@ class Lane(Part):
             value.eq(Mux(is_req[0], total, self.first) << shift),
             factor.eq(Mux(is_req[0], self.multiplier, self.second)),
         ]
-        # Stages 1, 2: the high half of the product.
+        # Stages 1, 2: the high half of the product, from two products with half of the factor each.
         lower = Signal(signed(49))
         upper = Signal(signed(48))
         kept = Signal(signed(BITS))

@@ -1,4 +1,8 @@
-"""2-D transfers between DRAM and tile memories: where data and zero padding lie on chip, and the beats on the bus."""
+"""2-D transfers between DRAM and tile memories: the places of data and zero padding on chip, and the bus beats.
+
+A load goes through `Placer` (a window becomes runs of tiles) to `TileReceiver`, which writes beats as they come, and
+padding in the cycles without a beat. A store goes through `TileSender`.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,7 @@ class Placer(Part):
             from_rows.eq((between != 0) & (w.rows > 1)),
             first.eq(Mux(w.rows == 0, (w.top + w.bottom) * width, w.top * width + w.left)),
             last.eq(Mux(w.rows == 0, 0, w.bottom * width + w.right)),
-            self.padded.eq((first != 0) | (last != 0)),  # left or right padding makes one of them nonzero
+            self.padded.eq((first != 0) | (last != 0)),  # padding on the left is in `first`, on the right in `last`
             p.which.eq(self.which),
             p.index.eq(w.index + first),
             p.rows.eq(Mux(w.columns == 0, 0, w.rows)),
@@ -107,7 +111,7 @@ class TileReceiver(Part):
         left = Signal(INDEX_BITS)
         part = Signal(INDEX_BITS)
         sizes = ([getattr(tiles, name) for tiles in self.memories] for name in ("lanes", "parts"))
-        lanes, parts = (chosen(p.which, each) for each in sizes)
+        lanes, parts = (chosen(p.which, size) for size in sizes)
         beat = Signal()
         ends_tile = Signal()
         ends_row = Signal()
@@ -173,10 +177,10 @@ class TileReceiver(Part):
 
 def chosen(which: Value, options: Sequence[Any]) -> Any:
     """Return the option at index `which`; larger indices select the last option, so that every case is defined."""
-    found = options[-1]
+    selected = options[-1]
     for number in reversed(range(len(options) - 1)):
-        found = Mux(which == number, options[number], found)
-    return found
+        selected = Mux(which == number, options[number], selected)
+    return selected
 
 
 class TileSender(Part):
