@@ -50,9 +50,10 @@ _DTYPES = {np.dtype(name).newbyteorder("<").str.encode(): np.dtype(name).newbyte
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of archive. `name` and `version` stand in its JSON object, which is the member `header`.
+    """A kind of archive. Its member `header` is a JSON object, which has `name` and `version`.
 
-    For messages, `what` names the kind of file, and `again` says how to make a new one.
+    In messages, `what` is the kind of file ("program file"), and `again` the remedy for a damaged one ("compile it
+    again").
     """
 
     name: str
@@ -65,7 +66,8 @@ class Format:
 def write(path: str | Path, form: Format, data: Mapping[str, Any], arrays: Mapping[str, Array], compress: bool) -> None:
     """Write an archive, whole or not at all. Without `compress`, it is larger but is written several times as fast.
 
-    Raises ProgramError if the file cannot be written, or if `read` would refuse it.
+    An archive that would unpack to more than `read` allows for its size is not compressed. Raises ProgramError if the
+    file cannot be written, or if `read` would refuse it.
     """
     path = Path(path)
     if path.is_dir():
@@ -107,7 +109,7 @@ def read(path: str | Path, form: Format) -> tuple[dict[str, Any], dict[str, Arra
 
 @contextmanager
 def damage_of(form: Format) -> Iterator[None]:
-    """Run a `with` block that decodes an archive. Raises ProgramError for the exceptions that damaged data causes."""
+    """Run a `with` block that decodes an archive. Exceptions that damaged data causes become ProgramError."""
     try:
         yield
     except DAMAGE as error:
@@ -150,6 +152,7 @@ def _members(file: IO[bytes], form: Format) -> dict[str, bytes]:
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _END.size))
+    # zipfile accepts data before the archive and several directories; here the file must be exactly one archive.
     tail = file.read(_END.size).rjust(_END.size, b"\0")
     mark, _, _, _, count, length, start, _ = _END.unpack(tail)
     if mark != b"PK\5\6" or tail.startswith(b"PK\6\7") or start + length + _END.size - 20 != size:
@@ -209,7 +212,7 @@ def _array(name: str, content: bytes) -> Array:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Run a `with` block. Raises its ProgramError again, with the path of the file added."""
+    """Run a `with` block. A ProgramError of it is raised again with the path of the file."""
     try:
         yield
     except ProgramError as error:

@@ -1,8 +1,8 @@
-"""Compiled programs kept on disk: a second compile of the same network for the same machine only reads a file.
+"""A cache of compiled programs on disk: a second compile of the same network for the same machine only reads a file.
 
-A program's key is a hash of everything it is made from: the graph with its constants, target, configuration, rounding
-mode, timing model, the user's schedule, NumPy's version, and every file of Tilewright and of the target's own package.
-If the folder or a file in it is unusable, the program is compiled.
+The key of a program is a hash of everything that it depends on: the graph with its constants, target, configuration,
+rounding mode, timing model, the user's schedule, NumPy's version, and every file of Tilewright and of the target's own
+package. If the folder or a file in it is unusable, the program is compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tilewright.program.serial import graph_to_data
 #: Bytes of all programs together (4 GiB). Past it, the least recently used programs are deleted.
 LIMIT = 1 << 32
 #: Names of programs, and of temporary files that a killed writer left (files.replacing). No other file is touched.
-_OURS = re.compile(r"[0-9a-f]{64}\.twp|\.[0-9a-f]{64}\.twp\.[0-9a-f]{8}\.tmp")
+_FILES = re.compile(r"[0-9a-f]{64}\.twp|\.[0-9a-f]{64}\.twp\.[0-9a-f]{8}\.tmp")
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -40,29 +40,30 @@ class Cache:
         self.limit = limit
 
     def program(self, graph: Graph, made_from: Sequence[str], package: Path, make: Callable[[], Program]) -> Program:
-        """Return the kept program of a graph; if there is none, compile it by `make` and keep it.
+        """Return the cached program of a graph. If there is none, call `make` to compile it, and cache it.
 
-        `made_from` has the target, the hash of the configuration and the rounding mode, then what else the program
-        depends on: the timing model, the user's schedule. `package` is the folder of the target's sources.
+        `made_from` has the target, the hash of the configuration and the rounding mode; then other texts that the
+        program depends on: the timing model, the user's schedule. `package` is the folder of the target's sources.
         """
         try:
             key = _key(graph, *made_from, np.__version__, sources(PACKAGE), sources(package))
         except (ProgramError, OSError):  # a constant that a program file cannot hold; sources that cannot be read
             return make()
         path = self.folder / f"{key}.twp"
-        found = _load(path)
-        if found and [found.target, found.digest, found.rounding] == [*made_from[:3]]:
-            return replace(found, graph=graph)
-        made = make()
+        cached = _load(path)
+        # The file is only a hint: a program of another machine under this name is not used.
+        if cached and [cached.target, cached.digest, cached.rounding] == [*made_from[:3]]:
+            return replace(cached, graph=graph)
+        program = make()
         with suppress(OSError, ProgramError):  # a full disk, no write permission, a program that has no file form
             self.folder.mkdir(parents=True, exist_ok=True)
-            file.save(made, path, compress=False)
+            file.save(program, path, compress=False)
             self._evict()
-        return made
+        return program
 
     def _evict(self) -> None:
         """Delete the least recently used programs until the size of the others is within the limit."""
-        entries = [(item, item.stat()) for item in self.folder.iterdir() if _OURS.fullmatch(item.name)]
+        entries = [(item, item.stat()) for item in self.folder.iterdir() if _FILES.fullmatch(item.name)]
         entries.sort(key=lambda entry: entry[1].st_mtime_ns)
         total = sum(status.st_size for _, status in entries)
         for item, status in entries:
@@ -74,7 +75,7 @@ class Cache:
 
 
 def _load(path: Path) -> Program | None:
-    """Load a kept program and mark it as used now; None if it is missing or damaged."""
+    """Load a cached program and mark it as used now. Return None if it is missing or damaged."""
     try:
         program = file.load(path)
     except ProgramError:
@@ -86,9 +87,9 @@ def _load(path: Path) -> Program | None:
 
 def _key(graph: Graph, *others: str) -> str:
     data, arrays = graph_to_data(graph)
-    found = sha256(json.dumps([data, *others], sort_keys=True).encode())
+    digest = sha256(json.dumps([data, *others], sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
-        found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        found.update(array.data)
-    return found.hexdigest()
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.data)
+    return digest.hexdigest()

@@ -10,8 +10,8 @@ from pathlib import Path
 def filled(folder: Path, names: Sequence[str], values: Mapping[str, object]) -> dict[str, bytes]:
     """Return the templates `names` of a folder with the values in the place of their placeholders, by name."""
 
-    def value(found: re.Match[str]) -> str:
-        return str(values.get(found[1], found[0]))
+    def value(match: re.Match[str]) -> str:
+        return str(values.get(match[1], match[0]))
 
     # In one pass: a value may have the name of a segment, which may look like a placeholder.
     return {name: re.sub("@([a-z_]+)@", value, (folder / name).read_text("ascii")).encode("ascii") for name in names}

@@ -39,7 +39,7 @@ RESERVED = "reserved"
 
 @dataclass(frozen=True)
 class Field:
-    """A field of `width` bits, two's complement if `signed`; `doc` says what it means."""
+    """A field of `width` bits, two's complement if `signed`. `doc` describes it in C headers and tables."""
 
     name: str
     width: int
@@ -146,7 +146,7 @@ class Layout:
 
     @cached_property
     def _places(self) -> tuple[Array, Array, Array, Array]:
-        """Four arrays for f fields: word indices [f]; shifts in the word, masks and sign bits (or 0), each [f, 1]."""
+        """Arrays for f fields: indices of words [f]; shifts in the word, masks, and sign bits or 0, each [f, 1]."""
         index, shift = (
             np.array([divmod(bit, self.word_bits) for bit in self.offsets.values()], np.int64).reshape(-1, 2).T
         )
@@ -202,6 +202,7 @@ class Layout:
             if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
                 shape = f"{column.dtype} {list(column.shape)}"
                 raise ProgramError(self.name, f"column {name} is {shape}", f"give {count} integers in one dimension")
+        # Columns of Python integers beyond int64 are compared as objects, so that the message shows the true value.
         exact = all(np.can_cast(column.dtype, np.int64) for column in columns.values())
         kind = np.int64 if exact or not count else object
         values = np.array([columns[f.name] for f in self.fields], kind).reshape(len(self.fields), count)
@@ -223,8 +224,8 @@ class Layout:
 
     def _checked(self, raw: Raw) -> Raw:
         if raw.dtype != np.uint8 or raw.ndim != 2 or raw.shape[1] != self.nbytes:
-            found = f"{raw.dtype} {list(raw.shape)}"
-            raise ProgramError(self.name, f"the code is {found}", f"give uint8 [n, {self.nbytes}]")
+            kind = f"{raw.dtype} {list(raw.shape)}"
+            raise ProgramError(self.name, f"the code is {kind}", f"give uint8 [n, {self.nbytes}]")
         return raw
 
 
@@ -298,12 +299,12 @@ class Form:
 
     def read_plain(self, words: Sequence[Word]) -> dict[str, int]:
         """Return the fields in the plain words after the mnemonic, `words[0]`. Raises ProgramError for a wrong word."""
-        found = {}
+        values = {}
         for index, name in enumerate(self.plain, 1):
             if index >= len(words):
                 words[-1].refuse(f"{self.names[name].expected} after it")
-            found[name] = self._value(name, words[index])
-        return found
+            values[name] = self._value(name, words[index])
+        return values
 
     def read(self, words: Sequence[Word], flags: Mapping[str, str] | None = None) -> dict[str, int]:
         """Return the fields that operands and flags give. Raises ProgramError for a wrong word."""
@@ -326,10 +327,10 @@ class Form:
         return value
 
     def _value(self, name: str, word: Word) -> int:
-        known = self.layout.by_name[name]
+        field = self.layout.by_name[name]
         if name in self.names:
-            return self.names[name].read(word, known.high)
-        return integer(word, known.low, known.high, f"{known.low}..{known.high} ({known.width} bits)")
+            return self.names[name].read(word, field.high)
+        return integer(word, field.low, field.high, f"{field.low}..{field.high} ({field.width} bits)")
 
 
 @dataclass(frozen=True)
@@ -354,8 +355,8 @@ class Notation:
         """Return the fields of a line's instruction. Raises ProgramError, with the wrong word and what was expected."""
         code = self.mnemonics.read(words[0], max(self.forms))
         form = self.forms[code]
-        found = {self.opcode: code, **form.read_plain(words)}
-        return found | form.read(words[len(found) :], self.flags(found))
+        values = {self.opcode: code, **form.read_plain(words)}
+        return values | form.read(words[len(values) :], self.flags(values))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""The content of a launch, checked before anything runs because it may come from a file, and the DRAM of a run.
+"""The content of a launch, and the DRAM of a run.
 
-`Contents` reads the parts of any launch. `LaunchImage` is a launch with instructions and DRAM segments. `Dram` holds a
-constant once, and data that differs between samples once per sample.
+A launch may come from a file, so everything is checked before it runs: `Contents` reads the parts of any launch, and
+`LaunchImage` is a launch with instructions and DRAM segments. `Dram` holds constants once for all samples, and other
+data once for each sample.
 """
 
 from __future__ import annotations
@@ -86,13 +87,13 @@ _SEGMENT["kind"] = Literal[KINDS]
 
 
 def _name_of(row: Any, index: int) -> str:
-    """Return how messages call the segment in a row that may be malformed."""
+    """Return the name of a segment for messages. Its row may be malformed: then its number."""
     name = row.get("name") if isinstance(row, dict) else None
     return f"'{name}'" if isinstance(name, str) else str(index)
 
 
 def in_a_row(*parts: tuple[str, str, int], base: int = 0, align: int = 1) -> tuple[DramSegment, ...]:
-    """Return segments one behind the other from byte `base` on. `parts` have the name, kind and size of each."""
+    """Return consecutive segments from byte `base` on, aligned. `parts` have the name, kind and size of each."""
     segments = []
     for name, kind, size in parts:
         segments.append(DramSegment(name, base, size, kind))
@@ -150,19 +151,19 @@ class LaunchImage:
         arrays = {"insns": self.insns, **{f"dram.{segment}": content for segment, content in self.data.items()}}
         if self.layer is not None:
             arrays["layer"] = self.layer
-        own: dict[str, Any] = {"segments": [asdict(segment) for segment in self.segments]}
+        described: dict[str, Any] = {"segments": [asdict(segment) for segment in self.segments]}
         if self.bases:
-            own |= {"bases": dict(self.bases)}
-        return Launch(name, nodes, {**own, **meta}, arrays)
+            described |= {"bases": dict(self.bases)}
+        return Launch(name, nodes, {**described, **meta}, arrays)
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
         """Return DRAM before the launch. `inputs` are uint8 (samples, size) by segment; bytes not given are zero."""
-        known = {**inputs, **self.data}
+        contents = {**inputs, **self.data}
         segments = []
         for segment in self.segments:
-            shared = segment.name in known
+            shared = segment.name in contents
             count = 1 if segment.kind in CARRIED else samples
-            content = known[segment.name] if shared else np.zeros((samples, segment.size), np.uint8)
+            content = contents[segment.name] if shared else np.zeros((samples, segment.size), np.uint8)
             data = np.ascontiguousarray(content).reshape(count, segment.size)
             segments.append(Segment(segment.name, segment.address, data, segment.kind in FILLED, shared))
         return Dram(segments)
@@ -181,14 +182,14 @@ class Segment:
     address: int
     data: Array
     initialised: bool = True  # filled by the host before the launch
-    shared: bool = False  # others use `data` as well (a constant, or an input of the caller): a write makes a copy
+    shared: bool = False  # `data` is also used elsewhere (a constant, an input of the caller): a write makes a copy
 
     @property
     def end(self) -> int:
         return self.address + int(self.data.shape[1])
 
-    def own(self, samples: int) -> None:
-        """Copy the data for each of the samples, if others use it as well."""
+    def unshare(self, samples: int) -> None:
+        """Copy the data, once for each sample, if it is also used elsewhere. Then it may be written."""
         if self.shared:
             self.data = np.repeat(self.data, samples // len(self.data), axis=0)
             self.shared = False
@@ -209,14 +210,14 @@ class Dram:
         return next(segment.data for segment in self.segments if segment.name == name)
 
     def copy(self) -> Dram:
-        """Return a copy. Both share the bytes of each segment until one of them writes there."""
+        """Return a copy. Both share the bytes of a segment until one of them writes there (copy on write)."""
         for segment in self.segments:
             segment.shared = True
         return Dram(replace(segment) for segment in self.segments)
 
     @property
     def own_bytes(self) -> int:
-        """The bytes of the segments that nothing else uses."""
+        """The number of bytes that are not shared: those that a copy of this object costs in addition."""
         return sum(segment.data.nbytes for segment in self.segments if not segment.shared)
 
     def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
@@ -233,7 +234,7 @@ class Dram:
         Raises MachineError, naming `where`, if the rows leave their segment.
         """
         segment = self.segment(address, address + (rows - 1) * stride + row_bytes, where)
-        segment.own(samples)
+        segment.unshare(samples)
         return _view(segment, address, (rows, row_bytes), stride)
 
     def span(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
@@ -252,7 +253,7 @@ class Dram:
         for index in np.flatnonzero(outside)[:1]:
             self.segment(int(address[index]), int(end[index]), "DRAM")
         for index in ascending(home[written & used]).tolist():
-            self.segments[index].own(samples)
+            self.segments[index].unshare(samples)
         first = np.array([segment.data.__array_interface__["data"][0] for segment in self.segments], np.int64)
         last = first + np.array([segment.data.size for segment in self.segments], np.int64)
         base = int(first.min()) if len(first) else 0
@@ -266,9 +267,9 @@ class Dram:
         """Return the segment that has the bytes from `address` to before `end`. Raises MachineError if none has."""
         index = bisect_right(self._starts, address) - 1
         if index < 0 or end > self._ends[index]:
-            known = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments)
+            places = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments)
             reason = f"DRAM bytes {address:#x}..{end:#x} are not inside one segment"
-            raise MachineError(where, reason, f"segments are {known or 'none'}")
+            raise MachineError(where, reason, f"segments are {places or 'none'}")
         return self.segments[index]
 
 

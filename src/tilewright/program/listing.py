@@ -153,7 +153,7 @@ class Grammar:
         for row, line in enumerate(text.split("\n"), 1):
             if words := text_words.split(line, row):
                 reader.line(words)
-        return reader.found
+        return reader.texts
 
     def _lines(self, text: Text) -> Iterator[str]:
         yield " ".join([".launch", self.name.show(text.name), *Directive(self.launch).show(text.values)])
@@ -178,10 +178,10 @@ class _Reader:
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._directives = {".launch": Directive({"name": NAME, **grammar.launch}), **grammar.directives}
-        self._room = MAX_BYTES
+        self._room = MAX_BYTES  # bytes that further sections may have
         self._started = False  # whether any line has been read
-        self._taken = {(".launch", grammar.unnamed, 0)}
-        self.found: list[Text] = []
+        self._names = {(".launch", grammar.unnamed, 0)}  # names that are in use: directive, name, number of the launch
+        self.texts: list[Text] = []
         if grammar.unnamed:
             self._launch(grammar.unnamed, {})
 
@@ -190,7 +190,7 @@ class _Reader:
         first = words[0]
         if first.text == ".launch":
             self._named(words)
-        elif not self.found:
+        elif not self.texts:
             first.refuse(".launch before everything else")
         elif first.text in self._directives:
             self._directive(self._directives[first.text], words)
@@ -204,46 +204,46 @@ class _Reader:
         self._started = True
 
     def _named(self, words: Sequence[Word]) -> None:
-        if not self._started:
-            self.found.clear()
-            self._taken.clear()
+        if not self._started:  # the text names its first launch: the unnamed one does not exist
+            self.texts.clear()
+            self._names.clear()
         values, where = self._directives[".launch"].read(words)
         name = values.pop("name")
-        self._take(where["name"], ".launch", name)
+        self._reserve(where["name"], ".launch", name)
         self._launch(name, values)
 
-    def _take(self, word: Word, directive: str, name: Any) -> None:
-        """Check that a name is new in its launch (or in the text, for .launch), and record it."""
-        key = directive, name, 0 if directive == ".launch" else len(self.found)
-        if key in self._taken:
+    def _reserve(self, word: Word, directive: str, name: Any) -> None:
+        """Check that a name is new in its launch, or for .launch in the text, and reserve it."""
+        key = directive, name, 0 if directive == ".launch" else len(self.texts)
+        if key in self._names:
             word.refuse("a name that is not taken")
-        self._taken.add(key)
+        self._names.add(key)
 
     def _launch(self, name: str, values: Mapping[str, Any]) -> None:
-        self.found.append(Text(name, values))
+        self.texts.append(Text(name, values))
         self._data: Section | None = None
         self._left = 0  # bytes that may still follow in `data`
         self._code: tuple[Section, Code] | None = None
         if self._grammar.opening:
             self._open(Section(self._grammar.opening), self._directives[self._grammar.opening])
 
-    def _directive(self, known: Directive, words: Sequence[Word]) -> None:
-        values, where = known.read(words)
-        if known.unique:
+    def _directive(self, syntax: Directive, words: Sequence[Word]) -> None:
+        values, where = syntax.read(words)
+        if syntax.unique:
             name = next(iter(values))
-            self._take(where[name], words[0].text, values[name])
+            self._reserve(where[name], words[0].text, values[name])
         if values.get("size", 0) > self._room:
             where["size"].refuse(f"0..{self._room:#x}")
-        self._open(Section(words[0].text, values, bytearray(), words=where), known)
+        self._open(Section(words[0].text, values, bytearray(), words=where), syntax)
 
-    def _open(self, section: Section, known: Directive) -> None:
-        self.found[-1].sections.append(section)
-        self._data = section if known.data else None
-        size = known.data(section.values) if known.data else 0
+    def _open(self, section: Section, syntax: Directive) -> None:
+        self.texts[-1].sections.append(section)
+        self._data = section if syntax.data else None
+        size = syntax.data(section.values) if syntax.data else 0
         self._left = self._room if size is None else min(size, self._room)
         self._room -= section.values.get("size", 0)
-        if known.code:
-            self._code = section, known.code
+        if syntax.code:
+            self._code = section, syntax.code
 
     def _bytes(self, section: Section, words: Sequence[Word]) -> None:
         if words[0].text == "zero":
@@ -277,8 +277,8 @@ SEGMENT = Directive(
 
 def image_directives(bases: Sequence[str] = ()) -> dict[str, Directive]:
     """Return the directives of a launch image by name: `.segment`, and `.base` if there are base registers."""
-    known = {".base": Directive(named=dict.fromkeys(bases, ADDRESS))} if bases else {}
-    return {**known, ".segment": SEGMENT}
+    base = {".base": Directive(named=dict.fromkeys(bases, ADDRESS))} if bases else {}
+    return {**base, ".segment": SEGMENT}
 
 
 def image_sections(image: LaunchImage) -> Iterator[Section]:
@@ -295,14 +295,14 @@ def read_image(text: Text, insns: Raw, bases: Sequence[str] = ()) -> LaunchImage
 
     Raises ProgramError, with line and column, if segments overlap or a size is missing.
     """
-    found = {section.values["name"]: section for section in text.of(".segment")}
-    segments = tuple(_segment(section) for section in found.values())
-    for one, other in pairwise(sorted(segments, key=lambda segment: segment.address)):
-        if (end := one.address + one.size) > other.address:
-            taken = f"'{one.name}' {one.address:#x}..{end:#x}"
-            found[other.name].words["address"].refuse(f"an address that is not in {taken}")
-    carried = [segment for segment in segments if segment.kind in CARRIED]
-    data = {one.name: np.frombuffer(found[one.name].data.ljust(one.size, b"\0"), np.uint8) for one in carried}
+    sections = {section.values["name"]: section for section in text.of(".segment")}
+    segments = tuple(_segment(section) for section in sections.values())
+    for segment, following in pairwise(sorted(segments, key=lambda segment: segment.address)):
+        if (end := segment.address + segment.size) > following.address:
+            taken = f"'{segment.name}' {segment.address:#x}..{end:#x}"
+            sections[following.name].words["address"].refuse(f"an address that is not in {taken}")
+    carried = [(segment.name, segment.size) for segment in segments if segment.kind in CARRIED]
+    data = {name: np.frombuffer(sections[name].data.ljust(size, b"\0"), np.uint8) for name, size in carried}
     addresses = dict.fromkeys(bases, 0)
     for section in text.of(".base"):
         addresses |= section.values
@@ -318,19 +318,19 @@ def _segment(section: Section) -> DramSegment:
 
 @dataclass(frozen=True)
 class LaunchText:
-    """The text of a target's launches: `shown` describes a launch, `made` makes the launch that a text describes."""
+    """The text of a target's launches: `describe` returns the text of a launch, `make` the launch of a text."""
 
     grammar: Grammar
-    shown: Callable[[Launch], Text]
-    made: Callable[[Text], Launch]
+    describe: Callable[[Launch], Text]
+    make: Callable[[Text], Launch]
 
     def write(self, launches: Iterable[Launch]) -> str:
         """Return the text of launches, which `read` reads back exactly."""
-        return "".join(self.grammar.write(self.shown(launch)) for launch in launches)
+        return "".join(self.grammar.write(self.describe(launch)) for launch in launches)
 
     def read(self, text: str) -> list[Launch]:
         """Return the launches that a text describes. Raises ProgramError with the line and column of a mistake."""
-        return [self.made(part) for part in self.grammar.read(text)]
+        return [self.make(part) for part in self.grammar.read(text)]
 
 
 def image_text(
@@ -342,14 +342,14 @@ def image_text(
     and `lines` returns the text of instructions.
     """
 
-    def shown(launch: Launch) -> Text:
+    def describe(launch: Launch) -> Text:
         image = LaunchImage.of(launch, nbytes)
         return Text(launch.name, sections=[*image_sections(image), Section(".code", code=[*lines(image.insns)])])
 
-    def made(text: Text) -> Launch:
+    def make(text: Text) -> Launch:
         return read_image(text, encode(text.code(".code"))).launch(text.name)
 
-    return LaunchText(Grammar({**image_directives(), ".code": Directive(code=line)}), shown, made)
+    return LaunchText(Grammar({**image_directives(), ".code": Directive(code=line)}), describe, make)
 
 
 def isa_text(isa: InstructionSet) -> LaunchText:

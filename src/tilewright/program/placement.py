@@ -29,7 +29,11 @@ NOWHERE = -1
 
 
 class _Step(NamedTuple):
-    """One change of the arrangement of values (S, *slots): forwards, with what pads hold instead, and backwards."""
+    """A step that rearranges values (S, *slots).
+
+    `arrange(values, padding)` goes forwards; `padding` replaces the value of pads, unless it is None. `collect` goes
+    backwards.
+    """
 
     arrange: Callable[[Array, int | None], Array]
     collect: Callable[[Array], Array]
@@ -57,7 +61,7 @@ class Placement:
         return cls(tuple(shape), tuple(shape), np.dtype(dtype), planes)
 
     def pad(self, *widths: tuple[int, int], value: int = 0) -> Placement:
-        """Add (before, after) slots along each axis; `value` is what they hold."""
+        """Add (before, after) slots along each axis; they hold `value`."""
         if not any(map(any, widths)):
             return self
         spans = [(before, before + size, after) for size, (before, after) in zip(self.slots, widths, strict=True)]
@@ -123,14 +127,16 @@ class Placement:
         return prod(self.slots) * (self.planes or self.dtype.itemsize)
 
     def arrange(self, values: Array, padding: int | None = None) -> Array:
-        """Return values (S, *shape) of any type in their slots, (S, *slots). `padding` replaces what pads hold."""
+        """Return values (S, *shape) of any type in their slots, (S, *slots). `padding` replaces the value of pads."""
         for step in self.steps:
             values = step.arrange(values, padding)
         return values
 
     def collect(self, arranged: Array) -> Array:
         """Return the tensor (S, *shape) whose values lie in slots, (S, *slots): 0 for elements that are in none."""
-        if self.repeats:  # of several slots, a later step may have kept any
+        # Backwards, `take` knows only the last of several slots of an element, and a step after it may have dropped
+        # that one. So the steps are not followed: `slot` has a slot that is in memory.
+        if self.repeats:
             values = arranged.reshape(len(arranged), -1)[:, self.slot]
             return np.where(self.slot == NOWHERE, 0, values)
         for step in reversed(self.steps):
@@ -177,7 +183,7 @@ class Placement:
 
     @property
     def where(self) -> Array:
-        """The offset in memory of each byte of each element, the lowest first: int64 [*shape, bytes of an element].
+        """The offset in memory of each byte of each element, low byte first: int64 [*shape, bytes of an element].
 
         NOWHERE for an element that is in no slot.
         """

@@ -55,17 +55,17 @@ class HostStep:
         return self.node
 
 
-def grouped(found: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
+def grouped(lowered: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
     """Yield groups of neighbouring nodes that all run on the host, or all on the target.
 
-    `found` maps the name of each node to the target's object for it, or to the reason (text) why it runs on the host.
-    A group is a tuple of host steps, or a dict of the target's objects by node name.
+    `lowered` has for each node, by name, the target's object, or the reason (text) why the node runs on the host. A
+    group is a tuple of host steps, or a dict of the target's objects by node name.
     """
-    for on_host, names in groupby(found, key=lambda name: isinstance(found[name], str)):
+    for on_host, names in groupby(lowered, key=lambda name: isinstance(lowered[name], str)):
         if on_host:
-            yield tuple(HostStep(name, str(found[name])) for name in names)
+            yield tuple(HostStep(name, str(lowered[name])) for name in names)
         else:
-            yield {name: made for name in names if not isinstance(made := found[name], str)}
+            yield {name: item for name in names if not isinstance(item := lowered[name], str)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Program:
         return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
 
     def outline(self) -> dict[str, Any]:
-        """Return where each step runs, with the reason for each host step, as JSON values."""
+        """Return the steps as JSON values: for each where it runs, and for host steps the reason."""
         steps = [
             {"name": step.name, "where": self.target, "nodes": list(step.nodes)}
             if isinstance(step, Launch)

@@ -1,6 +1,7 @@
-"""Results kept on disk by key, for processes and sessions that would find them again: times of plans, for example.
+"""A store of results on disk by key, such as the cycles of plans, for later processes that would compute them again.
 
-A file belongs to one version of the sources. If the folder or the file is unusable, nothing is remembered.
+A file belongs to one version of the sources: results of another version may be others. If the folder or the file is
+unusable, nothing is stored.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from tilewright.program.cache import PACKAGE
 #: Bytes of a file (1 GiB) above which nothing is added, and how many files of other versions are kept.
 LIMIT = 1 << 30
 VERSIONS = 2
-#: Seconds to wait for other processes that write, and seconds after which new results are written for them.
+#: Seconds to wait for other processes that write, and seconds after which new results are written, for them to use.
 PATIENCE = 10.0
 SOON = 0.25
 #: Bytes of a value above which it is compressed.
 LONG = 256
-_OURS = re.compile(r"[0-9a-f]{16}\.sqlite")
+_FILES = re.compile(r"[0-9a-f]{16}\.sqlite")
 _TABLE = "CREATE TABLE IF NOT EXISTS results (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID"
 
 
 class Remembered:
-    """JSON values by text. Several processes may use a folder at the same time."""
+    """A store of JSON values by key (text). Several processes may use a folder at the same time."""
 
     def __init__(self, folder: Path, package: Path, limit: int = LIMIT) -> None:
-        """Open the file for the sources of Tilewright and of `package`; new values go to it with `flush`."""
+        """Open the file for the current sources of Tilewright and of `package`."""
         self._new: dict[bytes, bytes] = {}
         self._limit = limit
         self._written = monotonic()
@@ -51,21 +52,21 @@ class Remembered:
             self._file.execute(_TABLE)
 
     def get(self, key: str) -> Any:
-        """Return the value of a key; None if it is not known."""
+        """Return the value of a key; None if there is none."""
         if self._file is None:
             return None
         name = _name(key)
-        found = self._new.get(name)
-        if found is None:
+        data = self._new.get(name)
+        if data is None:
             with suppress(sqlite3.Error):
                 row = self._file.execute("SELECT value FROM results WHERE key = ?", (name,)).fetchone()
-                found = row and row[0]
+                data = row and row[0]
         with suppress(ValueError, zlib.error):  # a damaged value
-            return None if found is None else _unpacked(found)
+            return None if data is None else _unpacked(data)
         return None
 
     def put(self, key: str, value: Any) -> None:
-        """Remember a value in this process; `flush` writes it to the file, and so does the next `put` after a while."""
+        """Store a value: at once for this process; in the file with `flush`, or with a `put` after SOON seconds."""
         if self._file is not None:
             self._new[_name(key)] = _packed(value)
             if monotonic() > self._written + SOON:
@@ -97,7 +98,7 @@ def _name(key: str) -> bytes:
 
 
 def _packed(value: Any) -> bytes:
-    """Return a value as JSON, compressed if it is long; JSON never begins as compressed data do."""
+    """Return a value as JSON, compressed if it is long. Compressed data begin with `x`, which JSON never does."""
     data = json.dumps(value, separators=(",", ":")).encode()
     return zlib.compress(data, 1) if len(data) > LONG else data
 
@@ -109,7 +110,7 @@ def _unpacked(data: bytes) -> Any:
 def _forget(folder: Path) -> None:
     """Delete the files of older versions, but for the newest."""
     mine = sorted(
-        (path for path in folder.iterdir() if _OURS.fullmatch(path.name)), key=lambda path: -path.stat().st_mtime
+        (path for path in folder.iterdir() if _FILES.fullmatch(path.name)), key=lambda path: -path.stat().st_mtime
     )
     for path in mine[VERSIONS:]:
         for end in ("", "-wal", "-shm"):

@@ -1,7 +1,7 @@
 """Exact conversion of graphs and programs to JSON values and arrays, and back.
 
 Input is untrusted: each value is checked against the type that the code declares for it. Mappings are sorted by key, so
-that equal programs give equal data. A JSON value refers to an array by its key.
+equal programs give equal data. In the JSON values, an array is a key into a separate mapping of arrays.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def program_from_data(data: Any, arrays: Mapping[str, Array]) -> Program:
     rest = dict(arrays)
     values = record(_PROGRAM, data, "program")
     graph = None if values["graph"] is None else _graph(values["graph"], rest)
-    known = {node.name for node in graph.nodes} if graph else set()
-    steps = tuple(_step(step, known, rest, f"steps[{index}]") for index, step in enumerate(values["steps"]))
+    nodes = {node.name for node in graph.nodes} if graph else set()
+    steps = tuple(_step(step, nodes, rest, f"steps[{index}]") for index, step in enumerate(values["steps"]))
     if graph:
         _check_order(graph, steps)
     for name in sorted(rest)[:1]:
@@ -114,15 +114,15 @@ def encode(value: Any, where: str) -> Any:
     raise ProgramError(where, f"is {shown(value)}, a {type(value).__name__}, which a program cannot hold", remedy)
 
 
-def _step(data: Any, known: set[str], arrays: Arrays, where: str) -> Launch | HostStep:
+def _step(data: Any, graph_nodes: set[str], arrays: Arrays, where: str) -> Launch | HostStep:
     if type(data) is dict and list(data) == ["host"]:
         host: HostStep = decode(HostStep, data["host"], where)
-        _check_nodes((host.node,), known, where)
+        _check_nodes((host.node,), graph_nodes, where)
         return host
     if type(data) is not dict or list(data) != ["launch"]:
         raise ProgramError(where, f"is {shown(data)}, neither a launch nor a host step")
     values = record(_LAUNCH, data["launch"], where)
-    _check_nodes(values["nodes"], known, where)
+    _check_nodes(values["nodes"], graph_nodes, where)
     taken = {name: _take(arrays, key, f"{where}.arrays.{name}") for name, key in values["arrays"].items()}
     return Launch(**values | {"arrays": taken})
 
@@ -191,7 +191,7 @@ def _portable(array: Array, where: str) -> Array:
     return array
 
 
-def _check_nodes(names: Iterable[str], known: set[str], where: str) -> None:
+def _check_nodes(names: Iterable[str], graph_nodes: set[str], where: str) -> None:
     for name in names:
-        if name not in known:
+        if name not in graph_nodes:
             raise ProgramError(where, f"refers to the node {shown(name)}, which does not exist")

@@ -1,4 +1,4 @@
-"""What `explain` says of a program: stages with their lines, and tables. Here they are laid out as text."""
+"""The answer of `explain` about a program, as stages with lines, and tables; and its layout as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.program.program import HostStep, Launch, Program
 
 @dataclass(frozen=True)
 class Stage:
-    """A line about a part of a program, and further lines about it, indented under the first."""
+    """A part of a program: its title, and lines about it, which are indented under the title."""
 
     title: str
     lines: Sequence[str | Stage] = ()
@@ -25,7 +25,7 @@ class Table:
     rows: Sequence[tuple[str, ...]]
 
 
-#: The parts of what `explain` says.
+#: The answer of `explain`.
 Stages = Sequence[Stage | Table]
 
 

@@ -32,14 +32,14 @@ class Word(NamedTuple):
         return Word(value, self.line, self.column + len(key) + len(mark))
 
     def refuse(self, expected: str) -> NoReturn:
-        """Refuse this word. Raises ProgramError with the line, the column, and what was expected instead."""
+        """Refuse this word. Raises ProgramError with the line, the column and the expected text."""
         raise ProgramError(f"line {self.line}, column {self.column}", f"found '{self.text}'", f"expected {expected}")
 
 
 def split(line: str, number: int) -> list[Word]:
     """Return the words of a line. A word in double quotes may have blanks; `#` starts a comment."""
-    found = (Word(match[0], number, match.start() + 1) for match in _TOKEN.finditer(line))
-    return [word for word in found if not word.text.startswith("#")]
+    words = (Word(match[0], number, match.start() + 1) for match in _TOKEN.finditer(line))
+    return [word for word in words if not word.text.startswith("#")]
 
 
 def end(words: Sequence[Word]) -> None:
@@ -49,9 +49,9 @@ def end(words: Sequence[Word]) -> None:
 
 
 def integer(word: Word, low: int, high: int, limits: str = "") -> int:
-    """Return the number that a word spells, decimal or 0x... Errors describe the allowed numbers by `limits`.
+    """Return the number in a word, decimal or 0x...
 
-    Raises ProgramError if the word is not a number in `low`..`high`.
+    Raises ProgramError if the word is not a number in `low`..`high`; its message describes the range by `limits`.
     """
     try:
         value = int(word.text, 0)
@@ -67,14 +67,14 @@ def pairs(words: Sequence[Word], keys: Collection[str], plain: Collection[str] =
 
     Raises ProgramError for other words and for repeated words.
     """
-    found: dict[str, Word] = {}
+    by_key: dict[str, Word] = {}
     for word in words:
         if word.text not in plain and ("=" not in word.text or word.key not in keys):
             word.refuse(", ".join([*plain, *(f"{key}=" for key in keys)]))
-        if word.key in found:
+        if word.key in by_key:
             word.refuse(f"{word.key} only once")
-        found[word.key] = word
-    return found
+        by_key[word.key] = word
+    return by_key
 
 
 class WordType(NamedTuple):
@@ -91,11 +91,11 @@ def number(show: str = "d", low: int = 0, high: int = (1 << 63) - 1) -> WordType
 
 def choice(names: Iterable[str]) -> WordType:
     """Return the WordType of words that are one of `names`."""
-    known = tuple(names)
+    allowed = tuple(names)
 
     def read(word: Word) -> str:
-        if word.text not in known:
-            word.refuse(f"one of {', '.join(known)}")
+        if word.text not in allowed:
+            word.refuse(f"one of {', '.join(allowed)}")
         return word.text
 
     return WordType(str, read)
@@ -115,6 +115,6 @@ def quoted(name: str) -> str:
     return json.dumps(name).replace("#", "\\u0023").replace("\x7f", "\\u007f")
 
 
-#: NAME is quoted only if it has blanks or other unusual characters; QUOTED is always written in quotes.
+#: Names. NAME writes quotes only around blanks and other unusual characters, QUOTED always.
 NAME = WordType(lambda name: name if _PLAIN.fullmatch(name) else quoted(name), _name)
 QUOTED = WordType(json.dumps, _name)

@@ -127,7 +127,7 @@ class Machine:
                 self._shared = False
         elif not result.is_local:
             home = self._segment(result)
-            home.own(len(home.data))
+            home.unshare(len(home.data))
         view = self._view(result)
         launches = view.shape[0]
         n = result.shape.n
