@@ -57,26 +57,26 @@ def test_a_host_gets_the_answers_of_the_process(library: HostLibrary, tmp_path: 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([tmp_path / "host"], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"7 {6 << 33}\n", "tilewright: number 4: is refused\n")
-    machine = library.made().parent / "machine.json"  # the process of this test writes there
+    machine = library.built().parent / "machine.json"  # the process of this test writes there
     assert machine.read_text() == f"ended with {6 << 33} "
 
 
 def test_it_is_made_once_and_again_when_a_part_changes(library: HostLibrary) -> None:
-    path = library.made()
+    path = library.built()
     made = path.stat().st_mtime_ns
     assert (path.parent / "machine.json").read_text() == '{"size": 3}'
-    assert library.made() == path
+    assert library.built() == path
     assert path.stat().st_mtime_ns == made
     changed = (
         replace(library, config={"size": 4}),
         replace(library, requests=(*REQUESTS[1:], REQUESTS[0])),
         replace(library, generated={"adder_limits.h": "#define ADDER_TIMES 4\n"}),
     )
-    assert len({path, *(other.made() for other in changed)}) == 4
+    assert len({path, *(other.built() for other in changed)}) == 4
 
 
 def test_a_library_without_a_machine_has_no_file_of_it(library: HostLibrary) -> None:
     bare = replace(library, config=None, generated={}, sources=())
-    folder = bare.made().parent
+    folder = bare.built().parent
     assert [path.name for path in folder.iterdir()] == ["libadder.so"]
     assert bare.flags()["cflags"] == [f"-I{HERE / 'include'}"]

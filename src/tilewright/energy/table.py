@@ -97,7 +97,7 @@ class Table:
 
     def of(self, event: str, bits: float) -> Cost | None:
         """Return the energy of an event with `bits` bits, or None if the table has none for it."""
-        listed = self._listed(event)
+        listed = self.listed(event)
         if not listed:
             return None
         return listed[0].cost if event in PLAIN else _law([(entry.bits, entry.cost) for entry in listed], bits)
@@ -107,26 +107,31 @@ class Table:
 
         Entries for the nearest width count; energy is in proportion to the width.
         """
-        listed = (self._listed(SRAM_WRITE) if write else ()) or self._listed(SRAM)
+        listed = (self.listed(SRAM_WRITE) if write else ()) or self.listed(SRAM)
         if not listed:
             return None
-        width = min({entry.bits for entry in listed}, key=lambda own: (abs(math.log(own / bits)), own))
+        width = min({entry.bits for entry in listed}, key=lambda width: (abs(math.log(width / bits)), width))
         points = [(entry.bytes, entry.cost * (1 / width)) for entry in listed if entry.bits == width]
         return _law(points, capacity, steepest=0.5) * bits
 
-    def _listed(self, event: str) -> tuple[Entry, ...]:
+    def listed(self, event: str) -> tuple[Entry, ...]:
+        """Return the entries of an event, or of the one that it is an alias of; () if there are none."""
         return self.entries.get(self.alias.get(event, event), ())
 
 
 def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.0) -> Cost:
-    """Return the cost at a size, from costs at other sizes. With a single point, the power is `steepest`."""
+    """Return the cost at a size, from (size, cost) points. `steepest` is the power if there is only one point.
+
+    Between two points, the cost is a power of the size: linear in a diagram with logarithmic axes. Outside of the
+    points, the power of the nearest two continues.
+    """
     points = sorted(points)
-    for known, cost in points:
-        if known == size:
+    for listed, cost in points:
+        if listed == size:
             return cost
     if len(points) == 1:
         return points[0][1] * (size / points[0][0]) ** steepest
-    upper = next((index for index, (known, _) in enumerate(points) if known > size), len(points) - 1)
+    upper = next((index for index, (listed, _) in enumerate(points) if listed > size), len(points) - 1)
     a, low = points[max(upper, 1) - 1]
     b, high = points[max(upper, 1)]
     share = math.log(size / a) / math.log(b / a)
@@ -134,7 +139,7 @@ def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.
 
 
 def _between(x: float, y: float, share: float) -> float:
-    """Return `x` for a share of 0 and `y` for 1, with equal ratios between; equal differences if one of them is 0."""
+    """Interpolate between `x` (share 0) and `y` (share 1): geometrically, or linearly if one of them is 0."""
     if x and y:
         return float(x ** (1 - share) * y**share)
     return max(0.0, x + (y - x) * share)
@@ -174,16 +179,18 @@ def _table(data: Mapping[str, Any]) -> Table:
             alias[event] = values["as"]
             continue
         entry = _entry(here, values, data["technology"], data["source"])
-        if any((entry.bits, entry.bytes) == (known.bits, known.bytes) for known in entries.get(event, ())):
+        if any((entry.bits, entry.bytes) == (earlier.bits, earlier.bytes) for earlier in entries.get(event, ())):
             raise FieldError(here, f"is a second energy of {event} of this size", "remove one of the two")
         entries[event] = (*entries.get(event, ()), entry)
-    own = entries.keys() | alias.keys()
+    defined = entries.keys() | alias.keys()
     if base:
-        entries = {event: each for event, each in base.entries.items() if event not in own} | entries
-        alias = {event: other for event, other in base.alias.items() if event not in own} | alias
-    for event, other in alias.items():
-        if event in entries or other not in entries:
-            raise FieldError("entry", f"'{event}' cannot stand for '{other}'", "refer to an event that has energies")
+        entries = {event: listed for event, listed in base.entries.items() if event not in defined} | entries
+        alias = {event: stands_for for event, stands_for in base.alias.items() if event not in defined} | alias
+    for event, stands_for in alias.items():
+        if event in entries or stands_for not in entries:
+            raise FieldError(
+                "entry", f"'{event}' cannot stand for '{stands_for}'", "refer to an event that has energies"
+            )
     return Table(data["name"], data["technology"], data["source"], dram.row_bytes, dram.banks, entries, alias)
 
 
@@ -207,7 +214,7 @@ def _entry(where: str, values: Mapping[str, Any], technology: str, source: str) 
 
 @dataclass(frozen=True, eq=False)
 class Energy:
-    """An estimate: energies by cause, the largest first. `missing` names what is not in it, with the reason.
+    """An estimated energy: costs by cause, the largest first. `missing` has reasons, by event that is not included.
 
     Causes are macs, operations, sram NAME, dram_read, dram_write, dram_activate and cycles.
     """
@@ -256,8 +263,8 @@ def estimate(events: Events, table: Table) -> Energy:
         elif count and cost is not None:
             by[cause] = by.get(cause, ZERO) + cost * count
 
-    def works(cause: str, each: Iterable[Work]) -> None:
-        for work in each:
+    def works(cause: str, items: Iterable[Work]) -> None:
+        for work in items:
             for part in work.parts:
                 add(cause, work.count, table.of(part.kind, part.bits), part.kind)
 
@@ -278,7 +285,7 @@ def estimate(events: Events, table: Table) -> Energy:
 
 def _per_bit(table: Table, event: str) -> Cost | None:
     """Return the energy of one bit of a DRAM transfer, from the smallest published access; None if there is none."""
-    listed = table.entries.get(table.alias.get(event, event), ())
+    listed = table.listed(event)
     if not listed:
         return None
     smallest = min(listed, key=lambda entry: entry.bits)

@@ -1,4 +1,4 @@
-"""Compile C files into a shared library, or a program, with the user's compiler."""
+"""Compile C files into a shared library or a program, with the user's C compiler."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tilewright.tools import compiling, run
 
 #: Compilers that are looked for, in this order. $CC comes first, the package ziglang last.
 COMPILERS = ("cc", "gcc", "clang")
-#: Without it, a function that no source defines would only be missed when the library is loaded.
+#: Report functions that no source defines when a library is linked, not only when it is loaded.
 COMPLETE = ("-Wl,--no-undefined",) if sys.platform == "linux" else ()
-#: Errors of the compiler that a message repeats.
+#: The number of the compiler's errors in a message.
 SHOWN = 3
 #: A compiler that takes longer is stopped, in seconds.
 TIMEOUT = 300
@@ -29,12 +29,13 @@ TIMEOUT = 300
 def compiler(what: str) -> list[str]:
     """Return the command of a C compiler.
 
-    Raises InputError, which says `what` is compiled, if there is none, or if $CC names one that is missing.
+    Raises InputError if there is none, or if $CC names one that is missing. `what` names the thing to compile in the
+    message.
     """
-    if given := shlex.split(os.environ.get("CC", "")):
-        if shutil.which(given[0]) is None:
-            raise InputError("CC", f"there is no program {given[0]}", "set CC to a C compiler")
-        return given
+    if command := shlex.split(os.environ.get("CC", "")):
+        if shutil.which(command[0]) is None:
+            raise InputError("CC", f"there is no program {command[0]}", "set CC to a C compiler")
+        return command
     for name in COMPILERS:
         if shutil.which(name):
             return [name]
@@ -48,8 +49,8 @@ def library(
 ) -> str:
     """Compile C files into a shared library, whose file is replaced as a whole. Return the compiler's warnings.
 
-    `generated` are further C files and headers, by name. Raises InputError with the compiler's messages; it says
-    `what` is compiled.
+    `generated` are further C files and headers, by name. Raises InputError with the compiler's messages; `what` names
+    the thing to compile.
     """
     return _compiled(what, output, sources, ["-fPIC", "-Wall", "-shared", *COMPLETE, *flags], [], generated or {})
 
@@ -57,7 +58,7 @@ def library(
 def program(what: str, output: Path, source: Path, flags: Sequence[str], libraries: Sequence[str]) -> str:
     """Compile a C file into a program. Return the compiler's warnings.
 
-    Raises InputError with the compiler's messages; it says `what` is compiled.
+    Raises InputError with the compiler's messages; `what` names the thing to compile.
     """
     warnings = _compiled(
         what,
@@ -82,18 +83,18 @@ def _compiled(
     with scratch() as folder:
         for name, text in generated.items():
             (folder / name).write_text(text, encoding="utf-8")
-        made = folder / "made"
+        output_file = folder / "made"
         extra = [str(folder / name) for name in generated if name.endswith(".c")]
         command = [*compiler(what), "-std=gnu11", f"-I{folder}", *flags]
-        command += [*map(str, sources), *extra, "-o", str(made), *libraries, "-lm", "-pthread"]
+        command += [*map(str, sources), *extra, "-o", str(output_file), *libraries, "-lm", "-pthread"]
         try:
             done = run(command, Path.cwd(), compiling(folder), TIMEOUT)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InputError(what, f"the compiler does not run: {error}", "set CC to a C compiler") from None
-        if done.returncode or not made.exists():
+        if done.returncode or not output_file.exists():
             raise InputError(what, f"it does not compile: {_errors(done.stderr)}", "correct the source")
         with replacing(output) as file:
-            file.write(made.read_bytes())
+            file.write(output_file.read_bytes())
         return done.stderr.strip()
 
 

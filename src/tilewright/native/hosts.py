@@ -1,4 +1,4 @@
-"""Libraries for hosts in C: each is made at first use, and kept in the user's cache folder.
+"""Libraries for hosts in C. Each is compiled at first use, and cached in the user's folder.
 
 A host's process has a library of the target, which starts a Python process that holds the device (c/connection.h).
 """
@@ -42,26 +42,26 @@ class HostLibrary:
     def flags(self) -> Mapping[str, Sequence[str]]:
         """Return the compiler's arguments for a host in C, by kind: `cflags` and `libs`.
 
-        The library is made if it is missing, or if this Python or this version of Tilewright has changed. Raises
-        InputError if it cannot be made.
+        The library is compiled if it is missing, or if this Python or its sources have changed. Raises InputError if it
+        does not compile.
         """
-        folder = self.made().parent
-        own = [f"-I{folder / 'include'}"] if self.generated else []
+        folder = self.built().parent
+        generated = [f"-I{folder / 'include'}"] if self.generated else []
         return {
-            "cflags": [*own, f"-I{self.include}"],
+            "cflags": [*generated, f"-I{self.include}"],
             "libs": [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{self.name}", *self.links],
         }
 
-    def made(self) -> Path:
-        """Return the path of the library, which is made if it is missing. Raises InputError if it cannot be made."""
+    def built(self) -> Path:
+        """Return the path of the library; compile it if it is missing. Raises InputError if it does not compile."""
         sources = [*self.sources, CONNECTION / "connection.c"]
         headers = sorted({*self.include.rglob("*.h"), *(h for path in sources for h in path.parent.glob("*.h"))})
         parts = [repr((sys.executable, CONNECTION, self)).encode()]
         parts += [path.read_bytes() for path in (*sources, *headers)]
         digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-        return kept(user_folder() / f"{self.name}-{digest}", lambda folder: self._made(folder, sources))
+        return kept(user_folder() / f"{self.name}-{digest}", lambda folder: self._build(folder, sources))
 
-    def _made(self, folder: Path, sources: Sequence[Path]) -> Path:
+    def _build(self, folder: Path, sources: Sequence[Path]) -> Path:
         path = folder / f"lib{self.name}.so"
         if path.exists():
             return path

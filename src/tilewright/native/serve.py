@@ -22,9 +22,10 @@ Answer = tuple[int, bytes | bytearray]
 
 
 class Server:
-    """Answers the requests of one host, each by the method of its name, which takes and returns a payload.
+    """Answers the requests of one host.
 
-    The number of a request is its place in `requests`. If the method raises an error, its text is the answer.
+    The number of a request is its index in `requests`, which has the name of the method that answers it. The method
+    takes and returns a payload. If it raises a TilewrightError, the answer is the text of the error.
     """
 
     requests: ClassVar[Sequence[str]]
@@ -42,7 +43,7 @@ class Server:
         return FAILED
 
     def end(self) -> None:
-        """Do what is left when the host has closed the connection. The text of an error is printed."""
+        """Finish when the host has closed the connection. The text of a TilewrightError is printed."""
 
 
 def shown(lines: Iterable[object]) -> str:
@@ -84,7 +85,10 @@ def _received(requests: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _process_of(host: socket.socket) -> int:
-    """Return the number of the host's process; it may have ended already, where the system tells who made a socket."""
+    """Return the number of the host's process.
+
+    On Linux the socket has it, even if the host has ended already. Elsewhere it is the parent of this process.
+    """
     if not hasattr(socket, "SO_PEERCRED"):
         return os.getppid()
     number: int = struct.unpack("3i", host.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]

@@ -38,9 +38,9 @@ FOLDERS = "TILEWRIGHT_TARGETS"
 
 def names() -> tuple[str, ...]:
     """Return the names of all targets, sorted."""
-    packages = (path.parent.name for each in _folders() for path in each.glob(f"{PREFIX}*/__init__.py"))
-    beside = {name.removeprefix(PREFIX) for name in packages}
-    return tuple(sorted(_inside() | set(_installed()) | {name for name in beside if name.isidentifier()}))
+    packages = (path.parent.name for folder in _folders() for path in folder.glob(f"{PREFIX}*/__init__.py"))
+    in_folders = {name.removeprefix(PREFIX) for name in packages}
+    return tuple(sorted(_built_in() | set(_installed()) | {name for name in in_folders if name.isidentifier()}))
 
 
 def get(name: str) -> Target:
@@ -50,7 +50,7 @@ def get(name: str) -> Target:
     of this name.
     """
     packages = list(_packages(name))
-    if name in _inside():
+    if name in _built_in():
         if packages:
             raise InputError(option("--target"), f"'{name}' is a target already", f"rename {packages[0]}")
         place = f"{__name__}.{name}"
@@ -91,7 +91,7 @@ def folder(target: Target) -> Path:
     return Path(inspect.getfile(type(target))).resolve().parent
 
 
-def _inside() -> set[str]:
+def _built_in() -> set[str]:
     return {module.name for module in pkgutil.iter_modules(__path__) if module.ispkg}
 
 
@@ -103,7 +103,7 @@ def _folders() -> list[Path]:
 def _packages(name: str) -> Iterator[Path]:
     """Yield the packages of a target in the folders that the user names."""
     if name.isidentifier():
-        for path in dict.fromkeys(each / f"{PREFIX}{name}" for each in _folders()):
+        for path in dict.fromkeys(folder / f"{PREFIX}{name}" for folder in _folders()):
             if (path / "__init__.py").is_file():
                 yield path
 
@@ -130,7 +130,7 @@ def _imported(package: Path) -> ModuleType:
 def _installed() -> dict[str, EntryPoint]:
     """Return the entry points of installed packages.
 
-    Folders that are on Python's path for another reason, as the current one can be, are not asked.
+    Only the folders of installed packages are searched: Python's path may also have the current folder.
     """
     places = {*site.getsitepackages(), site.getusersitepackages()}
     return _entry_points(tuple(path for path in sys.path if path in places))
@@ -141,12 +141,16 @@ def _entry_points(places: tuple[str, ...]) -> dict[str, EntryPoint]:
     """Return the entry points of the packages that are installed in some folders; the first of a name counts."""
     from importlib.metadata import distributions  # slow to import, and not needed for built-in targets
 
-    each = [point for found in distributions(path=list(places)) for point in found.entry_points.select(group=GROUP)]
-    return {point.name: point for point in reversed(each)}
+    points = [
+        point
+        for distribution in distributions(path=list(places))
+        for point in distribution.entry_points.select(group=GROUP)
+    ]
+    return {point.name: point for point in reversed(points)}
 
 
 def _loaded(point: EntryPoint) -> Target:
-    """Import an entry point. Raises InputError if it is in no module."""
+    """Import the target of an entry point. Raises InputError if that fails."""
     try:
         return point.load()
     except (ImportError, AttributeError) as error:

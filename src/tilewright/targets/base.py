@@ -24,7 +24,7 @@ Config: TypeAlias = Configuration
 
 
 class Number(NamedTuple):
-    """A number of a timing model that a what-if may change, and its least value. An integer stays an integer."""
+    """A number of a timing model that a what-if may change, to no less than `least`. An integer stays an integer."""
 
     value: float
     least: float
@@ -32,9 +32,9 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class TimingModel:
-    """A named table of cycle counts, and the evidence for them. `numbers` are those that a what-if may change.
+    """A named table of cycle counts, and the evidence for them. A what-if may change `numbers`, by key.
 
-    A what-if has the name "NAME,KEY=VALUE,...": the model NAME with these numbers.
+    The what-if "NAME,KEY=VALUE,..." is the model NAME with these numbers; this text is its name.
     """
 
     name: str
@@ -62,8 +62,8 @@ class ConformCase:
 class Target(Protocol):
     """A machine: its configurations, compiler, simulation passes and golden vectors.
 
-    `passes` names its simulation passes, of "order", "time" and "values". A request for another pass is refused. Each
-    `config` is one that the method `config` returned, so a target may declare its own class.
+    `passes` names its simulation passes: some of "order", "time" and "values". A request for another pass is refused.
+    Arguments called `config` are results of the method `config`, so a target may declare a class of its own.
     """
 
     name: str

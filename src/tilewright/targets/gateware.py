@@ -1,4 +1,4 @@
-"""What a target with gateware offers: Verilog, runs of it beside the simulator, and its size."""
+"""Protocols of targets with gateware: Verilog, runs of it beside the simulator, and its size."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Gateware(Protocol):
 
 @runtime_checkable
 class Occupies(Protocol):
-    """A target of which the cells that its gateware takes on an FPGA are known without synthesis."""
+    """A target that counts or estimates the FPGA cells of its gateware without synthesis."""
 
     def area(self, config: Config) -> dict[str, Any]:
-        """Return `lut`, `ff`, `dsp`, `bram36` (a half is a block of 18 Kbit), and what is known of these counts.
+        """Return the cells by kind, `lut`, `ff`, `dsp` and `bram36` (half a block has 18 Kbit), and their accuracy.
 
-        `area` is one number for all of them, in percent of one FPGA that the target chooses for all its machines.
-        `estimate` lists the numbers that are estimates, and `error` has the largest relative error found of each count.
-        Raises ConfigError if the gateware cannot be built.
+        `area` sums them up in percent of one FPGA, which is the same for all machines of the target. `estimate` lists
+        the keys that are estimates, and `error` has the largest relative error of each count that was measured. Raises
+        ConfigError if the gateware cannot be built.
         """
 
 

@@ -26,7 +26,7 @@ C = TypeVar("C", bound=Config)
 
 
 class HasSource(Protocol):
-    """A timing model as a target keeps it: with its name and evidence."""
+    """A target's form of a timing model; `source` has its name and evidence."""
 
     @property
     def source(self) -> TimingModel: ...
@@ -49,8 +49,7 @@ LARGEST = 1 << 20
 def number(default: int, low: int, high: int, power: bool = False, multiple: int = 1, only_time: bool = False) -> Any:
     """Declare a MachineConfig key that is an integer in `low`..`high`, a multiple of `multiple`.
 
-    `power`: it is a power of two. `only_time`: on machines that differ in this key, a compiled program differs in
-    nothing but its time.
+    `power`: it is a power of two. `only_time`: it changes only the time of a compiled program.
     """
     return field(default=default, metadata={"range": (low, high, power, multiple), "only_time": only_time})
 
@@ -61,7 +60,7 @@ def word(default: str, *words: str, only_time: bool = False) -> Any:
 
 
 def only_time(config: Config) -> list[str]:
-    """Return the keys of a configuration that change nothing of a compiled program but its time."""
+    """Return the keys of a configuration that change only the time of a compiled program."""
     return [key.name for key in fields(config) if key.metadata.get("only_time")] if is_dataclass(config) else []
 
 
@@ -135,29 +134,29 @@ def preset_named(presets: Mapping[str, Any], name: object, where: str) -> Mappin
 
 
 def on_preset(presets: Mapping[str, Any], data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the keys of a configuration file: its own, and those of the preset that its key `preset` names, if any.
+    """Return the keys of a configuration file, on top of those of the preset that its key `preset` names, if any.
 
     Raises ConfigError, naming `where`, if there is no such preset.
     """
     if PRESET not in data:
         return data
-    own = {key: value for key, value in data.items() if key != PRESET}
-    return {**preset_named(presets, data[PRESET], f"{where}: {PRESET}"), **own}
+    keys = {key: value for key, value in data.items() if key != PRESET}
+    return {**preset_named(presets, data[PRESET], f"{where}: {PRESET}"), **keys}
 
 
-def only_time_differs(one: Config, other: Config) -> bool:
-    """Return whether two configurations differ in no key but those that only change time."""
-    free = dict.fromkeys(only_time(one))
-    return type(one) is type(other) and one.to_dict() | free == other.to_dict() | free
+def only_time_differs(first: Config, second: Config) -> bool:
+    """Return whether two configurations differ only in keys that change only time."""
+    ignored = dict.fromkeys(only_time(first))
+    return type(first) is type(second) and first.to_dict() | ignored == second.to_dict() | ignored
 
 
 def refuse_unknown(where: str, kind: type[Any], keys: Iterable[str]) -> None:
     """Check the keys of a configuration. Raises ConfigError if a key is not a field of the dataclass `kind`."""
-    known = [field.name for field in fields(kind)]
+    names = [field.name for field in fields(kind)]
     for key in keys:
-        if key not in known:
-            close = difflib.get_close_matches(str(key)[:SHOWN], known, n=1)
-            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(known)}"
+        if key not in names:
+            close = difflib.get_close_matches(str(key)[:SHOWN], names, n=1)
+            remedy = f"did you mean {close[0]}" if close else f"the keys are {', '.join(names)}"
             raise ConfigError(where, f"unknown key {shown(key)}", remedy)
 
 
@@ -189,11 +188,11 @@ def timing_model(models: Iterable[TimingModel], name: str, owner: str = "the tar
     The result of a what-if has the whole text as its name, and the changed numbers. Raises InputError if there is no
     such model or number, or if a value is illegal. `owner` is the subject of these messages.
     """
-    known = {model.name: model for model in models}
+    by_name = {model.name: model for model in models}
     name, *changes = text.split(",") if "," in (text := name) else [name]
-    if name not in known:
-        raise InputError(option("--timing"), f"{owner} has no timing model '{name}'", one_of(name, known))
-    model = known[name]
+    if name not in by_name:
+        raise InputError(option("--timing"), f"{owner} has no timing model '{name}'", one_of(name, by_name))
+    model = by_name[name]
     numbers = dict[str, Number]()
     for change in changes:
         key, _, value = change.partition("=")
@@ -333,15 +332,15 @@ def untrusted(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Run a `with` block. Raises its HazardError again, with the launch's name in the error and its findings."""
+    """Run a `with` block. A HazardError of it is raised again with the launch's name in the error and its findings."""
     try:
         yield
     except HazardError as error:
-        found = tuple(finding.inside(launch.name) for finding in error.findings)
-        raise HazardError(f"launch '{launch.name}'", error.reason, error.remedy, found) from None
+        findings = tuple(finding.inside(launch.name) for finding in error.findings)
+        raise HazardError(f"launch '{launch.name}'", error.reason, error.remedy, findings) from None
 
 
 def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays `left` in memory after a launch; with several launches, names begin with the launch's."""
+    """Return the arrays `left` in memory after a launch. In a program with several, names begin with the launch's."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}

@@ -1,8 +1,9 @@
-"""One launch on its machine: what happens to every launch.
+"""The driver of a launch: the steps of a run that are the same on all machines.
 
-`Launched` is the driver: it checks, packs, runs, unpacks and reports a launch. `OnImage` is a launch that is a launch
-image, `ImageWalk` what a debugger sees of it. `LaunchedTarget` is a target with such launches. stream.py has launches
-of instructions that go through the shared passes.
+`Launched` is one launch on its machine. Its method `run` packs the tensors of the network into the bytes of DRAM, runs
+the machine on blocks of samples, unpacks the results and reports them. A target adds the machine. `OnImage` is a launch
+that is a launch image, `ImageWalk` its view for the debugger. `LaunchedTarget` is a target with such launches.
+stream.py has launches of instructions that go through the shared passes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ C = TypeVar("C", bound=Configuration)
 class Stored(NamedTuple):
     """A tensor of the network in a segment of DRAM. `node` computes it ("": an input of the launch).
 
-    With `sums`, the machine leaves sums of the launch's first node, which the host finishes to codes.
+    With `sums`, the machine leaves the int32 sums of the launch's first node, and the host requantises them.
     """
 
     segment: str
@@ -67,14 +68,14 @@ class Launched(ABC, Generic[C]):
 
     @property
     def together(self) -> int:
-        """How many samples the machine is to compute at a time."""
+        """The largest number of samples that the machine computes at a time."""
         return 1 << 62
 
     @property
     def stored(self) -> Sequence[Stored]:
-        """Where the tensors of the network that the launch reads and computes lie; () without a network.
+        """The places in DRAM of the tensors that the launch reads and computes; () without a network.
 
-        A machine on which more is to be said of them overrides `pack` and `unpack`.
+        A machine for which placements do not suffice overrides `pack` and `unpack`.
         """
         return ()
 
@@ -94,7 +95,7 @@ class Launched(ABC, Generic[C]):
         """Return the findings of all passes."""
 
     def lines(self) -> Sequence[str]:
-        """Return what `explain` says of the launch: its plan, counts and cycles."""
+        """Return the lines of `explain` about the launch: its plan, counts and cycles."""
         raise NotImplementedError
 
     def run(self, values: Mapping[str, Array], options: RunOptions) -> LaunchResult:
@@ -112,7 +113,10 @@ class Launched(ABC, Generic[C]):
             return replace(self.report(options), values=self.unpack(left, values))
 
     def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the bytes of each segment that the host fills, uint8 (S, size). Raises ProgramError if none fit."""
+        """Return the bytes of each segment that the host fills, uint8 (S, size).
+
+        Raises ProgramError if the layout of the launch does not fit the tensors.
+        """
         with given.untrusted(self.launch):
             inputs = [part for part in self.stored if not part.node]
             packed = {part.segment: part.placement.pack(values[part.tensor.name]) for part in inputs}
@@ -120,9 +124,9 @@ class Launched(ABC, Generic[C]):
         return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}
 
     def unpack(self, left: Mapping[str, Array], values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the tensors that the launch computed, or without a network the bytes that it left, by segment.
+        """Return the tensors that the launch computed. `left` are the bytes of segments, `values` the inputs of `pack`.
 
-        `values` are the tensors that `pack` was given.
+        Without a network, return the bytes themselves, by segment.
         """
         if not self.program.graph:
             return given.left_by(self.program, self.launch, left)
@@ -226,7 +230,7 @@ class LaunchedTarget(given.Machine[C]):
             return self.debugged(launched, values)
 
     def debugged(self, launched: Any, values: Mapping[str, Array]) -> Walk:
-        """Return a launch as a debugger sees it; `values` has one sample, (1, *shape), of each tensor that it reads."""
+        """Return a launch for the debugger. `values` has one sample, (1, *shape), of each tensor that it reads."""
         raise NotImplementedError
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:

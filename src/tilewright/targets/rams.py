@@ -24,7 +24,7 @@ BYTE = 9
 
 
 class Ram(NamedTuple):
-    """`number` memories of `depth` words of `parts` parts; each part has `bits` bits and is written by itself."""
+    """`number` memories of `depth` words. A word has `parts` parts of `bits` bits; each part can be written alone."""
 
     name: str
     number: int
@@ -44,7 +44,7 @@ class Ram(NamedTuple):
         return 0 if halves else self.number * LUTS * round(cost / LUT_COST)
 
     def _choices(self) -> Iterator[tuple[float, int]]:
-        """Yield the cost and the number of halves for each way to make one memory."""
+        """Yield the cost of each way to make one memory, and its number of halves (0: of LUTs)."""
         for (widths, log), cost, halves in ((HALF, HALF_COST, 1), (FULL, FULL_COST, 2)):
             for width in widths:
                 deep = -(-self.depth // ((1 << log) // (width - width // BYTE)))

@@ -1,4 +1,4 @@
-"""What machines that run streams of instructions share.
+"""Launches that are streams of instructions on units that run concurrently, with tokens between them.
 
 `Stream` is a launch whose instructions go through the shared passes (sim/passes.py): the target gives their step table,
 their costs and their meaning. `StreamTarget` is a target all of whose launches are such streams.
@@ -34,10 +34,10 @@ C = TypeVar("C", bound=Configuration)
 
 
 class Stream(OnImage[C]):
-    """A launch of instructions on units that run concurrently, with tokens between them.
+    """A launch that is a stream of instructions.
 
-    `units` names the units, and `unit_of` has the number of the unit that executes an opcode. `works` names the unit
-    that does the multiply-accumulates.
+    `units` are the names of the units. `unit_of` has the number of the unit that executes each opcode. `works` is the
+    name of the unit that does the multiply-accumulates.
     """
 
     isa: ClassVar[InstructionSet]
@@ -64,14 +64,14 @@ class Stream(OnImage[C]):
 
     @abstractmethod
     def touches(self, row: Mapping[str, int], dram: tuple[int, int]) -> Sequence[tuple[int, int, int, int]]:
-        """Return what an instruction touches: memory, READ or WRITE, first element, number of elements.
+        """Return the accesses of an instruction: (memory, READ or WRITE, first element, number of elements) of each.
 
-        `dram` has the memory and the element of its address in DRAM.
+        `dram` has the number of the memory and of the element for the instruction's address in DRAM.
         """
 
     @abstractmethod
     def simulated(self) -> Simulated:
-        """Return what the time pass needs: the instructions' costs, the DRAM port, and how they are fetched."""
+        """Return the input of the time pass: the instructions' costs, the DRAM port, and their fetch."""
 
     @abstractmethod
     def machine(self, dram: Dram, samples: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a target offers for programs and parts of machines that users bring: folders, ELF files, hosts in C, a CFU."""
+"""Protocols of targets for programs and parts that users bring: folders, ELF files, hosts in C, firmware, a CFU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tilewright.targets.base import Config, LaunchResult
 
 
 class Loaded(NamedTuple):
-    """A program that another compiler wrote, the first bytes that outputs must have (uint8 [n]), and findings about it.
+    """A program that another compiler wrote.
 
-    Outputs go by the name of their DRAM segment.
+    `expected` has the first bytes of each output, uint8 [n], by the name of the DRAM segment. `findings` are about the
+    files.
     """
 
     program: Program
@@ -33,9 +34,10 @@ class Folders(Protocol):
         """Read a folder. Raises ProgramError, naming the file, if it is not a program of the machine."""
 
     def dump(self, program: Program, launch: Launch, values: Mapping[str, Array], end: str) -> Mapping[str, bytes]:
-        """Return the files of a launch by name, with the data for `values`, one sample of the tensors that it reads.
+        """Return the files of a launch by name. `values` has one sample of each tensor that the launch reads.
 
-        `end` distinguishes the launches of a folder. Raises ProgramError if the form cannot hold the launch.
+        `end` is appended to the names, to distinguish the launches in a folder. Raises ProgramError if the files cannot
+        express the launch.
         """
 
 
@@ -50,8 +52,8 @@ class Sections(NamedTuple):
 class Execution:
     """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile.
 
-    `program` is what ran (None: there is nothing to show). A page and a timeline show its `sections` as layers, in the
-    timing model `timing`. Without sections, they show a run of the program, with `findings`.
+    A page and a timeline need a `program` (None: there is nothing to show). They show its `sections` as layers, timed
+    by the timing model `timing`. Without sections, they show a run of the program, with `findings`.
     """
 
     text: str
@@ -74,7 +76,11 @@ class RunsC(Protocol):
 
 @runtime_checkable
 class NamesCode(Protocol):
-    """A target whose machine files may name code of the user's. Program files name it too, but never lead to it."""
+    """A target whose machine files may name files with code of the user's.
+
+    A saved program has only the name of such code. It is loaded only if the user gives the machine file again: a
+    program file of a stranger must not run code.
+    """
 
     def with_code(self, program: Program, config: Config) -> Program:
         """Return a program with the code that a machine's file names.
@@ -105,13 +111,14 @@ class Processor(Protocol):
     def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> AbstractContextManager[None]:
         """Return a context in which runs use another custom function unit.
 
-        `cfu` are Verilog files, names a class as FILE.py:NAME, or makes an object for each run. In each
-        run, `states` more instances start from other values where the Verilog gives none; a run whose answers depend on
-        them has a finding. Raises InputError if a file cannot be read, ConfigError if it cannot be compiled.
+        `cfu` are Verilog files, or FILE.py:NAME for a class, or a function that makes an object for each run.
+        In each run, `states` twins start from other values where the Verilog gives no initial value; a run whose
+        answers depend on these has a finding. Raises InputError if a file cannot be read, ConfigError if it cannot be
+        compiled.
         """
 
     def with_gdb(self, port: int) -> AbstractContextManager[int]:
-        """Return a context in which the next run of a program waits for GDB, and is controlled by it.
+        """Return a context in which the next run of a program waits for GDB, which then controls it.
 
         The port is on the loopback interface only; 0 stands for any free one. The context yields the port's number.
         Raises InputError if the port cannot be opened.
@@ -130,7 +137,7 @@ class Processor(Protocol):
         """
 
     def built_in(self) -> AbstractContextManager[None]:
-        """Return a context in which networks are compiled and run with what is built in, in place of the user's."""
+        """Return a context in which networks are compiled and run with the built-in firmware and CFU."""
 
     def firmware_of(self, program: Program) -> Firmware | None:
         """Return the user's firmware of a program; None if it was compiled outside of such a context."""
