@@ -182,6 +182,7 @@ def _table(data: Mapping[str, Any]) -> Table:
         if any((entry.bits, entry.bytes) == (earlier.bits, earlier.bytes) for earlier in entries.get(event, ())):
             raise FieldError(here, f"is a second energy of {event} of this size", "remove one of the two")
         entries[event] = (*entries.get(event, ()), entry)
+    # An event that the file defines loses all its energies of the base table, of all sizes.
     defined = entries.keys() | alias.keys()
     if base:
         entries = {event: listed for event, listed in base.entries.items() if event not in defined} | entries

@@ -53,6 +53,7 @@ class RowBursts(Part):
         to_edge = Signal(range(self.longest + 1))
         beats = Signal(range(self.longest + 1))
         ends = Signal()
+        # `left` beats of this row remain from beat `beat` on. A burst ends at the next edge, or with the row.
         m.d.comb += [
             to_edge.eq(self.longest - beat[:edge]),
             ends.eq(left <= to_edge),
@@ -124,6 +125,8 @@ class ReadMaster(Part):
         )
 
     def define(self, m: Module) -> None:
+        # All bursts have the same ID, so AXI answers them in the order of the requests: a queue of the clients that
+        # requested them says who owns a beat.
         m.submodules.owners = owners = StreamFifo(range(max(2, self.clients)), self.in_flight)
         ar = self.bus.ar
         r = self.bus.r

@@ -186,7 +186,6 @@ def _flags(engine: str, headers: Sequence[Path]) -> list[str]:
 
 
 def _cached(name: str) -> Path | None:
-    """Return the path of a file in the cache, if it is there."""
     return next((place / name for place in kept_places(cache()) if (place / name).exists()), None)
 
 

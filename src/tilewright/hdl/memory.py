@@ -100,6 +100,8 @@ class BankedMemory(Part):
         log = ceil_log2(t.lanes)
         granularity = t.tile_bits // t.parts if t.parts > 1 else None
         outputs = []
+        # Tile i is in bank i mod lanes. A read of several tiles begins in bank `first`, so the outputs are rotated by
+        # it.
         first = Signal(range(max(2, t.lanes)))
         with m.If(self.read.en):
             m.d.sync += first.eq(self.read.index[:log])
@@ -229,6 +231,8 @@ class StreamFifo(Part):
         first, last = Signal(range(self.depth)), Signal(range(self.depth))
         takes = Signal()
         gives = Signal()
+        # A read takes a cycle. So in each cycle, the element that will be first in the next one is read; the port is
+        # transparent, because that element may just be written.
         m.d.comb += [
             *drive(self.o, valid=self.level != 0, payload=read.data),
             gives.eq(self.o.valid & self.o.ready),
@@ -241,7 +245,7 @@ class StreamFifo(Part):
         m.d.comb += following.eq(_next(first, self.depth))
         with m.If(gives):
             m.d.sync += first.eq(following)
-            m.d.comb += read.addr.eq(following)  # the element on `o` in the next cycle
+            m.d.comb += read.addr.eq(following)
         with m.If(takes):
             m.d.sync += last.eq(_next(last, self.depth))
         m.d.sync += self.level.eq(self.level + takes - gives)

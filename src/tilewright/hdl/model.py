@@ -214,7 +214,6 @@ class Model:
 
 
 def _copied(data: ctypes.c_void_p, size: int) -> Array:
-    """Return a copy of the `size` bytes at the address `data`, uint8 [size]."""
     return np.frombuffer(ctypes.string_at(data, size) if size else b"", np.uint8)
 
 

@@ -75,6 +75,8 @@ class _Modules:
 
     def add(self, component: Any, fragment: Fragment, path: tuple[str, ...]) -> int:
         """Add the modules of a component, which has been elaborated to `fragment`. Return the number of its own."""
+        # Inner components first: in the text of this module they are instances of modules with numbers, so two modules
+        # have equal texts if they and all that is in them are equal.
         for at, (inner, name, src) in enumerate(fragment.subfragments):
             origin = (inner.origins or (None,))[0]
             if isinstance(origin, Component) and not isinstance(origin, Memory):

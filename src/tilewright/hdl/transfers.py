@@ -55,6 +55,8 @@ class Placer(Part):
         last = Signal(22)
         between = Signal(5)
         from_rows = Signal()
+        # In the order of tiles, padding is a run before the first row of data (the top and the left edge), runs between
+        # two rows (the right edge of one and the left edge of the next), and a run after the last row.
         m.d.comb += [
             width.eq(w.left + w.columns + w.right),
             between.eq(w.left + w.right),
@@ -75,7 +77,7 @@ class Placer(Part):
             p.middle.eq(Mux(from_rows, w.rows - 1, 0)),
             p.behind.eq(last),
         ]
-        with m.If(first == 0):
+        with m.If(first == 0):  # the first run is a later one
             with m.If(from_rows):
                 m.d.comb += drive(p, zero=w.index + w.columns, zeros=between, middle=w.rows - 2)
             with m.Else():
@@ -117,6 +119,8 @@ class TileReceiver(Part):
         ends_row = Signal()
         taken = Signal(INDEX_BITS)
         following = Signal(INDEX_BITS)
+        # A row of data takes the tiles of a beat from `offset` on, `taken` of them; a tile wider than a beat takes
+        # `parts` beats.
         m.d.comb += [
             beat.eq(busy & self.valid & (p.rows != 0)),
             taken.eq(Mux(lanes - offset < left, lanes - offset, left)),
@@ -216,7 +220,7 @@ class TileSender(Part):
         ends_tile = Signal()
         ends_row = Signal()
         following = Signal(within)
-        go = Signal()
+        go = Signal()  # high unless a beat waits for the bus: then the whole pipeline waits
         m.d.comb += [
             go.eq(~self.beats.valid | self.beats.ready),
             taken.eq(Mux(t.lanes - offset < left, t.lanes - offset, left)),

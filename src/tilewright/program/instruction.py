@@ -100,7 +100,6 @@ class Layout:
 
     @cached_property
     def _needed(self) -> int:
-        """The number of words that the fields occupy."""
         end = max((self.offsets[f.name] + f.width for f in self.fields), default=0)
         return -(-end // self.word_bits)
 
@@ -171,7 +170,7 @@ class Layout:
         index, shift, mask, _ = self._places
         fields = (values & mask).view(np.uint64) << shift
         words = np.zeros((self.bits // self.word_bits, count), np.uint64)
-        for word in range(len(words)):
+        for word in range(len(words)):  # fields do not overlap
             words[word] = np.bitwise_or.reduce(fields[index == word], axis=0)
         packed = np.ascontiguousarray(words.T.astype(f"<u{self.word_bits // 8}"))
         return packed.view(np.uint8).reshape(count, self.nbytes)

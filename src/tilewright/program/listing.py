@@ -194,6 +194,8 @@ class _Reader:
             first.refuse(".launch before everything else")
         elif first.text in self._directives:
             self._directive(self._directives[first.text], words)
+        # While bytes are missing, any line is read as bytes: the message about a wrong one then asks for bytes. After
+        # that, code may follow; a line that can only be bytes is still read as such, and refused as one too many.
         elif self._data and (self._left or _DATA.fullmatch(first.text)):
             self._bytes(self._data, words)
         elif self._code and not first.text.startswith("."):

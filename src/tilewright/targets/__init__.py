@@ -49,6 +49,7 @@ def get(name: str) -> Target:
     Raises InputError if there is no such target, if two packages have this name, or if the package exports no TARGET
     of this name.
     """
+    # A name must have one meaning: a package in a folder never replaces a built-in target or another package.
     packages = list(_packages(name))
     if name in _built_in():
         if packages:
@@ -101,7 +102,6 @@ def _folders() -> list[Path]:
 
 
 def _packages(name: str) -> Iterator[Path]:
-    """Yield the packages of a target in the folders that the user names."""
     if name.isidentifier():
         for path in dict.fromkeys(folder / f"{PREFIX}{name}" for folder in _folders()):
             if (path / "__init__.py").is_file():

@@ -115,6 +115,7 @@ class Stream(OnImage[C]):
         spaces = [Space(chip.name, chip.depth, scratchpad=chip.name) for chip in self.memories]
         footprints = []
         for row in instructions:
+            # The segment of an address is the last one that begins at or before it.
             index = max(0, sum(segment.address <= row["dram"] for segment in dram.segments) - 1)
             place = len(spaces) + index, row["dram"] - dram.segments[index].address
             footprints.append(np.array([(*touch, 1, 0) for touch in self.touches(row, place)], np.int64))

@@ -100,6 +100,7 @@ def bill(config: Config) -> dict[str, float]:
     beside += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
     lanes = config.array
     products = config.array**2
+    # The board has too few multipliers for an array of 32 x 32: the other products are made of LUTs.
     in_logic = max(0, products - (BUDGET["dsp"] - beside))
     # Registers of values on their way: lane r is delayed by r cycles (n (n - 1) / 2 in all), and n - 1 elements of each
     # row pass a value on. Multiplier blocks contain the registers of the n values at the edge.

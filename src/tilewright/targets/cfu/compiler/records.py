@@ -277,7 +277,7 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
         return False
     is_product = kind == Kind.CONV or (tuned and kind == Kind.FULLY_CONNECTED)
-    limited = SIZES + STRIDES * is_product
+    limited = SIZES + STRIDES * is_product  # the CFU's layer registers must hold these numbers
     if any(not 0 <= record[reg.name.lower()] < 1 << LAYER_BITS[reg] for reg in limited):
         return False
     if is_product:

@@ -212,7 +212,7 @@ class Convolution(Part):
         with m.If(step.active):
             step_loops(m, (c, step.last_c), (x, step.last_x), (y, last_y))
         values = list[Value]()
-        now = step
+        now = step  # of lane 0; each lane passes its step on, a cycle later
         for number in range(self.config.array):
             pair = getattr(self, f"pair_{number}")
             lane = add(m, f"lane_{number}", WindowLane(), step=now, pixel=self._pixel, layer=layer, pair=pair)

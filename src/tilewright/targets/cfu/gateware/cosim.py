@@ -41,6 +41,7 @@ class MainMemory:
     def advance(self, cycle: int) -> None:
         """Run the CFU until a cycle."""
         model = self.model
+        # One burst at a time: wait for a request, then for its first beat, then give a beat in each cycle.
         while model.cycle < cycle:
             if not self.beats:
                 try:

@@ -65,6 +65,8 @@ class CoupledUnit(Part):
         free = ~(self.busy | self.array_busy)
         dma = self._fetch(m, image, command) if self.fetches else None
         filling, tabling, waiting = (dma.filling, dma.tabling, dma.waiting) if dma else (Const(0), Const(0), Const(0))
+        # The word of get_image is read in the cycle before the command, when a fetch may just have written it: so a
+        # fetch blocks it for one cycle more than a push.
         was_filling = after(m, filling, 1)
         m.d.comb += image.busy.eq(~free | filling)
         m.d.comb += self.word.eq(Mux(image.busy | was_filling, 0, image.word))

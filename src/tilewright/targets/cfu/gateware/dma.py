@@ -101,6 +101,8 @@ class Dma(Part):
             pushes.eq(asks & (size != 0) & (size <= most) & queue.w_rdy),
             self.fetching.eq(queue.level != 0),
         ]
+        # Fetches end in the order in which they were queued. So one that is queued now has ended when as many fetches
+        # have ended as are in the queue, itself included: a counter that ends of fetches decrement.
         left = queue.level - pops  # fetches that are not finished after this cycle
         for told, sets, count in (
             (self.filling, pushes & self.fetch_image, left + 1),

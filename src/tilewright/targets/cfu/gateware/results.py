@@ -241,6 +241,7 @@ class ResultReader(Part):
         column = Signal(16, name="first_channel")
         number = Signal(range(lanes), name="number")
         left = Signal(16)  # channels of this row from here on
+        # Tiles go over the channels first: each tile of a row of tiles begins at the pixel `marked`.
         first = column + (self.quad << 2)
         last_x = here.column == layer.out_w - 1
         last_pixel = last_x & (here.row == layer.out_h - 1)

@@ -90,6 +90,8 @@ class Cfu(Part):
         if config.srdhm == "single":
             late[custom.SET_SRDHM] = srdhm.high
 
+        # The answer is a register, valid in the cycle after the command and until it is taken. Late results keep it
+        # invalid for another cycle; `waits` then keeps the next command out.
         latch(m, self.rsp_valid, taken, self.rsp_ready)
         for number, result in results.items():
             with m.If(commands[number]):

@@ -272,7 +272,6 @@ def _byte(buffers: Array, image: int, at: int) -> int:
 
 
 def _clamped(regs: Array, value: int) -> int:
-    """Return `value`, clamped to the layer's range."""
     return min(max(value, regs[Reg.LOW]), regs[Reg.HIGH])
 
 

@@ -232,6 +232,7 @@ def decode(words: Array, address: int) -> Array:
     rs1 = word >> 15 & 31
     rs2 = word >> 20 & 31
     pc = address + 4 * np.arange(len(word), dtype=np.int64)
+    # LUI and AUIPC are constants when the address is known; both become additions of an immediate to x0.
     upper = (signed >> 12 << 12) + np.where(opcode == 0x17, pc, 0)
     immediates = {
         "": np.zeros_like(word),

@@ -145,7 +145,8 @@ KIND, PC, CYCLE, TIMES, REGION, DETAIL, NOTE = range(7)
 
 
 def note(regs: Array, kind: int, cycle: int, detail: int) -> None:
-    """Record a misuse in the CFU's registers, which hold one note per kind and pc: the first cycle, and a count."""
+    """Record a misuse in the CFU's registers."""
+    # One note for each kind and pc, with its first cycle and a count: a loop may repeat a misuse millions of times.
     count = regs[Reg.NOTED]
     for at in range(NOTES, NOTES + NOTE * count, NOTE):
         if regs[at + KIND] == kind and regs[at + PC] == regs[Reg.PC]:

@@ -294,7 +294,6 @@ def execute(path: str | Path, setup: Setup) -> Execution:
 
 
 def _text(result: Run, source: Source, data: Mapping[str, Any], clock_mhz: int) -> Iterator[str]:
-    """Yield the lines of text before the profile."""
     if result.text:
         yield from (result.text.rstrip("\n"), "")
     yield f"trap: {data['trap']['message']}" if data["trap"] else f"exit code {result.exit_code}"

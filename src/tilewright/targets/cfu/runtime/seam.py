@@ -141,7 +141,6 @@ class Seam:
         return self.error is not None
 
     def _command(self, unit: int, function: int, a: int, b: int, start: int, cycle: int, answers: int) -> None:
-        """Give a command to a CFU in Python."""
         value, ready = self._execute(function >> 3, function & 7, a, b, cycle)
         if not cycle <= ready < 1 << 62:
             reason = f"answers in cycle {ready} to a command of cycle {cycle}"

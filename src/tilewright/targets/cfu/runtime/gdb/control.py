@@ -141,7 +141,6 @@ class Control:
         return Stop("interrupt")
 
     def _execute_one(self, watching: bool = True) -> Stop | None:
-        """Execute one instruction."""
         at = self.m.cpu[Cpu.POSITION]
         self._paused[at] = self.m.code[at]
         try:

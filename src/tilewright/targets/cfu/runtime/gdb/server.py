@@ -228,7 +228,6 @@ class Session:
         return self.connection.interrupted()
 
     def _reply(self) -> bytes:
-        """Return the stop reply."""
         stop = self._stop
         if stop.kind == "exit":
             return b"W%02x" % ((self.process.devices.exit_code or 0) & 0xFF)
@@ -292,7 +291,6 @@ class Session:
         return None
 
     def _say(self, text: str) -> None:
-        """Print text on the client's terminal."""
         data = text.encode()
         for at in range(0, len(data), MAX_BYTES // 4):
             self.connection.send(b"O" + data[at : at + MAX_BYTES // 4].hex().encode())
