@@ -73,7 +73,7 @@ ZERO = Cost(0.0, 0.0, 0.0)
 
 
 class Entry(NamedTuple):
-    """One published energy. `bits` is the width (0: the event has none), `bytes` the capacity of an SRAM, else 0."""
+    """A published energy. `bits` is the width of the event, `bytes` the capacity of the SRAM; 0 if it has none."""
 
     event: str
     bits: int
@@ -115,7 +115,7 @@ class Table:
         return _law(points, capacity, steepest=0.5) * bits
 
     def listed(self, event: str) -> tuple[Entry, ...]:
-        """Return the entries of an event, or of the one that it is an alias of; () if there are none."""
+        """Return the entries of an event, or of the event for which it is an alias; () without entries."""
         return self.entries.get(self.alias.get(event, event), ())
 
 

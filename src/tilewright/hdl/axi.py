@@ -101,7 +101,7 @@ class WriteBus(wiring.Signature):
 
 
 class Bus(wiring.Signature):
-    """All five AXI4 channels: those of ReadBus and those of WriteBus."""
+    """All five AXI4 channels: ReadBus and WriteBus."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__({**ReadBus(beat_bits).members, **WriteBus(beat_bits).members})

@@ -1,4 +1,4 @@
-"""The files of a design for a board: its Verilog, and what templates say about it.
+"""The files of a design for a board: its Verilog, and files from templates.
 
 A target has a template of its README, and of a wrapper whose port names block designs recognise. All targets share a
 synthesis script (board.ys), a clock constraint (board.xdc) and the wrapper's AXI4-Lite port.

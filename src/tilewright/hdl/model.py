@@ -64,7 +64,7 @@ class Compiled:
     def of_verilog(
         cls, files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
     ) -> Compiled:
-        """Return a compiled module of Verilog files; the arguments and errors are those of `build.verilog_library`."""
+        """Return a compiled module of Verilog files. Arguments and errors: see `build.verilog_library`."""
         compiled = cls.__new__(cls)
         compiled._library = _load(verilog_library(files, top, ports, extra, undefined))
         return compiled

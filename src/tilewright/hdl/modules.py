@@ -65,7 +65,7 @@ class _Module:
 
 
 class _Modules:
-    """The modules of a component, each once. A module comes after those that it contains."""
+    """The modules of a component, without repetitions. A module comes after all modules in it."""
 
     def __init__(self) -> None:
         self.modules = list[_Module]()
@@ -140,7 +140,7 @@ def _ports(component: Any) -> Iterator[tuple[str, bool, Any]]:
 def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, dict[str, str]]:
     """Return a component as RTLIL with a module for each component in it, and their docstrings by module, top first.
 
-    `name` is that of the top module, `reset` that of the reset.
+    `name` names the top module, `reset` its reset.
     """
     modules = _Modules()
     with uncollected():
@@ -154,7 +154,7 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
     }
     for module_name, module in zip(names, modules.modules, strict=True):
         text = ZEROS.sub("", module.text).replace(f"module \\{ITSELF}\n", f"module \\{module_name}\n")
-        text = NUMBERED.sub(lambda found: f"\\{names[int(found[1])]}", text)
+        text = NUMBERED.sub(lambda match: f"\\{names[int(match[1])]}", text)
         inner = {path: f"{module_name}_{path.replace('.', '_')}" for path in INNER.findall(text)}
         heads |= dict.fromkeys(inner.values(), f"A part of {module_name}.")
         # The longest path first: a module may lie in another one that is no component.
@@ -168,7 +168,7 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
 
 
 def verilog_files(component: Any, name: str, reset: str = "rst") -> dict[str, str]:
-    """Return a component as Verilog text by file name, a file for each module; first that of the top module, `name`."""
+    """Return a component as Verilog texts by file name, a file for each module. The first is the top module, `name`."""
     source, heads = verilog_rtlil(component, name, reset)
     script = f"hierarchy -check -top {name}; proc -norom; memory_collect; opt_clean; setattr -mod -unset generator"
     files = {}

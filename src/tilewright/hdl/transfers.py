@@ -27,7 +27,7 @@ WINDOW = data.StructLayout(
     dict.fromkeys(("index", "rows", "columns", "offset", "step"), INDEX_BITS)
     | dict.fromkeys(("top", "bottom", "left", "right"), 4)
 )
-#: A window as runs of tiles in memory number `which`. The data starts at tile `index`; `rows` is 0 if there is none.
+#: A window as runs of tiles in memory number `which`. The data starts at tile `index`; `rows` is 0 if there is no data.
 #: The padding: a run of `zeros` tiles from tile `zero` on, `middle` runs of `between` tiles, each `columns` tiles after
 #: the end of the run before, and a run of `behind` tiles, `skip` tiles after the end of the run before.
 PLACEMENT = data.StructLayout(

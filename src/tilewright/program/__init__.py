@@ -1,4 +1,4 @@
-"""Programs as data: what compilers produce and machines run. Nothing here runs anything.
+"""Programs as data: compilers produce them, machines run them. Nothing here runs anything.
 
 A `Program` (program.py) is a list of steps: launches of the machine, and nodes that the host runs. The arrays and the
 `meta` of a `Launch` are the target's business; most targets use a `LaunchImage` (launch_image.py): instructions and

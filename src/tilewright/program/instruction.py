@@ -351,7 +351,7 @@ class Notation:
         return f"{self.mnemonics.show(code)} {self.forms[code].show(values, self.flags(values))}".rstrip()
 
     def read(self, words: Sequence[Word]) -> dict[str, int]:
-        """Return the fields of a line's instruction. Raises ProgramError, with the wrong word and what was expected."""
+        """Return the fields of the instruction in a line. Raises ProgramError for a wrong word."""
         code = self.mnemonics.read(words[0], max(self.forms))
         form = self.forms[code]
         values = {self.opcode: code, **form.read_plain(words)}

@@ -217,7 +217,7 @@ class Dram:
 
     @property
     def own_bytes(self) -> int:
-        """The number of bytes that are not shared: those that a copy of this object costs in addition."""
+        """The number of bytes that are not shared: the cost of a copy of this object."""
         return sum(segment.data.nbytes for segment in self.segments if not segment.shared)
 
     def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
@@ -264,7 +264,7 @@ class Dram:
         return np.asarray(_Bytes(base, int(last.max(initial=base)) - base)), place
 
     def segment(self, address: int, end: int, where: str) -> Segment:
-        """Return the segment that has the bytes from `address` to before `end`. Raises MachineError if none has."""
+        """Return the segment with the bytes from `address` to before `end`. Raises MachineError if there is none."""
         index = bisect_right(self._starts, address) - 1
         if index < 0 or end > self._ends[index]:
             places = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments)

@@ -340,8 +340,8 @@ def image_text(
 ) -> LaunchText:
     """Return the text of launches that are images: their DRAM segments, then the code.
 
-    An instruction has `nbytes` bytes. `line` reads one line of code, `encode` makes instructions of what it returned,
-    and `lines` returns the text of instructions.
+    An instruction has `nbytes` bytes. `line` reads one line of code, `encode` converts the results of `line` to
+    instructions, and `lines` converts instructions to text.
     """
 
     def describe(launch: Launch) -> Text:

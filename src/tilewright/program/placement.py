@@ -1,6 +1,6 @@
 """Where the elements of a tensor lie in memory: an index map with a shape.
 
-A placement is declared once, as steps that arrange the elements; what moves or looks for elements follows from it:
+A placement is declared once, as steps that arrange the elements. Packing, unpacking and searches follow from it:
 
     tiles = Placement.of((rows, columns, channels)).split(2, 16).transpose(2, 0, 1, 3)
     tiles.pack(codes)                 the bytes of memory, (S samples, bytes)
@@ -133,7 +133,7 @@ class Placement:
         return values
 
     def collect(self, arranged: Array) -> Array:
-        """Return the tensor (S, *shape) whose values lie in slots, (S, *slots): 0 for elements that are in none."""
+        """Return the tensor (S, *shape) whose values lie in slots, (S, *slots). Elements without a slot are 0."""
         # Backwards, `take` knows only the last of several slots of an element, and a step after it may have dropped
         # that one. So the steps are not followed: `slot` has a slot that is in memory.
         if self.repeats:
@@ -175,7 +175,7 @@ class Placement:
 
     @cached_property
     def slot(self) -> Array:
-        """The slot of each element, int64 [*shape]: the first of several, NOWHERE for none."""
+        """The slot of each element, int64 [*shape]: the first one if it has several, NOWHERE if it has no slot."""
         first = np.full(prod(self.shape), NOWHERE)
         filled = np.flatnonzero(self.element != NOWHERE)[::-1]  # the first slot is written last
         first[self.element[filled]] = filled

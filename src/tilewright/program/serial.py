@@ -163,7 +163,7 @@ def _node(data: Any, where: str) -> Node:
 
 
 def _check_order(graph: Graph, steps: Iterable[Launch | HostStep]) -> None:
-    """Check that launches have nodes, and that host steps run after what computes their inputs.
+    """Check that launches have nodes, and that host steps run after the steps that compute their inputs.
 
     Raises ProgramError if not.
     """

@@ -30,7 +30,7 @@ Stages = Sequence[Stage | Table]
 
 
 def by_step(program: Program, launch: Callable[[Launch], Stage]) -> list[Stage]:
-    """Return a stage for each step of a program: that of a launch, or the reason why the host runs a node."""
+    """Return a stage for each step of a program: from `launch`, or the reason why the host runs a node."""
     return [
         Stage(f"{step.name}: host, {step.reason}") if isinstance(step, HostStep) else launch(step)
         for step in program.steps
@@ -55,7 +55,7 @@ def _lines(stages: Iterable[str | Stage | Table]) -> list[str]:
 
 
 def _rows(table: Table) -> list[str]:
-    """Return the rows of a table; each column is as wide as its widest cell. Without rows, it says `none`."""
+    """Return the rows of a table; each column is as wide as its widest cell. An empty table has the row `none`."""
     if not table.rows:
         return ["none"]
     rows = (table.columns, *table.rows)

@@ -75,7 +75,7 @@ def get(name: str) -> Target:
 
 
 def add_folder(path: Path) -> None:
-    """Name a folder with packages of targets, for this process and those that it starts.
+    """Add a folder with packages of targets, for this process and its child processes.
 
     Raises InputError if there are no such packages, or if the folder's name has the character that separates folders.
     """
@@ -109,7 +109,7 @@ def _packages(name: str) -> Iterator[Path]:
 
 
 def _imported(package: Path) -> ModuleType:
-    """Import a package by its path, so that none of the same name on Python's path takes its place."""
+    """Import a package by its path, and not another one of this name on Python's path."""
     name = package.name
     file = package / "__init__.py"
     loaded = sys.modules.get(name)

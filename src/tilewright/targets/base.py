@@ -48,7 +48,7 @@ class TimingModel:
 
 @dataclass(frozen=True)
 class ConformCase:
-    """The outcome of one golden vector; if it did not pass, `reason` says what differs.
+    """The outcome of one golden vector; `reason` describes the difference, if it did not pass.
 
     `counts` are further comparisons by name: how many agree exactly, and of how many.
     """

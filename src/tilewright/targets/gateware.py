@@ -43,13 +43,13 @@ class Gateware(Protocol):
     """A target with gateware. The methods raise ConfigError if a tool or a part of the machine is missing."""
 
     def excess(self, config: Config) -> str:
-        """Return why the design does not fit the configured board, and what to set; empty if it fits."""
+        """Return a text that says why the design does not fit the configured board, and a remedy; "" if it fits."""
 
     def rtl(self, config: Config) -> Mapping[str, str]:
         """Return the text of each file of a design for a board, by file name: Verilog, constraints, README."""
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
-        """Return what can be done with one launch on one sample on the gateware."""
+        """Return the actions on one launch with one sample on the gateware."""
 
 
 @runtime_checkable

@@ -126,7 +126,7 @@ def _content(presets: Mapping[str, Any], source: str | Path | Mapping[str, Any])
 
 
 def preset_named(presets: Mapping[str, Any], name: object, where: str) -> Mapping[str, Any]:
-    """Return the keys of a preset. Raises ConfigError, naming `where`, if there is none of this name."""
+    """Return the keys of a preset. Raises ConfigError, naming `where`, if there is no preset of this name."""
     if not isinstance(name, str) or name not in presets:
         raise ConfigError(where, f"there is no preset {shown(name)}", one_of(name, presets))
     preset: Any = presets[name]
@@ -234,8 +234,8 @@ class Numbers(NamedTuple, Generic[N]):
 class Models(dict[str, M]):
     """The timing models of a target by name. `models["NAME,KEY=VALUE,..."]` is a what-if: NAME with other numbers.
 
-    `numbers(model)` are the numbers that a what-if may change; `change(model, source)` is the model with those of
-    `source`, and with `source` as its own.
+    `numbers(model)` are the numbers that a what-if may change. `change(model, source)` is the model with the numbers of
+    `source`, and `source` as its evidence.
     """
 
     def __init__(

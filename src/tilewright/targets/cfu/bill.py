@@ -83,9 +83,9 @@ def bill(config: Config) -> dict[str, float]:
     """Return the FPGA resources that a configuration takes, by name. Nothing is synthesised.
 
     `bram36`: block RAMs of the system, without LiteX's boot ROM and SRAM; half a block has 18 Kbit.
-    `dsp_beside_array`: multipliers outside the array, those of the CPU included. `products_in_logic`: products of the
+    `dsp_beside_array`: multipliers outside the array, including the CPU's. `products_in_logic`: products of the
     array that must be made of logic cells, because the board has too few multipliers. `cfu_bram36`, `cfu_dsp`,
-    `cfu_lut`, `cfu_ff`: what the CFU takes of the system. LUTs and flip-flops are estimates.
+    `cfu_lut`, `cfu_ff`: the share of the CFU. LUTs and flip-flops are estimates.
     """
     names = config.extension_names
     buffers = rams(config)
@@ -122,9 +122,9 @@ def bill(config: Config) -> dict[str, float]:
 
 
 def excess(config: Config) -> str:
-    """Return why the CFU does not fit the document's board, and what to set; empty if it fits.
+    """Return a text that says why the CFU does not fit the document's board, and a remedy; "" if it fits.
 
-    Only the CFU's LUTs and flip-flops count: those of CPU and SoC come in addition.
+    Only LUTs and flip-flops of the CFU count; CPU and SoC need more.
     """
     counts = bill(config)
     takes = {"bram36": counts["bram36"], "lut": counts["cfu_lut"], "ff": counts["cfu_ff"]}

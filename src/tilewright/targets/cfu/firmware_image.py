@@ -196,7 +196,7 @@ def _code(image: FirmwareImage) -> Iterator[str]:
 
 
 def launch_of(text: Text) -> Launch:
-    """Return the launch that a text describes. Raises ProgramError with line, column and what is expected there."""
+    """Return the launch that a text describes. Raises ProgramError with line, column and the expected text."""
     meta: dict[str, Any] = {"entry": RAM_BASE, "model": RAM_BASE}
     for name in ("entry", "model"):
         for section in text.of(f".{name}"):

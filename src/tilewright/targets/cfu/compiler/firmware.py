@@ -67,7 +67,7 @@ def compilers() -> tuple[Compiler, ...]:
 
 
 def find() -> Compiler:
-    """Return the preferred compiler. Raises UnsupportedError, with the command that installs one, if there is none."""
+    """Return the preferred compiler. Raises UnsupportedError, with a command that installs one."""
     for compiler in compilers():
         return compiler
     remedy = f"install one: apt-get install gcc-riscv64-unknown-elf, or {hint('cfu')}"

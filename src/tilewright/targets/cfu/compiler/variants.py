@@ -79,7 +79,7 @@ VARIANTS = {variant.name: variant for variant in _ALL}
 
 
 def variant(name: str) -> Variant:
-    """Return the firmware variant called `name`. Raises ConfigError, with all names, if there is none."""
+    """Return the firmware variant called `name`. Raises ConfigError, with all names, if no variant is."""
     if name not in VARIANTS:
         raise ConfigError("firmware", f"there is no variant '{name}'", one_of(name, VARIANTS))
     return VARIANTS[name]

@@ -40,8 +40,8 @@ class OperandBuffer(Part):
     `start` is high in the cycle of start_GEMM: the next row is row 0. `launch` is high in the cycle after it: buffer A
     (`stays_enabled`) then writes its last row again, to the row before the first.
     `data` is row number `row` of the cycle before, lane 0 in the low bits.
-    With `direct`, two words can be written in any cycle in which no other row can: those of `filled.data`, in a half of
-    row `filled.row`. A row of the CPU is then written once only.
+    With `direct`, the port `filled` writes two words, `filled.data`, to a half of row `filled.row`. It must not be used
+    in a cycle in which a row of the CPU may be written. Then a row of the CPU is written only once.
     """
 
     def __init__(self, config: Config, stays_enabled: bool, direct: bool = False) -> None:
@@ -211,8 +211,8 @@ class SystolicArray(Part):
     `left` and `top` are n values each, lane 0 in the low bits, all of the same k. Sum (r, c) has the product of a k
     that enters in cycle t from cycle t + r + c + 1 on. `clear` in cycle t sets it to 0 in cycle t + r + c + 1.
     `sums` is row number `row` of the sums, in the same cycle. The last `in_logic` elements have no multiplier block.
-    With `late_values`, there is another input for the left: while `is_late`, the values of `late` enter, and lane r of
-    them is already r cycles behind lane 0.
+    With `late_values`, there is another input for the left: while `is_late`, the values of `late` enter. They are
+    skewed already: lane r of them is r cycles later than lane 0.
     """
 
     def __init__(self, lanes: int, in_logic: int = 0, late_values: bool = False) -> None:

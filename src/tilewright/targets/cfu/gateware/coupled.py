@@ -108,7 +108,9 @@ class CoupledUnit(Part):
             m.d.comb += pool.word.eq(unaligned(m, pool.address, image.pair_0))
             self._store(m, image, pool.place, pool.code)
             works.append((begins, pool.busy))
-        m.d.comb += drive(self, begins=Cat(each for each, _ in works).any(), busy=Cat(each for _, each in works).any())
+        m.d.comb += drive(
+            self, begins=Cat(begins for begins, _ in works).any(), busy=Cat(busy for _, busy in works).any()
+        )
 
     def _fetch(self, m: Module, image: ImageMemory, command: dict[str, Any]) -> Dma:
         """Add the DMA, which fills B and the image memory."""
@@ -226,5 +228,5 @@ def unaligned(m: Module, address: Value, pair: Value) -> Value:
 
 
 def _positive(layer: Any, *sizes: str) -> Value:
-    """Return whether none of these sizes of a layer is 0."""
+    """Return whether all these sizes of a layer are above 0."""
     return ~Cat(layer[size] == 0 for size in sizes).any()

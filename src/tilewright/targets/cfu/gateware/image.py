@@ -139,7 +139,7 @@ class ImageMemory(Part):
                 m.d.comb += self.word.eq(written.word_select(pointer[2], 32))
 
     def _copy(self, m: Module, number: int, place: Value, enables: Value, content: Value) -> tuple[Value, Value]:
-        """Add a copy. Return the pair of words at byte address `place`, and that of its own port."""
+        """Add a copy. Return the pair of words at byte address `place`, and the pair that the copy's own port reads."""
         written = Signal(PAIR, name=f"written_{number}")
         read = Signal(PAIR, name=f"read_{number}")
         for odd in (0, 1):

@@ -14,7 +14,7 @@ from tilewright.targets.cfu.isa.coupled import DIVIDE
 from .image import ADDRESS, LAYER
 from .results import PLACE, bounded
 
-#: Channels that are added up together; bits of a number of pixels, and of a sum of int8 values of so many.
+#: LANES: channels that are added up together. Bits: COUNT of a number of pixels, SUM of a sum of their int8 values.
 LANES = 4
 COUNT = 20
 SUM = 28

@@ -26,7 +26,7 @@ from .results import HighProduct, OffsetClamp, RoundingShift
 
 
 def instructions(config: Config) -> dict[int, Custom]:
-    """Return the instructions of a machine by funct7: those of the document, and those of its extensions."""
+    """Return the instructions of a machine by funct7: the document's, and the ones of its extensions."""
     names = set(config.extension_names)
     return {code: row for code, row in CUSTOM.items() if not row.extensions or set(row.extensions) & names}
 
@@ -112,7 +112,7 @@ class Cfu(Part):
     def _extensions(
         self, m: Module, commands: Mapping[int, Signal], gemm: MatrixUnit, works: Signal, fetching: Signal
     ) -> dict[int, Any]:
-        """Add the blocks of the extensions. Return the results of their instructions: 0 for those that have none."""
+        """Add the blocks of the extensions. Return the results of their instructions, or 0."""
         operands = {"first": self.cmd_payload_inputs_0, "second": self.cmd_payload_inputs_1}
         results: dict[int, Any] = {number: 0 for number in commands if number >= custom.PUT}
         if custom.PUT in commands:

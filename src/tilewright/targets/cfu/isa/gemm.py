@@ -217,9 +217,9 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
 
 
 def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
-    """Write what the started product adds to C until it has run for `cycles`. Rows past the buffers wrap.
+    """Write the sums to C that the running launch has written after `cycles`. Rows past the buffers wrap.
 
-    Return the row of C that the array reads in its last cycle, the next one to write; -1 after the last row.
+    Return the row of C that the array reads in this cycle, which is the next one that it writes; -1 after the last row.
     """
     lanes = regs[Reg.LANES]
     m = regs[Reg.M]

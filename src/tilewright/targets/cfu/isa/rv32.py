@@ -253,10 +253,10 @@ def decode(words: Array, address: int) -> Array:
         if row.funct7 is not None:
             here = here & (funct7 == row.funct7)
         to = np.where(rd > 0, rd, NOWHERE)[here] if "{rd}" in row.form.text else NOWHERE
-        one = rs1[here] if "{rs1}" in row.form.text or "{number}" in row.form.text else 0
-        two = rs2[here] if "{rs2}" in row.form.text else 0
+        left = rs1[here] if "{rs1}" in row.form.text or "{number}" in row.form.text else 0
+        right = rs2[here] if "{rs2}" in row.form.text else 0
         imm = immediates[row.form.immediate][here]
-        packed[here] = row.op | to << RD | one << RS1 | two << RS2 | imm << IMM
+        packed[here] = row.op | to << RD | left << RS1 | right << RS2 | imm << IMM
     for whole, op in WHOLE.items():
         packed[word == whole] = op | NOWHERE << RD
     return packed

@@ -24,8 +24,8 @@ class Reg(IntEnum):
     # Buffers A and B: the last row written (-1: none since start), the number of words of the next row that are
     # latched, and whether the write of the last row is still enabled. C: the next row and lane to read.
     A_ROW, B_ROW, A_WORDS, B_WORDS, A_ENABLED, B_ENABLED, C_ROW, C_LANE = range(9, 17)
-    # The launch: the operands of start, its cycle, what has not ended yet (PRODUCT_PENDING: C must still be computed),
-    # and the last cycle in which the CFU works.
+    # The launch: the operands of start, its cycle, the kind of work that has not ended (PRODUCT_PENDING: C must still
+    # be computed), and the last cycle in which the CFU works.
     M, N, K, OFFSET, ACCUMULATE, STARTED, PENDING, BUSY_UNTIL = range(17, 25)
     # The command; its answer, which instructions without a result repeat; the cycle in which the answer is ready (these
     # two are neighbours, because a CFU that is not the model writes both).

@@ -27,7 +27,7 @@ from .state import DATA, INSTRUCTIONS, Cause, Cpu, Machine, fill, post
 
 
 class Port(NamedTuple):
-    """The addresses of a CFU's machine code. `model` is that of the compiled model; it is 0 for other CFUs.
+    """Addresses of a CFU's machine code. `model`: the compiled model; 0 for other CFUs.
 
     `command(unit, function, a, b, start, cycle, answers)` gives a command to another CFU and returns a fault, or 0. It
     writes the answer, and the cycle in which this is ready, to the two words at `answers`. Cycle 0 of the CPU is cycle
@@ -133,7 +133,7 @@ def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
 
 @part
 def outside_code(m: Machine, offset: int) -> int:
-    """Note that the next instruction is at `offset` from the code's base, where there is none. Return the reason."""
+    """Note that the program goes on at `offset` from the code's base, where there is no code. Return the reason."""
     m.cpu[Cpu.ADDRESS] = m.base + offset
     return state.TO_TARGET
 

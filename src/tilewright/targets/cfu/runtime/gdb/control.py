@@ -70,7 +70,7 @@ class Control:
         return True
 
     def write(self, address: int, data: bytes) -> bool:
-        """Write RAM, and decode what is code. Return False if a byte is not in RAM."""
+        """Write RAM, and decode the written code. Return False if a byte is not in RAM."""
         m = self.m
         at = address - RAM_BASE
         if at < 0 or at + len(data) > len(m.ram.byte):

@@ -87,7 +87,7 @@ class Connection:
         return None
 
     def _more(self) -> bool:
-        """Receive bytes. Return False if the connection has ended, or if so many bytes are no packet."""
+        """Receive bytes. Return False if the connection has ended, or if the bytes do not form a packet."""
         try:
             data = self.client.recv(MAX_BYTES)
         except OSError:

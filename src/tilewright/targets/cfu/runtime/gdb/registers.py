@@ -1,6 +1,6 @@
 """The registers that GDB sees: the CPU's, the counters of the run, and the registers of the CFU's model.
 
-`monitor` shows what no register does.
+`monitor` answers questions that no register does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INTERNAL = frozenset({Reg.NOTED, Reg.COMPUTED, Reg.FUNCT7, Reg.READY})
 
 
 class Register(NamedTuple):
-    """A register beside those of the CPU: 64 bits, and read-only."""
+    """A register in addition to the CPU's: 64 bits, and read-only."""
 
     name: str
     group: str

@@ -1,6 +1,6 @@
-"""The server: one client on the loopback interface, and what each of its packets asks for.
+"""The server: one client on the loopback interface, and the answers to its packets.
 
-The packets are those of GDB's manual, "Remote Serial Protocol: Packets" and "General Query Packets".
+The packets are described in GDB's manual, "Remote Serial Protocol: Packets" and "General Query Packets".
 """
 
 from __future__ import annotations
