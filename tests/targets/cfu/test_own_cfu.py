@@ -159,7 +159,7 @@ def test_a_cfu_in_amaranth_or_python(tmp_path: Path) -> None:
     for name, said in ((f"{path}:None", "no CFU named None"), (f"{tmp_path}/no.py:Soft", "not a file")):
         with pytest.raises(InputError, match=said):
             maker([name])
-    with pytest.raises(InputError, match="one CFU too many"):
+    with pytest.raises(InputError, match="is a second CFU"):
         maker([f"{path}:Hard", f"{path}:Soft"])
 
 

@@ -63,7 +63,7 @@ class Config(MachineConfig):
         if self.extensions and self.array != 16:
             raise ConfigError("CFU config", "extensions need array=16", "leave out the extensions or set array=16")
         if self.l2_bytes < self.l2_line_bytes:
-            raise ConfigError("CFU config", "l2_bytes is less than l2_line_bytes")
+            raise ConfigError("CFU config", "l2_bytes is less than l2_line_bytes", "set a larger l2_bytes")
 
     @property
     def extension_names(self) -> tuple[str, ...]:

@@ -133,7 +133,9 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
     blob = layout.pack(records, bytes(constants), arena_bytes)
     need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
     if need > config.ram_bytes:
-        raise UnsupportedError("model", f"needs {need} bytes of main memory; there are {config.ram_bytes}")
+        raise UnsupportedError(
+            "model", f"needs {need} bytes of main memory; there are {config.ram_bytes}", "raise ram_bytes"
+        )
     program = build.program(records)
     names = list(operators)
     meta: dict[str, Any] = {

@@ -295,7 +295,8 @@ def _code(image: Executable, ram: Array) -> range:
     # One line more than the code: the loop reads the instruction after a branch, even after the last one.
     high = (max(part.stop for part in image.code) & -LINE_BYTES) + LINE_BYTES
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
-        raise ProgramError(image.name, f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than 16 MiB")
+        reason = f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than {MAX_CODE_BYTES >> 20} MiB"
+        raise ProgramError(image.name, reason, f"link it for {RAM_BASE:#x} on")
     return range(low, high)
 
 

@@ -198,7 +198,7 @@ def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Cal
     if not name:
         return of_verilog(cfu, states)
     if len(cfu) > 1:
-        raise InputError(str(cfu[1]), "is one CFU too many", f"give only {cfu[0]}")
+        raise InputError(str(cfu[1]), "is a second CFU", f"give only {cfu[0]}")
     kind = _class(Path(f"{file}.py"), name)
     return kind if hasattr(kind, "execute") else of_amaranth(kind())
 
