@@ -44,10 +44,10 @@ def test_the_sum_of_the_activations_is_limited(tmp_path: Path, monkeypatch: pyte
     """Two copies, of the float and the quantised model, fit exactly; one byte less is refused before anything runs."""
     path, data = save(tmp_path, residual(), samples(2))
     options, output = Options(method=method), tmp_path / "o.onnx"
-    monkeypatch.setattr(memory, "MAX_HELD", 2 * 4 * ELEMENTS)
+    monkeypatch.setattr(memory, "MAX_ACTIVATION_BYTES", 2 * 4 * ELEMENTS)
     quantize(path, data, output, options, verify=False)
     output.unlink()
-    monkeypatch.setattr(memory, "MAX_HELD", 2 * 4 * ELEMENTS - 1)
+    monkeypatch.setattr(memory, "MAX_ACTIVATION_BYTES", 2 * 4 * ELEMENTS - 1)
     with pytest.raises(UnsupportedError, match=r"m.onnx: has 14 activations .* \(the largest: 'c0' \[1, 8, 8, 8\]\)"):
         quantize(path, data, output, options, verify=False)
     assert not output.exists()
@@ -57,7 +57,7 @@ def test_methods_that_keep_every_sample_are_limited_by_their_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, data = save(tmp_path, residual(), samples(6))
-    monkeypatch.setattr(memory, "MAX_HELD", 5 * 4 * ELEMENTS)
+    monkeypatch.setattr(memory, "MAX_ACTIVATION_BYTES", 5 * 4 * ELEMENTS)
     quantize(path, data, tmp_path / "o.onnx", verify=False)
     with pytest.raises(UnsupportedError, match=r"keeps those of all 6 samples.*give at most 5 calibration samples"):
         quantize(path, data, tmp_path / "o.onnx", Options(method="percentile"), verify=False)

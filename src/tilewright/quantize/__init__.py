@@ -2,6 +2,11 @@
 
 `affine` is onnxruntime's quantiser. `symmetric` is the same without zero points, and with one scale for the weights of
 a layer; `tflm` the same with the integers of TensorFlow Lite Micro. `pow2` has shifts only.
+
+`model.py` reads the float model and prepares it; `tflite_nodes.py` and `tflite_float.py` first make ONNX of a .tflite
+file. `samples.py` has the samples and the options, `memory.py` the limit of memory, `names.py` the names of new nodes.
+`affine.py` runs onnxruntime's quantiser. `pow2/` quantises by itself: `plan.py` decides what runs in integers,
+`scales.py` chooses the scales, `emit.py` writes the model. `report.py` measures the result against the float model.
 """
 
 from __future__ import annotations
@@ -62,22 +67,23 @@ def quantize(
     inputs = models.signature(original)
     calibrating = samples.read(calibration, inputs, options.pixels, None if evaluation else labels)
     measuring = samples.read(evaluation, inputs, options.pixels, labels) if evaluation else calibrating
-    memory.check_held(original, str(model), calibrating.count, options.method)
+    memory.check_total(original, str(model), calibrating.count, options.method)
     unbounded = models.unbounded(original, samples.feeds(calibrating))
     task = samples.Task(original, calibrating, options, progress, unbounded)
-    made = pow2.quantize(task) if options.scheme == "pow2" else None
-    quantised = made.model if made else affine.quantize(task)
-    evaluated = exact(quantised) if made else quantised
+    pow2_result = pow2.quantize(task) if options.scheme == "pow2" else None
+    quantised = pow2_result.model if pow2_result else affine.quantize(task)
+    # In pow2's written model, onnxruntime rounds ties to even. A form with the scheme's own rounding is measured.
+    evaluated = exact(quantised) if pow2_result else quantised
     if options.pixels is not None:
         quantised.metadata_props.add(key=PIXELS, value=json.dumps(asdict(options.pixels)))
     fidelity = report.compare(original, quantised, evaluated, measuring, progress)
     with replacing(output) as file:
         file.write(quantised.SerializeToString())
-    left = report.left(original, quantised, made)
-    shifts = report.shifts_of(made) if made else {}
+    in_float32 = report.float_nodes(original, quantised, pow2_result)
+    shifts = report.shifts_of(pow2_result) if pow2_result else {}
     verification = _verified(Path(output), measuring.values) if verify else None
     sources = calibrating.source, measuring.source
-    return report.Report(str(model), str(output), options, *sources, fidelity, shifts, left, verification)
+    return report.Report(str(model), str(output), options, *sources, fidelity, shifts, in_float32, verification)
 
 
 def _verified(output: Path, samples: Mapping[str, Array]) -> Verification:

@@ -9,7 +9,7 @@ of a Concat, which then moves codes as they are.
 leaves two scales free that TFLite Micro fixes: an average has the scale of its input, and a softmax has 1/256 and the
 zero point -128.
 
-To that end, the quantiser runs twice, and is given these scales the second time.
+To that end, the quantiser runs twice: it chooses all scales, then gets those that must change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.files import scratch
 from tilewright.model.onnx_file import ROUNDING
 from tilewright.model.onnx_values import ACTIVATIONS
 from tilewright.quantize.model import Network, first_line
-from tilewright.quantize.names import Groups, Plain
+from tilewright.quantize.names import Groups, NeutralNames
 from tilewright.quantize.samples import Task, feeds
 
 METHODS = {
@@ -44,14 +44,14 @@ AVERAGES = ("AveragePool", "GlobalAveragePool")
 #: Operators whose result has the scale of their input in every QDQ model.
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
 #: Operators whose results take the scale of the ReLU that reads them.
-SCALED = ("Conv", "Gemm", "Add")
+TAKE_SCALE = ("Conv", "Gemm", "Add")
 #: Operators whose inputs and results have one scale.
 JOINS = ("Add", "Concat")
 #: TFLite Micro's scale and zero point of the result of a softmax.
 PROBABILITY = 1 / 256, -128
 
 #: The scale and zero point of tensors, by name.
-Fixed = dict[str, tuple[float, int]]
+FixedScales = dict[str, tuple[float, int]]
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
@@ -84,23 +84,23 @@ def quantize(task: Task) -> ModelProto:
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
     scheme = task.options.scheme
-    model = _quantized(task)
+    model = _run_quantiser(task)
     if scheme == "affine":
         return model
     net = Network(model)
-    chosen: Fixed = {}
+    chosen: FixedScales = {}
     for node in net.nodes:
         if node.op_type == "QuantizeLinear":
             scale, zero = (np.asarray(net.constant(name)) for name in node.input[1:3])
             chosen[node.input[0]] = float(scale), int(zero)
-    fixed = (_shared if scheme == "symmetric" else _micro)(task.model, chosen)
-    model = _quantized(task, fixed) if fixed else model
+    fixed = (_shared_scales if scheme == "symmetric" else _fixed_by_micro)(task.model, chosen)
+    model = _run_quantiser(task, fixed) if fixed else model
     if scheme == "tflm":
         model.metadata_props.add(key=ROUNDING, value="tflm")
     return model
 
 
-def _quantized(task: Task, fixed: Fixed | None = None) -> ModelProto:
+def _run_quantiser(task: Task, fixed: FixedScales | None = None) -> ModelProto:
     """Return the QDQ model of a task; its method finds the ranges of activations over the samples.
 
     `fixed` gives the scale and zero point of some tensors.
@@ -108,44 +108,46 @@ def _quantized(task: Task, fixed: Fixed | None = None) -> ModelProto:
     model = task.model
     options = task.options
     symmetric = task.options.scheme == "symmetric"
-    plain = Plain(model)
+    neutral = NeutralNames(model)
     extra: dict[str, Any] = {}
     if fixed:
         extra["TensorQuantOverrides"] = {
-            plain.tensors[name]: [{"scale": np.array(scale, np.float32), "zero_point": np.array(zero, np.int8)}]
+            neutral.tensors[name]: [{"scale": np.array(scale, np.float32), "zero_point": np.array(zero, np.int8)}]
             for name, (scale, zero) in fixed.items()
         }
     if symmetric:
         extra |= {"ActivationSymmetric": True, "WeightSymmetric": True}
-    endless = [node.name for node in model.graph.node if task.unbounded.intersection((*node.input, *node.output))]
+    unbounded_nodes = [
+        node.name for node in model.graph.node if task.unbounded.intersection((*node.input, *node.output))
+    ]
     with scratch() as folder, _quiet():
         source, target = folder / "float.onnx", folder / "int8.onnx"
-        plain.save(model, source)
+        neutral.save(model, source)
         try:
             quantize_static(
                 source,
                 target,
-                _Reader(task, plain.tensors),
+                _Reader(task, neutral.tensors),
                 quant_format=QuantFormat.QDQ,
                 per_channel=not symmetric,
                 activation_type=TYPES[options.activations],
                 weight_type=QuantType.QInt8,
                 calibrate_method=METHODS[options.method],
-                nodes_to_exclude=[plain.nodes[name] for name in endless],
+                nodes_to_exclude=[neutral.nodes[name] for name in unbounded_nodes],
                 extra_options=extra,
             )
         except Exception as error:  # the quantiser raises exceptions of many types
-            reason = f"onnxruntime's quantiser fails: {plain.text(first_line(error))}"
+            reason = f"onnxruntime's quantiser fails: {neutral.text(first_line(error))}"
             raise UnsupportedError("scheme affine", reason) from None
-        return plain.restored(target)
+        return neutral.restored(target)
 
 
-def _micro(model: ModelProto, chosen: Fixed) -> Fixed:
+def _fixed_by_micro(model: ModelProto, chosen: FixedScales) -> FixedScales:
     """Return the scale and zero point of each tensor of a float model that TFLite Micro does not leave free.
 
     `chosen` are those that the quantiser chooses.
     """
-    fixed: Fixed = {}
+    fixed: FixedScales = {}
     for node in model.graph.node:
         if node.op_type == "Softmax":
             fixed[node.output[0]] = PROBABILITY
@@ -156,7 +158,7 @@ def _micro(model: ModelProto, chosen: Fixed) -> Fixed:
     return fixed
 
 
-def _shared(model: ModelProto, chosen: Fixed) -> Fixed:
+def _shared_scales(model: ModelProto, chosen: FixedScales) -> FixedScales:
     """Return the scale and zero point of each tensor that must share a scale; `chosen` are those without sharing.
 
     A group has the scale of its first tensor; with tensors of JOINS, the largest.
@@ -164,25 +166,25 @@ def _shared(model: ModelProto, chosen: Fixed) -> Fixed:
     net = Network(model)
     readers = Counter(name for node in net.nodes for name in node.input)
     groups = Groups(chosen)
-    joined = set[str]()
-    cut = set[str]()
+    in_joins = set[str]()
+    clipped = set[str]()
     for node in net.nodes:
         before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS and node.input else None
-        if before is not None and before.op_type in SCALED and readers[node.input[0]] == 1:
-            groups.join(node.output[0], node.input[0])
-            cut.add(node.input[0])
+        if before is not None and before.op_type in TAKE_SCALE and readers[node.input[0]] == 1:
+            groups.join(node.output[0], node.input[0])  # the group is called by its first name: the ReLU's result
+            clipped.add(node.input[0])
         ends = (*node.output, *node.input)
         if node.op_type in JOINS and all(name in chosen for name in ends):
             groups.join(*ends)
-            joined.update(ends)
+            in_joins.update(ends)
         elif node.op_type in MOVES:
             groups.join(node.output[0], node.input[0])
-    scales: Fixed = {}
+    scales: FixedScales = {}
     members: dict[str, list[str]] = {}
     for name, root in groups.roots().items():
         members.setdefault(root, []).append(name)
     for first, names in members.items():
-        # What a ReLU cuts off needs no codes.
-        kept = [chosen[name] for name in names if name not in cut]
-        scales |= dict.fromkeys(names, chosen[first] if joined.isdisjoint(names) else max(kept))
+        # The negative results that a ReLU clips need no codes, so its input does not decide the scale.
+        needed = [chosen[name] for name in names if name not in clipped]
+        scales |= dict.fromkeys(names, chosen[first] if in_joins.isdisjoint(names) else max(needed))
     return {name: scale for name, scale in scales.items() if scale != chosen[name]}

@@ -10,8 +10,8 @@ from onnx import ModelProto, helper
 from tilewright.errors import UnsupportedError, option
 from tilewright.graph.tensor import MAX_COMPUTED
 
-#: Bytes of activations that a quantisation may hold at once: three times what the largest of docs/models.md needs.
-MAX_HELD = 6 << 30
+#: Bytes of activations that a quantisation may hold at once: three times those of the largest model of docs/models.md.
+MAX_ACTIVATION_BYTES = 6 << 30
 #: Times that the activations of one sample are held: the comparison has those of the float and of the quantised model.
 MODELS = 2
 #: Methods for which onnxruntime's quantiser keeps the activations of all samples (its HistogramCalibrater).
@@ -35,32 +35,34 @@ def check_tensors(model: ModelProto, where: str) -> None:
 
     Raises UnsupportedError, naming the largest activation.
     """
-    found = activations(model)
-    name, (shape, _) = max(found.items(), key=lambda item: prod(item[1][0]), default=("", ((), 0)))
+    sizes = activations(model)
+    name, (shape, _) = max(sizes.items(), key=lambda item: prod(item[1][0]), default=("", ((), 0)))
     if prod(shape) > MAX_COMPUTED:
         reason = f"tensor '{name}' has the shape {list(shape)}; the limit is {MAX_COMPUTED:,} elements"
         raise UnsupportedError(where, reason, _smaller())
-    check_held(model, where)
+    check_total(model, where)
 
 
-def check_held(model: ModelProto, where: str, samples: int = 1, method: str = "minmax") -> None:
-    """Check that the activations held at once stay below MAX_HELD for a calibration by `method`.
+def check_total(model: ModelProto, where: str, samples: int = 1, method: str = "minmax") -> None:
+    """Check that the activations held at once stay below MAX_ACTIVATION_BYTES for a calibration by `method`.
 
     Raises UnsupportedError, naming the largest activation.
     """
-    found = activations(model)
-    one = sum(size for _, size in found.values())
-    kept = method in KEEPING and samples > MODELS
-    if one * (samples if kept else MODELS) <= MAX_HELD:
+    sizes = activations(model)
+    sample_bytes = sum(size for _, size in sizes.values())
+    keeps_all = method in KEEPING and samples > MODELS
+    if sample_bytes * (samples if keeps_all else MODELS) <= MAX_ACTIVATION_BYTES:
         return
-    name, (shape, _) = max(found.items(), key=lambda item: item[1][1])
-    reason = f"has {len(found)} activations of {_mib(one)} in total (the largest: '{name}' {list(shape)})"
-    if kept and one * MODELS <= MAX_HELD:
-        reason += f", and the method {method} keeps those of all {samples} samples; the limit is {_mib(MAX_HELD)}"
-        most = MAX_HELD // one
+    name, (shape, _) = max(sizes.items(), key=lambda item: item[1][1])
+    reason = f"has {len(sizes)} activations of {_mib(sample_bytes)} in total (the largest: '{name}' {list(shape)})"
+    if keeps_all and sample_bytes * MODELS <= MAX_ACTIVATION_BYTES:
+        reason += (
+            f", and the method {method} keeps those of all {samples} samples; the limit is {_mib(MAX_ACTIVATION_BYTES)}"
+        )
+        most = MAX_ACTIVATION_BYTES // sample_bytes
         remedy = f"give at most {most} calibration samples, or {option('--method minmax', 'method=`minmax`')}"
         raise UnsupportedError(where, reason, remedy)
-    raise UnsupportedError(where, f"{reason}; the limit is {_mib(MAX_HELD // MODELS)}", _smaller())
+    raise UnsupportedError(where, f"{reason}; the limit is {_mib(MAX_ACTIVATION_BYTES // MODELS)}", _smaller())
 
 
 def _smaller() -> str:

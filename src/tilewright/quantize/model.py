@@ -27,7 +27,7 @@ from tilewright.model.onnx_file import external_file
 from tilewright.model.onnx_resolve import without_branches
 from tilewright.model.shapes import Shapes, check_until, cut, declared, domain_remedy, fixed_shapes
 from tilewright.quantize.memory import check_tensors
-from tilewright.quantize.names import Names, Plain, name_nodes, tensors_of
+from tilewright.quantize.names import Names, NeutralNames, name_nodes, tensors_of
 from tilewright.quantize.tflite_nodes import converted
 
 #: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
@@ -115,9 +115,9 @@ def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> N
         if kind not in ("FLOAT", "INT32", "INT64", "BOOL"):
             raise UnsupportedError(path, f"input '{info.name}' is {kind}", "convert the model to float32")
     with in_file(path):
-        known = fixed_shapes(map(declared, real_inputs(model)), shapes)
+        shape_of = fixed_shapes(map(declared, real_inputs(model)), shapes)
     for info in real_inputs(model):
-        info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, known[info.name]))
+        info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, shape_of[info.name]))
     del graph.value_info[:]
     for info in graph.output:
         info.type.tensor_type.ClearField("shape")
@@ -135,19 +135,19 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
     Raises UnsupportedError if the preprocessing fails.
     """
     try:
-        made = _preprocess(model)
-        used = {node.domain for node in made.graph.node} | {""}
-        imports = [entry for entry in made.opset_import if entry.domain in used]
-        del made.opset_import[:]
-        made.opset_import.extend(imports)
-        name_nodes(made.graph.node)  # onnxruntime calls the nodes of which it expands operators as it likes
-        _flatten_biases(made)
-        _name_averages(made)
+        prepared = _preprocess(model)
+        used = {node.domain for node in prepared.graph.node} | {""}
+        imports = [entry for entry in prepared.opset_import if entry.domain in used]
+        del prepared.opset_import[:]
+        prepared.opset_import.extend(imports)
+        name_nodes(prepared.graph.node)  # onnxruntime expands operators into nodes whose names may repeat
+        _flatten_biases(prepared)
+        _name_averages(prepared)
     except UnsupportedError as error:
         raise error.within(Path(where)) from None
     except Exception as error:  # converter, inference and session each raise exception types of their own
         raise UnsupportedError(where, f"onnxruntime cannot preprocess the model: {first_line(error)}") from None
-    return made
+    return prepared
 
 
 def _preprocess(model: ModelProto) -> ModelProto:
@@ -163,8 +163,8 @@ def _preprocess(model: ModelProto) -> ModelProto:
         prepared = folder / "prepared.onnx"
         inferred = shape_inference.infer_shapes(model)
         check_tensors(inferred, "")  # before the preprocessing computes constants
-        plain = Plain(inferred)
-        plain.save(inferred, source)
+        neutral = NeutralNames(inferred)
+        neutral.save(inferred, source)
         options = ort.SessionOptions()
         options.log_severity_level = 4  # errors come as exceptions
         try:
@@ -173,10 +173,10 @@ def _preprocess(model: ModelProto) -> ModelProto:
             ort.set_default_logger_severity(4)
             quant_pre_process(source, prepared, skip_symbolic_shape=True)
         except Exception as error:
-            raise RuntimeError(plain.text(first_line(error))) from None
-        made = plain.restored(prepared)
-        check_tensors(made, "")
-        return made
+            raise RuntimeError(neutral.text(first_line(error))) from None
+        restored = neutral.restored(prepared)
+        check_tensors(restored, "")
+        return restored
 
 
 def _flatten_biases(model: ModelProto) -> None:
@@ -269,7 +269,7 @@ class Network:
 
 
 def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> frozenset[str]:
-    """Return the names of the float tensors of a model that hold NaN or infinity: constants, and values for samples.
+    """Return the names of a model's float tensors that hold NaN or infinity, as constants or for a sample.
 
     The samples are run only if a constant holds one. Raises UnsupportedError if onnxruntime cannot run the model, or if
     weights of a product hold one.
@@ -278,15 +278,15 @@ def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> froz
     constants = {
         tensor.name: net.constant(tensor.name) for tensor in model.graph.initializer if net.is_float(tensor.name)
     }
-    endless = {name for name, value in constants.items() if not np.isfinite(value).all()}
+    unbounded_names = {name for name, value in constants.items() if not np.isfinite(value).all()}
     weights = {name for node in net.nodes if node.op_type in WEIGHTED for name in node.input[:2]}
-    if wrong := weights & endless:
+    if wrong := weights & unbounded_names:
         raise UnsupportedError(f"constant '{min(wrong)}'", "holds NaN or infinity", "train the model again")
-    if endless:
+    if unbounded_names:
         tracer = Tracer(model, [name for node in net.nodes for name in node.output if net.is_float(name)])
         for feed in samples:
-            endless.update(name for name, value in tracer.run(feed).items() if not np.isfinite(value).all())
-    return frozenset(endless)
+            unbounded_names.update(name for name, value in tracer.run(feed).items() if not np.isfinite(value).all())
+    return frozenset(unbounded_names)
 
 
 def operand(node: NodeProto, index: int) -> str:

@@ -1,4 +1,4 @@
-"""Names that rewriting makes: unused ones, also where onnxruntime makes them from given names."""
+"""Unused names for new nodes and tensors, also where onnxruntime makes them from the names of old ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from onnx import ModelProto, NodeProto
 
 from tilewright.graph.ir import fresh_name
 
-#: A name that `Plain` gives to a tensor or a node, as it occurs in names and texts made of it.
-_PLAIN = re.compile(r"(?<![A-Za-z0-9])[tn]\d+\.")
+#: A name that `NeutralNames` gives to a tensor or a node, as it occurs in names and texts made of it.
+_NEUTRAL = re.compile(r"(?<![A-Za-z0-9])[tn]\d+\.")
 
 
 def tensors_of(model: ModelProto) -> Iterator[str]:
     """Yield the names of all tensors of a model, with repetitions."""
     graph = model.graph
-    for held in (graph.input, graph.output, graph.initializer, graph.value_info):
-        yield from (item.name for item in held)
+    for entries in (graph.input, graph.output, graph.initializer, graph.value_info):
+        yield from (item.name for item in entries)
     for node in graph.node:
         yield from filter(None, (*node.input, *node.output))
 
@@ -28,12 +28,12 @@ def tensors_of(model: ModelProto) -> Iterator[str]:
 def name_nodes(nodes: Iterable[NodeProto]) -> None:
     """Give a name to each node without one, and a new name to each node whose name an earlier node has."""
     nodes = list(nodes)
-    before = {""}
+    given_names = {""}
     taken = {node.name for node in nodes}
     for index, node in enumerate(nodes):
-        if node.name in before:
+        if node.name in given_names:
             node.name = fresh_name(node.name or f"{node.op_type}_{index}", taken)
-        before.add(node.name)
+        given_names.add(node.name)
 
 
 class Names:
@@ -41,17 +41,20 @@ class Names:
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
-        self._made: dict[object, str] = {}
+        self._names: dict[object, str] = {}
 
     def __call__(self, hint: str, purpose: object = None) -> str:
         key = (hint, purpose)
-        if key not in self._made:
-            self._made[key] = fresh_name(hint, self._taken)
-        return self._made[key]
+        if key not in self._names:
+            self._names[key] = fresh_name(hint, self._taken)
+        return self._names[key]
 
 
 class Groups:
-    """Groups of names, each called by one of its names; at first, each name is a group. Other names have no group."""
+    """Disjoint groups of names (union-find). A group is called by one of its names; at first, each name is a group.
+
+    Names that the object was not made with have no group, and are ignored.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._parent = {name: name for name in names}
@@ -62,6 +65,7 @@ class Groups:
         return name
 
     def join(self, *names: str) -> None:
+        """Join the groups of some names; the result is called as the group of the first name."""
         roots = [self.root(name) for name in names if name in self._parent]
         for name in roots[1:]:
             self._parent[name] = roots[0]
@@ -71,16 +75,17 @@ class Groups:
         return {name: self.root(name) for name in self._parent}
 
 
-class Plain:
-    """Names for a model so plain that none can be made from another: t0., t1., .. for tensors, n0., n1., .. for nodes.
+class NeutralNames:
+    """Neutral names for a model: t0., t1., .. for tensors and n0., n1., .. for nodes.
 
-    onnxruntime sees the model under these names, so that what it appends to them is never a name of the user's.
+    onnxruntime makes new names by appending to old ones, which could give a name that the user's model already has.
+    Under neutral names this cannot happen. Afterwards the original names are restored.
     """
 
     def __init__(self, model: ModelProto) -> None:
         self.tensors = {name: f"t{i}." for i, name in enumerate(dict.fromkeys(tensors_of(model)))}
         self.nodes = {node.name: f"n{i}." for i, node in enumerate(model.graph.node) if node.name}
-        self._original = {plain: name for given in (self.tensors, self.nodes) for name, plain in given.items()}
+        self._original = {neutral: name for names in (self.tensors, self.nodes) for name, neutral in names.items()}
 
     def save(self, model: ModelProto, path: Path) -> None:
         _rename(model, self.tensors.__getitem__, self.nodes.__getitem__)
@@ -88,7 +93,7 @@ class Plain:
         _rename(model, self._original.__getitem__, self._original.__getitem__)
 
     def text(self, text: str) -> str:
-        return _PLAIN.sub(lambda found: self._original.get(found[0], found[0]), text)
+        return _NEUTRAL.sub(lambda found: self._original.get(found[0], found[0]), text)
 
     def restored(self, path: Path) -> ModelProto:
         """Return the model of a file, with the original names, and with unused names for what is new."""
@@ -102,10 +107,10 @@ class Plain:
 
 def _rename(model: ModelProto, tensor: Callable[[str], str], node: Callable[[str], str]) -> None:
     graph = model.graph
-    for held in (graph.input, graph.output, graph.initializer, graph.value_info):
-        for item in held:
+    for entries in (graph.input, graph.output, graph.initializer, graph.value_info):
+        for item in entries:
             item.name = tensor(item.name)
-    for each in graph.node:
-        each.name = each.name and node(each.name)
-        for side in (each.input, each.output):
+    for graph_node in graph.node:
+        graph_node.name = graph_node.name and node(graph_node.name)
+        for side in (graph_node.input, graph_node.output):
             side[:] = [name and tensor(name) for name in side]

@@ -18,7 +18,7 @@ from tilewright.model.inputs import Samples
 from tilewright.model.onnx_values import ACTIVATIONS, JOINED
 from tilewright.model.verification import Verification
 from tilewright.quantize.model import Network, Tracer, title
-from tilewright.quantize.pow2 import Made
+from tilewright.quantize.pow2 import Pow2Result
 from tilewright.quantize.samples import Options, Progress, feeds
 from tilewright.report.render import console
 from tilewright.report.table import Grid
@@ -28,7 +28,7 @@ NUMERIC = {"scale", "shift", "SNR dB"}
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """A tensor's node, scale, and SNR in dB after quantisation (inf: no error, nan: all zeros in both models)."""
 
     name: str
@@ -51,17 +51,17 @@ class Top1:
 class Fidelity:
     """All measurements of a quantised model, over `samples` samples."""
 
-    layers: tuple[Measured, ...]
-    outputs: tuple[Measured, ...]
+    layers: tuple[Measurement, ...]
+    outputs: tuple[Measurement, ...]
     top1: Top1 | None
     samples: int
 
 
-def _squares(exact: Array, found: Array) -> tuple[float, float]:
-    """Return two sums of squares: of `exact`, and of its difference from `found`."""
+def _squares(exact: Array, actual: Array) -> tuple[float, float]:
+    """Return the sums of squares of `exact`, and of its difference from `actual`: signal and noise."""
     wide = exact.astype(np.float64)
     signal = float(np.sum(wide * wide))
-    wide -= found
+    wide -= actual
     return signal, float(np.sum(wide * wide))
 
 
@@ -86,13 +86,13 @@ def compare(
     counterpart = counterparts(quantised)
     tensors = [name for node in net.nodes for name in node.output if name in counterpart or name in net.outputs]
     tensors = [name for name in tensors if net.is_float(name) or name in net.outputs]
-    exact = Tracer(original, tensors)
-    found = Tracer(evaluated, [counterpart.get(name, (name,))[0] for name in tensors])
+    float_values = Tracer(original, tensors)
+    quantised_values = Tracer(evaluated, [counterpart.get(name, (name,))[0] for name in tensors])
     powers = {name: np.zeros(2) for name in tensors}
     classes: list[tuple[int, int]] = []
     for feed in feeds(samples, progress, "comparing"):
-        truth = exact.run(feed)
-        got = found.run(feed)
+        truth = float_values.run(feed)
+        got = quantised_values.run(feed)
         for name in tensors:
             powers[name] += _squares(truth[name], got[name if name in net.outputs else counterpart[name][0]])
         first = net.outputs[0]
@@ -100,9 +100,9 @@ def compare(
         if len(net.outputs) == 1 and scores:
             classes.append((int(truth[first].argmax()), int(got[first].argmax())))
 
-    def measured(name: str) -> Measured:
+    def measured(name: str) -> Measurement:
         scale = counterpart[name][1] if name in counterpart else None
-        return Measured(*_label(net, name, set(tensors)), name, scale, _ratio(*powers[name].tolist()))
+        return Measurement(*_label(net, name, set(tensors)), name, scale, _ratio(*powers[name].tolist()))
 
     layers = tuple(measured(name) for name in tensors)
     outputs = tuple(row for row in layers if row.tensor in net.outputs)
@@ -150,8 +150,8 @@ def _top1(classes: list[tuple[int, int]], labels: Array | None) -> Top1 | None:
 
 
 @dataclass(frozen=True)
-class Left:
-    """A node that the quantised model computes in float32, and the reason."""
+class FloatNode:
+    """A node that the quantised model computes in float32, and the reason why."""
 
     name: str
     op: str
@@ -169,16 +169,16 @@ class Report:
     evaluation: str
     fidelity: Fidelity
     shifts: dict[str, int]
-    left: tuple[Left, ...]
+    left: tuple[FloatNode, ...]
     verification: Verification | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return one JSON object. An SNR that is not finite is null; `exact` says whether the tensors are equal."""
-        found = self.fidelity
+        fidelity = self.fidelity
         options = self.options
         settings = {"method": options.method, "activations": options.activations}
         settings = {"residuals": options.residuals} if options.scheme == "pow2" else settings
-        top1 = found.top1
+        top1 = fidelity.top1
         return {
             "model": self.model,
             "output": self.output,
@@ -186,65 +186,70 @@ class Report:
             **settings,
             "calibration": self.calibration,
             "evaluation": self.evaluation,
-            "samples": found.samples,
-            "layers": [self._row(row) for row in found.layers],
-            "outputs": [self._row(row) for row in found.outputs],
+            "samples": fidelity.samples,
+            "layers": [self._row(row) for row in fidelity.layers],
+            "outputs": [self._row(row) for row in fidelity.outputs],
             "top1": top1 and {"agreement": top1.agreement, "float": top1.float_accuracy, "quantised": top1.accuracy},
             "host": [asdict(node) for node in self.left],
             "verification": self.verification and self.verification.to_json(),
         }
 
-    def _row(self, row: Measured) -> dict[str, Any]:
+    def _row(self, row: Measurement) -> dict[str, Any]:
         ratio = row.snr_db if isfinite(row.snr_db) else None
         return {**asdict(row), "shift": self.shifts.get(row.tensor), "snr_db": ratio, "exact": row.snr_db == inf}
 
 
-def shifts_of(made: Made) -> dict[str, int]:
+def shifts_of(result: Pow2Result) -> dict[str, int]:
     """Return the right shift from int32 to int8 of each matrix product, sum and average, by output tensor."""
     return {
-        step.outputs[0]: made.scales.shift(step)
-        for step in made.plan.steps
+        step.outputs[0]: result.scales.shift(step)
+        for step in result.plan.steps
         if step.role in ("product", "sum", "average")
     }
 
 
-def left(original: ModelProto, quantised: ModelProto, made: Made | None) -> tuple[Left, ...]:
-    """Return the nodes that run in float32: those of the plan of pow2 (None: those whose results are not quantised)."""
+def float_nodes(original: ModelProto, quantised: ModelProto, result: Pow2Result | None) -> tuple[FloatNode, ...]:
+    """Return the nodes that run in float32: the nodes that pow2's plan leaves to the host.
+
+    Without a `result` of pow2, they are the nodes whose results are not quantised.
+    """
     net = Network(original)
-    coded = counterparts(quantised)
-    reasons = {step.name: step.reason for step in made.plan.steps if step.role == "host"} if made else {}
-    for node in net.nodes if made is None else ():
+    quantised_tensors = counterparts(quantised)
+    reasons = {step.name: step.reason for step in result.plan.steps if step.role == "host"} if result else {}
+    for node in net.nodes if result is None else ():
         reader = net.only_consumer(node.output[0])
-        fused = reader is not None and reader.output[0] in coded and reader.op_type in ACTIVATIONS
-        if node.output[0] not in coded and not fused:
+        fused = reader is not None and reader.output[0] in quantised_tensors and reader.op_type in ACTIVATIONS
+        if node.output[0] not in quantised_tensors and not fused:
             reasons[title(node)] = "its result is not quantised"
-    return tuple(Left(title(node), node.op_type, reasons[title(node)]) for node in net.nodes if title(node) in reasons)
+    return tuple(
+        FloatNode(title(node), node.op_type, reasons[title(node)]) for node in net.nodes if title(node) in reasons
+    )
 
 
 def show(report: Report) -> None:
     from rich.text import Text
 
-    to = console()
+    terminal = console()
     columns = [name for name in COLUMNS if name != "shift" or report.shifts]
-    made = Grid(columns, NUMERIC, ("shift", "scale", "op"))
+    grid = Grid(columns, NUMERIC, ("shift", "scale", "op"))
     for row in report.fidelity.layers:
         scale = _scale(row.scale, report.options.scheme)
         shifted = str(report.shifts.get(row.tensor, ""))
         cells = zip(COLUMNS, (row.name, row.op, scale, shifted, _db(row.snr_db)), strict=True)
-        made.add_row(*(cell for name, cell in cells if name in columns))
-    to.print(made)
+        grid.add_row(*(cell for name, cell in cells if name in columns))
+    terminal.print(grid)
     for topic, statement in _facts(report):
-        to.print(Text.assemble((f"{topic:<13} ", "bold"), statement), soft_wrap=True)
+        terminal.print(Text.assemble((f"{topic:<13} ", "bold"), statement), soft_wrap=True)
 
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
-    found = report.fidelity
-    for row in found.outputs:
+    fidelity = report.fidelity
+    for row in fidelity.outputs:
         yield "output", f"{row.tensor}: SNR {_db(row.snr_db)} dB"
-    if found.top1:
-        yield "top-1", f"same class as the float model in {found.top1.agreement:.1%} of {found.samples} samples"
-        if found.top1.accuracy is not None:
-            yield "accuracy", f"{found.top1.accuracy:.1%}; float model {found.top1.float_accuracy:.1%}"
+    if fidelity.top1:
+        yield "top-1", f"same class as the float model in {fidelity.top1.agreement:.1%} of {fidelity.samples} samples"
+        if fidelity.top1.accuracy is not None:
+            yield "accuracy", f"{fidelity.top1.accuracy:.1%}; float model {fidelity.top1.float_accuracy:.1%}"
     for node in report.left:
         yield "in float32", f"{node.name} ({node.op}): {node.reason}"
     yield "calibration", report.calibration

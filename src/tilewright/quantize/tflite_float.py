@@ -28,9 +28,10 @@ IR_VERSION = 8  # the first opset with HardSwish
 
 
 class Conversion:
-    """An ONNX model in the making: its nodes and constants, and the names of each value in both orders of axes.
+    """An ONNX model under construction. Raises UnsupportedError if an input of the file is not float32.
 
-    Raises UnsupportedError if an input of the file is not float32.
+    `in_file_order` and `channels_first` have the ONNX name of each value in that order of axes, as far as it exists: a
+    transpose is added when an operator first needs the other order.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,8 +44,8 @@ class Conversion:
         self.names = set(self.tensors)
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, Array] = {}
-        self.own: dict[str, str] = {name: name for name in self.inputs}
-        self.first: dict[str, str] = {}
+        self.in_file_order: dict[str, str] = {name: name for name in self.inputs}
+        self.channels_first: dict[str, str] = {}
         for name in self.inputs:
             tensor = self.tensors[name]
             if tensor.dtype != "float32":
@@ -52,7 +53,7 @@ class Conversion:
                 raise UnsupportedError(f"input '{name}'", f"is {tensor.dtype}, not float32", how)
 
     def fold(self, call: Call) -> bool:
-        """Keep the result of an operator that has constant inputs only; return whether it is one of those known."""
+        """Keep the result of an operator that can be computed now, from constants; return whether it is one."""
         data = folded(call)
         if data is None and call.code == "DEQUANTIZE" and call.tensor(0).data is not None:
             data = self.real(call.tensor(0))
@@ -84,7 +85,7 @@ class Conversion:
         self.nodes.append(helper.make_node(kind, list(inputs), outputs, name, **attributes))
         return outputs
 
-    def one(self, kind: str, inputs: Sequence[str], hint: str, **attributes: Any) -> str:
+    def add_one(self, kind: str, inputs: Sequence[str], hint: str, **attributes: Any) -> str:
         return self.add(kind, inputs, hint, **attributes)[0]
 
     def node(
@@ -104,22 +105,22 @@ class Conversion:
         x = call.tensor(0) if x is None else x
         inputs = [self.value(x, first)]
         inputs += [self.constant(name, data) for name, data in (constants or {}).items()]
-        self.finish(call, self.one(kind, inputs, call.output.name, **attributes), first, activation)
+        self.finish(call, self.add_one(kind, inputs, call.output.name, **attributes), first, activation)
 
     def reshaped(self, value: str, shape: Sequence[int], hint: str) -> str:
-        return self.one("Reshape", [value, self.constant("shape", np.array(shape, np.int64))], hint)
+        return self.add_one("Reshape", [value, self.constant("shape", np.array(shape, np.int64))], hint)
 
     def finish(self, call: Call, value: str, first: bool = False, activation: Activation = "none") -> None:
         """Keep the result of an operator, after its fused activation."""
         if activation == "relu":
-            value = self.one("Relu", [value], call.output.name)
+            value = self.add_one("Relu", [value], call.output.name)
         elif activation != "none":
             value = self.clipped(value, BOUNDS[activation], call.output.name)
         self.keep(call.output, value, first)
 
     def clipped(self, value: str, bounds: Sequence[float | None], hint: str) -> str:
         limits = [self.constant("bound", np.array(bound, np.float32)) for bound in bounds]
-        return self.one("Clip", [value, *limits], hint)
+        return self.add_one("Clip", [value, *limits], hint)
 
     def value(self, tensor: Tensor, first: bool = False) -> str:
         """Return the ONNX name of a value in the file's order of axes, or `first`: four axes, channels first.
@@ -127,7 +128,9 @@ class Conversion:
         Constants broadcast to four axes. Raises ModelError if nothing has written the value.
         """
         name = tensor.name
-        names, others = (self.first, self.own) if first else (self.own, self.first)
+        names, others = (
+            (self.channels_first, self.in_file_order) if first else (self.in_file_order, self.channels_first)
+        )
         if name in names:
             return names[name]
         if tensor.data is not None:
@@ -138,7 +141,7 @@ class Conversion:
             names[name] = self.constant(f"{name}:first" if first else name, data)
         elif name in others:
             hint, order = (f"{name}:first", TO_NCHW) if first else (f"{name}:last", TO_NHWC)
-            names[name] = self.one("Transpose", [others[name]], hint, perm=order)
+            names[name] = self.add_one("Transpose", [others[name]], hint, perm=order)
         else:
             raise ModelError(f"tensor '{name}'", "is read before anything has written it")
         return names[name]
@@ -146,12 +149,12 @@ class Conversion:
     def prefers_first(self, tensors: Sequence[Tensor], rank: int) -> bool:
         """Return whether an element-wise operator should compute channels first: a computed operand already is."""
         computed = [tensor for tensor in tensors if tensor.data is None]
-        held = any(tensor.name in self.first and tensor.name not in self.own for tensor in computed)
+        held = any(tensor.name in self.channels_first and tensor.name not in self.in_file_order for tensor in computed)
         return rank == 4 and held and all(len(tensor.shape) == 4 for tensor in computed)
 
     def keep(self, tensor: Tensor, name: str, first: bool) -> None:
         """Note that the ONNX value `name` is the tensor, channels first or in the file's order."""
-        (self.first if first else self.own)[tensor.name] = name
+        (self.channels_first if first else self.in_file_order)[tensor.name] = name
 
     def model(self) -> ModelProto:
         """Return the model. Raises UnsupportedError if an output is not float32."""

@@ -21,7 +21,7 @@ from tilewright.model.tflite_file import Call
 from tilewright.quantize.tflite_float import Conversion
 
 #: Operators with the same meaning in ONNX. All are element-wise.
-ALIKE = {
+SAME_MEANING = {
     "ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min", "POW": "Pow",
     "RELU": "Relu", "LOGISTIC": "Sigmoid", "TANH": "Tanh", "HARD_SWISH": "HardSwish", "ABS": "Abs", "NEG": "Neg",
     "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "FLOOR": "Floor", "CEIL": "Ceil", "SIN": "Sin", "COS": "Cos",
@@ -43,7 +43,7 @@ def converted(path: Path) -> ModelProto:
     with in_file(path):
         net = Conversion(path)
         for index, call in enumerate(net.calls):
-            # With the constants that are computed by now.
+            # `fold` may have made constants of inputs that the file computes.
             convert(net, replace(call, inputs=tuple(t and net.tensors[t.name] for t in call.inputs)), index)
         return net.model()
 
@@ -55,12 +55,12 @@ def convert(net: Conversion, call: Call, index: int) -> None:
     if net.fold(call):
         return
     name = call.output.name
-    if call.code in ALIKE or call.code in CLAMPS:
+    if call.code in SAME_MEANING or call.code in CLAMPS:
         _elementwise(net, call)
     elif call.code == "SQUARE":
-        net.finish(call, net.one("Mul", [net.value(call.tensor(0))] * 2, name))
+        net.finish(call, net.add_one("Mul", [net.value(call.tensor(0))] * 2, name))
     elif call.code == "RSQRT":
-        net.finish(call, net.one("Reciprocal", [net.one("Sqrt", [net.value(call.tensor(0))], name)], name))
+        net.finish(call, net.add_one("Reciprocal", [net.add_one("Sqrt", [net.value(call.tensor(0))], name)], name))
     elif call.code in BLOCKS:
         net.node(call, BLOCKS[call.code], first=True, blocksize=call.option("BlockSize", 1))
     elif call.code == "RESIZE_BILINEAR":
@@ -70,8 +70,8 @@ def convert(net: Conversion, call: Call, index: int) -> None:
     elif call.code in TRANSLATE and call.code not in ("QUANTIZE", "DEQUANTIZE"):
         emit(TRANSLATE[call.code].translate(call), net, call)
     else:
-        known = {*ALIKE, *CLAMPS, *BLOCKS, *TRANSLATE, "SQUARE", "RSQRT", "RESIZE_BILINEAR"} - {"QUANTIZE"}
-        how = f"supported are {', '.join(sorted(known))}"
+        supported = {*SAME_MEANING, *CLAMPS, *BLOCKS, *TRANSLATE, "SQUARE", "RSQRT", "RESIZE_BILINEAR"} - {"QUANTIZE"}
+        how = f"supported are {', '.join(sorted(supported))}"
         how = "it is quantised already; run it as it is" if call.code == "QUANTIZE" else how
         raise UnsupportedError(f"op {index}", f"{call.code} is not supported in float models", how)
 
@@ -82,7 +82,7 @@ def _elementwise(net: Conversion, call: Call) -> None:
         net.finish(call, values[0], first, CLAMPS[call.code])
         return
     more = {"alpha": call.option("Alpha", 0.0)} if call.code == "LEAKY_RELU" else {}
-    net.finish(call, net.one(ALIKE[call.code], values, call.output.name, **more), first, call.activation)
+    net.finish(call, net.add_one(SAME_MEANING[call.code], values, call.output.name, **more), first, call.activation)
 
 
 def _operands(net: Conversion, call: Call) -> tuple[bool, list[str]]:
@@ -144,7 +144,7 @@ def _(op: ops.FullyConnected, net: Conversion, call: Call) -> None:
     if len(x.shape) != 2 or x.shape[1] != depth:
         value = net.reshaped(value, (-1, depth), f"{name}:rows")
     constants = [net.constant(key, data) for key, data in _weights(net, call, (0, 1)).items()]
-    value = net.one("Gemm", [value, *constants], name, transB=1)
+    value = net.add_one("Gemm", [value, *constants], name, transB=1)
     if len(call.output.shape) != 2:
         value = net.reshaped(value, call.output.shape, name)
     net.finish(call, value, activation=op.activation)
@@ -164,8 +164,8 @@ def _(op: ops.Mean | ops.Product, net: Conversion, call: Call) -> None:
         kind = "ReduceProd" if isinstance(op, ops.Product) else "ReduceMean"
         net.node(call, kind, axes=op.axes, keepdims=int(op.keep_dims))
         return
-    value = net.one("GlobalAveragePool", [net.value(x, first=True)], name)
-    net.finish(call, value if op.keep_dims else net.one("Flatten", [value], name), op.keep_dims)
+    value = net.add_one("GlobalAveragePool", [net.value(x, first=True)], name)
+    net.finish(call, value if op.keep_dims else net.add_one("Flatten", [value], name), op.keep_dims)
 
 
 @emit.register
@@ -178,15 +178,15 @@ def _(op: ops.Softmax, net: Conversion, call: Call) -> None:
     value = net.value(call.tensor(0))
     name = call.output.name
     if op.beta != 1.0:
-        value = net.one("Mul", [value, net.constant("beta", np.array(op.beta, np.float32))], name)
-    net.finish(call, net.one("Softmax", [value], name, axis=-1))
+        value = net.add_one("Mul", [value, net.constant("beta", np.array(op.beta, np.float32))], name)
+    net.finish(call, net.add_one("Softmax", [value], name, axis=-1))
 
 
 @emit.register
 def _(op: ops.Reshape, net: Conversion, call: Call) -> None:
     x = call.tensor(0)
     flat = len(x.shape) == 4 and x.shape[1:3] == (1, 1)  # the order of axes makes no difference
-    value = net.value(x, flat and x.name in net.first)
+    value = net.value(x, flat and x.name in net.channels_first)
     net.finish(call, net.reshaped(value, call.output.shape, call.output.name))
 
 
@@ -206,7 +206,7 @@ def _(op: ops.Slice, net: Conversion, call: Call) -> None:
     ends = np.where(ends < 0, INT64_MIN, ends)
     numbers = (op.begin, ends, range(len(ends)), op.steps)
     places = [net.constant("places", np.array(each, np.int64)) for each in numbers]
-    value = net.one("Slice", [net.value(call.tensor(0)), *places], call.output.name)
+    value = net.add_one("Slice", [net.value(call.tensor(0)), *places], call.output.name)
     if op.shape != op.counts:
         value = net.reshaped(value, op.shape, call.output.name)
     net.finish(call, value)
@@ -220,21 +220,21 @@ def _(op: ops.Split, net: Conversion, call: Call) -> None:
     for tensor, part in zip(call.outputs, parts, strict=True):
         assert tensor is not None
         axis = net.constant("axis", np.array([op.axis], np.int64))
-        net.keep(tensor, part if op.keep_dims else net.one("Squeeze", [part, axis], tensor.name), False)
+        net.keep(tensor, part if op.keep_dims else net.add_one("Squeeze", [part, axis], tensor.name), False)
 
 
 @emit.register
 def _(op: ops.Pack, net: Conversion, call: Call) -> None:
     axis = net.constant("axis", np.array([op.axis], np.int64))
-    parts = [net.one("Unsqueeze", [net.value(tensor), axis], tensor.name) for tensor in call.inputs if tensor]
-    net.finish(call, net.one("Concat", parts, call.output.name, axis=op.axis))
+    parts = [net.add_one("Unsqueeze", [net.value(tensor), axis], tensor.name) for tensor in call.inputs if tensor]
+    net.finish(call, net.add_one("Concat", parts, call.output.name, axis=op.axis))
 
 
 @emit.register
 def _(op: ops.Concat, net: Conversion, call: Call) -> None:
     axis = op.axis % len(call.output.shape)
     first, values = _operands(net, call)
-    value = net.one("Concat", values, call.output.name, axis=TO_NCHW.index(axis) if first else axis)
+    value = net.add_one("Concat", values, call.output.name, axis=TO_NCHW.index(axis) if first else axis)
     net.finish(call, value, first, op.activation)
 
 
@@ -254,7 +254,7 @@ def _(op: ops.Pad, net: Conversion, call: Call) -> None:
 def _(op: ops.Upsample, net: Conversion, call: Call) -> None:
     scales = net.constant("scales", np.array((1, 1, *op.factors), np.float32))
     settings = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    value = net.one("Resize", [net.value(call.tensor(0), first=True), "", scales], call.output.name, **settings)
+    value = net.add_one("Resize", [net.value(call.tensor(0), first=True), "", scales], call.output.name, **settings)
     net.finish(call, value, first=True)
 
 
@@ -262,7 +262,7 @@ def _(op: ops.Upsample, net: Conversion, call: Call) -> None:
 def _(op: ops.ResizeNearest, net: Conversion, call: Call) -> None:
     value = net.value(call.tensor(0), first=True)
     for axis, places in ((2, op.rows), (3, op.columns)):
-        value = net.one("Gather", [value, net.constant("places", np.array(places))], call.output.name, axis=axis)
+        value = net.add_one("Gather", [value, net.constant("places", np.array(places))], call.output.name, axis=axis)
     net.finish(call, value, first=True)
 
 
@@ -274,7 +274,7 @@ def _resize_bilinear(net: Conversion, call: Call) -> None:
     call.fail_if(len(x.shape) != 4 or len(sizes) != 2, f"resizes {list(x.shape)} to {sizes}")
     whole = net.constant("sizes", np.array((x.shape[0], x.shape[3], *sizes), np.int64))
     settings = {"mode": "linear", "coordinate_transformation_mode": mode}
-    value = net.one("Resize", [net.value(x, first=True), "", "", whole], call.output.name, **settings)
+    value = net.add_one("Resize", [net.value(x, first=True), "", "", whole], call.output.name, **settings)
     net.finish(call, value, first=True)
 
 
@@ -290,27 +290,28 @@ def _lstm(net: Conversion, call: Call) -> None:
     w, r = (np.concatenate([net.real(call.tensor(base + i)) for i in range(4)]) for base in (1, 5))
     bias = net.constant(f"{name}:b", np.concatenate([net.real(call.tensor(12 + i)) for i in range(4)]))
     x = net.value(call.tensor(0))
-    x = x if major else net.one("Transpose", [x], name, perm=(1, 0, 2))
-    x = net.one("Reshape", [x, net.constant("shape", np.array([-1, depth]))], name)
-    gates = net.one("Gemm", [x, net.constant(f"{name}:w", w)], name, transB=1)
-    each = net.constant("sizes", np.array([batch] * steps, np.int64))
-    parts = net.add("Split", [gates, each], name, steps, axis=0) if steps > 1 else [gates]
+    x = x if major else net.add_one("Transpose", [x], name, perm=(1, 0, 2))
+    x = net.add_one("Reshape", [x, net.constant("shape", np.array([-1, depth]))], name)
+    gates = net.add_one("Gemm", [x, net.constant(f"{name}:w", w)], name, transB=1)
+    batches = net.constant("sizes", np.array([batch] * steps, np.int64))
+    parts = net.add("Split", [gates, batches], name, steps, axis=0) if steps > 1 else [gates]
     recurrent = net.constant(f"{name}:r", r)
     quarters = net.constant("sizes", np.array([size] * 4, np.int64))
     hidden = ""
     cell = ""
     states = list[str]()
     axis = net.constant("axis", np.array([0 if major else 1], np.int64))
+    # The first step has no hidden state to multiply, and no cell state to keep: both start from zeros.
     for part in parts:
-        added = net.one("Gemm", [hidden, recurrent, bias], name, transB=1) if hidden else bias
-        total = net.one("Add", [part, added], name)
+        added = net.add_one("Gemm", [hidden, recurrent, bias], name, transB=1) if hidden else bias
+        total = net.add_one("Add", [part, added], name)
         i, f, g, o = net.add("Split", [total, quarters], name, 4, axis=1)
         kinds = ((i, "Sigmoid"), (f, "Sigmoid"), (g, "Tanh"), (o, "Sigmoid"))
-        i, f, g, o = (net.one(kind, [gate], name) for gate, kind in kinds)
-        new = net.one("Mul", [i, g], name)
-        cell = net.one("Add", [net.one("Mul", [f, cell], name), new], name) if cell else new
+        i, f, g, o = (net.add_one(kind, [gate], name) for gate, kind in kinds)
+        new = net.add_one("Mul", [i, g], name)
+        cell = net.add_one("Add", [net.add_one("Mul", [f, cell], name), new], name) if cell else new
         if clip := call.option("CellClip", 0.0):
             cell = net.clipped(cell, (-clip, clip), name)
-        hidden = net.one("Mul", [o, net.one("Tanh", [cell], name)], name)
-        states.append(net.one("Unsqueeze", [hidden, axis], name))
-    net.finish(call, net.one("Concat", states, name, axis=0 if major else 1))
+        hidden = net.add_one("Mul", [o, net.add_one("Tanh", [cell], name)], name)
+        states.append(net.add_one("Unsqueeze", [hidden, axis], name))
+    net.finish(call, net.add_one("Concat", states, name, axis=0 if major else 1))

@@ -15,7 +15,7 @@ from tilewright.quantize.samples import Task
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class Pow2Result:
     """The result of the scheme: the QDQ model, and the plan and scales that it was written from."""
 
     model: ModelProto
@@ -23,20 +23,22 @@ class Made:
     scales: Scales
 
 
-def quantize(task: Task) -> Made:
+def quantize(task: Task) -> Pow2Result:
     """Quantise a task to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme.
 
     If the option `residuals` is "rounded", additions are steps of their own, with both operands rounded to int8.
     """
     net = Network(task.model, task.unbounded)
     joins = (False,) if task.options.residuals == "rounded" else (True, False)
+    # The rules of the scheme may have no solution for a plan. Each try gives up a wish: equal scales of the operands of
+    # an addition, then residuals inside the sums.
     tries = [(residuals, equal) for residuals in joins for equal in (True, False)]
     while True:
         decided = plan(net, *tries.pop(0))
         try:
             scales = Scales(decided, choose(decided, task))
             scales.settle()
-            return Made(Writer(scales).model(), decided, scales)
+            return Pow2Result(Writer(scales).model(), decided, scales)
         except UnsupportedError:  # such as a residual path whose gain is too large for one scale
             if not tries:
                 raise

@@ -39,7 +39,7 @@ class Writer:
         for step in self.plan.steps:
             self.step(step)
         used = {name for node in self.nodes for name in node.input}
-        model = remade(self.net.model, self.net.model.graph.name, self.nodes, used, self.constants)
+        model = with_nodes(self.net.model, self.net.model.graph.name, self.nodes, used, self.constants)
         model.producer_name = "tilewright"
         unrounded = [step.name for step in self.plan.steps if step.addition is not None]
         helper.set_model_props(model, {ROUNDING: "pow2", **({UNROUNDED: ",".join(unrounded)} if unrounded else {})})
@@ -126,11 +126,8 @@ class Writer:
 def exact(model: ModelProto) -> ModelProto:
     """Return a pow2 model as float32 operators that give the results of its integer arithmetic, for onnxruntime.
 
-    onnxruntime rounds QuantizeLinear's ties to even. Here each pair of QuantizeLinear and DequantizeLinear becomes
-    scale * clip(floor(x / scale + 1/2), -128, 127). As scales are powers of two, this is exact in float32, and so are
-    sums of products up to 2**24 times their scale; a larger int32 sum may be rounded to 24 bits before its shift. An
-    average of a number of codes other than 2**n is converted back to the sum of the codes, a whole number, and
-    multiplied by its factor. Tensors keep their names.
+    Tensors keep their names. As scales are powers of two, codes and sums of products up to 2**24 times their scale are
+    exact in float32; a larger int32 sum may be rounded to 24 bits before its shift.
     """
     averaging = any(node.op_type in AVERAGES for node in model.graph.node)
     net = Network(shape_inference.infer_shapes(model) if averaging else model)
@@ -140,6 +137,8 @@ def exact(model: ModelProto) -> ModelProto:
     constants = {half: 0.5, lowest: -128.0, highest: 127.0}
     for node in net.nodes:
         if node.op_type == "QuantizeLinear":
+            # scale * clip(floor(x / scale + 1/2), -128, 127), together with the dequantise below: onnxruntime's
+            # QuantizeLinear would round ties to even.
             scale = float(net.constant(node.input[1]))
             up, down = fresh(f"times_{1 / scale:g}"), fresh(f"times_{scale:g}")
             constants |= {up: 1 / scale, down: scale}
@@ -155,6 +154,8 @@ def exact(model: ModelProto) -> ModelProto:
             down = fresh(f"times_{float(net.constant(node.input[1])):g}")
             nodes.append(helper.make_node("Mul", [node.input[0], down], node.output))
         elif count := _count(net, node):
+            # The mean of a number of codes that is no power of two: back to the sum of the codes, which is a whole
+            # number, and from there by the scheme's factor of seven bits.
             unit = float(net.constant(net.producer[node.input[0]].input[1]))
             factor, exponent = mean_factor(count)
             name = node.output[0]
@@ -176,10 +177,10 @@ def exact(model: ModelProto) -> ModelProto:
         else:
             nodes.append(node)
     arrays = {name: np.array(value, np.float32) for name, value in constants.items()}
-    return remade(model, "exact", nodes, {tensor.name for tensor in model.graph.initializer}, arrays)
+    return with_nodes(model, "exact", nodes, {tensor.name for tensor in model.graph.initializer}, arrays)
 
 
-def remade(
+def with_nodes(
     model: ModelProto, name: str, nodes: list[NodeProto], kept: Collection[str], constants: Mapping[str, Array]
 ) -> ModelProto:
     """Return a model with other nodes: its constants that are `kept`, and further ones."""

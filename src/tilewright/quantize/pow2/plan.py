@@ -46,7 +46,7 @@ def role(net: Network, node: NodeProto) -> tuple[Role, str]:
         return "host", f"{kind} reads or writes '{min(endless)}', which holds infinity or NaN"
     if kind not in ROLES:
         return "host", f"{kind} is not made of sums, shifts and comparisons"
-    refuses = {"product": _not_a_product, "average": _not_an_average, "keep": _not_kept}.get(ROLES[kind])
+    refuses = {"product": _not_a_product, "average": _not_an_average, "keep": _changes_codes}.get(ROLES[kind])
     reason = refuses(net, node) if refuses else ""
     return ("host", reason) if reason else (ROLES[kind], "")
 
@@ -59,7 +59,7 @@ def data_inputs(net: Network, node: NodeProto) -> list[str]:
     return list(node.input[:1])
 
 
-def _not_kept(net: Network, node: NodeProto) -> str:
+def _changes_codes(net: Network, node: NodeProto) -> str:
     """Return why a node changes codes instead of moving or selecting them; empty if it does not change them."""
     if node.op_type == "Pad":
         value = operand(node, 2)
@@ -152,11 +152,11 @@ def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> P
     If `equal_operands`, the operands of other additions share a scale.
     """
     steps = _fuse(net, residuals)
-    chosen = _forward(net, steps)
-    _backward(net, steps, chosen)
-    groups = Groups(name for index in sorted(chosen) for name in (*steps[index].reads, *steps[index].outputs))
+    integer_steps = _forward(net, steps)
+    _backward(net, steps, integer_steps)
+    groups = Groups(name for index in sorted(integer_steps) for name in (*steps[index].reads, *steps[index].outputs))
     for index, step in enumerate(steps):
-        if index not in chosen:
+        if index not in integer_steps:
             reason = step.reason or "its input is computed on the host"
             steps[index] = replace(step, role="host", weights="", reason=reason)
         elif step.role == "keep":
@@ -171,13 +171,17 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
 
     With `residuals`, an addition is fused into one of its operands, a product, and takes the place of both.
     """
-    joined = {add.output[0]: product for add in net.nodes if residuals and (product := _joined(net, add)) is not None}
+    # Results of nodes that are a part of another step are in `fused`. As nodes are in order, a product and its addition
+    # come before the activation that reads them.
+    product_of = {
+        add.output[0]: product for add in net.nodes if residuals and (product := _joined_product(net, add)) is not None
+    }
     steps = []
-    fused = {product.output[0] for product in joined.values()}
+    fused = {product.output[0] for product in product_of.values()}
     for end in net.nodes:
         if end.output[0] in fused:
             continue
-        node = joined.get(end.output[0], end)
+        node = product_of.get(end.output[0], end)
         kind, reason = role(net, node)
         activation = net.only_consumer(end.output[0]) if kind in ("product", "sum", "average") else None
         if activation is not None and not _fuses(net, kind, activation, end.output[0]):
@@ -197,7 +201,7 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
     return steps
 
 
-def _joined(net: Network, add: NodeProto) -> NodeProto | None:
+def _joined_product(net: Network, add: NodeProto) -> NodeProto | None:
     """Return the Conv or Gemm whose sums an addition can join: it alone reads its result, and all shapes are equal.
 
     If the addition can join either operand, it joins the one with the larger weights. Returns None if it can join
@@ -208,7 +212,7 @@ def _joined(net: Network, add: NodeProto) -> NodeProto | None:
         return None
     if add.input[0] == add.input[1]:
         return None
-    found = [
+    products = [
         node
         for node in map(net.producer.get, add.input)
         if node is not None
@@ -216,7 +220,7 @@ def _joined(net: Network, add: NodeProto) -> NodeProto | None:
         and net.only_consumer(node.output[0]) is add
         and role(net, node)[0] == "product"
     ]
-    return max(found, key=lambda node: net.constant(node.input[1]).size, default=None)
+    return max(products, key=lambda node: net.constant(node.input[1]).size, default=None)
 
 
 def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
@@ -231,27 +235,28 @@ def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
 
 def _forward(net: Network, steps: list[Step]) -> set[int]:
     """Return the indices of the steps in integers: Conv, Gemm, MatMul, and steps whose data comes from such steps."""
-    chosen: set[int] = set()
+    integer_steps: set[int] = set()
     stored: set[str] = set()
     for index, step in enumerate(steps):
         computed = [name for name in step.inputs if not net.is_constant(name)]
         available = [name in stored for name in computed]
         fits = {"product": True, "sum": any(available), "average": all(available), "keep": all(available)}
         if computed and fits.get(step.role, False):
-            chosen.add(index)
+            integer_steps.add(index)
             stored.update(step.outputs)
-    return chosen
+    return integer_steps
 
 
-def _backward(net: Network, steps: list[Step], chosen: set[int]) -> None:
+def _backward(net: Network, steps: list[Step], integer_steps: set[int]) -> None:
     """Add to `chosen` each move (Pad, Reshape ...) whose result only steps in `chosen` read: it then moves codes."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for name in step.reads:
             readers.setdefault(name, []).append(index)
+    # Backwards, so that a chain of moves in front of an integer step becomes part of it from its end.
     for index in reversed(range(len(steps))):
         step = steps[index]
         used = [reader for name in step.outputs for reader in readers.get(name, [])]
         exposed = any(name in net.outputs for name in step.outputs)
-        if step.role == "keep" and index not in chosen and used and not exposed and set(used) <= chosen:
-            chosen.add(index)
+        if step.role == "keep" and index not in integer_steps and used and not exposed and set(used) <= integer_steps:
+            integer_steps.add(index)

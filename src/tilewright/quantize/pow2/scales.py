@@ -47,12 +47,12 @@ def codes(values: Array, exponent: int) -> Array:
 
 def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
     """Return the squared error of quantising `values` with each exponent (float64)."""
-    found = []
+    errors = []
     for exponent in exponents:
         difference = np.ldexp(codes(values, exponent), exponent)
         difference -= values
-        found.append(np.einsum("i,i->", difference.ravel(), difference.ravel(), dtype=np.float64))
-    return np.array(found)
+        errors.append(np.einsum("i,i->", difference.ravel(), difference.ravel(), dtype=np.float64))
+    return np.array(errors)
 
 
 def choose(plan: Plan, task: Task) -> dict[str, int]:
@@ -77,6 +77,7 @@ def choose(plan: Plan, task: Task) -> dict[str, int]:
         for name, root in plan.group.items():
             top = covering(largest[root])
             errors[root] += squared_errors(values[name], range(top, top - CANDIDATES, -1))
+    # Model outputs and inputs of UNSATURATED keep the exponent with which nothing saturates.
     finer = {root: int(squares.argmin()) for root, squares in errors.items()}
     for name, root in plan.group.items():
         readers = {node.op_type for node in plan.net.consumers.get(name, [])}
@@ -103,6 +104,7 @@ class Scales:
     def settle(self) -> None:
         """Change exponents until every rule holds. Raises UnsupportedError if that fails."""
         remedy = f"use {option('--scheme')} affine"
+        # A repair of one step may break the rule of another, such as one that shares a scale with it.
         for _ in range(ROUNDS):
             repaired = [self._repair(step) for step in self.plan.steps]
             if not any(repaired):
@@ -140,6 +142,7 @@ class Scales:
         half = 1 << (MAX_SHIFT - 1)
         if not step.weights:
             return 128.0 * 128.0 * net.shape(step.inputs[0])[-1] + half
+        # The worst case of each output channel: all inputs are 128 in magnitude, with the signs of the weights.
         magnitudes = np.abs(codes(net.constant(step.weights), exponent))
         last = step.node.op_type == "MatMul" or (step.node.op_type == "Gemm" and not attribute(step.node, "transB", 0))
         axis = magnitudes.ndim - 2 if last else tuple(range(1, magnitudes.ndim))
@@ -155,12 +158,14 @@ class Scales:
         group = self.plan.group
         if step.role not in ("product", "sum", "average"):
             return False
+        # A residual is shifted left to the scale of the sums: its scale must be at least theirs.
         if step.residual and not 0 <= (up := self.lift(step)) <= MAX_LIFT:
             if up < 0:
                 self.groups[group[step.residual]] -= up
             else:
                 self.weights[step.name] += up - MAX_LIFT
             return True
+        # The shift to codes must round at least one bit, but for sums of codes. A coarser result makes it larger.
         amount = self.shift(step)
         less = (0 if step.role == "sum" else MIN_SHIFT) - amount
         if less > 0:
