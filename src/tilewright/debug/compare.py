@@ -89,6 +89,7 @@ def differences(
             continue
         position = when(placed)
         state = state_at(position)
+        # Sums are compared before they are requantised, since several wrong sums may give the right code.
         if sums := _sums(walk, state, graph, placed, expected):
             marks = sums.wrong, sums.correct
             compared = _compared(walk.name, placed, position, sums.got, sums.expected, marks)

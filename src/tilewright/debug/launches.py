@@ -68,6 +68,7 @@ class History:
         self._checkpoints[self.position] = checkpoint = self.state.copy()
         self._bytes[self.position] = checkpoint.nbytes
         while len(self._checkpoints) > 2 and sum(self._bytes.values()) > BUDGET:
+            # Every second one goes, so that the rest are evenly spread over the whole launch.
             self._distance *= 2
             self._checkpoints = {at: state for at, state in self._checkpoints.items() if at % self._distance == 0}
             self._bytes = {at: self._bytes[at] for at in self._checkpoints}
@@ -138,6 +139,7 @@ class Launches(ABC):
         """
         walk = self.walk(index)
         sequence = walk.order.sequence
+        # Both orders are legal ones, so without a race they give the same values.
         if self._order == "time":
             if walk.trace is None:
                 raise MachineError(f"launch '{walk.name}'", "has no times: it cannot run to its end", "order stream")

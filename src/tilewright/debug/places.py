@@ -63,6 +63,7 @@ def place(walk: Walk, text: str) -> Place:
     if name in walk.memories:
         chip = walk.memories[name]
         return _checked(Place(text, name, index), (chip.depth, *chip.shape))
+    # A tensor by its number or its name. Memories go first: a network may call a tensor as a memory.
     number = re.fullmatch(r"t(\d{1,6})", name)
     if number and int(number[1]) < len(walk.tensors):
         name = walk.tensors[int(number[1])]
@@ -106,6 +107,7 @@ def _segment(walk: Walk, text: str, name: str, index: Index) -> Range:
     names = ", ".join(f"dram.{part.name}" for part in walk.segments)
     if name:
         raise InputError(f"place '{text}'", f"there is no DRAM segment '{name}'", f"there are {names}")
+    # `dram` with an address: the segment is the one that has the first byte, and the index counts from address 0.
     first = index[0] if index else None
     low = first.start if isinstance(first, slice) else first
     for part in walk.segments:

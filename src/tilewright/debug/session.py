@@ -134,6 +134,7 @@ class Session:
     def written(self) -> str:
         """The place that the instruction before this moment wrote, or a part of it; "" if it wrote none."""
         history = self._current.history
+        # An operand is the most telling place; without one, it is the first range of the footprint that is written.
         walk = self.walk
         if not history.position:
             return ""
@@ -401,6 +402,7 @@ class Session:
         That is the end of its launch, unless the result's memory is used again before. None: every launch gives the
         reference's values. Raises MachineError if a launch cannot run to its end.
         """
+        # A program without a network is compared in its last launch, by the bytes that the user gives.
         if self.graph is None and self._expected:
             self.launch(self.launches[-1])
             self._difference = segments(self.walk, self.end().position, self._current.history.state, self._expected)
@@ -408,6 +410,7 @@ class Session:
         expected = self._launches.golden
         graph = self.graph
         assert graph is not None
+        # Each launch gets the machine's values of the launches before it, so the first difference is where it arises.
         for index in range(len(self.launches)):
             if index != self._current.index:
                 self.launch(str(index))

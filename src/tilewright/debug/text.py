@@ -118,6 +118,7 @@ def differs(session: Session, difference: Difference | None) -> list[str]:
         f"layer {difference.layer}: {difference.count} of {difference.size} elements differ from the reference",
         f"  first {name}[{index}]: {what} {difference.got}, not {difference.expected}",
     ]
+    # The instruction to look at wrote the lowest wrong byte; the higher ones may be wrong by a carry.
     wrong = np.flatnonzero(difference.wrong[difference.index])
     byte = int(difference.placed.byte[difference.index][wrong[0] if wrong.size else 0])
     if byte < 0:

@@ -264,6 +264,7 @@ BY_NAME = {name: verb for verb in VERBS for name in verb.names}
 
 def obey(session: Session, line: str) -> Answer:
     """Run one command. Raises InputError for a command that does not exist, or with wrong arguments."""
+    # All arguments are read before the command runs, so that a wrong word changes nothing.
     name, *given = _split(line)
     if name in ("help", "?", "h"):
         answer_text = help_text(given[0] if given else "")

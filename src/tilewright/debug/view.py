@@ -143,6 +143,7 @@ class View(App[None]):
         rows = max(1, pane.size.height)
         count = len(session.walk.table)
         step = count if now.step is None else now.step
+        # The next instruction is in the middle, but for the first and last screens.
         first = max(0, min(step - rows // 2, count + 1 - rows))
         lines = Text()
         layer = ""

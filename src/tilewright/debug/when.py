@@ -18,6 +18,8 @@ def why(walk: Walk, step: int) -> list[Wait]:
     trace = walk.trace
     table = walk.table
     waits: list[tuple[int, Wait]] = []
+    # A wait ends at a time, and the latest one decided. A token that no step pushes is later than any time. If the
+    # trace names the delivery of the command as the cause, it counts as later than waits that end with it.
     before = previous(walk, step)
     if before is not None:
         end = int(trace.until[before]) if trace else None
@@ -81,6 +83,7 @@ def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
         mine = np.flatnonzero(walk.table.unit == unit)
         started = mine[begun[mine]]
         rest = mine[~begun[mine]]
+        # A unit starts its instructions in order, so only the last one that has started can still run.
         doing = int(started[-1]) if started.size and not over[started[-1]] else None
         following = int(rest[0]) if rest.size else None
         until = int(walk.trace.until[doing]) if walk.trace and doing is not None else None
@@ -118,6 +121,7 @@ def queues(walk: Walk, done: Array, cycle: int | None) -> list[Queue]:
     for index, queue in enumerate(table.queues):
         pushes = np.flatnonzero(table.pushes >> index & 1)
         popped = int((begun & (table.pops >> index & 1 > 0)).sum())
+        # A queue is first in, first out: the tokens that are still in it are the last ones pushed.
         inside = pushes[ended[pushes]][popped:]
         answers.append(Queue(queue.name, len(inside), queue.depth, tuple(inside.tolist())))
     return answers

@@ -137,7 +137,7 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
 def _pool(call: Call) -> Call:
     """Return the call of a pool, with its opset raised if onnx infers the output shape wrongly in the given opset.
 
-    Raises UnsupportedError if it combines dilations and SAME padding, for which onnxruntime ignores the dilations.
+    Raises UnsupportedError if it combines dilations and SAME padding.
     """
     attributes = {name: _attribute(call, name, text) for name, text in call.attributes}
     dilations = attributes.get("dilations", [])
@@ -157,9 +157,11 @@ def run(
 ) -> list[Array]:
     """Return the results of a call for one sample. `outputs` are the types that the results must have.
 
-    `values` are the inputs; `constants` {position: array} replace some of them. onnxruntime packs constant weights, and
-    may then add in another order. Raises ModelError if onnxruntime cannot run the operator or returns other types.
+    `values` are the inputs; `constants` {position: array} replace some of them. Raises ModelError if onnxruntime cannot
+    run the operator or returns other types.
     """
+    # All but very large constants are built into the session. onnxruntime packs constant weights, and may then add in
+    # another order, so they must not be inputs here if they are constants in the user's model.
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
     kernel = _session_of(call, outputs, inside)
     operands = [constants.get(index, value) for index, value in enumerate(values)]
@@ -175,11 +177,9 @@ def run(
 
 
 def aligned(value: Array) -> Array:
-    """Return `value` as a contiguous array, copied if its address is not a multiple of ALIGNMENT.
-
-    onnxruntime's kernels treat the elements before the first aligned address separately, so the order of their
-    additions depends on the address.
-    """
+    """Return `value` as a contiguous array, copied if its address is not a multiple of ALIGNMENT."""
+    # onnxruntime's kernels treat the elements before the first aligned address separately, so the order of their
+    # additions, and the last bits of a result, would depend on the address.
     array = np.ascontiguousarray(value).reshape(np.shape(value))
     if not array.ctypes.data % ALIGNMENT:
         return array
@@ -196,6 +196,7 @@ _SESSIONS: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 def _session_of(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
     """Return an onnxruntime session for a call, cached or new. The cache is emptied when it exceeds its limits."""
+    # One thread: kernels that divide a sum among threads would add in an order that depends on the computer.
     identities = tuple((index, id(data)) for index, data in sorted(constants.items()))
     key = (replace(call, name=""), outputs, identities)  # nodes of the same kind share a session
     if key not in _SESSIONS:

@@ -30,12 +30,12 @@ class Located(ABC):
         """The object's kind and name, as error messages print it."""
 
     def fail_if(self, wrong: object, reason: str, remedy: str = "") -> None:
-        """Raise ModelError, which means a damaged file, if `wrong` is true."""
+        """Report a damaged file. Raises ModelError if `wrong` is true."""
         if wrong:
             raise ModelError(self.where, reason, remedy)
 
     def refuse_if(self, wrong: object, reason: str, remedy: str = "") -> None:
-        """Raise UnsupportedError, which means a sound file that Tilewright does not support, if `wrong` is true."""
+        """Report a sound file that Tilewright does not support. Raises UnsupportedError if `wrong` is true."""
         if wrong:
             raise UnsupportedError(self.where, reason, remedy)
 

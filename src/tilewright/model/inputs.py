@@ -198,6 +198,7 @@ def _image(path: Path, tensor: Tensor, graph: Graph, preparation: Pixels | None)
     from PIL import Image, UnidentifiedImageError
 
     shape = tensor.shape
+    # Channels are the axis of extent 1 or 3, the last one if both may be.
     first = len(shape) == 4 and shape[1] in (1, 3) and shape[3] not in (1, 3)
     if len(shape) != 4 or shape[0] != 1 or (shape[3] not in (1, 3) and not first):
         raise InputError(path, f"is an image, but the model's input is {list(tensor.shape)}", "give an .npz of codes")
@@ -244,6 +245,7 @@ def _scaled(path: Path, given: Tensor, graph: Graph, pixels: Array) -> Array:
     quantised = (
         site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is given
     )
+    # A float input that is quantised at once has the scale of its codes.
     tensor = next(quantised, given) if given.dtype == "float32" else given
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)

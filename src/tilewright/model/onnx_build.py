@@ -74,6 +74,7 @@ def one_scale(network: OnnxNetwork, coded: Coded) -> bool:
 
 def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
     """Return whether onnxruntime has an integer kernel for the operator with its types and scales."""
+    # Activations and results are 8-bit codes of one type with single scales; weights may differ in both.
     activations = fused.inputs[:1] if fused.op_type in LINEAR else fused.inputs
     ends = (*activations, *(coded for coded in fused.outputs if coded.quant))
     dtypes = {network.dtype(coded.tensor) for coded in ends}
@@ -85,6 +86,7 @@ def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
         weights = network.dtype(fused.inputs[1].tensor)
         quant = fused.inputs[1].quant
         columns = network.types[fused.outputs[0].tensor].shape[-1:]
+        # QGemm takes a scale per column of its result, but no kernel takes uint8 weights with int8 activations.
         if fused.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
             return False
         return weights in CODES and not (dtypes == {"int8"} and weights == "uint8")

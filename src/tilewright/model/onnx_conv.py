@@ -31,7 +31,6 @@ def window_of(
 ) -> Window:
     """Return the window of a convolution or pool that maps an image of `size` (rows, columns) to one of size `out`.
 
-    If `ceil_mode` rounds the output's size up, more padding after the image makes room for the last position.
     Raises ModelError if an attribute has a wrong length or is out of range.
     """
     stride = _pair(where, attributes, "strides")
@@ -52,6 +51,7 @@ def window_of(
             before = (missing + (auto == "SAME_LOWER")) // 2
             after = missing - before
         elif attributes.get("ceil_mode", 0):
+            # The output's size is rounded up: more padding after the image makes room for the last window.
             after = max(after, missing - before)
         padding += [before, after]
     return replace(window, padding=(padding[0], padding[1], padding[2], padding[3]))
@@ -73,6 +73,7 @@ def convolve(builder: Builder, fused: Fused) -> bool:
         return False
     groups = fused.attributes.get("group", 1)
     outputs, depth = weights.shape[:2]
+    # Weights with a scale per channel must have it on output channels, so that each sum has one scale.
     if depth * groups != shape[1] or outputs % groups or (w.quant.per_channel and w.quant.axis != 0):
         return False
     kernel = fused.attributes.get("kernel_shape", weights.shape[_OUTER:])

@@ -246,6 +246,7 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
     if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
         limit = f"the limit is {MAX_RANK} axes and {MAX_ELEMENTS} elements"
         raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {limit}")
+    # Three forms of data: in another file, as raw bytes, or as a list of numbers of a wider type.
     count = prod(shape)
     if tensor.data_location == tensor.EXTERNAL:
         content = _external(tensor, path, where, count * dtype.itemsize)

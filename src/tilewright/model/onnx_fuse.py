@@ -2,10 +2,7 @@
 
 The rules are those of onnxruntime 1.31's QDQ transformers (`session.qdqisint8allowed` = 1). An operator becomes an
 integer operator if its data inputs come from DequantizeLinear, its only reader is QuantizeLinear, and input and output
-have the same type. A Relu or Clip before QuantizeLinear disappears if clamping to the codes' range does the same. One
-that lies between codes of the same scale joins the convolution or product before it.
-
-In the rounding mode `pow2`, an Add of dequantised codes to the unrounded result of a Conv or Gemm fuses into it.
+have the same type.
 """
 
 from __future__ import annotations
@@ -90,11 +87,13 @@ class _Patterns:
             return _qlinear(self.network, node)
         if node.op_type == QUANTIZE:
             return self._conversion(node)
+        # In the mode `pow2`, an Add of dequantised codes to the unrounded result of a Conv or Gemm fuses into it.
         adds = node.op_type == "Add" and not node.domain and self.network.rounding == "pow2"
         if adds and (with_residual := self._fuse_add(node)):
             return with_residual
         outputs = [self._quantised(name) for name in node.outputs]
         activation = self._clamp(node.outputs[0])
+        # A Relu or Clip between codes of the same scale joins the convolution or product before it.
         if node.op_type in CLIPPED and activation == "none" and (clipped := self._clipped(outputs[0])):
             return self._operator(node, [clipped], "relu")
         if node.op_type == "Softmax" and outputs[0] and self._may_wrap(node, outputs[0]):
@@ -102,19 +101,17 @@ class _Patterns:
         return self._operator(node, outputs, activation)
 
     def _may_wrap(self, node: RawNode, codes: Coded) -> bool:
-        """Return whether onnxruntime's kernel may give the code 0 for a probability of 1, as it wraps codes of uint8.
-
-        It does so for a scale below 1/256, and if there is only one probability. Without its kernel, the code is 255.
-        """
+        """Return whether onnxruntime's softmax may give the code 0 for a probability of 1: it wraps codes of uint8."""
+        # It does so for a scale below 1/256, and if there is only one probability. Computed on reals, the code is 255.
         kind = self.network.types[codes.tensor]
         scale = codes.quant.scale[0] if codes.quant else 1.0
         alone = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
         return kind.dtype == "uint8" and (scale < 1 / 256 or alone)
 
     def _clipped(self, codes: Coded | None) -> Coded | None:
-        """Return the codes that a Relu, or a Clip from 0 on that cuts no higher codes, makes of `codes`.
+        """Return the codes after a Relu, or a Clip from 0 on, that reads `codes` and only cuts negative ones off.
 
-        None if it does more than cutting: if other nodes read them, or if the scale or the zero point differ.
+        None if there is no such node, if other nodes read `codes`, or if the scale or the zero point differ after it.
         """
         chain: list[RawNode] = []
         name = codes.tensor if codes else ""
@@ -168,6 +165,7 @@ class _Patterns:
         computes = node.op_type in COMPUTES or self._averages(node)
         if node.domain or not (computes or node.op_type in MOVES) or not node.inputs:
             return None
+        # The first inputs must be codes. The others are settings, such as the shape of a Reshape, or a bias.
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
         readers = [reader.op_type for reader in self.network.readers.get(node.outputs[0], ())]
@@ -183,6 +181,7 @@ class _Patterns:
             return None
         if node.op_type not in ("Conv", "Gemm") or not any(rest):
             return fused
+        # A bias must be int32 codes at the scale of the products: with a real bias, the operator computes reals.
         bias = self._bias(rest[0], fused) if is_unscaled(node) else ""
         return replace(fused, bias=bias, other_inputs=()) if bias else None
 
@@ -204,7 +203,8 @@ class _Patterns:
         return Coded(codes, quant) if quant else None
 
     def _quantised(self, name: str) -> Coded | None:
-        """Return the codes to which a value is quantised, perhaps after a Relu or Clip that fuses; None if not."""
+        """Return the codes to which a value is quantised; None if it is not quantised, or has other readers."""
+        # A Relu or Clip in between disappears if the range of the codes, or the operator's own clamp, does the same.
         node = self.network.only_reader(name)
         if node is not None and node.op_type in ACTIVATIONS:
             after = self.network.only_reader(node.outputs[0])
@@ -239,7 +239,10 @@ class _Patterns:
         return low - (info.min - zero) * scale < SLACK and (info.max - zero) * scale - high < SLACK
 
     def _bounds(self, clip: RawNode) -> tuple[float, float]:
-        """Return the limits of a Clip: attributes up to opset 10, then inputs. Of computed ones, an empty range."""
+        """Return the limits of a Clip: attributes up to opset 10, inputs from then on.
+
+        Computed limits give an empty range, so that the Clip fuses with no operator.
+        """
         limits = []
         for index, key, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
             value = self.network.constants.get(clip.input(index))
@@ -248,15 +251,12 @@ class _Patterns:
         return limits[0], limits[1]
 
     def _bias(self, name: str, fused: Fused) -> str:
-        """Return the name of the int32 codes from which the bias `name` is dequantised, or '' if there are none.
-
-        It is also '' if the scale of a convolution's bias differs from that of the products by more than onnxruntime
-        tolerates: the convolution then computes real numbers.
-        """
+        """Return the name of the int32 codes from which the bias `name` is dequantised; '' if no kernel takes it."""
         node = self.network.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if fused.op_type == "Conv":
+            # onnxruntime tolerates a small difference of scales; for a larger one, the convolution computes reals.
             products = _product_scale(fused.inputs)
             quant = self.network.quantisation(node)
             scale = np.array(quant.scale if quant else [np.inf])

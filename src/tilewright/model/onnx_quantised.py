@@ -18,11 +18,7 @@ from tilewright.model.onnx_fuse import QOPERATORS
 
 
 def translate(builder: Builder, fused: Fused) -> None:
-    """Emit the graph's nodes for a fused operator.
-
-    onnxruntime's kernels on codes round ties to even and have no activation. So in the mode `pow2`, an operator that
-    computes and has no integer operator in the graph is added to `builder.refused`: it then computes real numbers.
-    """
+    """Emit the graph's nodes for a fused operator, or add it to `builder.refused`: it must then compute reals."""
     before = len(builder.nodes)
     native = _NATIVE.get(fused.op_type)
     if native and native(builder, fused):
@@ -30,6 +26,7 @@ def translate(builder: Builder, fused: Fused) -> None:
         if fused.activation not in (*applied, "none"):
             builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
     elif builder.network.rounding == "pow2" and fused.op_type not in MOVES:
+        # onnxruntime's kernels on codes round ties to even and have no activation: they are no help to `pow2`.
         builder.refused.add(fused.name)
     else:
         _by_onnxruntime(builder, fused)
@@ -48,7 +45,8 @@ def _product(builder: Builder, fused: Fused) -> bool:
     rank = builder.network.rank(x.tensor)
     if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or rank < 2:
         return False
-    rows = fused.op_type == "Gemm" and attributes.get("transB", 0)  # weights are (O, K) already
+    # The graph's weights are (O, K), those of a MatMul (K, O).
+    rows = fused.op_type == "Gemm" and attributes.get("transB", 0)
     if attributes.get("transA", 0) or not is_unscaled(fused):
         return False
     if w.quant.per_channel and w.quant.axis != (0 if rows else 1):
@@ -133,7 +131,7 @@ def _average(builder: Builder, fused: Fused) -> bool:
 
 
 def _softmax(builder: Builder, fused: Fused) -> bool:
-    """Emit TFLite Micro's softmax in the mode `tflm`; return False for other modes, or if its scale is another one."""
+    """Emit TFLite Micro's softmax in the mode `tflm`. Return False in other modes, or if the result's scale differs."""
     out = fused.outputs[0].quant
     rank = builder.network.rank(fused.inputs[0].tensor)
     last = _softmax_axis(builder, fused) in (-1, rank - 1)
@@ -191,7 +189,7 @@ def _pad(builder: Builder, fused: Fused) -> bool:
 
 
 def _resize(builder: Builder, fused: Fused) -> bool:
-    """Emit a Resize that only repeats pixels; return False for others. onnxruntime's result on pixel indices tells."""
+    """Emit a Resize that only repeats pixels; return False for others."""
     shape = builder.shape(fused.inputs[0].tensor)
     out = builder.result(fused.outputs[0])
     if (
@@ -204,6 +202,8 @@ def _resize(builder: Builder, fused: Fused) -> bool:
     factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
     if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
         return False
+    # The modes of Resize have many combinations. onnxruntime resizes an image whose pixels are their own indices, which
+    # shows where each pixel of the result comes from.
     constants = {1 + i: builder.network.constants[name] for i, name in enumerate(fused.other_inputs) if name}
     types = [ort.type_of(constants[1 + i]) if name else None for i, name in enumerate(fused.other_inputs)]
     pixels = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)

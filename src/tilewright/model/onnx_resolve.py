@@ -1,9 +1,7 @@
 """Analyses an ONNX network before it runs: infers the type of every value, and computes the constant values.
 
-If nodes are replaced by the nodes of their branches. If the condition is constant once shapes are known, only the
-branch that is taken remains. Otherwise both branches run for every sample, and a Where selects each result: branches of
-ONNX have no side effects. A branch that does not fit the shapes of the inputs would fail if it were taken: it is left
-out, and a sample that takes it ends in an error.
+If nodes are replaced by the nodes of their branches: only one branch remains if the condition is constant once shapes
+are known, or if the other one does not fit the shapes of the inputs.
 """
 
 from __future__ import annotations
@@ -105,6 +103,7 @@ class _Analysis(OnnxNetwork):
 
     def _used_outputs(self, node: RawNode) -> tuple[str, ...]:
         """Return a node's output names up to the last one that is used: unused ones at the end are left out."""
+        # With fewer outputs, more operators have a known form: a MaxPool without indices, a Dropout without a mask.
         last = max((index for index, name in enumerate(node.outputs) if name and name in self.used), default=0)
         if last + 1 < len(node.outputs):
             last = max(last, ort.least_outputs(node.op_type, node.domain, self.opset) - 1)
@@ -142,6 +141,7 @@ class _Analysis(OnnxNetwork):
         """Return the values of a node's outputs if they are constant; None if the node must run for each sample."""
         if node.op_type == "Constant":
             return [_constant_value(node)]
+        # Not by `fold`: a shape is known even if the value is computed, and an untrusted size must not be allocated.
         if node.op_type == "Shape" and len(node.inputs) == 1:
             shape = self.types[node.inputs[0]].shape
             start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
@@ -153,6 +153,7 @@ class _Analysis(OnnxNetwork):
             node.fail_if(large or prod(extents) > MAX_ELEMENTS, reason)
             value = node.tensors.get("value", np.zeros(1, np.float32)).reshape(-1)
             return [np.broadcast_to(value[0] if value.size else np.float32(0), extents)]
+        # Dequantised constants stay nodes, since fused operators read their codes.
         excluded = node.op_type in (*CUSTOM, *_RANDOM, DEQUANTIZE)
         return self.fold(node) if node.inputs and self.are_constant(node.inputs) and not excluded else None
 
@@ -189,8 +190,9 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
         return [*branch.nodes, *identities], dict(branch.constants)
     reason = f"If has a computed condition in opset {before.opset}"
     node.refuse_if(before.opset < 9, reason, "export with opset 13")  # onnxruntime has Where from opset 9 on
-    # 2. It is computed: the nodes of all branches that fit, and the condition as a scalar. A branch fits if no error
-    # arises when it is analysed with the shapes before the If.
+    # 2. It is computed: the nodes of all branches that fit, and the condition as a scalar. Both branches may run for
+    # every sample, as branches of ONNX have no side effects. A branch fits if no error arises when it is analysed with
+    # the shapes before the If; it would fail if it were taken, so it is left out.
     sides = {key: _inlined(node, key) for key in (THEN, ELSE)}
     errors = {key: error for key, side in sides.items() if (error := before.error_of(side))}
     if len(errors) == len(sides):
@@ -219,10 +221,10 @@ def _select_only(
 ) -> tuple[list[RawNode], dict[str, Array]]:
     """Return the nodes that take the results of the only branch that fits, with their constants.
 
-    If the value `test` does not choose this branch, they end in an error for that sample. ONNX has no operator that
-    fails on purpose, so each result gets an axis of one element, which is gathered at index 0, or else at index 1:
-    onnxruntime reports an error for an index past the end.
+    If the value `test` does not choose this branch, they end in an error for that sample.
     """
+    # ONNX has no operator that fails on purpose. So each result gets an axis of one element, which is gathered at index
+    # 0, or else at index 1: onnxruntime reports an error for an index past the end.
     first, second, axis, place = (f"{node.name}:only_{key}_fits:{part}" for part in ("0", "1", "axis", "place"))
     constants = {first: np.array(0), second: np.array(1), axis: np.array([0])}
     values = (first, second) if key == THEN else (second, first)

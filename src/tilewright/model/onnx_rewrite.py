@@ -125,12 +125,9 @@ def _product(network: OnnxNetwork, add: RawNode) -> tuple[RawNode | None, str]:
 
 
 def merge(network: OnnxNetwork) -> OnnxNetwork:
-    """Replace quantise -> dequantise -> quantise -> dequantise, without other readers in between, by one pair.
-
-    A longer chain is merged in passes: the first two pairs, the next two, and so on, then again from the start. The
-    order affects rounding.
-    """
-    # Each pass returns the network itself if it finds no chain any more.
+    """Replace quantise -> dequantise -> quantise -> dequantise, without other readers in between, by one pair."""
+    # A longer chain is merged in passes, as upstream does, because the order affects rounding. A pass without a chain
+    # returns the network itself.
     while (merged := _merge_once(network)) is not network:
         network = merged
     return network
@@ -139,6 +136,8 @@ def merge(network: OnnxNetwork) -> OnnxNetwork:
 def _merge_once(network: OnnxNetwork) -> OnnxNetwork:
     constants: dict[str, Array] = {}
     changed: dict[str, RawNode | None] = {}
+    # `changed` has the nodes of chains that are merged already, so that no node is in two of them: a pass merges the
+    # first two pairs of a longer chain, then the next two.
     for first in network.nodes:
         chain = _chain(network, first) if first.op_type == QUANTIZE and first.name not in changed else None
         pair = _common_range(network, first, chain[1]) if chain else None
@@ -157,7 +156,7 @@ def _merge_once(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _chain(network: OnnxNetwork, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
-    """Return what follows `first`, a quantise, in a chain: dequantise, quantise, dequantises; None if no chain."""
+    """Return the nodes behind the quantise `first` in a chain: dequantise, quantise, dequantises; None if no chain."""
     back = network.only_reader(first.outputs[0])
     second = network.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
     if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in network.outputs:

@@ -142,6 +142,7 @@ class Cut:
 
     def _cut(self) -> None:
         """Make readers of shared tensors read new model inputs, and make the values to compare with model outputs."""
+        # A dequantise of a merged pair is not computed: its reader gets the graph's own value, as reals.
         body = self.model.graph
         self.compared_names = dict[str, None]()
         for node in body.node:
@@ -211,6 +212,7 @@ class Cut:
         if self.writer[name].op_type != QUANTIZE:
             comparison.add_equal(name, ours, theirs[0])
             return
+        # The file's own scale, if it has one for the tensor: a wrong import of the scale must show up.
         scale = tensor.scale
         zero = float(tensor.zero_point)
         if name not in self.merged:
@@ -247,20 +249,20 @@ def _averages(site: Site) -> bool:
 def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
     """Return how far, beyond half a code, a code may be from the unrounded result `codes` (less the zero point).
 
-    A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale. Where
-    numbers are rounded `twice`, the first rounding of sums is off by at most that scale. That of codes with a new scale
-    (or of products of codes) is off by at most half of 2**-n, if n bits are shifted out after it (QUANTIZE, MUL).
-    TFLite sums the exponentials of SOFTMAX, the largest of which is 1, in units of 2**-19.
+    `twice`: the graph rounds as TFLite does, first to a finer scale and then to codes.
     """
     if _averages(site):
         return NEAR + AVERAGE * np.abs(codes)
     if isinstance(site.node.op, ops.OnnxOp) and site.node.op.op_type == "QLinearSoftmax":
         return NEAR + SOFTMAX
     if isinstance(site.node.op, ops.Linear):
+        # A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale.
+        # The first of two roundings of the sums is off by at most that scale.
         weights = site.input(1).quant
         unit = site.input(0).scale * max(weights.scale if weights else (0.0,)) / site.output.scale
         return NEAR + unit * (twice + 0.5 * (site.optional(2) is not None))
     if twice and isinstance(site.node.op, ops.Softmax) and site.output.dtype == "int8":
+        # TFLite sums the exponentials, the largest of which is 1, in units of 2**-19: each is off by half a unit.
         return NEAR + codes * (site.output.shape[-1] / 2 * EXPONENTIAL)
     if twice and isinstance(site.node.op, ops.Quantize | ops.Mul):
         return NEAR + _first_rounding(site)
@@ -269,6 +271,7 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
 
 def _first_rounding(site: Site) -> float:
     """Return how far, in codes of the result, the first rounding of TFLite's QUANTIZE of codes, or MUL, may be off."""
+    # The multiplier is rounded first, then n bits are shifted out: the first rounding is off by half of 2**-n.
     inputs = [x for x in site.inputs if x]
     if any(x.quant is None for x in inputs):
         return 0.0

@@ -1,9 +1,7 @@
 """The user's choices for an ONNX model: the shapes of its inputs, and values that replace its outputs.
 
-Shapes are those in the file, with the user's in place of extents that the file leaves open.
-An open batch axis is 1, because Tilewright has an axis of its own for samples. The batch axis is axis 0, and every axis
-with the same symbol as an open axis 0, or with a symbol in BATCH. The user gives all other open extents; a symbol that
-gets an extent in one input has it in all inputs.
+Shapes are those in the file, with the user's in place of extents that the file leaves open. An open batch axis is 1,
+and the user gives all other open extents.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ def fixed_shapes(inputs: Iterable[InputDeclaration], given: Shapes | None = None
     """
     declarations = {declaration.name: declaration for declaration in inputs}
     given = given or {}
-    symbols: dict[str, int] = {}
+    symbols: dict[str, int] = {}  # a symbol that gets an extent in one input has it in all inputs
     for name, shape in given.items():
         where = option("--shape", "shapes")
         if name not in declarations:
@@ -73,6 +71,8 @@ def fixed_shapes(inputs: Iterable[InputDeclaration], given: Shapes | None = None
             if isinstance(axis, str) and axis and symbols.setdefault(axis, extent) != extent:
                 reason = f"gives '{axis}' the extents {symbols[axis]} and {extent}"
                 raise InputError(f"{where} {name}", reason, "give one extent to all axes of that name")
+    # The batch axis is axis 0, and every axis with the same symbol as an open axis 0 or with a symbol in BATCH. Its
+    # extent is 1, because Tilewright has an axis of its own for samples.
     for declaration in declarations.values():
         for position, axis in enumerate(declaration.axes or ()):
             if isinstance(axis, str) and axis and (position == 0 or axis.lower() in BATCH):

@@ -168,6 +168,7 @@ def read(path: Path) -> tuple[Subgraph, ...]:
 
 
 def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[str]) -> Subgraph:
+    # Every index in the file is checked before it is used: -1 stands for an absent tensor.
     names = set[str]()
     tensors = tuple(_tensor(path, graph.Tensors(i), i, buffers, names) for i in range(graph.TensorsLength()))
     operators = [graph.Operators(index) for index in range(graph.OperatorsLength())]
@@ -266,6 +267,7 @@ def _code(code: Any) -> str:
 
 
 def _options(operator: Any) -> dict[str, Any]:
+    # flatbuffers has a class for each table of options, with a method for each field; methods of arrays take an index.
     kind = getattr(tflite, _OPTIONS.get(operator.BuiltinOptionsType(), ""), None)
     if kind is None or operator.BuiltinOptions() is None:
         return {}

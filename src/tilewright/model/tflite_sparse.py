@@ -1,8 +1,4 @@
-"""Sparse constants of `.tflite` files: the values that are stored, and where they are (schema.fbs, SparsityParameters).
-
-A tensor is cut into blocks. Its axes, then those inside a block, are walked in a stored order. An axis is dense, or has
-a list of the indices that occur under each place of the axes before it.
-"""
+"""Sparse constants of `.tflite` files: the stored values, and where they are (schema.fbs, SparsityParameters)."""
 
 from __future__ import annotations
 
@@ -31,7 +27,9 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
     if not fits or not all(0 <= axis < rank for axis in blocks) or not 0 < prod(shape) <= MAX_ELEMENTS:
         raise ModelError(where, f"is stored sparse in an impossible form for the shape {list(shape)}")
     positions = np.zeros((rank, 1), np.int64)
-    # The axes from `rank` on are those inside a block: `blocks` says which axis of the tensor each one divides.
+    # A tensor is cut into blocks. `order` has the axes of the tensor, and from `rank` on those inside a block: `blocks`
+    # says which axis of the tensor each of these divides. An axis is dense, or lists the indices that occur under each
+    # position of the axes before it.
     sizes = [1] * rank  # of the blocks, along each axis
     for level, axis in enumerate(order):
         if axis >= rank:

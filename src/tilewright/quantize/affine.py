@@ -1,15 +1,9 @@
 """Schemes `affine`, `symmetric` and `tflm`: onnxruntime's static quantiser. QDQ, int8 weights, 8-bit activations.
 
-`symmetric` has no zero points, and one scale for the weights of a layer. Results of a layer that a ReLU reads alone get
-the scale of the ReLU's results. The ReLU then only cuts codes off, so a machine can do it where it scales the sums.
-Both sides of an Add get one scale too, the largest of them: the sum of codes is then the code of the sum. So do those
-of a Concat, which then moves codes as they are.
+`symmetric` has no zero points, and one scale for the weights of a layer. Some tensors share a scale. `tflm` has the
+integers of TensorFlow Lite Micro, and `run` computes its models as TFLite Micro does.
 
-`tflm` has the integers of TensorFlow Lite Micro, and `run` computes its models as TFLite Micro does. The quantiser
-leaves two scales free that TFLite Micro fixes: an average has the scale of its input, and a softmax has 1/256 and the
-zero point -128.
-
-To that end, the quantiser runs twice: it chooses all scales, then gets those that must change.
+For the scales of these two, the quantiser runs twice: it chooses all scales, then gets those that must change.
 """
 
 from __future__ import annotations
@@ -148,6 +142,8 @@ def _fixed_by_micro(model: ModelProto, chosen: FixedScales) -> FixedScales:
     `chosen` are those that the quantiser chooses.
     """
     fixed: FixedScales = {}
+    # The quantiser chooses two scales that TFLite Micro fixes: a softmax has 1/256 and the zero point -128, an average
+    # has the scale of its input.
     for node in model.graph.node:
         if node.op_type == "Softmax":
             fixed[node.output[0]] = PROBABILITY
@@ -170,9 +166,12 @@ def _shared_scales(model: ModelProto, chosen: FixedScales) -> FixedScales:
     clipped = set[str]()
     for node in net.nodes:
         before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS and node.input else None
+        # The result of a layer that a ReLU reads alone gets the scale of the ReLU's result. The ReLU then only cuts
+        # codes off, so a machine can do it where it scales the sums.
         if before is not None and before.op_type in TAKE_SCALE and readers[node.input[0]] == 1:
             groups.join(node.output[0], node.input[0])  # the group is called by its first name: the ReLU's result
             clipped.add(node.input[0])
+        # With one scale on both sides of an Add, the sum of codes is the code of the sum; a Concat only moves codes.
         ends = (*node.output, *node.input)
         if node.op_type in JOINS and all(name in chosen for name in ends):
             groups.join(*ends)

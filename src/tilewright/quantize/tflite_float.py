@@ -133,6 +133,7 @@ class Conversion:
         )
         if name in names:
             return names[name]
+        # Integer constants without a scale are indices or shapes, which stay integers.
         if tensor.data is not None:
             whole = tensor.data.dtype.kind in "ib" and tensor.quant is None and not first
             data = tensor.data if whole else self.real(tensor)

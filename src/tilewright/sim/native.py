@@ -4,10 +4,6 @@ Loading Numba takes 0.4 s, longer than the simulation of most networks; loading 
 only to compile a loop, once per installation. Its optimised LLVM code of the loop is kept as an object file, beside
 the source of the loop or in the user's cache folder.
 
-Numba's code takes every argument as scalars: an array as its owner and parent (both unused here), size, item size,
-address, shape and strides; a named tuple as its fields. The addresses of the result and of an exception come first. The
-code returns 0 if it raised nothing.
-
 Numba compiles constants into the machine code. A kept file is therefore valid only while the content of the loop is the
 same: its code, the functions that it calls, and the constants that all of them use, wherever these are written.
 """
@@ -60,6 +56,8 @@ class Loop:
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
+        # Numba's calling convention: the addresses of the result and of an exception, then every argument as scalars;
+        # 0 is returned if nothing was raised.
         scalars = [C_TYPES[kind] for kind in _kinds(arguments)]
         type_of: Any = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *scalars)
         self.address: int = self._engine.get_function_address(entry)
@@ -102,7 +100,8 @@ def _kinds(arguments: Sequence[Any]) -> Iterator[str]:
     """Yield the kind of each scalar of `_scalars`: a key of C_TYPES."""
     for value in arguments:
         if isinstance(value, np.ndarray):
-            yield from "ppiip" + "ii" * value.ndim  # see the module's text
+            # Owner and parent (both unused here), size, item size, address; then the shape and the strides.
+            yield from "ppiip" + "ii" * value.ndim
         elif isinstance(value, tuple):
             yield from _kinds(value)
         else:
@@ -169,12 +168,10 @@ def _folders(function: Function) -> tuple[Path, ...]:
 
 
 def _stamp(content: Content, arguments: Sequence[Any]) -> str:
-    """Return a hash of all that the machine code of a loop depends on: its content, and what compiles and runs it.
-
-    Numba's version follows from llvmlite's.
-    """
+    """Return a hash of all that the machine code of a loop depends on: its content, its compiler, and the processor."""
     import llvmlite
 
+    # Numba's version follows from llvmlite's, and asking for it would import Numba.
     inlined = [callee.__qualname__ for callee in content.functions if callee in INLINED]
     tools = FORM, llvmlite.__version__, sys.version, _processor()
     return sha256(

@@ -219,6 +219,8 @@ def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, positi
 
     `position` is the place in `steps` of the first step of each unit that did not run. There is no finding if all ran.
     """
+    # A blocked unit waits for a token of a step that itself does not run, or for one that no step pushes. Of the tokens
+    # that the step pops, those that have been pushed are not named.
     blocked = [u for u in range(len(table.units)) if position[u] < start[u + 1]]
     if not blocked:
         return []

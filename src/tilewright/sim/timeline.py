@@ -238,6 +238,7 @@ def next_step(run: Run, serial: bool) -> tuple[int, int]:
             t = when_ends(run, u)
         elif not state.moving[u] and state.position[u] < stream.first[u + 1]:
             s = stream.order[state.position[u]]
+            # The end of a step that has not ended is NOT_YET, and so is the start of a step that waits for it.
             t = max(state.free[u], out.delivered[s])
             if serial and s > 0:
                 t = max(t, out.end[s - 1])

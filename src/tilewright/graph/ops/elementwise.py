@@ -81,6 +81,7 @@ class Sum(Broadcast):
 
         Raises ModelError if a ratio of scales is not a power of two.
         """
+        # The operand of the coarser scale is shifted left, so that no bit of either is lost before the sum.
         scales = [site.input(index).scale for index in (0, 1)]
         finer = min(scales)
         a, b = (int(power_of_two(scale / finer, site.where)) for scale in scales)
@@ -198,14 +199,14 @@ class Quantize(Unary):
 def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
     """Return `round(x / scale)`, the codes without the zero point, by the rule of a rounding mode.
 
-    TFLite divides and rounds half away from zero. XNNPACK multiplies by 1 / scale and rounds half to even. onnxruntime
-    divides and rounds half to even. `pow2` rounds half up. NaN becomes 0; in onnxruntime it becomes the lowest code.
+    NaN becomes 0; in onnxruntime it becomes the lowest code.
     """
-    if rounding.elementwise == "pow2":
+    if rounding.elementwise == "pow2":  # ties upwards
         return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
-    if rounding.elementwise == "ort":
+    if rounding.elementwise == "ort":  # divides; ties to even
         with np.errstate(over="ignore"):
             return np.nan_to_num(np.rint(x / scale).astype(np.float64), nan=-np.inf)
+    # XNNPACK multiplies by 1 / scale, ties to even. TFLite divides, ties away from zero.
     code = np.rint(x * (np.float32(1) / scale)) if rounding.delegated else round_half_away(x / scale)
     return np.nan_to_num(code.astype(np.float64))
 
@@ -217,19 +218,16 @@ def rescaled_xnnpack(centred: Array, ratio: float | np.float32) -> Array:
 
 
 def _rescaled(at: Evaluation) -> Array:
-    """Return codes converted to the output's scale, without its zero point.
-
-    XNNPACK's rule is that of `rescaled_xnnpack` for ratios from 1/256 to 128, if both ends are int8 or both uint8.
-    onnxruntime converts the codes to real numbers and back.
-    """
+    """Return codes converted to the output's scale, without its zero point."""
     source = at.input(0)
     out = at.output
-    if at.rounding.elementwise == "ort":
+    if at.rounding.elementwise == "ort":  # to real numbers and back
         real = at.centred().astype(np.float32) * np.float32(source.scale)
         return _from_real(real, np.float32(out.scale), at.rounding).astype(np.int64)
     if at.rounding.elementwise == "pow2":
         return shift_up(at.centred(), power_of_two(source.scale / out.scale, "QUANTIZE"))
     ratio = np.float32(source.scale) / np.float32(out.scale)
+    # XNNPACK's kernel takes ratios from 1/256 to 128, of int8 to int8 or uint8 to uint8; LiteRT runs the others itself.
     narrow = source.dtype == out.dtype != "int16"
     if at.rounding.delegated and narrow and 2.0**-8 <= ratio <= 2.0**7:
         return rescaled_xnnpack(at.centred(), ratio)

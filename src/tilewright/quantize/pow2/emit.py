@@ -52,6 +52,7 @@ class Writer:
         for index, name in enumerate(node.input):
             if name not in self.plan.group:
                 continue
+            # An int8 tensor is read dequantised. A constant has its own codes in each step, at the scale of its group.
             if not self.net.is_constant(name):
                 node.input[index] = self.real(name)
             elif name in step.inputs and step.role != "host":
