@@ -93,7 +93,7 @@ class Subject:
         """The output segments after the steps in some order, one by one."""
         program, actions = passes.elaborated, []
         for step in sequence.tolist():
-            kernel, move = int(program.kernel[step]), program.moves.each[step]
+            kernel, move = int(program.kernel[step]), program.moves.as_list[step]
             if kernel >= 0:
                 actions.append(Action(program.kernels[kernel], f"#{step}", step in passes.stored_resets))
             elif move.memory not in (NOTHING, *UOP_MEMORIES):
@@ -147,7 +147,7 @@ def mutants(subject: Subject, rng: np.random.Generator, count: int, kinds: Seque
 def outcomes(
     subjects: Sequence[Subject], seed: int, each: int, check: Check = reported, kinds: Sequence[str] = KINDS
 ) -> Iterator[tuple[str, str, str]]:
-    """Kind, verdict and a description of `each` mutants of every subject."""
+    """Kind, verdict and a description of `as_list` mutants of every subject."""
     for number, subject in enumerate(subjects):
         rng = np.random.default_rng([seed, number])
         for mutant in mutants(subject, rng, each, kinds):

@@ -242,7 +242,7 @@ def test_a_program_carries_its_definition_but_no_code(
     machine, path = machine_file(tmp_path), tmp_path / "a.twp"
     made(Config.read(machine, {}), "halves", 4, path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own, "_KNOWN", {})
+    monkeypatch.setattr(own, "_CODE_BY_NAME", {})
     assert main(["check", str(path)]) == 0
     assert main(["disasm", str(path)]) == 0
     said = capsys.readouterr()
@@ -255,7 +255,7 @@ def test_a_program_carries_its_definition_but_no_code(
     (tmp_path / "halves.py").write_text(FUNCTION + "# changed\n")
     assert main(["exec", str(path), "-c", machine]) == 2
     assert "is another machine than the program's: own_alu is" in capsys.readouterr().err
-    monkeypatch.setattr(own, "_KNOWN", {})
+    monkeypatch.setattr(own, "_CODE_BY_NAME", {})
     Config.read(machine, {})
     assert main(["exec", str(path)]) == 2
     assert "was defined by another version of halves.py:halves" in capsys.readouterr().err

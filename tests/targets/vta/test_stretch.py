@@ -24,7 +24,7 @@ from tilewright.targets.vta.isa.stream import Record, decode, encode, encode_uop
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.values import actions as planning
 from tilewright.targets.vta.values import loop
-from tilewright.targets.vta.values.actions import Action, Stretch, actions, plan, stored_resets
+from tilewright.targets.vta.values.actions import Action, StepBatch, actions, plan, stored_resets
 from tilewright.targets.vta.values.machine import Machine
 
 BASE = PRESETS["pynq"]
@@ -161,7 +161,7 @@ def test_both_forms_agree(name: str, semantics: str) -> None:
         arrays, compiled = (Machine(config, dram(), samples) for _ in "ab")
         arrays.run(actions(elaborated, steps, stored))
         parts = plan(elaborated, steps, stored, samples)
-        assert [type(part) for part in parts] == [Stretch]
+        assert [type(part) for part in parts] == [StepBatch]
         compiled.run(parts)
         check(compiled, arrays, seed)
 
@@ -177,7 +177,7 @@ def test_what_the_loop_does_not_know_is_left_to_the_array_forms(seed: int, monke
     steps = np.arange(len(elaborated.stream))
     stored = stored_resets(elaborated, steps)
     parts = plan(elaborated, steps, stored, 2)
-    assert {type(part) for part in parts} == {Stretch, Action}
+    assert {type(part) for part in parts} == {StepBatch, Action}
     arrays, mixed = (Machine(BASE, dram(), 2) for _ in "ab")
     arrays.run(actions(elaborated, steps, stored))
     mixed.run(parts)
@@ -233,7 +233,7 @@ def test_a_large_instruction_ends_a_stretch_unless_the_loop_multiplies_well(monk
         dram = memory(np.random.default_rng(1), config, 1)()
         stream = decode(encode([*[short] * 100, large, *[short] * 10], config), config)
         parts = plan(elaborate(stream, config, dram, BASES), np.arange(111), {}, 1)
-        assert [len(part.numbers) if isinstance(part, Stretch) else part.where for part in parts] == lengths
+        assert [len(part.numbers) if isinstance(part, StepBatch) else part.where for part in parts] == lengths
 
 
 def test_a_loop_that_is_soon_done_is_not_compiled(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,8 @@ class VtaTarget(LaunchedTarget[Config]):
                 for key, port in ports(config).items()
             },
             "cycles_a_micro_op": {
-                name: ", ".join(f"{form.replace('_', ' ')} {getattr(own, form)}" for form in forms)
-                for name, own in models.items()
+                name: ", ".join(f"{form.replace('_', ' ')} {getattr(intervals, form)}" for form in forms)
+                for name, intervals in models.items()
             },
         }
 

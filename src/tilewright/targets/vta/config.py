@@ -31,7 +31,7 @@ from tilewright.targets.vta.isa.fields import (
     formats,
     opcode_bits,
 )
-from tilewright.targets.vta.isa.own import OWN, OwnOperation
+from tilewright.targets.vta.isa.own import FIRST_OWN, OwnOperation
 
 
 class Board(NamedTuple):
@@ -340,17 +340,17 @@ class Config:
     @cached_property
     def opcodes(self) -> dict[int, str]:
         """The name, in lower case, of each opcode of the ALU."""
-        own = {operation.opcode: operation.name for operation in self.own_alu}
-        return {int(op): op.name.lower() for op in self.alu_ops} | own
+        own_names = {operation.opcode: operation.name for operation in self.own_alu}
+        return {int(op): op.name.lower() for op in self.alu_ops} | own_names
 
     @cached_property
     def own_numbers(self) -> dict[int, int]:
-        """The number (OWN and up) that decoded programs have in the place of each opcode of an own operation."""
-        return {operation.opcode: OWN + index for index, operation in enumerate(self.own_alu)}
+        """The number (FIRST_OWN and up) that decoded programs have in the place of each opcode of an own operation."""
+        return {operation.opcode: FIRST_OWN + index for index, operation in enumerate(self.own_alu)}
 
     def name_of(self, number: int) -> str:
         """Return the name of an ALU operation in a decoded program."""
-        return self.own_alu[number - OWN].name if number >= OWN else AluOp(number).name.lower()
+        return self.own_alu[number - FIRST_OWN].name if number >= FIRST_OWN else AluOp(number).name.lower()
 
     @property
     def rescales(self) -> bool:
@@ -374,8 +374,8 @@ class Config:
     @property
     def chips(self) -> list[Sram]:
         """The machine's on-chip memories."""
-        own = [self.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in self.memories]
-        return [self.uop, self.inp, self.wgt, self.acc, self.out, *own]
+        extensions = [self.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in self.memories]
+        return [self.uop, self.inp, self.wgt, self.acc, self.out, *extensions]
 
     @property
     def storage(self) -> dict[str, int]:
@@ -419,16 +419,15 @@ DERIVED: dict[str, Callable[[Config], int]] = {
 
 
 def _check(c: Config) -> None:
-    """Raise ConfigError for the first rule that a machine breaks."""
 
     def refuse(reason: str, remedy: str = "") -> None:
         raise ConfigError("VTA config", reason, remedy)
 
     if not isinstance(c.HW_VER, str):
         refuse(f"HW_VER is {shown(c.HW_VER)}, not text")
-    for key, known in {"semantics": SEMANTICS, "multipliers": MULTIPLIERS, "alu": ALUS}.items():
-        if (value := getattr(c, key)) not in tuple(known):
-            refuse(f"{key} is {shown(value)}", one_of(value, known))
+    for key, words in {"semantics": SEMANTICS, "multipliers": MULTIPLIERS, "alu": ALUS}.items():
+        if (value := getattr(c, key)) not in tuple(words):
+            refuse(f"{key} is {shown(value)}", one_of(value, words))
     for key, (low, high, reason) in RANGES.items():
         value = getattr(c, key)
         if value is None and key in ("LOG_BUS_WIDTH", "clock_mhz", *CORE_KEYS):

@@ -17,7 +17,7 @@ from tilewright.sim.steps import Trace
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import kinds_of
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
-from tilewright.targets.vta.isa.own import OWN
+from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FACTOR_TILES, REQUANTISE
 
@@ -50,9 +50,12 @@ def events(program: Elaborated, trace: Trace | None) -> Events:
 
 def _unknown(program: Elaborated) -> dict[str, str]:
     """Return, for each own operation that is executed and whose arithmetic is not known, the reason."""
-    own = program.config.own_alu
-    used = program.kernels.own
-    unknown = {own[index].name: own[index].is_code and not own[index].kinds for index in ascending(used[used >= 0])}
+    operations = program.config.own_alu
+    used = program.kernels.own_index
+    unknown = {
+        operations[index].name: operations[index].is_code and not operations[index].kinds
+        for index in ascending(used[used >= 0])
+    }
     return {
         f"ALU operation {name}": "its meaning is code, without `energy`" for name, is_so in unknown.items() if is_so
     }
@@ -69,7 +72,7 @@ class _Executed:
         self.config = program.config
         kernels = program.kernels
         runs = np.bincount(program.kernel[program.kernel >= 0], minlength=len(kernels))
-        self.each = kernels.micro_ops * runs
+        self.as_list = kernels.micro_ops * runs
         self.gemm, self.reset = self._of(kernels.accumulates), self._of(kernels.resets)
         out = self.config.gemm_writes_out
         self.to_out = self.gemm * out + self.reset * (out and self.config.rules.reset_writes_out)
@@ -81,7 +84,7 @@ class _Executed:
         self.factors = FACTOR_TILES * int(rounds.sum())
 
     def _of(self, mask: Array) -> int:
-        return int(self.each[mask].sum())
+        return int(self.as_list[mask].sum())
 
     def macs(self) -> tuple[Work, ...]:
         resets = self.products - self.gemm
@@ -93,15 +96,15 @@ class _Executed:
         kernels = self.program.kernels
         bits = 32 if config.rules.wide_alu else config.acc.width
         values = config.batch * config.block
-        found = []
-        known = [(int(op), kinds_of(op, config.rules, config.alu == "float")) for op in config.alu_ops]
-        known += [(OWN + index, operation.kinds) for index, operation in enumerate(config.own_alu)]
-        for op, kinds in known:
+        works = []
+        kinds_by_code = [(int(op), kinds_of(op, config.rules, config.alu == "float")) for op in config.alu_ops]
+        kinds_by_code += [(FIRST_OWN + index, operation.kinds) for index, operation in enumerate(config.own_alu)]
+        for op, kinds in kinds_by_code:
             count = self._of(~kernels.is_gemm & (kernels.column("code") == op))
             if count:
                 parts = tuple(Part(kind, bits) for kind in kinds)
-                found.append(Work(f"{config.name_of(op)} {bits}", count * values, parts))
-        return tuple(found)
+                works.append(Work(f"{config.name_of(op)} {bits}", count * values, parts))
+        return tuple(works)
 
     def accesses(self) -> list[Access]:
         config = self.config
@@ -112,7 +115,7 @@ class _Executed:
         computed = self.gemm + self.reset + self.alu
         shared = line.alu == line.gemm
         gemm_uops = self.gemm + self.reset + self.alu * shared
-        found = [
+        accesses = [
             access(config.uop, gemm_uops, self._moved(Memory.UOP)),
             access(config.inp, self.products, self._moved(Memory.INP)),
             access(config.wgt, self.products, self._moved(Memory.WGT)),
@@ -124,15 +127,14 @@ class _Executed:
             access(config.out, stored * from_out, self.to_out + self.alu * from_out),
         ]
         if not shared:
-            found.append(access(config.alu_uop, self.alu, self._moved(Memory.ALU_UOP)))
+            accesses.append(access(config.alu_uop, self.alu, self._moved(Memory.ALU_UOP)))
         if config.has_parameters:
-            found.append(access(config.par, self.of_form[REQUANTISE] + self.factors, self._moved(Memory.PAR)))
+            accesses.append(access(config.par, self.of_form[REQUANTISE] + self.factors, self._moved(Memory.PAR)))
         count = len(self.program.stream)
         capacity = config.queue_depth * INSN_BYTES
-        return [*found, Access("command queues", capacity, 8 * INSN_BYTES, count, count)]
+        return [*accesses, Access("command queues", capacity, 8 * INSN_BYTES, count, count)]
 
     def _moved(self, memory: Memory) -> int:
-        """Return the tiles that LOADs and STOREs move into or out of a memory, padding included."""
         moved = self.program.moves
         return int(moved.tiles[moved.memory == memory].sum())
 

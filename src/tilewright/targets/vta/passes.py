@@ -31,7 +31,7 @@ from tilewright.targets.vta.steps.portability import portability, write_distance
 from tilewright.targets.vta.timing import DEFAULT, MODELS
 from tilewright.targets.vta.timing.limits import Limits, arguments, of_layers, summed
 from tilewright.targets.vta.timing.model import expect
-from tilewright.targets.vta.values.actions import Action, Stretch, plan, stored_resets
+from tilewright.targets.vta.values.actions import Action, StepBatch, plan, stored_resets
 from tilewright.targets.vta.values.machine import Machine
 
 #: The most findings of one kind that a report lists.
@@ -65,8 +65,8 @@ class VtaLaunch(OnImage[Config]):
         image = self.image
         key = (self.config, options)
         kept = _KEPT.setdefault(self.launch, {})
-        if known := kept.get(key):
-            known.run(dram, samples, options)
+        if prepared := kept.get(key):
+            prepared.run(dram, samples, options)
         else:
             kept[key] = run_passes(image.insns, self.config, dram, image.bases, samples, options, self._described)
 
@@ -75,31 +75,31 @@ class VtaLaunch(OnImage[Config]):
 
     def _prepared(self, options: RunOptions) -> Prepared:
         """Return the results that need no data, from those of a machine that differs only in time if they are known."""
-        for (machine, _), known in _KEPT.get(self.launch, {}).items():
+        for (machine, _), prepared in _KEPT.get(self.launch, {}).items():
             if given.only_time_differs(machine, self.config):
-                return known.on(self.config, options)
+                return prepared.on(self.config, options)
         return prepare(self.image.insns, self.config, self.image.dram({}, 1), self.image.bases, options)
 
-    def _described(self, known: Prepared) -> LaunchResult:
+    def _described(self, prepared: Prepared) -> LaunchResult:
         """Return the result of the launch, without values. It is made once."""
-        if not known.results:
+        if not prepared.results:
             layer = self.image.layer
             nodes = len(self.launch.nodes)
-            limits = known.limits(layer, nodes)
+            limits = prepared.limits(layer, nodes)
             bound = summed(limits).bound if limits else 0
-            counted = partial(events, known.elaborated, known.trace)
-            figures = known.figures(layer, nodes)
-            known.results.append(LaunchResult({}, known.findings, known.trace, figures, bound, counted))
-        return known.results[0]
+            counted = partial(events, prepared.elaborated, prepared.trace)
+            figures = prepared.figures(layer, nodes)
+            prepared.results.append(LaunchResult({}, prepared.findings, prepared.trace, figures, bound, counted))
+        return prepared.results[0]
 
     def findings(self) -> tuple[Finding, ...]:
         image = self.image
         options = RunOptions(timing=self.timing, values=False)
-        known = prepare(image.insns, self.config, image.dram({}, 1), image.bases, options)
-        if any(finding.kind == OUT_OF_RANGE for finding in known.findings):
-            return known.findings
-        further = portability(known.elaborated, known.order.sequence), write_distance(known.elaborated)
-        return *known.findings, *further[0], *further[1]
+        prepared = prepare(image.insns, self.config, image.dram({}, 1), image.bases, options)
+        if any(finding.kind == OUT_OF_RANGE for finding in prepared.findings):
+            return prepared.findings
+        further = portability(prepared.elaborated, prepared.order.sequence), write_distance(prepared.elaborated)
+        return *prepared.findings, *further[0], *further[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class Prepared:
     passes: Passes
     stored_resets: Mapping[int, Array]
     options: RunOptions
-    _plans: dict[tuple[RunOptions, int], tuple[Action | Stretch, ...]] = field(default_factory=dict)
+    _plans: dict[tuple[RunOptions, int], tuple[Action | StepBatch, ...]] = field(default_factory=dict)
     results: list[LaunchResult] = field(default_factory=list)
 
     @property
@@ -133,7 +133,7 @@ class Prepared:
     def serial(self) -> Trace | None:
         return self.passes.serial if self.options.timed else None
 
-    def plan(self, options: RunOptions, samples: int) -> tuple[Action | Stretch, ...]:
+    def plan(self, options: RunOptions, samples: int) -> tuple[Action | StepBatch, ...]:
         """Return the plan of the value pass for `samples` samples, in the order of steps that `options` select."""
         key = options, samples
         if key not in self._plans:
@@ -266,7 +266,6 @@ def _off_chip(program: Elaborated) -> list[Finding]:
 
 
 def _times(program: Elaborated, relation: Order, options: RunOptions) -> Callable[[], Times]:
-    """Return the time pass of a launch, for `Passes`."""
     model = MODELS[options.timing or DEFAULT]
     if options.serial:
         return partial(model.traces, program, relation)
@@ -282,16 +281,16 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
     start = np.array([-1, *(segment.address for segment in dram.segments)], np.int64)
     end = np.array([-1, *(segment.end for segment in dram.segments)], np.int64)
     home = np.searchsorted(start, low, side="right") - 1
-    found = []
+    findings = []
     for index in np.flatnonzero(high > end[home])[:LISTED].tolist():
         step = int(steps[index])
         a = int(low[index])
         b = int(high[index])
-        known = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in dram.segments)
+        segments = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in dram.segments)
         what = f"#{step} {program.table.describe(step)} touches DRAM bytes {a:#x}..{b:#x}"
-        message = f"{what}, not inside one segment ({known})"
-        found.append(Finding(OUT_OF_RANGE, message, (step,), "DRAM", a, b))
-    return found
+        message = f"{what}, not inside one segment ({segments})"
+        findings.append(Finding(OUT_OF_RANGE, message, (step,), "DRAM", a, b))
+    return findings
 
 
 def unfinished(program: Elaborated, relation: Order) -> list[Finding]:

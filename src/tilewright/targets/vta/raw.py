@@ -72,11 +72,11 @@ def read(folder: Path, config: Config) -> Loaded:
     ends = sorted(path.name[len(CODE) : -len(".bin")] for path in folder.glob(f"{CODE}*.bin"))
     if not ends:
         raise ProgramError(folder, f"has no {CODE}*.bin", "give a folder that a VTA compiler wrote")
-    found = [_launch(folder, end, config) for end in ends]
-    program = Program.bare("vta", config, [launch for launch, _, _ in found])
+    launches = [_launch(folder, end, config) for end in ends]
+    program = Program.bare("vta", config, [launch for launch, _, _ in launches])
     expected: dict[str, Array] = {}
     findings: list[Finding] = []
-    for launch, output, missing in found:
+    for launch, output, missing in launches:
         expected |= given.left_by(program, launch, output)
         findings += (finding.inside(launch.name) for finding in missing)
     return Loaded(program, expected, tuple(findings))
@@ -110,7 +110,7 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
             if content.size:
                 expected[name] = content
             continue
-        following = min((other for other in where.values() if other > address), default=last)
+        following = min((start for start in where.values() if start > address), default=last)
         size = max(content.size, min(page, last - address, following - address))
         if size > content.size:
             reason = f"{path.name} ends after {content.size} bytes, and instructions load {size} from its address on"
@@ -126,17 +126,17 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
 def _used(insns: Raw, config: Config) -> dict[int, tuple[int, int]]:
     """Return the first byte of DRAM that instructions transfer and the one after the last, by memory."""
     moved = moves(decode(insns, config), config, dict.fromkeys(REGIONS, 0))
-    found = {}
+    ends = {}
     for kind in KINDS.values():
         mine = moved.transfers & (moved.memory == kind.memory)
         if mine.any():
-            found[int(kind.memory)] = int(moved.address[mine].min()), int(moved.dram_end[mine].max())
-    return found
+            ends[int(kind.memory)] = int(moved.address[mine].min()), int(moved.dram_end[mine].max())
+    return ends
 
 
 def _addresses(path: Path, config: Config) -> dict[str, int]:
     """Return the byte address of each kind of data that a file lists. Raises ProgramError if a line is malformed."""
-    found: dict[str, int] = {}
+    addresses: dict[str, int] = {}
     text = bytes(_bytes(path)).decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
         word, *values = (part.strip() for part in line.split(","))
@@ -150,8 +150,8 @@ def _addresses(path: Path, config: Config) -> dict[str, int]:
         except ValueError:
             form = "give KIND,PHYSICAL,INDEX or KIND,ADDRESS, in hexadecimal digits"
             raise ProgramError(f"{path}: line {number}", f"is {line!r}", form) from None
-        found[word] = value * config.dram_tile_bytes(KINDS[word].memory) if len(values) > 1 else value
-    return found
+        addresses[word] = value * config.dram_tile_bytes(KINDS[word].memory) if len(values) > 1 else value
+    return addresses
 
 
 def _bytes(path: Path) -> Array:
@@ -184,37 +184,38 @@ def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Ar
         replace(segment, address=placed[segment.name][1]) for segment in image.segments if segment.name in placed
     )
     insns = _readdressed(image, config, moved, home, {segment.name: segment.address for segment in used})
-    made = {f"{CODE}{end}.bin": insns.tobytes()}
+    by_file = {f"{CODE}{end}.bin": insns.tobytes()}
     lines: list[str] = []
     contents = _contents(image, used, insns, config, inputs)
     for word, kind in KINDS.items():
         mine = [segment for segment in used if placed[segment.name][0] == word]
         if not mine:
-            made[f"{kind.file}{end}.bin"] = b""
+            by_file[f"{kind.file}{end}.bin"] = b""
             continue
         first = mine[0].address
         data = np.zeros(mine[-1].address + mine[-1].size - first, np.uint8)
         for segment in mine:
             data[segment.address - first :][: segment.size] = contents[segment.name]
-        made[f"{kind.file}{end}.bin"] = data.tobytes()
+        by_file[f"{kind.file}{end}.bin"] = data.tobytes()
         lines.append(f"{word},{first:#x},{first // config.dram_tile_bytes(kind.memory):#x}")
-    made[f"{EXPECTED}_sram{end}.bin"] = made[f"{EXPECTED}{end}.bin"]  # its simulator takes the size of OUT from here
+    by_file[f"{EXPECTED}_sram{end}.bin"] = by_file[
+        f"{EXPECTED}{end}.bin"
+    ]  # its simulator takes the size of OUT from here
     last = paged(max(segment.address + segment.size for segment in used))
     lines.append(f"INSN,{last:#x},{last // INSN_BYTES:#x}")
-    return made | {f"{ADDRESSES}{end}.csv": "".join(f"{line}\n" for line in lines).encode()}
+    return by_file | {f"{ADDRESSES}{end}.csv": "".join(f"{line}\n" for line in lines).encode()}
 
 
 def _homes(moved: Moves, image: LaunchImage) -> Array:
     """Return the index of the segment that each instruction transfers, int64 [n]; -1: it transfers nothing."""
     starts = np.array([segment.address for segment in image.segments], np.int64)
     order = np.argsort(starts)
-    found = order[np.searchsorted(starts[order], moved.address, side="right") - 1]
-    return np.where(moved.transfers, found, -1)
+    segments = order[np.searchsorted(starts[order], moved.address, side="right") - 1]
+    return np.where(moved.transfers, segments, -1)
 
 
 def _kinds(name: str, moved: Moves, image: LaunchImage, home: Array) -> dict[str, str]:
-    """Return the kind of each segment that instructions use, by name."""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for index, segment in enumerate(image.segments):
         mine = np.flatnonzero(home == index)
         if not mine.size:
@@ -223,8 +224,8 @@ def _kinds(name: str, moved: Moves, image: LaunchImage, home: Array) -> dict[str
             reason = f"stores over the data of segment '{segment.name}', for which the folder has no place"
             raise ProgramError(f"launch '{name}'", reason, "store to a segment of its own")
         constant = CONSTANTS.get(Memory(int(moved.memory[mine[0]])), "INP")
-        found[segment.name] = {"const": constant, "input": "INP"}.get(segment.kind, "OUT")
-    return found
+        kinds[segment.name] = {"const": constant, "input": "INP"}.get(segment.kind, "OUT")
+    return kinds
 
 
 def _placed(segments: Sequence[DramSegment], kinds: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, int]]]:
@@ -238,7 +239,6 @@ def _placed(segments: Sequence[DramSegment], kinds: Mapping[str, str]) -> Iterat
 
 
 def _readdressed(image: LaunchImage, config: Config, moved: Moves, home: Array, addresses: Mapping[str, int]) -> Raw:
-    """Return the instructions for segments at other addresses."""
     insns = image.insns.copy()
     layout = config.formats.mem
     rows = np.flatnonzero(home >= 0)
@@ -256,9 +256,9 @@ def _contents(
     kept = {segment.name for segment in moved}
     data = {name: content for name, content in image.data.items() if name in kept}
     given = {name: content for name, content in inputs.items() if name in kept}
-    all_back = tuple(one if one.kind in FILLED else replace(one, kind="output") for one in moved)
-    own = LaunchImage(insns, all_back, data, image.bases)
-    dram = own.dram(given, 1)
-    run_passes(insns, config, dram, own.bases, 1, RunOptions(check=False))
+    all_back = tuple(item if item.kind in FILLED else replace(item, kind="output") for item in moved)
+    complete = LaunchImage(insns, all_back, data, image.bases)
+    dram = complete.dram(given, 1)
+    run_passes(insns, config, dram, complete.bases, 1, RunOptions(check=False))
     stored = {segment.name: dram[segment.name][0] for segment in all_back if segment.kind not in CARRIED}
     return {**stored, **data, **{name: content[0] for name, content in given.items()}}

@@ -78,17 +78,17 @@ class LayerSchedule:
 
     def to_json(self) -> dict[str, Any]:
         """Return the layer as JSON values; `form`, `nodes` and `alone` only where they are not the usual ones."""
-        made: dict[str, Any] = {"layer": self.layer}
+        entry: dict[str, Any] = {"layer": self.layer}
         if self.nodes not in ((), (self.layer,)):
-            made["nodes"] = list(self.nodes)
+            entry["nodes"] = list(self.nodes)
         if self.form != "plain":
-            made["form"] = self.form
+            entry["form"] = self.form
         if self.alone:
-            made["alone"] = self.alone
+            entry["alone"] = self.alone
         if self.of is not None:
-            made["of"] = asdict(self.of)
-        made |= {"tile": asdict(self.tile), "outer_loop": self.outer_loop}
-        return made | {"slots": asdict(self.slots), "halvings": asdict(self.halvings)}
+            entry["of"] = asdict(self.of)
+        entry |= {"tile": asdict(self.tile), "outer_loop": self.outer_loop}
+        return entry | {"slots": asdict(self.slots), "halvings": asdict(self.halvings)}
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,9 @@ def read(source: object) -> Schedule:
     return _schedule(inner if isinstance(inner, Mapping) else data, where)
 
 
-def close_to(name: str, known: Iterable[str]) -> str:
+def close_to(name: str, choices: Iterable[str]) -> str:
     """Return the remedy of an error about an unknown name: the closest known one, or some of them."""
-    names = [*known]
+    names = [*choices]
     close = difflib.get_close_matches(name[:SHOWN], names, n=1)
     some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     return f"did you mean {close[0]}?" if close else f"known: {some}" if names else ""

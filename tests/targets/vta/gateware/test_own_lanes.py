@@ -99,7 +99,7 @@ def test_a_wrong_lane_is_named_by_cosim(
     text = Path(lanes).read_text()
     assert "self.dst >> self.imm[:6]" in text
     Path(lanes).write_text(text.replace("self.dst >> self.imm[:6]", "(self.dst + 1) >> self.imm[:6]"))
-    monkeypatch.setattr(own, "_KNOWN", {})  # as in a new process
+    monkeypatch.setattr(own, "_CODE_BY_NAME", {})  # as in a new process
     assert main(["cosim", program]) == 2
     assert "give the machine's file with -c" in capsys.readouterr().err
     assert main(["cosim", program, "-c", machine]) == 1

@@ -24,16 +24,9 @@ from tilewright.targets.vta.compiler.emit import Code, Draft, Place, TensorPlace
 from tilewright.targets.vta.compiler.legal import layer_schedule
 from tilewright.targets.vta.compiler.plan import Plan, carried
 from tilewright.targets.vta.compiler.scores import kept_on_disk
-from tilewright.targets.vta.compiler.sequence import (
-    Stage,
-    StreamOrder,
-    WorkList,
-    earliest_loads,
-    list_work,
-    stream_order,
-)
+from tilewright.targets.vta.compiler.sequence import Stage, StreamOrder, WorkList, list_work, stream_order
 from tilewright.targets.vta.compiler.tune import TimedChain, tuned
-from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Item, LoadTiles
+from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Item, LoadTiles, earliest_loads
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import CARRIED, COMPUTED, JOINED, READ, TABLES, NodeLayout
 from tilewright.targets.vta.passes import timed
@@ -119,7 +112,7 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
         ],
         "layers": [form.to_json() for form in layers],
         "schedule": [
-            layer_schedule(each.plan, each.lowered.form, each.nodes, alone).to_json() for each in chain.members
+            layer_schedule(part.plan, part.lowered.form, part.nodes, alone).to_json() for part in chain.members
         ],
     }
     nodes = tuple(node.site.node.name for node in chain.nodes)
@@ -219,7 +212,7 @@ def _saved(best: TimedChain) -> dict[str, Any]:
 
 
 def _stream_order(work_list: WorkList, order: list[Any]) -> StreamOrder:
-    """Return the items of a walk in an order that `_saved` returned."""
+    """Return the items of a work list in an order that `_saved` returned."""
     items: list[tuple[int, Item]] = []
     work = []
     for entry in order:
@@ -234,7 +227,6 @@ def _stream_order(work_list: WorkList, order: list[Any]) -> StreamOrder:
 
 
 def _kinds(members: Sequence[Member], places: tuple[TensorPlaces, ...]) -> dict[str, str]:
-    """Return the kind of each DRAM segment, by name: const, input, or scratch."""
     kinds = {"uop": "const"}
     for member, tensors in zip(members, places, strict=True):
         kinds[tensors[WEIGHTS].segment] = "input" if member.lowered.tiles is None else "const"

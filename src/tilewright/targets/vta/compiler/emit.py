@@ -20,8 +20,17 @@ from tilewright.targets.vta.compiler.builder import LinkedStream, Operands, Stre
 from tilewright.targets.vta.compiler.kernels import Dim, RelativeKernel, Step
 from tilewright.targets.vta.compiler.layer import covered
 from tilewright.targets.vta.compiler.plan import ParameterRoom, Plan, Regions, SlotRegion, memory_of, parameter_room
-from tilewright.targets.vta.compiler.sequence import Stage, StreamOrder, WorkList, earliest_loads, stream_order
-from tilewright.targets.vta.compiler.work import PARAMETERS, RESULT, WEIGHTS, Costs, LoadTiles, RunSteps, StoreResults
+from tilewright.targets.vta.compiler.sequence import Stage, StreamOrder, WorkList, stream_order
+from tilewright.targets.vta.compiler.work import (
+    PARAMETERS,
+    RESULT,
+    WEIGHTS,
+    Costs,
+    LoadTiles,
+    RunSteps,
+    StoreResults,
+    earliest_loads,
+)
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import PAGE, UOP_MEMORIES, Memory, paged
@@ -159,7 +168,6 @@ def alone(plan: Plan, work_list: WorkList, config: Config) -> Draft:
 
 
 def _sizes(plan: Plan, places: TensorPlaces, config: Config) -> dict[str, int]:
-    """Return the sizes of a layer's DRAM segments by name, in bytes."""
     layer = plan.layer
     sizes = {places[WEIGHTS].segment: plan.weight_starts[-1] * config.wgt.tile_bytes}
     if layer.parameters:

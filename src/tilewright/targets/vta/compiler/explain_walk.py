@@ -74,7 +74,7 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
     ]
     if short:
         return stages
-    moves = [program.moves.each[step] for step in steps[mine[steps]]]
+    moves = [program.moves.as_list[step] for step in steps[mine[steps]]]
     firsts = {move.memory: move for move in reversed(moves) if move.row_bytes}
     shown = [firsts[memory] for memory in (*OPERANDS, Memory.OUT) if memory in firsts]
     return [*stages, memory_map(config), *(_rows(move, config, dram) for move in shown)]
@@ -99,7 +99,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
     `steps`: all instructions, as they run. `mine` [n]: whether to report an instruction.
     """
-    moves = program.moves.each
+    moves = program.moves.as_list
     kernel = program.kernel.tolist()
     stored_at = _stores(program, dram, steps)
     origin = {memory: np.full((program.config.sram(memory).depth, 2), NOWHERE) for memory in OPERANDS}
@@ -136,7 +136,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
     """Return, per GEMM, int64 [acc tiles, 2]: the block to which each is stored next, and that STORE's first block."""
-    moves = program.moves.each
+    moves = program.moves.as_list
     kernel = program.kernel.tolist()
     at = np.full((program.config.acc.depth, 2), NOWHERE)
     stored_at = {}

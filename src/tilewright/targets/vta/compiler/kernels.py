@@ -157,7 +157,6 @@ def _equal_phases(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
 def _sum_kernels(
     window: Window, diagonal: bool, shared: bool, part: SumPart, block: Block, limit: int
 ) -> tuple[RelativeKernel, ...]:
-    """Return the GEMM instructions that add a chunk's products to a part of the sums."""
     stride = window.stride[0] * part.step[0], window.stride[1] * part.step[1]
     dilation = window.dilation
     taps = prod(window.kernel)

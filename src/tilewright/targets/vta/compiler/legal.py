@@ -121,7 +121,6 @@ def _violations(plan: Plan, config: Config) -> Iterator[Violation]:
 
 
 def _memories(plan: Plan, config: Config) -> Iterator[Violation]:
-    """Yield the rules on the sizes of memories that a plan breaks."""
     layer = plan.layer
     slot_sizes = plan.slot_sizes()
     slots = plan.slots
@@ -158,7 +157,7 @@ def _memories(plan: Plan, config: Config) -> Iterator[Violation]:
 def _over(
     memory: str, what: str, slots: int, size: int, more: int, depth: int, fields: tuple[str, ...]
 ) -> Iterator[Violation]:
-    """Yield the rule that `slots` slots of `each` tiles, and `more` for a residual, fit a memory of `depth` tiles."""
+    """Yield the rule that `slots` slots of `size` tiles, and `more` for a residual, fit a memory."""
     total = slots * size + more
     if total > depth:
         counted = f"{slots:,} {'slot needs' if slots == 1 else 'slots need'}"

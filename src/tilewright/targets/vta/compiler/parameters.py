@@ -112,7 +112,6 @@ def _bias(site: Site, channels: int) -> Array:
 
 
 def _of_one_class(layer: Layer, immediates: Immediates | None, factors: int = FACTOR_TILES) -> Requantisation:
-    """Return the `Requantisation` of a layer whose tiles all have the same biases."""
     return Requantisation((0,) * layer.out[0], (0,) * layer.out[1], immediates, factors)
 
 

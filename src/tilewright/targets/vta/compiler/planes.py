@@ -120,7 +120,6 @@ class PlaneScheduler:
             self._free[index, acc] = stored if self._gemm == self._alu else self._time[self._alu]
 
     def _run(self, steps: Sequence[Step], ready: int) -> None:
-        """Note ALU steps whose operands are ready in cycle `ready`."""
         self._time[self._alu] = max(self._time[self._alu], ready) + sum(map(self._costs.step, steps))
 
     def _wait(self, owner: int, group: Group, acc: int, plane: int) -> int:

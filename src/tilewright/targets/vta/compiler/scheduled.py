@@ -110,7 +110,6 @@ def _fastest(programs: tuple[Program, ...], config: Config, timing: str) -> Prog
 
 
 def _cycles(steps: tuple[Launch | HostStep, ...], config: Config, timing: str) -> float:
-    """Return the cycles of all launches among some steps; infinite if one cannot run to its end."""
     total = 0.0
     for launch in steps:
         if isinstance(launch, Launch):

@@ -251,7 +251,6 @@ def _kernels(steps: Sequence[Step], config: Config) -> Kernels:
 
 
 def _fields(step: Step) -> tuple[int, ...]:
-    """Return a step as a row of Kernels.fields, in the order of FIELDS."""
     outer = step.kernel.outer
     inner = step.kernel.inner
     joined = step.kernel.joined

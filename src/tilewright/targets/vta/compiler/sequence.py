@@ -26,6 +26,7 @@ from tilewright.targets.vta.compiler.work import (
     Costs,
     Item,
     LoadTiles,
+    PlacedLoad,
     RunSteps,
     clear,
     close_group,
@@ -54,27 +55,6 @@ class Stage(NamedTuple):
     plan: Plan
     reads: tuple[tuple[int, ...], ...] = ()
     fixed: bool = False
-
-
-class PlacedLoad(NamedTuple):
-    """A load for layer `layer`, which stands in the stream before item `at` of `WorkList.work`.
-
-    `at` has three limits, all of them indices in `WorkList.work`. It is at least `free`, the item after the last user
-    of the data that the load overwrites. It is above `stored`, the last store whose result the load reads (-1 if it
-    reads no result). It is at most `need`, the first item that uses the load.
-    """
-
-    at: int
-    need: int
-    layer: int
-    item: LoadTiles
-    free: int
-    stored: int = -1
-
-    @property
-    def first(self) -> int:
-        """The lowest legal value of `at`, the load's place in `WorkList.work`."""
-        return max(self.free, self.stored + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -490,24 +470,8 @@ def list_work(stages: Sequence[Stage], config: Config, timing: str, apart: bool 
     return work_list
 
 
-def earliest_loads(loads: Sequence[PlacedLoad]) -> list[PlacedLoad]:
-    """Return the loads in the order in which the load unit runs them, each as early as the order of layers allows.
-
-    A layer's loads come after all loads of the previous layer.
-    """
-    moved: list[PlacedLoad] = []
-    floor = last = layer = 0
-    for load in loads:
-        if load.layer != layer:
-            floor = last
-            layer = load.layer
-        moved.append(load._replace(at=max(load.at, floor)))
-        last = max(last, moved[-1].at)
-    return sorted(moved, key=lambda load: (load.at, load.need))
-
-
 def stream_order(work_list: WorkList, loads: Iterable[PlacedLoad]) -> StreamOrder:
-    """Return the work of a walk and the loads `loads`, merged in stream order."""
+    """Return the work of a work list and the loads `loads`, merged in stream order."""
     merged = StreamOrder([], [], work_list.regions)
     at = 0
     for load in loads:

@@ -24,15 +24,8 @@ from tilewright.targets.vta.compiler.emit import Draft, TensorPlaces, draft
 from tilewright.targets.vta.compiler.layer import Layer
 from tilewright.targets.vta.compiler.scores import trace_of
 from tilewright.targets.vta.compiler.search import ranked_plans
-from tilewright.targets.vta.compiler.sequence import (
-    PlacedLoad,
-    Stage,
-    WorkList,
-    earliest_loads,
-    list_work,
-    stream_order,
-)
-from tilewright.targets.vta.compiler.work import LoadTiles, RunSteps
+from tilewright.targets.vta.compiler.sequence import Stage, WorkList, list_work, stream_order
+from tilewright.targets.vta.compiler.work import LoadTiles, PlacedLoad, RunSteps, earliest_loads
 from tilewright.targets.vta.config import Config
 
 #: The arguments `first` and `reads` of _loads_ahead to try, the most useful first.

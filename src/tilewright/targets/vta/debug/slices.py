@@ -47,13 +47,13 @@ def backward(program: Elaborated, step: int, wanted: SliceBits) -> int:
     if OUT in spaces:  # the same values go to both memories
         wanted[ACC][kernel.written] |= given_out
         wanted[OUT][kernel.written] = 0
-    each = wanted[ACC][kernel.dst]
-    _add(wanted[kernel.uop_space(program.config)], np.resize(kernel.uops, kernel.size), each)
+    bits_by_uop = wanted[ACC][kernel.dst]
+    _add(wanted[kernel.uop_space(program.config)], np.resize(kernel.uops, kernel.size), bits_by_uop)
     if kernel.is_alu:
         _alu(kernel, wanted)
     else:
-        _add(wanted[INP], kernel.src, each)
-        _add(wanted[WGT], kernel.wgt, each)
+        _add(wanted[INP], kernel.src, bits_by_uop)
+        _add(wanted[WGT], kernel.wgt, bits_by_uop)
     return bits
 
 
@@ -92,10 +92,10 @@ def _reset(kernel: Kernel, wanted: SliceBits, writes_out: bool) -> None:
     if not writes_out:
         return
     last, _ = kernel.last_writes
-    each = wanted[OUT][last.dst]
+    bits = wanted[OUT][last.dst]
     wanted[OUT][kernel.written] = 0
     for space, tiles in ((ACC, last.dst), (INP, last.src), (WGT, last.wgt)):
-        _add(wanted[space], tiles, each)
+        _add(wanted[space], tiles, bits)
 
 
 def _alu(kernel: Kernel, wanted: SliceBits) -> None:
@@ -108,10 +108,10 @@ def _alu(kernel: Kernel, wanted: SliceBits) -> None:
     if not kernel.reads_source:
         return
     for dst, src in reversed(kernel.waves):
-        each = acc[dst].copy()
+        bits = acc[dst].copy()
         if kernel.first_is_src:
             acc[dst] = 0
-        _add(acc, src, each)
+        _add(acc, src, bits)
 
 
 def _add(to: Array, tiles: Tiles, bits: Array) -> None:

@@ -82,7 +82,9 @@ class VtaWalk(Walk):
             self.layer = image.layer
         self.memories = scratchpads(config, self.table)
         dram = [space.name for space in self.table.spaces].index("DRAM")
-        self.segments = tuple(Range(each.name, each.address, each.size, each.kind, dram) for each in image.segments)
+        self.segments = tuple(
+            Range(segment.name, segment.address, segment.size, segment.kind, dram) for segment in image.segments
+        )
         self.granule = granule(config)
 
     @property
@@ -168,9 +170,9 @@ class VtaWalk(Walk):
             return {}
         address = {segment.name: segment.address for segment in self._image.segments}
         held = {
-            each.tensor: Held(each.place, address[each.segment])
-            for each in filled(self._launch, self._graph)
-            if each.kind == "input"
+            content.tensor: Held(content.place, address[content.segment])
+            for content in filled(self._launch, self._graph)
+            if content.kind == "input"
         }
         forms = NodeLayout.all_of(self._launch)
         for index, form in enumerate(forms):
@@ -187,12 +189,12 @@ class VtaWalk(Walk):
         """Return the first byte of codes that a layer stores for later layers; None if its result is not in DRAM."""
         form = forms[index]
         moved = self._elaborated.moves
-        if not form.codes or any(other.computed_with == form.node for other in forms):
+        if not form.codes or any(later.computed_with == form.node for later in forms):
             return None  # a later node is computed with this one, so only that node's result is stored
         if form.computed_with:  # of several such nodes, the last one's result is stored
-            if any(other.computed_with == form.computed_with for other in forms[index + 1 :]):
+            if any(later.computed_with == form.computed_with for later in forms[index + 1 :]):
                 return None
-            index = next(at for at, other in enumerate(forms) if other.node == form.computed_with)
+            index = next(at for at, later in enumerate(forms) if later.node == form.computed_with)
         stores = moved.stores & (self.layer == index)
         return int(moved.address[stores].min()) if stores.any() else None
 
@@ -232,12 +234,12 @@ class VtaState(State):
             fill(self._caches[Memory(move.memory)], program.config, self.machine.dram, move, step)
         with one_thread():
             if len(steps) == 1 and program.micro_ops[steps[0]] < MANY:
-                self._one(int(steps[0]))
+                self._execute_one(int(steps[0]))
             elif len(steps):
                 stored = dict.fromkeys(steps[self._resets[steps]].tolist(), np.zeros(0, np.int64))
                 self.machine.run(plan(program, steps, stored, 1))
 
-    def _one(self, step: int) -> None:
+    def _execute_one(self, step: int) -> None:
         """Execute one instruction. The plan of a single instruction would take longer than the instruction."""
         program = self._program
         kernel = int(program.kernel[step])
@@ -250,9 +252,9 @@ class VtaState(State):
             self.machine.run([Action(program.moves.of(np.array([step]))[0], f"instruction {step}")])
 
     def copy(self) -> Self:
-        made = super().copy()
-        made._caches = {memory: cache.copy() for memory, cache in self._caches.items()}
-        return made
+        copied = super().copy()
+        copied._caches = {memory: cache.copy() for memory, cache in self._caches.items()}
+        return copied
 
     def memory(self, name: str) -> Array:
         machine = self.machine

@@ -89,14 +89,14 @@ def terms(config: Config) -> Array:
     width = config.acc.width / 32
     summed = config.inp.width + config.wgt.width + config.LOG_BLOCK
     rescaling = {"float": lanes * (config.alu == "float"), "integer": lanes * (config.alu in ("rounding", "fused"))}
-    made = config.multipliers
+    multipliers = config.multipliers
     return np.array(
         [
             1,  # the units' control, fetch, token queues
             lanes * width,  # the tensor ALU, the accumulators' adders
             products * summed,  # the adders of the array
-            products * (made == "packed"),  # their corrections
-            products * factor * (made == "logic"),  # products made of LUTs
+            products * (multipliers == "packed"),  # their corrections
+            products * factor * (multipliers == "logic"),  # products made of LUTs
             config.bus_bits,  # masters, and the shifters between beats and tiles
             rescaling["integer"],
             lanes * (config.alu == "fused"),  # REQ: its parameters, zero points and bounds
@@ -146,7 +146,6 @@ def _weights(rows: Array, counts: Array) -> Array:
 
 
 def _built(config: Config) -> Config:
-    """Return the machine without the keys that do not change its gateware."""
     base = PRESETS["pynq"]
     only_time = {
         field.name: getattr(base, field.name)

@@ -222,7 +222,7 @@ class ComputeUnit(Part):
             with m.If(is_req):
                 m.d.comb += [nest.out.wgt.eq(alu["imm"]), nest.cycles.eq(cycles.requantise - 1)]
         for operation in config.own_alu:
-            slow = [max(operation.cycles, each) - 1 for each in (cycles.alu_immediate, cycles.alu)]
+            slow = [max(operation.cycles, interval) - 1 for interval in (cycles.alu_immediate, cycles.alu)]
             with m.If(is_alu & (opcode == operation.opcode)):
                 m.d.comb += nest.cycles.eq(Mux(alu["use_imm"], *slow))
         return is_alu | (gemm["opcode"] == Opcode.GEMM)
@@ -235,23 +235,23 @@ class ComputeUnit(Part):
         receiver = received(m, self, self.loads, "_beats")
         is_acc = Signal()
         rows = Signal(16)
-        known = Signal()
+        loads_here = Signal()
         transfers = Signal()
         bursts = row_bursts(m, self, mem, rows, self.loads, is_acc)
         placer = placed(m, self, mem, bursts, self.loads, is_acc, padded=is_acc | rules.full_loads)
         micro_ops = config.pipeline.uop_memory(alu=not self.core.gemm)
         m.d.comb += [
             is_acc.eq((mem["memory_type"] == Memory.ACC) if "acc" in self.loads else 0),
-            known.eq((mem["opcode"] == Opcode.LOAD) & (is_acc | (mem["memory_type"] == micro_ops))),
+            loads_here.eq((mem["opcode"] == Opcode.LOAD) & (is_acc | (mem["memory_type"] == micro_ops))),
             rows.eq(Mux(is_acc | rules.full_loads, mem["y_size"], 1)),
-            transfers.eq(known & (mem["x_size"] != 0) & (rows != 0)),
+            transfers.eq(loads_here & (mem["x_size"] != 0) & (rows != 0)),
         ]
         prepare = after(m, dispatch.start, 1)
         since = Signal(range(ACC_DRAIN + 2))
         works = Signal()
         begun = Signal()
         pads = placer.padded & ((mem["x_size"] != 0) | rules.empty_loads_pad)
-        m.d.comb += works.eq(transfers | (known & pads))
+        m.d.comb += works.eq(transfers | (loads_here & pads))
         with m.If(dispatch.start):
             m.d.sync += since.eq(0)
         with m.Elif(since <= ACC_DRAIN):

@@ -62,9 +62,9 @@ class Core(Part):
         self.gemm = gemm
         self.alu = alu
         self.extended = alu and config.rescales
-        own = {number: operation.latency for number, operation in enumerate(config.own_alu, 1)}
+        latencies = {number: operation.latency for number, operation in enumerate(config.own_alu, 1)}
         #: The extra latency of the ALU's results: by the number of an own operation, or 0 for MULH, RSHR and REQ.
-        self.latency = ({0: EXTENDED} if self.extended else {}) | (own if alu else {})
+        self.latency = ({0: EXTENDED} if self.extended else {}) | (latencies if alu else {})
         self.longest = max(self.latency.values(), default=0)
         acc = tiles(config.acc, config)
         out = tiles(config.out, config)
@@ -190,8 +190,8 @@ class Core(Part):
 
     def _among(self, work: Any, kinds: Iterable[int]) -> Value:
         """Return a signal: the operation of a micro-op is one of `kinds`, keys of `latency`."""
-        found = [work.own == kind if kind else work.rescale != Rescale.NONE for kind in kinds]
-        return reduce(or_, found, Const(0))
+        matches = [work.own == kind if kind else work.rescale != Rescale.NONE for kind in kinds]
+        return reduce(or_, matches, Const(0))
 
     def _extended(
         self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
@@ -202,23 +202,23 @@ class Core(Part):
         """
         config = self.config
         now = work[write]
-        made = dict[int, Value]()
+        results = dict[int, Value]()
         if self.extended:
-            made[0] = self._rescaled(m, now, operand)
+            results[0] = self._rescaled(m, now, operand)
         for number, operation in enumerate(config.own_alu, 1):
             imm = now.imm.as_signed()
             immediate = Cat(imm, imm[-1].replicate(config.acc.width - len(imm)))
             second = Mux(now.use_imm, immediate.replicate(config.batch * config.block), operand)
-            made[number] = add_lanes(m, operation, self.acc.data, second, imm, now.writes & (now.own == number))
+            results[number] = add_lanes(m, operation, self.acc.data, second, imm, now.writes & (now.own == number))
         pending: list[Value] = []
         for late in range(self.longest + 1):
-            each = work[write + late]
-            for kind, value in made.items():
+            stage = work[write + late]
+            for kind, value in results.items():
                 if self.latency[kind] == late:
-                    with m.If(each.writes & self._among(each, [kind])):
+                    with m.If(stage.writes & self._among(stage, [kind])):
                         m.d.comb += [result.eq(value), *drive(self.acc_write, index=written, en=1, data=value)]
             later = [kind for kind, latency in self.latency.items() if latency > late]
-            pending.append(each.writes & self._among(each, later) & (written == at))
+            pending.append(stage.writes & self._among(stage, later) & (written == at))
             written = after(m, written, 1)
         by_drain: dict[int, list[int]] = {}
         for kind, latency in self.latency.items():
@@ -280,16 +280,16 @@ def add_lanes(m: Module, operation: OwnOperation, dst: Value, src: Value, imm: V
 def lane_ports(operation: OwnOperation, lane: Any) -> list[str]:
     """Return the names of a lane's ports. Raises ConfigError if they are not among PORTS, or have other shapes."""
     where = operation.where
-    known = ", ".join(PORTS)
+    names = ", ".join(PORTS)
     if not isinstance(lane, wiring.Component):
         raise ConfigError(where, f"{operation.lane} is not an Amaranth component", "derive it from wiring.Component")
-    found = lane.signature.members
-    if "result" not in found:
-        raise ConfigError(where, f"{operation.lane} has no port 'result'", f"the ports of a lane are {known}")
-    for name, member in found.items():
+    members = lane.signature.members
+    if "result" not in members:
+        raise ConfigError(where, f"{operation.lane} has no port 'result'", f"the ports of a lane are {names}")
+    for name, member in members.items():
         if name not in PORTS:
-            raise ConfigError(where, f"{operation.lane} has a port '{name}'", f"the ports of a lane are {known}")
+            raise ConfigError(where, f"{operation.lane} has a port '{name}'", f"the ports of a lane are {names}")
         wanted = PORTS[name]
         if not member.is_port or (member.flow, Shape.cast(member.shape)) != (wanted.flow, Shape.cast(wanted.shape)):
             raise ConfigError(where, f"port '{name}' of {operation.lane} is {member!r}", f"declare it as {wanted!r}")
-    return list(found)
+    return list(members)

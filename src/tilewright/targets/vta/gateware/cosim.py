@@ -126,28 +126,28 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
     modelled = image.dram(first, 1)
     ran = image.dram(first, 1)
     before = contents(modelled)
-    known = prepare(image.insns, config, modelled, image.bases, OPTIONS)
-    known.passes.refuse(OPTIONS)
+    prepared = prepare(image.insns, config, modelled, image.bases, OPTIONS)
+    prepared.passes.refuse(OPTIONS)
     result = run(image.insns, config, ran, image.bases, engine)
-    trace = known.trace
+    trace = prepared.trace
     assert trace is not None  # `refuse` has raised otherwise
-    stored = _differences(known, modelled, before, _written(known, modelled), result)
-    found = [*_times(known.elaborated, trace, result), *stored]
+    stored = _differences(prepared, modelled, before, _written(prepared, modelled), result)
+    differences = [*_times(prepared.elaborated, trace, result), *stored]
     bytes_, left = _left(modelled, ran)
-    if bytes_ and not found:  # no STORE differs
-        found.append((result.cycles, left))
+    if bytes_ and not differences:  # no STORE differs
+        differences.append((result.cycles, left))
     if result.faults:
         reason = f"{result.faults} DRAM accesses of the RTL are outside DRAM or do not match their burst command"
-        found.append((result.cycles, reason))
-    found.sort(key=lambda item: item[0])
+        differences.append((result.cycles, reason))
+    differences.sort(key=lambda item: item[0])
     return CosimCase(
         name,
         len(image.insns),
         trace.cycles,
         result.cycles,
         bytes_,
-        tuple(message for _, message in found[:TOLD]),
-        found[0][0] if found else None,
+        tuple(message for _, message in differences[:TOLD]),
+        differences[0][0] if differences else None,
     )
 
 
@@ -162,7 +162,7 @@ def waveform(
 
 def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int, str]]:
     """Return, for each start or end of an instruction that differs, the earlier of the two cycles and a message."""
-    found = []
+    differences = []
     for what, ours, theirs in (("starts", trace.start, result.start), ("ends", trace.end, result.end)):
         for step in np.flatnonzero(ours != theirs).tolist():
             unit = program.table.units[program.table.unit[step]]
@@ -170,20 +170,20 @@ def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int,
             message = (
                 f"#{step} {program.table.describe(step)}: {unit}_{what} {rtl} on the RTL, {ours[step]} in the simulator"
             )
-            found.append((int(min(ours[step], theirs[step] if theirs[step] >= 0 else ours[step])), message))
-    return found
+            differences.append((int(min(ours[step], theirs[step] if theirs[step] >= 0 else ours[step])), message))
+    return differences
 
 
 def _left(modelled: Dram, ran: Dram) -> tuple[int, str]:
     """Return how many DRAM bytes differ between simulator and RTL at the end, and a message about the first of them."""
     count = 0
     first = ""
-    for segment, other in zip(modelled.segments, ran.segments, strict=True):
-        wrong = np.flatnonzero(segment.data[0] != other.data[0])
+    for segment, on_rtl in zip(modelled.segments, ran.segments, strict=True):
+        wrong = np.flatnonzero(segment.data[0] != on_rtl.data[0])
         count += wrong.size
         for place in wrong[: not first].tolist():
             ours = segment.data[0, place]
-            theirs = other.data[0, place]
+            theirs = on_rtl.data[0, place]
             first = f"{segment.name}[{place}] is {theirs:#04x} on the RTL at the end, {ours:#04x} in the simulator"
     return count, first
 
@@ -201,26 +201,26 @@ class Stored(NamedTuple):
     left: Array
 
 
-def _written(known: Prepared, dram: Dram) -> list[Stored]:
+def _written(prepared: Prepared, dram: Dram) -> list[Stored]:
     """Simulate the program on `dram` (one sample); return each STORE in stream order, with the rows that it writes."""
-    program = known.elaborated
-    sequence = known.order.sequence
+    program = prepared.elaborated
+    sequence = prepared.order.sequence
     machine = Machine(program.config, dram, 1)
-    found = []
+    stores_run = []
     stores = iter(sequence[program.moves.memory[sequence] == Memory.OUT].tolist())
-    for action in actions(program, sequence, known.stored_resets):
+    for action in actions(program, sequence, prepared.stored_resets):
         machine.run((action,))
         move = action.work
         if isinstance(move, Move) and move.memory == Memory.OUT:
             step = next(stores)
             if move.rows and move.row_bytes:
                 window = dram.window(move.address, move.rows, move.row_bytes, move.stride, action.where)
-                found.append(Stored(step, move, window[0].copy()))
-    return found
+                stores_run.append(Stored(step, move, window[0].copy()))
+    return stores_run
 
 
 def _differences(
-    known: Prepared, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
+    prepared: Prepared, dram: Dram, memory: Array, stored: list[Stored], result: RtlRun
 ) -> list[tuple[int, str]]:
     """Return the cycle and a message for each STORE that differs: its first wrong byte, missing beat or extra beat.
 
@@ -228,11 +228,11 @@ def _differences(
     missing beat: later beats cannot be assigned to STOREs.
     """
     beats = result.written
-    found = list[tuple[int, str]]()
+    differences = list[tuple[int, str]]()
     done = 0
     count, width = beats.data.shape
     for step, move, left in stored:
-        name = f"#{step} {known.elaborated.table.describe(step)}"
+        name = f"#{step} {prepared.elaborated.table.describe(step)}"
         starts = move.address + np.arange(move.rows) * move.stride
         many = int(((starts + move.row_bytes - 1) // width - starts // width + 1).sum())
         mine = slice(done, min(done + many, count))
@@ -241,7 +241,7 @@ def _differences(
         memory[places[strobes]] = beats.data[mine][strobes]
         done += many
         if done > count:
-            found.append((result.cycles, f"{name}: {done - count} of its {many} beats are missing on {DATA}"))
+            differences.append((result.cycles, f"{name}: {done - count} of its {many} beats are missing on {DATA}"))
             break
         rows = starts[:, None] + np.arange(move.row_bytes)
         astray = np.flatnonzero((strobes & ~np.isin(places, rows)).any(axis=1))
@@ -249,7 +249,7 @@ def _differences(
         if astray.size:
             beat = int(beats.cycle[mine][astray[0]])
             place = int(beats.address[mine][astray[0]])
-            found.append((beat, f"{name}: {COMMAND} sends a beat to {_where(dram, place)} in cycle {beat}"))
+            differences.append((beat, f"{name}: {COMMAND} sends a beat to {_where(dram, place)} in cycle {beat}"))
         elif wrong.size:
             place = int(rows[tuple(wrong[0])])
             by = np.flatnonzero((strobes & (places == place)).any(axis=1))
@@ -257,14 +257,14 @@ def _differences(
             ours = left[tuple(wrong[0])]
             theirs = memory[place]
             reason = f"has {theirs:#04x} in cycle {beat} on the RTL, {ours:#04x} in the simulator"
-            found.append((beat, f"{name}: {DATA} for {_where(dram, place)} {reason}"))
+            differences.append((beat, f"{name}: {DATA} for {_where(dram, place)} {reason}"))
         memory[rows] = left  # later STOREs are compared on top of correct data
     else:
         if done < count:
             beat = int(beats.cycle[done])
             where = _where(dram, int(beats.address[done]))
-            found.append((beat, f"after the last STORE: {DATA} has an extra beat for {where} in cycle {beat}"))
-    return found
+            differences.append((beat, f"after the last STORE: {DATA} has an extra beat for {where} in cycle {beat}"))
+    return differences
 
 
 def _where(dram: Dram, place: int) -> str:

@@ -25,11 +25,11 @@ INSN_BITS = 8 * INSN_BYTES
 
 def fields(word: Value, layout: Layout) -> dict[str, Value]:
     """Return the signal of each field of an instruction or micro-op `word`, by field name."""
-    found = {}
+    signals = {}
     for field in layout.fields:
         part = word[layout.offsets[field.name] : layout.offsets[field.name] + field.width]
-        found[field.name] = part.as_signed() if field.signed else part
-    return found
+        signals[field.name] = part.as_signed() if field.signed else part
+    return signals
 
 
 #: The operands of a micro-op.

@@ -195,8 +195,8 @@ def _add(node: ast.expr, steps: list[tuple[Do, int]], where: str) -> None:
             steps += then
         case _:
             reason = f"'{ast.unparse(node)}' is not allowed in a meaning"
-            known = f"{', '.join(OPERANDS)}, integers, + - * << >> & | ^ ~, comparisons, a if c else b"
-            raise ConfigError(where, reason, f"use {known}, {', '.join(_NAMED)}")
+            operators = f"{', '.join(OPERANDS)}, integers, + - * << >> & | ^ ~, comparisons, a if c else b"
+            raise ConfigError(where, reason, f"use {operators}, {', '.join(_NAMED)}")
 
 
 def _name(function: ast.expr) -> str:

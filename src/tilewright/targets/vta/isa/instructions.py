@@ -57,14 +57,14 @@ class InstructionBuffer:
     @classmethod
     def of(cls, code: Raw, config: Config) -> InstructionBuffer:
         """Return encoded instructions, uint8 [n, 16]. Raises ProgramError if one is not known on the machine."""
-        made = cls(config)
+        buffer = cls(config)
         stream = decode(code, config)
-        made.rows = [[] for _ in code]
-        made.units = config.pipeline.units_of(stream).tolist()
+        buffer.rows = [[] for _ in code]
+        buffer.units = config.pipeline.units_of(stream).tolist()
         for _, layout, mine in groups(stream.opcode, config):
             for row, values in zip(mine.tolist(), layout.values(code[mine]).T.tolist(), strict=True):
-                made.rows[row] = values
-        return made
+                buffer.rows[row] = values
+        return buffer
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -161,11 +161,11 @@ class InstructionBuffer:
 
     def copy(self) -> InstructionBuffer:
         """Return an independent copy, pending pops included."""
-        other = InstructionBuffer(self.config)
-        other.rows = [list(row) for row in self.rows]
-        other.units = list(self.units)
-        other._pending = [list(pops) for pops in self._pending]
-        return other
+        copied = InstructionBuffer(self.config)
+        copied.rows = [list(row) for row in self.rows]
+        copied.units = list(self.units)
+        copied._pending = [list(pops) for pops in self._pending]
+        return copied
 
     def encode(self) -> Raw:
         """Return the encoded instructions, uint8 [n, 16]. Raises ProgramError if a value does not fit its field."""
@@ -211,9 +211,9 @@ class InstructionBuffer:
         link = self.pipeline.links.get((source, target))
         if link is None:
             names = self.pipeline.units
-            known = ", ".join(f"{names[a]}->{names[b]}" for a, b in self.pipeline.links)
+            queues = ", ".join(f"{names[a]}->{names[b]}" for a, b in self.pipeline.links)
             where = f"{call}({names[source]}, {names[target]})"
-            raise ProgramError(where, "there is no such token queue", f"this machine has {known}")
+            raise ProgramError(where, "there is no such token queue", f"this machine has {queues}")
         return link
 
 
@@ -223,21 +223,21 @@ def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     Upstream's runtime does not order a load after a store, because no queue joins their units. Here, a NOP of each
     unit between them passes the token on. Recorded NOPs are omitted.
     """
-    made = InstructionBuffer(recorded.config)
+    ordered = InstructionBuffer(recorded.config)
     finish = [int(Opcode.FINISH), *[0] * (COMMON_SIZE - 1)]
     for row in (*recorded.rows, finish):
         if row[0] in TRANSFERS and not row[X_SIZE] and not any(row[X_SIZE + 2 :]):
             continue  # a NOP
         memory = row[COMMON_SIZE] if row[0] in TRANSFERS else 0
-        unit = made.pipeline.unit_of(row[0], memory)
-        path = made.pipeline.path(made.units[-1], unit) if len(made) else ()
+        unit = ordered.pipeline.unit_of(row[0], memory)
+        path = ordered.pipeline.path(ordered.units[-1], unit) if len(ordered) else ()
         for source, target in pairwise(path):
-            made.rows[-1][COLUMN[made.pipeline.links[source, target].push]] = 1
-            made.dep_pop(source, target)
+            ordered.rows[-1][COLUMN[ordered.pipeline.links[source, target].push]] = 1
+            ordered.dep_pop(source, target)
             if target != unit:
-                made.commit(target)
-        made._add([row[0], *[0] * (COMMON_SIZE - 1), *row[COMMON_SIZE:]], memory)
-    return made
+                ordered.commit(target)
+        ordered._add([row[0], *[0] * (COMMON_SIZE - 1), *row[COMMON_SIZE:]], memory)
+    return ordered
 
 
 class UopLists:
@@ -315,18 +315,18 @@ class UopCache:
             last = self._policy(self._offsets, index, self._depth)
             count = self._offsets[last] - start
             base = self._write if self._write + count <= self._depth else 0
-            for other, at in list(self._base.items()):
-                size = self._offsets[other + 1] - self._offsets[other]
+            for cached, at in list(self._base.items()):
+                size = self._offsets[cached + 1] - self._offsets[cached]
                 if at < base + count and base < at + size:
-                    del self._base[other]
+                    del self._base[cached]
             self._load(base, start, count)
-            for other in range(index, last):
-                self._base[other] = base + self._offsets[other] - start
+            for cached in range(index, last):
+                self._base[cached] = base + self._offsets[cached] - start
             self._write = base + count
         base = self._base[index]
         return range(base, base + self._offsets[index + 1] - self._offsets[index])
 
     def places(self, indices: Sequence[int]) -> tuple[int, ...] | None:
         """Return the cache index of each list's first micro-op, or None if one of the lists is not in the cache."""
-        found = [self._base.get(index, -1) for index in indices]
-        return None if -1 in found else tuple(found)
+        bases = [self._base.get(index, -1) for index in indices]
+        return None if -1 in bases else tuple(bases)

@@ -28,7 +28,7 @@ from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.expression import OPERANDS, Expression, parse
 
 #: The number of the first own operation in decoded programs; opcodes of AluOp that the machine lacks may be its codes.
-OWN = 16
+FIRST_OWN = 16
 #: Limits of an operation: opcode, cycles from one micro-op to the next, cycles of latency; operations of a machine.
 MAX_OPCODE = 255
 MAX_CYCLES = 1024
@@ -38,7 +38,7 @@ MAX_OPERATIONS = 16
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 _CODE = re.compile(r"(?P<file>[^#:]+):(?P<name>[A-Za-z_]\w*)(#(?P<digest>[0-9a-f]{16}))?", re.ASCII)
 #: Code that the user has named, by its text in configurations: a function or class, or the file that defines it.
-_KNOWN: dict[str, Any] = {}
+_CODE_BY_NAME: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class OwnOperation:
         """Return a new lane. Raises ConfigError if there is none, or if it is not known."""
         self.require_lane()
         try:
-            return known(self.lane, self.where)()
+            return resolve(self.lane, self.where)()
         except TypeError as error:
             raise ConfigError(self.where, f"{self.lane} cannot be made: {error}", "take no arguments") from None
 
@@ -148,7 +148,7 @@ class OwnOperation:
 
     def _function(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
         """Return the function that is the meaning, and the names of its arguments."""
-        function = known(self.meaning, self.where)
+        function = resolve(self.meaning, self.where)
         names = tuple(inspect.signature(function).parameters)
         if not set(names) <= set(OPERANDS):
             reason = f"{self.meaning} has the arguments {', '.join(names)}"
@@ -226,26 +226,26 @@ def code(item: Callable[..., Any]) -> str:
     return _add(f"{item.__module__}:{item.__name__}", source.encode(), item)
 
 
-def known(text: str, where: str) -> Any:
+def resolve(text: str, where: str) -> Any:
     """Return the code that a configuration names; its file is run on first use.
 
     Raises ConfigError, beginning with `where`, if it was not made known in this process, or if its file fails.
     """
-    if text not in _KNOWN:
+    if text not in _CODE_BY_NAME:
         name, _, _ = text.partition("#")
         reason = f"is defined by code, {name}, which a program file does not carry"
-        if any(other.partition("#")[0] == name for other in _KNOWN):
+        if any(version.partition("#")[0] == name for version in _CODE_BY_NAME):
             reason = f"was defined by another version of {name}"
         raise ConfigError(where, reason, f"give the machine's file {option('with -c FILE.json', 'instead')}")
-    if isinstance(item := _KNOWN[text], Path):
+    if isinstance(item := _CODE_BY_NAME[text], Path):
         name = text.partition("#")[0].rpartition(":")[2]
-        _KNOWN[text] = item = _imported(item, name, where)
+        _CODE_BY_NAME[text] = item = _imported(item, name, where)
     return item
 
 
 def _add(name: str, source: bytes, item: Any) -> str:
     text = f"{name}#{hashlib.sha256(source).hexdigest()[:16]}"
-    _KNOWN.setdefault(text, item)
+    _CODE_BY_NAME.setdefault(text, item)
     return text
 
 
@@ -259,6 +259,6 @@ def _imported(path: Path, name: str, where: str) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the user's file raises
         raise ConfigError(where, f"{path} failed: {type(error).__name__}: {error}") from error
-    if not callable(found := getattr(module, name, None)):
+    if not callable(item := getattr(module, name, None)):
         raise ConfigError(where, f"{path} has no function or class {name}")
-    return found
+    return item

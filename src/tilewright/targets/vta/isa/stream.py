@@ -42,10 +42,10 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     common = config.formats.plain.decode(insns)
     parts: dict[str, Fields] = {}
     for name, layout, rows in groups(common["opcode"], config):
-        own = {field: index for index, field in enumerate(layout.by_name) if field not in common}
-        columns = np.zeros((len(own), len(insns)), np.int64)
-        columns[:, rows] = layout.values(insns[rows])[[*own.values()]]
-        parts[name] = Fields(zip(own, columns, strict=True))
+        columns_of = {field: index for index, field in enumerate(layout.by_name) if field not in common}
+        columns = np.zeros((len(columns_of), len(insns)), np.int64)
+        columns[:, rows] = layout.values(insns[rows])[[*columns_of.values()]]
+        parts[name] = Fields(zip(columns_of, columns, strict=True))
     stream = Stream(**common, mem=parts["mem"], gemm=parts["gemm"], alu=parts["alu"])
     if strict:
         mem = (stream.opcode == Opcode.LOAD) | (stream.opcode == Opcode.STORE)
@@ -67,8 +67,8 @@ def encode(records: Sequence[Record], config: Config) -> Raw:
     """
     for row, record in enumerate(records):
         if "opcode" not in record:
-            known = ", ".join(record)
-            raise ProgramError(f"instruction {row}", f"has no opcode, only the fields {known}", "add opcode to it")
+            fields = ", ".join(record)
+            raise ProgramError(f"instruction {row}", f"has no opcode, only the fields {fields}", "add opcode to it")
     raw = np.zeros((len(records), INSN_BYTES), np.uint8)
     opcode = np.array([record["opcode"] for record in records], np.int64)
     for _, layout, rows in groups(opcode, config):
@@ -101,11 +101,11 @@ def _named(codes: Iterable[IntEnum]) -> dict[int, str]:
     return {int(code): code.name.lower() for code in codes}
 
 
-def _refuse_unknown(column: Column, mine: Array, known: Mapping[int, str], what: str) -> None:
-    bad = mine & ~among(column, known.keys())
+def _refuse_unknown(column: Column, mine: Array, names_by_code: Mapping[int, str], what: str) -> None:
+    bad = mine & ~among(column, names_by_code.keys())
     if bad.any():
         row = int(np.argmax(bad))
-        names = ", ".join(f"{name.upper()} {code}" for code, name in known.items())
+        names = ", ".join(f"{name.upper()} {code}" for code, name in names_by_code.items())
         raise ProgramError(f"instruction {row}", f"unknown {what} {column[row]}", f"this machine has {names}")
 
 

@@ -55,10 +55,10 @@ def assemble(text: str, config: Config) -> tuple[Launch, ...]:
 
 def instructions(insns: Raw, config: Config) -> list[str]:
     """Return one line of text for each instruction in `insns`, uint8 [n, 16]."""
-    known = _notation(config)
+    notation = _notation(config)
     lines = [""] * len(insns)
     for _, layout, mine in groups(config.formats.plain.decode(insns)["opcode"], config):
-        for row, line in zip(mine.tolist(), _lines(known.show, layout, insns[mine]), strict=True):
+        for row, line in zip(mine.tolist(), _lines(notation.show, layout, insns[mine]), strict=True):
             lines[row] = line
     return lines
 
@@ -72,16 +72,17 @@ def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) 
     """Return the text line of each row of `code`; bits that no field covers become one little-endian integer."""
     reserved = layout.reserved(code)
     others = [int.from_bytes(row.tobytes(), "little") for row in reserved] if reserved.any() else [0] * len(code)
-    return [show(row | {RESERVED: other}) for row, other in zip(rows(layout.decode(code)), others, strict=True)]
+    return [show(row | {RESERVED: bits}) for row, bits in zip(rows(layout.decode(code)), others, strict=True)]
 
 
 @lru_cache
 def _notation(config: Config) -> Notation:
-    """Return the text syntax of a machine's instructions."""
     forms = {}
     formats = config.formats
     pipeline = config.pipeline
-    operations = {int(op): op.name.lower() for op in AluOp} | {own.opcode: own.name for own in config.own_alu}
+    operations = {int(op): op.name.lower() for op in AluOp} | {
+        operation.opcode: operation.name for operation in config.own_alu
+    }
     names = {
         "memory_type": Names.of(Memory, "mem"),
         "alu_opcode": Names(tuple(operations.get(code, f"op{code}") for code in range(max(operations) + 1)), "op"),
@@ -105,8 +106,8 @@ def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
     words = {}
     for bit in (*POP_BITS, *PUSH_BITS):
         verb, side = bit.split("_")
-        other = unit + (1 if side == "next" else -1)
-        words[bit] = f"{verb}:{line.units[other] if 0 <= other < len(line.units) else side}"
+        neighbour = unit + (1 if side == "next" else -1)
+        words[bit] = f"{verb}:{line.units[neighbour] if 0 <= neighbour < len(line.units) else side}"
     return words
 
 
@@ -145,11 +146,11 @@ def _launch(text: Text, config: Config) -> Launch:
 
 def _fill(text: Text, uops: Raw) -> None:
     """Set the bytes of the segment `uop` to the micro-ops, declaring the segment if the text does not."""
-    found = [section for section in text.of(".segment") if section.values["name"] == "uop"]
-    if not found:
-        found = [Section(".segment", {"name": "uop", "address": 0, "kind": "const"})]
-        text.sections[:0] = found
-    (section,) = found
+    sections = [section for section in text.of(".segment") if section.values["name"] == "uop"]
+    if not sections:
+        sections = [Section(".segment", {"name": "uop", "address": 0, "kind": "const"})]
+        text.sections[:0] = sections
+    (section,) = sections
     if section.values["kind"] != "const" or section.data:
         section.words["name"].refuse("a const segment without bytes of its own, because .uop gives its bytes")
     if section.values.get("size", uops.size) < uops.size:

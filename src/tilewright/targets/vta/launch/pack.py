@@ -66,9 +66,9 @@ def pack(launch: Launch, graph: Graph, values: Mapping[str, Array]) -> dict[str,
     Raises ProgramError if the launch's layout does not fit its segments, or a tensor has no value.
     """
     packed = {}
-    for each in filled(launch, graph):
-        held = _held(launch, graph, values, each.tensor)
-        packed[each.segment] = each.place.pack(held.reshape(len(held), *each.place.shape))
+    for segment in filled(launch, graph):
+        held = _held(launch, graph, values, segment.tensor)
+        packed[segment.segment] = segment.place.pack(held.reshape(len(held), *segment.place.shape))
     samples = max((len(data) for data in packed.values()), default=1)
     return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}
 
@@ -151,7 +151,6 @@ def unpack(
 
 
 def _residual(graph: Graph, values: Mapping[str, Array], site: Site) -> Array | None:
-    """Return the codes that the host adds to a node's sums; None if it has no residual."""
     op = site.node.op
     return value_of(graph, values, site.node.inputs[3]) if isinstance(op, Linear) and op.residual(site) else None
 

@@ -68,5 +68,4 @@ def tables(config: Config) -> str:
 
 
 def _nested(value: object) -> str:
-    """Return numbers and names in nested sequences as an initialiser of C."""
     return json.dumps(value).translate(str.maketrans("[]", "{}"))

@@ -79,7 +79,7 @@ class Server(serve.Server):
         Raises ProgramError for instructions that the machine does not have, HazardError for those that do not end.
         """
         address, uops, count, debug = RUN.unpack_from(payload)
-        regions = [Region(*each) for each in struct.iter_unpack("<2Qq", payload[RUN.size :])]
+        regions = [Region(*fields) for fields in struct.iter_unpack("<2Qq", payload[RUN.size :])]
         name = f"launch{self._count}"
         self._count += 1
         launch, stored = self._launch(name, self._code(address, count, regions, debug), regions, uops)
@@ -136,13 +136,13 @@ class Server(serve.Server):
 
         An allocation that nothing has written yet has the kind `output`: to read it is a finding.
         """
-        own = [region._replace(size=uops) if region.number == -1 else region for region in regions]
-        own = [region for region in own if region.size]
-        loads, stores = self._moved(code, own)
+        filled = [region._replace(size=uops) if region.number == -1 else region for region in regions]
+        filled = [region for region in filled if region.size]
+        loads, stores = self._moved(code, filled)
         segments = list[DramSegment]()
         data = dict[str, Array]()
         stored = list[Region]()
-        for region, is_loaded, is_stored in zip(own, loads, stores, strict=True):
+        for region, is_loaded, is_stored in zip(filled, loads, stores, strict=True):
             if not is_loaded and not is_stored:
                 continue
             kind = segment_kind(self._written(region), bool(is_stored))

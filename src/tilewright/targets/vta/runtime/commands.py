@@ -13,7 +13,7 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import INSN_BYTES, REGIONS, UOP_MEMORIES, Memory, Opcode
 from tilewright.targets.vta.isa.instructions import InstructionBuffer, UopCache, UopLists, alone, serial
-from tilewright.targets.vta.isa.own import OWN
+from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.runtime.memory import MAX_TRANSFER, UOPS, Buffer
 from tilewright.targets.vta.runtime.uop_kernels import UopKernel
 
@@ -92,8 +92,8 @@ class Commands:
         uops = self._caches[memory].find(self.lists.add(kernel.uops.tobytes()))
         if op.opcode is None:
             self.insns.gemm(uops, *kernel.nest, op.reset)
-        elif op.opcode >= OWN:
-            opcode = self.config.own_alu[op.opcode - OWN].opcode
+        elif op.opcode >= FIRST_OWN:
+            opcode = self.config.own_alu[op.opcode - FIRST_OWN].opcode
             self.insns.operate(opcode, uops, *kernel.nest, op.use_imm, op.imm or 0, op.reset)
         else:
             self.insns.alu(AluOp(op.opcode), uops, *kernel.nest, op.imm, op.reset)
@@ -173,9 +173,9 @@ def _memory(config: Config, item: Transfer) -> Sram:
     memory = item.memory
     allowed = [Memory.OUT]
     if item.opcode == Opcode.LOAD:
-        allowed = [each for each in LOADED if each in config.memories]
+        allowed = [kind for kind in LOADED if kind in config.memories]
     if memory not in allowed:
-        remedy = f"choose {', '.join(other.name for other in allowed)}"
+        remedy = f"choose {', '.join(kind.name for kind in allowed)}"
         if memory in UOP_MEMORIES:
             remedy = "push_gemm and push_alu load micro-ops"
         elif memory == Memory.PAR and item.opcode == Opcode.LOAD:

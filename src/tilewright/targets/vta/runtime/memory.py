@@ -76,13 +76,13 @@ class DeviceMemory:
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []  # by address
-        self._made = 0
+        self._count = 0
 
     def alloc(self, size: int, name: str | None) -> Buffer:
         """Allocate `size` bytes. Raises ProgramError if size < 1, no free range is large enough, or `name` is taken."""
         if size < 1:
             raise ProgramError("alloc", f"size is {size}", "ask for one byte or more")
-        name = f"buffer{self._made}" if name is None else name
+        name = f"buffer{self._count}" if name is None else name
         if name == "uop" or any(buffer.name == name for buffer in self.buffers):
             raise ProgramError("alloc", f"the name '{name}' is taken", "choose another name, or leave it out")
         address = UOPS + MAX_TRANSFER
@@ -94,21 +94,21 @@ class DeviceMemory:
         if address + size > MAX_ADDRESS or used + size > MAX_BYTES - MAX_TRANSFER:
             reason = f"{size} bytes do not fit beside the {used} bytes in use"
             raise ProgramError("alloc", reason, f"free a buffer; the limit is {MAX_BYTES >> 20} MiB")
-        self._made += 1
-        made = Buffer(name, address, int(size))
-        insort(self.buffers, made, key=lambda buffer: buffer.address)
-        return made
+        self._count += 1
+        allocated = Buffer(name, address, int(size))
+        insort(self.buffers, allocated, key=lambda buffer: buffer.address)
+        return allocated
 
     def free(self, buffer: Buffer) -> None:
         """Free a buffer. Raises ProgramError if it belongs to another runtime or is already freed."""
-        self.own("free", buffer)
+        self.check_owner("free", buffer)
         self.buffers.remove(buffer)
         buffer.freed = True
 
-    def own(self, call: str, buffer: Buffer) -> None:
+    def check_owner(self, call: str, buffer: Buffer) -> None:
         """Check that a buffer belongs to this memory and is not freed. Raises ProgramError if not."""
         buffer.usable(call)
-        if not any(known is buffer for known in self.buffers):
+        if not any(allocated is buffer for allocated in self.buffers):
             raise ProgramError(call, f"buffer '{buffer.name}' belongs to another runtime", "allocate it in this one")
 
 

@@ -56,10 +56,10 @@ class RunResult:
 
 def run_options(timing: str | None, check: bool) -> RunOptions:
     """Return the options of a run. Raises InputError if there is no timing model of that name (None: the default)."""
-    known = [model.name for model in TARGET.timing_models]
-    if timing is not None and timing not in known:
-        raise InputError("timing", f"there is no timing model {timing!r}", one_of(timing, known))
-    return RunOptions(timing=timing or known[0], check=check)
+    names = [model.name for model in TARGET.timing_models]
+    if timing is not None and timing not in names:
+        raise InputError("timing", f"there is no timing model {timing!r}", one_of(timing, names))
+    return RunOptions(timing=timing or names[0], check=check)
 
 
 class Runtime:
@@ -120,7 +120,7 @@ class Runtime:
         """Copy `size` bytes between buffers and arrays, as memory.copy does; offsets are in bytes."""
         for side in (source, target):
             if isinstance(side, Buffer):
-                self._memory.own("copy", side)
+                self._memory.check_owner("copy", side)
         device.copy(source, source_offset, target, target_offset, size)
 
     def to_device(self, matrix: Array, memory: Memory, name: str | None = None) -> Buffer:
@@ -137,7 +137,7 @@ class Runtime:
 
     def from_device(self, buffer: Buffer, memory: Memory, shape: tuple[int, int]) -> Array:
         """Return the matrix of `shape` (M, N) that a buffer holds as tiles of `memory`."""
-        self._memory.own("from_device", buffer)
+        self._memory.check_owner("from_device", buffer)
         return device.unpack(buffer.data, memory, shape, self.config)
 
     # Recording
@@ -246,7 +246,7 @@ class Runtime:
 
     def _transfer(self, item: Transfer) -> None:
         self._recording(item.call)
-        self._memory.own(item.call, item.buffer)
+        self._memory.check_owner(item.call, item.buffer)
         self._commands.transfer(item)
 
     def _push(self, mode: str, record: Callable[..., object], signature: tuple[Hashable, ...]) -> None:

@@ -16,7 +16,7 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import ALUS, WRITE_BACK, AluOp
 from tilewright.targets.vta.isa.fields import ITER_BITS
 from tilewright.targets.vta.isa.instructions import ONCE, Loop
-from tilewright.targets.vta.isa.own import OWN
+from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
 #: The most loops of one instruction.
@@ -170,30 +170,32 @@ class UopRecorder:
     def _name(self, number: int | None) -> str | None:
         if number is None:
             return None
-        return AluOp(number).name if number < OWN else self._config.name_of(number)
+        return AluOp(number).name if number < FIRST_OWN else self._config.name_of(number)
 
     def _number(self, opcode: AluOp | str) -> int:
         """Return an operation's number in decoded programs. Raises ProgramError if the machine lacks it."""
         config = self._config
         name = opcode.name.lower() if isinstance(opcode, AluOp) else str(opcode).lower()
-        found = {known: config.own_numbers.get(code, code) for code, known in config.opcodes.items()}
-        if name in found:
-            return found[name]
-        remedy = f"its operations are {', '.join(found)}; own_alu of the machine's file can add others"
+        numbers = {listed: config.own_numbers.get(code, code) for code, listed in config.opcodes.items()}
+        if name in numbers:
+            return numbers[name]
+        remedy = f"its operations are {', '.join(numbers)}; own_alu of the machine's file can add others"
         if kinds := [kind for kind, ops in ALUS.items() if name.upper() in (op.name for op in ops) and kind != "float"]:
             remedy = f"set alu to {' or '.join(kinds)}"
         raise ProgramError("uop_push", f"the ALU '{config.alu}' has no {name.upper() if kinds else name}", remedy)
 
     def _uses_imm(self, number: int | None, imm: int | None) -> bool:
         """Return the instruction's field `use_imm`. Raises ProgramError if an own operation takes no immediate."""
-        if number is None or number < OWN:
+        if number is None or number < FIRST_OWN:
             return imm is not None
-        own = self._config.own_alu[number - OWN]
-        if not own.uses("src"):
-            if imm is not None and not own.uses("imm"):
-                raise ProgramError("uop_push", f"imm is {imm}, but {own.name} takes no immediate", "leave imm out")
+        operation = self._config.own_alu[number - FIRST_OWN]
+        if not operation.uses("src"):
+            if imm is not None and not operation.uses("imm"):
+                raise ProgramError(
+                    "uop_push", f"imm is {imm}, but {operation.name} takes no immediate", "leave imm out"
+                )
             return True
-        return imm is not None and not own.uses("imm")
+        return imm is not None and not operation.uses("imm")
 
     def _operands(self, op: Shared) -> dict[str, tuple[Sram, int]]:
         """Return the memory that each operand indexes (dst, src, then wgt if it is used), and the tiles per index."""

@@ -134,7 +134,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     alu = stream.opcode == Opcode.ALU
     epoch = np.cumsum(moved.of_uops)
     rows = np.flatnonzero(moved.of_uops | gemm | alu)
-    found = []
+    numbers = []
     loads = moved.of_uops[rows].tolist()
     fills_of = iter(moved.of(moved.of_uops))
     for row, fills, key in zip(rows.tolist(), loads, _keys(stream, gemm, epoch, rows), strict=True):
@@ -151,9 +151,9 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
             index = by_epoch[key] = by_content.setdefault((listed.tobytes(), key[1:]), len(lists))
             if index == len(lists):
                 lists.append(listed)
-        found.append(index)
+        numbers.append(index)
     kernel = np.full(len(stream), -1, np.int64)
-    kernel[rows] = found
+    kernel[rows] = numbers
     fields = np.array([fields for _, fields in by_content], np.int64).reshape(-1, len(FIELDS))
     kernels = Kernels(fields, lists, config.rules)
     kernels.require(kernel)

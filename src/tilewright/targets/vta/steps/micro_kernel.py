@@ -16,7 +16,7 @@ from tilewright.errors import MachineError
 from tilewright.sim.steps import READ, WRITE, runs
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp, Semantics
-from tilewright.targets.vta.isa.own import OWN
+from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.steps.pattern import Origin, Pattern, Product, Tiles, in_a_row, shifted
 
 #: Indices into the spaces of VTA's step tables. BANK: the banks of acc, each used by one unit at a time.
@@ -198,19 +198,19 @@ class Kernels:
         self.fields = fields
         self.lists = lists
         self._rules = rules
-        self._made: list[Kernel | None] = [None] * len(lists)
+        self._kernels: list[Kernel | None] = [None] * len(lists)
         self._patterns: dict[tuple[bytes, ...], Pattern] = {}  # by micro-ops from tile 0, and loops
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._kernels)
 
     def __iter__(self) -> Iterator[Kernel]:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> Kernel:
-        kernel = self._made[index]
+        kernel = self._kernels[index]
         if kernel is None:
-            kernel = self._made[index] = self._make(index)
+            kernel = self._kernels[index] = self._make(index)
         return kernel
 
     def column(self, name: str) -> Array:
@@ -246,10 +246,10 @@ class Kernels:
         return self.is_gemm & ~self.resets
 
     @cached_property
-    def own(self) -> Array:
+    def own_index(self) -> Array:
         """The index in Config.own_alu of the operation of each kernel, or -1 if it is none of these: int64 [k]."""
         code = self.column("code")
-        return np.where(code >= OWN, code - OWN, -1)
+        return np.where(code >= FIRST_OWN, code - FIRST_OWN, -1)
 
     @cached_property
     def form(self) -> Array:

@@ -101,7 +101,7 @@ class Moves(Fields):
         return among(self.memory, UOP_MEMORIES)
 
     @cached_property
-    def each(self) -> list[Move]:
+    def as_list(self) -> list[Move]:
         """All moves, as a list of Move."""
         return self.of(slice(None))
 
@@ -154,18 +154,22 @@ def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) ->
     """
     of_kernels = bounds(kernels, config)
     of_moves = _moves(config, moved)
-    known = len(kernels)
+    kernel_count = len(kernels)
     width = of_kernels.shape[1]
     footprint = kernel + 1
-    footprint[moved.memory != NOTHING] = known + 1 + np.arange(len(of_moves))
+    footprint[moved.memory != NOTHING] = kernel_count + 1 + np.arange(len(of_moves))
     start = np.concatenate(
-        [[0], width * np.arange(known + 1), width * known + of_moves.shape[1] * (1 + np.arange(len(of_moves)))]
+        [
+            [0],
+            width * np.arange(kernel_count + 1),
+            width * kernel_count + of_moves.shape[1] * (1 + np.arange(len(of_moves))),
+        ]
     )
 
     def exact(index: int) -> Array:
-        if 1 <= index <= known:
+        if 1 <= index <= kernel_count:
             return kernels[index - 1].footprint(config)
-        return of_moves[index - known - 1] if index else of_moves.reshape(-1, 6)[:0]
+        return of_moves[index - kernel_count - 1] if index else of_moves.reshape(-1, 6)[:0]
 
     return footprint, Footprints(np.concatenate([of_kernels.reshape(-1, 6), of_moves.reshape(-1, 6)]), start, exact)
 
@@ -186,19 +190,19 @@ def bounds(kernels: Kernels, config: Config) -> Array:
     for mine, item in zip(table, accesses, strict=True):
         mine[: len(item)] = item
     space, mode, operand = table[kind[live]].transpose(2, 0, 1)
-    each = np.arange(len(live))[:, None]
-    found = np.zeros((len(live), 1 + table.shape[1], 6), np.int64)
-    found[:, 0, SPACE] = np.array([kernels[index].uop_space(config) for index in examples.tolist()])[kind[live]]
-    found[:, 0, MODE] = READ
-    found[:, :, COUNT] = 1
-    found[:, 0, BASE] = kernels.column("uop_bgn")[live]
-    found[:, 0, LENGTH] = kernels.listed[live]
-    found[:, 1:, SPACE] = space
-    found[:, 1:, MODE] = np.where(dense[operand, each], mode, mode | PARTLY)
-    found[:, 1:, BASE] = low[operand, each]
-    found[:, 1:, LENGTH] = np.where(mode > 0, high[operand, each] - low[operand, each], 0)
-    rows = np.zeros((len(kernels), *found.shape[1:]), np.int64)
-    rows[live] = found
+    number = np.arange(len(live))[:, None]
+    live_rows = np.zeros((len(live), 1 + table.shape[1], 6), np.int64)
+    live_rows[:, 0, SPACE] = np.array([kernels[index].uop_space(config) for index in examples.tolist()])[kind[live]]
+    live_rows[:, 0, MODE] = READ
+    live_rows[:, :, COUNT] = 1
+    live_rows[:, 0, BASE] = kernels.column("uop_bgn")[live]
+    live_rows[:, 0, LENGTH] = kernels.listed[live]
+    live_rows[:, 1:, SPACE] = space
+    live_rows[:, 1:, MODE] = np.where(dense[operand, number], mode, mode | PARTLY)
+    live_rows[:, 1:, BASE] = low[operand, number]
+    live_rows[:, 1:, LENGTH] = np.where(mode > 0, high[operand, number] - low[operand, number], 0)
+    rows = np.zeros((len(kernels), *live_rows.shape[1:]), np.int64)
+    rows[live] = live_rows
     return rows
 
 

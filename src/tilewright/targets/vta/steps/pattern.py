@@ -53,8 +53,8 @@ class Pattern:
     @classmethod
     def joined(cls, parts: Sequence[tuple[Pattern, Origin]]) -> Pattern:
         """Return one pattern with the micro-ops of all `parts`, each part's tile indices offset by its origin."""
-        each = zip(*((p.dst + o[0], p.src + o[1], p.wgt + o[2]) for p, o in parts), strict=True)
-        return cls(*map(np.concatenate, each))
+        shifted_parts = zip(*((p.dst + o[0], p.src + o[1], p.wgt + o[2]) for p, o in parts), strict=True)
+        return cls(*map(np.concatenate, shifted_parts))
 
     @cached_property
     def written(self) -> Tiles:
@@ -125,8 +125,8 @@ def distinct(tiles: Array) -> Array:
     low = tiles.min()
     touched = np.zeros(tiles.max() + 1 - low, np.bool_)
     touched[tiles - low] = True
-    found: Array = np.flatnonzero(touched) + low
-    return found
+    ascending_tiles: Array = np.flatnonzero(touched) + low
+    return ascending_tiles
 
 
 def in_a_row(tiles: Array) -> Tiles:
@@ -162,13 +162,13 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
             inputs[:, place] = src[rows[mine]]
             family.src.append(inputs)
             family.dst.append(dst[heads[mine]])
-    found = []
+    results = []
     for family in families:
         target = np.concatenate(family.dst)
         ascending = np.argsort(target)
         source = np.ascontiguousarray(np.concatenate(family.src)[ascending])
-        found.append((source, np.array(family.weights, np.int64), target[ascending]))
-    return found
+        results.append((source, np.array(family.weights, np.int64), target[ascending]))
+    return results
 
 
 class _Family(NamedTuple):

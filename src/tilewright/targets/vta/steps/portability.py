@@ -30,12 +30,12 @@ def portability(program: Elaborated, sequence: Array) -> list[Finding]:
             program, sequence
         ),
     }
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for rule, steps in rules.items():
         for step in steps[:LISTED].tolist():
             message = f"#{step} {program.table.describe(step)} {rule}"
-            found.append(Finding(PORTABILITY, message, (step,)))
-    return sorted(found, key=lambda finding: finding.steps)
+            findings.append(Finding(PORTABILITY, message, (step,)))
+    return sorted(findings, key=lambda finding: finding.steps)
 
 
 def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
@@ -81,7 +81,7 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
     """
     fresh = np.zeros(program.config.acc.depth, np.bool_)
     stale = []
-    moves = program.moves.each
+    moves = program.moves.as_list
     kernel = program.kernel.tolist()
     one_unit = program.config.stages == 3
     for step in sequence.tolist():
@@ -106,17 +106,17 @@ def write_distance(program: Elaborated) -> list[Finding]:
     Resets are exempt: they depend on no earlier value.
     """
     near = _near(program.kernels)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for step in np.flatnonzero(program.kernel >= 0).tolist():
         place = near.get(int(program.kernel[step]))
-        if place and len(found) < LISTED:
+        if place and len(findings) < LISTED:
             verb, tile, apart = place
             message = (
                 f"#{step} {program.table.describe(step)} {verb} acc[{tile}] {apart} micro-op(s) after writing it; "
                 f"the HLS pipeline needs {WRITE_BACK}: put other tiles between"
             )
-            found.append(Finding(WRITE_DISTANCE, message, (step,), "acc", tile, tile + 1))
-    return found
+            findings.append(Finding(WRITE_DISTANCE, message, (step,), "acc", tile, tile + 1))
+    return findings
 
 
 def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:

@@ -91,20 +91,20 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
     line = program.config.pipeline
     simulated = MODELS[timing].simulated(program, MODELS[timing])
     needed = least_cycles(simulated)
-    found = [""] * count
-    spent = {unit: _own(trace, unit) for unit in {line.gemm, line.alu}}
+    texts = [""] * count
+    spent = {unit: _occupancy(trace, unit) for unit in {line.gemm, line.alu}}
     for index in range(count):
         work = {unit: int(needed[steps[mine[steps] == index]].sum()) for unit, (steps, _) in spent.items()}
         unit = max(work, key=lambda unit: work[unit])
         steps, cycles = spent[unit]
-        own = mine[steps] == index
-        if not program.micro_ops[steps[own]].any():
+        of_layer = mine[steps] == index
+        if not program.micro_ops[steps[of_layer]].any():
             continue
-        ends = delivered(simulated) * bool(own[0]) + drain(program, simulated, int(steps[-1])) * bool(own[-1])
-        total = int(cycles[own].sum())
+        ends = delivered(simulated) * bool(of_layer[0]) + drain(program, simulated, int(steps[-1])) * bool(of_layer[-1])
+        total = int(cycles[of_layer].sum())
         if total == work[unit] + ends:
-            found[index] = _text(program, steps[own], needed, line.units[unit], total, ends)
-    return found
+            texts[index] = _text(program, steps[of_layer], needed, line.units[unit], total, ends)
+    return texts
 
 
 def delivered(simulated: Simulated) -> int:
@@ -131,7 +131,7 @@ def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
     return int(costs.tail[program.micro_ops > 0].min() + ends[store].min()) + finish
 
 
-def _own(trace: Trace, unit: int) -> tuple[Array, Array]:
+def _occupancy(trace: Trace, unit: int) -> tuple[Array, Array]:
     """Return a unit's steps in order, and the cycles from the release of the step before until the step's release.
 
     The cycles of the last step last until the end of the launch.
@@ -143,7 +143,6 @@ def _own(trace: Trace, unit: int) -> tuple[Array, Array]:
 
 
 def _text(program: Elaborated, steps: Array, needed: Array, unit: str, cycles: int, ends: int) -> str:
-    """Return the argument for a layer whose `steps` keep a unit busy in all of its `cycles`."""
     opcode = program.stream.opcode[steps]
     parts = []
     products = np.append(program.kernels.accumulates, False)[program.kernel[steps]]
@@ -154,8 +153,8 @@ def _text(program: Elaborated, steps: Array, needed: Array, unit: str, cycles: i
         "its own loads": opcode == Opcode.LOAD,
         "other instructions": ~np.isin(opcode, (Opcode.GEMM, Opcode.ALU, Opcode.LOAD)),
     }
-    for name, own in kinds.items():
-        if spent := int(needed[steps[own]].sum()):
+    for name, of_kind in kinds.items():
+        if spent := int(needed[steps[of_kind]].sum()):
             parts.append(f"{spent:,} for {name}")
     if ends:
         parts.append(f"{ends:,} to fill and drain the machine")

@@ -88,10 +88,10 @@ class Timing:
 
         An ALU operation on two tiles reads two acc tiles; its immediate form and REQ read one. All write one tile.
         """
-        known = ports(config)
+        sram_ports = ports(config)
 
         def cycles(key: str, tiles: int = 1) -> int:
-            port = known[key]
+            port = sram_ports[key]
             return -(-tiles * port.needed // port.provided)
 
         values = config.batch * config.block
@@ -133,13 +133,13 @@ class Timing:
 
 def ports(config: Config) -> dict[str, Port]:
     """Return each port by its config key; a port whose key is unset provides the bits that are needed."""
-    found = {}
+    by_key = {}
     for key, name in PORTS.items():
         sram: Sram = getattr(config, name)
         needed = 8 * sram.tile_bytes
         given = getattr(config, key)
-        found[key] = Port(needed, needed if given is None else given)
-    return found
+        by_key[key] = Port(needed, needed if given is None else given)
+    return by_key
 
 
 def compute(program: Elaborated, timing: Timing) -> Array:
@@ -158,7 +158,7 @@ def _intervals(program: Elaborated, timing: Timing) -> Array:
     kernels = program.kernels
     config = program.config
     least = np.array([*(operation.cycles for operation in config.own_alu), 1])
-    return np.maximum(np.array(timing.intervals(config))[kernels.form], least[kernels.own])
+    return np.maximum(np.array(timing.intervals(config))[kernels.form], least[kernels.own_index])
 
 
 def expect(steps: int) -> None:
@@ -234,7 +234,6 @@ def _handover(config: Config) -> Handover:
 
 
 def _channel(config: Config) -> Channel:
-    """Return the DRAM port of our gateware."""
     latency = AR_LATENCY + max(1, config.dram_latency) + R_LATENCY
     return Channel(config.bus_bits // 8, latency, LONGEST, in_flight=IN_FLIGHT, write_latency=W_LATENCY)
 
@@ -243,7 +242,7 @@ def _core(program: Elaborated, timing: Timing) -> Array:
     """Return the cycles until each GEMM and ALU instruction frees its unit, int64 [n]; 0 if it runs no micro-op."""
     config = program.config
     kernels = program.kernels
-    latency = np.array([*(operation.latency for operation in config.own_alu), 0])[kernels.own]
+    latency = np.array([*(operation.latency for operation in config.own_alu), 0])[kernels.own_index]
     latency[(kernels.column("is_alu") == 1) & among(kernels.column("code"), RESCALING)] = EXTENDED
     late = np.append(np.zeros_like(latency), 0)
     intervals = _intervals(program, timing)

@@ -1,8 +1,8 @@
 """The plan of the value pass, made once and run on every block of samples.
 
-An `Action` is one instruction, or several merged GEMMs, which Machine runs as whole-array operations. A `Stretch` is a
-run of many short instructions, which `loop.run` executes from tables. A stretch ends at a large instruction, and at one
-that the loop does not support.
+An `Action` is one instruction, or several merged GEMMs, which Machine runs as whole-array operations. A `StepBatch` is
+a run of many short instructions, which `loop.run` executes from tables. A batch ends at a large instruction, and at
+one that the loop does not support.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.array import Array, among, ascending
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import UPSTREAM, AluOp
 from tilewright.targets.vta.isa.fields import UOP_MEMORIES, Memory, Uops
-from tilewright.targets.vta.isa.own import OWN
+from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FIELDS, Kernel, Kernels
 from tilewright.targets.vta.steps.moves import NOTHING, Move
@@ -32,10 +32,10 @@ LANES_NS = 0.04
 MAC_NS = 0.35
 VALUE_NS = 2
 ARRAYS_US = 10
-#: Steps in one stretch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
+#: Steps in one batch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
 SHORTEST = 64
 LONGEST = 1 << 15
-#: Fewest steps in all stretches of a program that are worth the loop, with several samples or without `loop.product`.
+#: Fewest steps in all batches of a program that are worth the loop, with several samples or without `loop.product`.
 #: A call of the loop takes 0.3 ms a sample, as long as array operations on a few hundred steps of a small network.
 ENOUGH = 1000
 #: Micro-ops of an ALU instruction for each tile of the accumulator from which on it certainly writes some tile so often
@@ -74,7 +74,7 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     used = used[used >= 0]
     accumulates = dict(zip(used.tolist(), program.kernels.accumulates[used].tolist(), strict=True))
     low, high = (dict(zip(used.tolist(), s[:, used].T.tolist(), strict=True)) for s in program.kernels.spans[:2])
-    found: list[Action] = []
+    planned: list[Action] = []
     pending = _Pending()
     touched = _touched(program, sequence).T.tolist()
     for step, index, move, extent in zip(sequence.tolist(), kernels, moves, touched, strict=True):
@@ -84,13 +84,13 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
         if index < 0 and move.memory in _SILENT:
             continue
         if pending.kernels and pending.conflicts(*extent):
-            found.append(Action(program.fused(tuple(pending.kernels)), f"before instruction {step}"))
+            planned.append(Action(program.fused(tuple(pending.kernels)), f"before instruction {step}"))
             pending = _Pending()
         work = program.kernels[index] if index >= 0 else move
-        found.append(Action(work, f"instruction {step}", step in stored))
+        planned.append(Action(work, f"instruction {step}", step in stored))
     if pending.kernels:
-        found.append(Action(program.fused(tuple(pending.kernels)), "end"))
-    return tuple(found)
+        planned.append(Action(program.fused(tuple(pending.kernels)), "end"))
+    return tuple(planned)
 
 
 class _Pending:
@@ -181,7 +181,7 @@ def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, i
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class StepBatch:
     """Consecutive short steps: their `numbers` (int64 [n]) in execution order. `stored`: result of `stored_resets`."""
 
     program: Elaborated
@@ -236,8 +236,8 @@ class Table(NamedTuple):
 
 def plan(
     program: Elaborated, sequence: Array, stored: Mapping[int, Array], samples: int
-) -> tuple[Action | Stretch, ...]:
-    """Return the plan of the value pass: actions and stretches, in the order of the steps in `sequence`.
+) -> tuple[Action | StepBatch, ...]:
+    """Return the plan of the value pass: actions and batches, in the order of the steps in `sequence`.
 
     `stored` is the result of `stored_resets`. `samples`, the number of samples that run at once, decides which steps
     the compiled loop runs.
@@ -245,7 +245,7 @@ def plan(
     deep = _deep(program)[sequence]
     for at in np.flatnonzero(deep)[:1].tolist():
         parts = (plan(program, part, stored, samples) for part in (sequence[:at], sequence[at + 1 :]))
-        return (*next(parts), Stretch(program, sequence[at : at + 1], stored), *next(parts))
+        return (*next(parts), StepBatch(program, sequence[at : at + 1], stored), *next(parts))
     enough = SHORTEST if loop.in_lanes(program.config) and samples == 1 else ENOUGH
     if len(sequence) < enough or program.config.stages != STAGES:
         return actions(program, sequence, stored)
@@ -254,14 +254,14 @@ def plan(
     runs = runs[runs[:, 1] - runs[:, 0] >= SHORTEST]
     if (runs[:, 1] - runs[:, 0]).sum() < enough:
         return actions(program, sequence, stored)
-    found: list[Action | Stretch] = []
+    planned: list[Action | StepBatch] = []
     done = 0
     for start, stop in runs.tolist():
-        found += actions(program, sequence[done:start], stored)
+        planned += actions(program, sequence[done:start], stored)
         cuts = [*range(start, stop, LONGEST), stop]
-        found += [Stretch(program, sequence[a:b], stored) for a, b in pairwise(cuts)]
+        planned += [StepBatch(program, sequence[a:b], stored) for a, b in pairwise(cuts)]
         done = stop
-    return (*found, *actions(program, sequence[done:], stored))
+    return (*planned, *actions(program, sequence[done:], stored))
 
 
 def _deep(program: Elaborated) -> Array:
@@ -284,14 +284,16 @@ def _short(program: Elaborated, samples: int) -> Array:
     mac_ns = LANES_NS if in_lanes else MAC_NS
     ns = np.where(kernels.is_gemm, mac_ns * config.macs_per_cycle, VALUE_NS * config.batch * config.block)
     ran = np.append(kernels.micro_ops * samples * ns, 0)[program.kernel]
-    expressed = np.array([*(operation.expression is not None for operation in config.own_alu), False])[kernels.own]
-    known = kernels.is_gemm | among(kernels.column("code"), UPSTREAM) | expressed
-    known = np.append(known, False)[program.kernel]
-    known |= among(memory, (*_TO, Memory.OUT, *_SILENT)) & (program.kernel < 0)
+    expressed = np.array([*(operation.expression is not None for operation in config.own_alu), False])[
+        kernels.own_index
+    ]
+    supported = kernels.is_gemm | among(kernels.column("code"), UPSTREAM) | expressed
+    supported = np.append(supported, False)[program.kernel]
+    supported |= among(memory, (*_TO, Memory.OUT, *_SILENT)) & (program.kernel < 0)
     if in_lanes:  # the loop multiplies as fast as BLAS
-        return known
+        return supported
     quiet = among(memory, _SILENT)
-    return known & (np.where(program.kernel >= 0, ran, np.where(quiet, 0, moved)) <= 1000 * ARRAYS_US)
+    return supported & (np.where(program.kernel >= 0, ran, np.where(quiet, 0, moved)) <= 1000 * ARRAYS_US)
 
 
 def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tables.KernelTable, Uops]:
@@ -304,7 +306,7 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tabl
     is_gemm = column["is_alu"] == 0
     code = column["code"]
     reset = loop.RESET if rules.reset_writes_out else loop.RESET_KEEP
-    kinds = np.where(is_gemm, np.where(code == 1, reset, loop.ADD), np.where(code >= OWN, loop.OWN_ALU, loop.ALU))
+    kinds = np.where(is_gemm, np.where(code == 1, reset, loop.ADD), np.where(code >= FIRST_OWN, loop.OWN_ALU, loop.ALU))
     if not rules.multiplies:
         code = np.where(code == AluOp.MUL, loop.NONE, code)
     stop = np.cumsum(kernels.listed[used])

@@ -1,4 +1,4 @@
-"""The value pass over a stretch of instructions, for one sample: one compiled loop, tile by tile.
+"""The value pass over a batch of instructions, for one sample: one compiled loop, tile by tile.
 
 Machine runs the same instructions with whole-array operations; the tests compare the two. The loop is faster for short
 instructions, and for few samples. `actions` resolves the config's semantics when it builds the tables, so that the loop
@@ -17,16 +17,14 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.expression import Do
 from tilewright.targets.vta.isa.fields import Uops
-from tilewright.targets.vta.isa.own import OWN
-from tilewright.targets.vta.values.tables import KernelTable, Own, Steps
+from tilewright.targets.vta.isa.own import FIRST_OWN
+from tilewright.targets.vta.values.tables import Expressions, KernelTable, Steps
 from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_interleaved, emit_products
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU, OWN_ALU = range(8)
-#: An operation of the ALU that leaves acc unchanged.
-NONE = -1
-#: The memory that a LOAD writes.
-TO_INP, TO_WGT, TO_ACC = range(3)
+NONE = -1  # an operation of the ALU that leaves acc unchanged
+TO_INP, TO_WGT, TO_ACC = range(3)  # the memory that a LOAD writes
 
 
 class Chips(NamedTuple):
@@ -61,8 +59,7 @@ class Shape(NamedTuple):
         return cls(config.batch, config.block, bias, config.rules.out_memory, in_lanes(config))
 
 
-def narrow(config: Config) -> bool:
-    """Return whether values of inp and wgt fit in bytes."""
+def narrow(config: Config) -> bool:  # values of inp and wgt fit in bytes
     return max(config.inp.width, config.wgt.width) <= 8
 
 
@@ -72,7 +69,9 @@ def in_lanes(config: Config) -> bool:
 
 
 @compiled
-def run(steps: Steps, kernels: KernelTable, tiles: Uops, shifts: Array, own: Own, chips: Chips, shape: Shape) -> None:
+def run(
+    steps: Steps, kernels: KernelTable, tiles: Uops, shifts: Array, code: Expressions, chips: Chips, shape: Shape
+) -> None:
     """Execute the steps on the machine's memories. Integers wrap when they are written."""
     for step in range(steps.kind.shape[0]):
         kind = steps.kind[step]
@@ -84,7 +83,7 @@ def run(steps: Steps, kernels: KernelTable, tiles: Uops, shifts: Array, own: Own
         elif kind == ADD:
             multiply(kernels, tiles, chips, shape, kernel)
         elif kind == OWN_ALU:
-            change_own(kernels, tiles, own, chips, shape, kernel)
+            change_own(kernels, tiles, code, chips, shape, kernel)
         else:
             change(kernels, tiles, shifts, chips, shape, kernel, kind)
 
@@ -337,7 +336,7 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
     chips.acc[dst * size : (dst + count) * size] = 0
 
 
-def change_own(kernels: KernelTable, tiles: Uops, own: Own, chips: Chips, shape: Shape, kernel: int) -> None:
+def change_own(kernels: KernelTable, tiles: Uops, code: Expressions, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute an instruction of an own operation: as `change`, which it leaves as fast as it is."""
     count = kernels.iter_in[kernel] if kernels.adjacent[kernel] else 1
     size = shape.batch * shape.block
@@ -348,24 +347,24 @@ def change_own(kernels: KernelTable, tiles: Uops, own: Own, chips: Chips, shape:
                 src = outer * kernels.src_factor_out[kernel] + inner * kernels.src_factor_in[kernel] + tiles.src[uop]
                 chips.mirrors[dst : dst + count] = True
                 # Tiles together, unless one of them reads the result of another.
-                several = max(1, own.stack.shape[1] // size)
+                several = max(1, code.stack.shape[1] // size)
                 several = 1 if 0 < dst - src < count and not kernels.use_imm[kernel] else several
                 for tile in range(0, count, several):
                     low, high = tile * size, min(tile + several, count) * size
                     target = chips.acc[dst * size + low : dst * size + high]
-                    compute_own(own, kernels, kernel, target, chips.acc[src * size + low : src * size + high])
+                    compute_own(code, kernels, kernel, target, chips.acc[src * size + low : src * size + high])
 
 
-def compute_own(own: Own, kernels: KernelTable, kernel: int, first: Array, second: Array) -> None:
+def compute_own(code: Expressions, kernels: KernelTable, kernel: int, first: Array, second: Array) -> None:
     """Combine accumulators with others by an own operation: each step of its expression on all values."""
     size = first.shape[0]
-    number = kernels.code[kernel] - OWN
+    number = kernels.code[kernel] - FIRST_OWN
     depth = 0  # values on the stack: a step's operands begin at `a`, and its result replaces the first
-    for step in range(own.start[number], own.stop[number]):
-        do = own.do[step]
-        value = own.value[step]
+    for step in range(code.start[number], code.stop[number]):
+        do = code.do[step]
+        value = code.value[step]
         if do <= Do.CONSTANT:
-            a = own.stack[depth]
+            a = code.stack[depth]
             depth += 1
             if do == Do.DST:
                 for j in range(size):
@@ -377,26 +376,26 @@ def compute_own(own: Own, kernels: KernelTable, kernel: int, first: Array, secon
                 for j in range(size):
                     a[j] = value if do == Do.CONSTANT else kernels.imm[kernel]
         elif do == Do.ABS:
-            a = own.stack[depth - 1]
+            a = code.stack[depth - 1]
             for j in range(size):
                 a[j] = a[j] if a[j] >= 0 else -a[j]
         elif do == Do.WRAP:
-            a = own.stack[depth - 1]
+            a = code.stack[depth - 1]
             for j in range(size):
                 a[j] = a[j] << (64 - value) >> (64 - value)
         elif do == Do.WHERE:
             depth -= 2
-            a, b, c = own.stack[depth - 1], own.stack[depth], own.stack[depth + 1]
+            a, b, c = code.stack[depth - 1], code.stack[depth], code.stack[depth + 1]
             for j in range(size):
                 a[j] = b[j] if a[j] != 0 else c[j]
         else:
             depth -= 1
             if do <= Do.XOR:
-                combine(do, own.stack[depth - 1], own.stack[depth], size)
+                combine(do, code.stack[depth - 1], code.stack[depth], size)
             else:
-                shift_or_compare(do, own.stack[depth - 1], own.stack[depth], size)
+                shift_or_compare(do, code.stack[depth - 1], code.stack[depth], size)
     for j in range(size):
-        first[j] = own.stack[0, j]
+        first[j] = code.stack[0, j]
 
 
 @part
@@ -446,7 +445,7 @@ def shift_or_compare(do: int, a: Array, b: Array, size: int) -> None:
 
 
 @part
-def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, other: Array) -> None:
+def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, second: Array) -> None:
     """Combine accumulators with others, or with an immediate, in the order of their values."""
     op = kernels.code[kernel]
     imm = np.int32(kernels.imm[kernel])
@@ -455,24 +454,24 @@ def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, oth
     always = shifts[table, (imm & (amounts - 1)) + (amounts if imm < 0 else 0)]
     if kernels.use_imm[kernel]:
         if kernels.first_is_src[kernel]:
-            operate_immediate(target, other, op, imm, always)
+            operate_immediate(target, second, op, imm, always)
         else:  # in place, which LLVM sees here
             operate_immediate(target, target, op, imm, always)
     elif op == AluOp.MIN:
         for j in range(target.shape[0]):
-            target[j] = min(target[j], other[j])
+            target[j] = min(target[j], second[j])
     elif op == AluOp.MAX:
         for j in range(target.shape[0]):
-            target[j] = max(target[j], other[j])
+            target[j] = max(target[j], second[j])
     elif op == AluOp.ADD:
         for j in range(target.shape[0]):
-            target[j] = np.int64(target[j]) + np.int64(other[j])
+            target[j] = np.int64(target[j]) + np.int64(second[j])
     elif op == AluOp.MUL:
         for j in range(target.shape[0]):
-            target[j] = np.int64(target[j]) * np.int64(other[j])
+            target[j] = np.int64(target[j]) * np.int64(second[j])
     elif op == AluOp.SHR:
         for j in range(target.shape[0]):
-            y = np.int64(other[j])
+            y = np.int64(second[j])
             amount = shifts[table, (y & (amounts - 1)) + (amounts if y < 0 else 0)]
             x = np.int64(target[j])
             target[j] = x >> amount if amount >= 0 else x << -amount

@@ -16,13 +16,13 @@ from tilewright.program.launch_image import Dram
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa import alu
 from tilewright.targets.vta.isa.fields import Memory
-from tilewright.targets.vta.isa.own import OWN
+from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, Kernel
 from tilewright.targets.vta.steps.moves import Move
 from tilewright.targets.vta.steps.pattern import Tiles, in_a_row, shifted
 from tilewright.targets.vta.values import loop, tables
-from tilewright.targets.vta.values.actions import Action, Stretch
+from tilewright.targets.vta.values.actions import Action, StepBatch
 from tilewright.targets.vta.values.vectors import BIAS, GROUP
 
 #: Most rows of a product that is computed column by column; with so few, rearranging the weights costs more.
@@ -59,13 +59,13 @@ class Machine:
         """Return the values that STORE would read from all tiles, in the type of acc: (S, depth, batch, block_out)."""
         return np.where(self._mirrors[:, None, None], self.acc, self.out) if self._differs else self.acc
 
-    def run(self, plan: Sequence[Action | Stretch]) -> None:
-        """Execute the actions and stretches of `plan` in order."""
+    def run(self, plan: Sequence[Action | StepBatch]) -> None:
+        """Execute the actions and batches of `plan` in order."""
         for part in plan:
             if isinstance(part, Action):
                 self._act(part)
             elif loop.run.due(part.microseconds):
-                self._stretch(part)
+                self._run_batch(part)
             else:
                 self.run(part.actions)
 
@@ -80,12 +80,12 @@ class Machine:
         else:
             self._accumulate(work)
 
-    def _stretch(self, stretch: Stretch) -> None:
-        """Execute a stretch in one compiled loop, sample by sample."""
-        table = stretch.table
-        steps = stretch.table.steps
+    def _run_batch(self, batch: StepBatch) -> None:
+        """Execute a batch in one compiled loop, sample by sample."""
+        table = batch.table
+        steps = batch.table.steps
         shifts = self._shifts()
-        own_steps = tables.Own.of(self.config)
+        own_steps = tables.Expressions.of(self.config)
         stores = steps.kind == loop.STORE
         loads_wgt = (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
         memory, places = self.dram.span(self.samples, table.address, table.end, stores)
@@ -97,10 +97,10 @@ class Machine:
         wgt = self.wgt[:, part].copy()
         mirrors = self._mirrors  # each sample starts from the present state
         for sample in range(self.samples):
-            own = min(sample, len(self.wgt) - 1)
+            copy = min(sample, len(self.wgt) - 1)
             self._mirrors = mirrors.copy()
-            self.wgt[own, part] = wgt[own]
-            chips = self.inp[sample], self.wgt[own], self.acc[sample], self.out[sample]
+            self.wgt[copy, part] = wgt[copy]
+            chips = self.inp[sample], self.wgt[copy], self.acc[sample], self.out[sample]
             inp, weights, acc, out = (chip.reshape(-1) for chip in chips)
             at = places[:, 0] + sample * places[:, 1]
             biased = inp.view(np.uint8) ^ BIAS if loop.narrow(self.config) else inp
@@ -161,13 +161,13 @@ class Machine:
             if batch > 1:
                 left = left.swapaxes(2, 3)
             # Rows: samples (a separate axis if each has its own weights), places, batch. Columns: terms, block.
-            own = self.wgt.shape[0]
-            left = left.reshape(own, -1, terms * block)
+            copies = self.wgt.shape[0]
+            left = left.reshape(copies, -1, terms * block)
             if left.shape[1] <= FEW_ROWS:
                 product = self._columns(left, wgt)
             else:
-                right = self.wgt.take(wgt.reshape(-1), axis=1).reshape(own, columns, terms, *self.wgt.shape[2:])
-                right = right.transpose(0, 2, 3, 5, 1, 4).reshape(own, terms * block, columns * block)
+                right = self.wgt.take(wgt.reshape(-1), axis=1).reshape(copies, columns, terms, *self.wgt.shape[2:])
+                right = right.transpose(0, 2, 3, 5, 1, 4).reshape(copies, terms * block, columns * block)
                 product = exact_matmul(left, right, *self._limits)
             product = product.reshape(samples, places, batch, columns, block).astype(self.acc.dtype, copy=False)
             for column, tiles in enumerate(dst):
@@ -178,10 +178,10 @@ class Machine:
     def _columns(self, left: Array, wgt: Array) -> Array:
         """Return `left` (1 or S, rows, terms * block) times weight tiles `wgt`, one column of tiles at a time."""
         block = self.config.block
-        own = len(self.wgt)
+        copies = len(self.wgt)
         columns, terms = wgt.shape
         tiles = in_a_row(wgt.reshape(-1))
-        right = matrices(self.wgt[:, tiles]).reshape(own, columns, terms * block, block)
+        right = matrices(self.wgt[:, tiles]).reshape(copies, columns, terms * block, block)
         return exact_matmul(left[:, None], right, *self._limits).swapaxes(1, 2)
 
     def _requantise(self, kernel: Kernel) -> None:
@@ -193,7 +193,7 @@ class Machine:
 
     def _alu(self, kernel: Kernel) -> None:
         form = alu.Form(self.rules, self.config.acc.width, kernel.imm is not None, kernel.field < 0)
-        own = self.config.own_alu[kernel.op - OWN] if kernel.op >= OWN else None
+        operation = self.config.own_alu[kernel.op - FIRST_OWN] if kernel.op >= FIRST_OWN else None
         for dst, src in kernel.waves:
             first = self.acc[:, src if kernel.first_is_src else dst]
             second = self.acc[:, src] if kernel.imm is None else np.array(kernel.imm, np.int32)
@@ -201,8 +201,8 @@ class Machine:
                 first, second = first.astype(np.int32, copy=False), second.astype(np.int32, copy=False)
             else:
                 second = second.astype(self.acc.dtype, copy=False)
-            if own:
-                self.acc[:, dst] = own.on(first, second, kernel.field)
+            if operation:
+                self.acc[:, dst] = operation.on(first, second, kernel.field)
                 continue
             in_place = isinstance(dst, slice) and not kernel.first_is_src and first.dtype == self.acc.dtype
             result = alu.operate(kernel.op, first, second, form, first if in_place else None)

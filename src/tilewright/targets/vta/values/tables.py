@@ -15,7 +15,7 @@ TOGETHER = 256
 
 
 class Steps(NamedTuple):
-    """The steps of a stretch, int64 [n] each. LOAD and STORE ignore `kernel`; others use only `kind` and `kernel`."""
+    """The steps of a batch, int64 [n] each. LOAD and STORE ignore `kernel`; others use only `kind` and `kernel`."""
 
     kind: Array
     kernel: Array
@@ -56,7 +56,7 @@ class KernelTable(NamedTuple):
     table: Array  # the row of `shifts` that SHR uses
 
 
-class Own(NamedTuple):
+class Expressions(NamedTuple):
     """The expressions of own operations (isa/expression.py): operation k has steps start[k]..stop[k]-1.
 
     `stack` int64 [MAX_DEPTH, n] has the values while tiles are computed, n of them at once (a whole number of tiles).
@@ -69,12 +69,12 @@ class Own(NamedTuple):
     stack: Array
 
     @classmethod
-    def of(cls, config: Config) -> Own:
+    def of(cls, config: Config) -> Expressions:
         """Return the expressions of a machine. An operation that is a function has no steps."""
-        each = [operation.expression.steps if operation.expression else () for operation in config.own_alu]
-        stop = np.cumsum([len(steps) for steps in each], dtype=np.int64)
-        steps = np.array([step for steps in each for step in steps], np.int64).reshape(-1, 2)
+        programs = [operation.expression.steps if operation.expression else () for operation in config.own_alu]
+        stop = np.cumsum([len(steps) for steps in programs], dtype=np.int64)
+        steps = np.array([step for steps in programs for step in steps], np.int64).reshape(-1, 2)
         tile = config.batch * config.block
-        stack = np.zeros((MAX_DEPTH, tile * max(1, TOGETHER // tile) if each else 1), np.int64)
-        start = stop - np.array([len(steps) for steps in each], np.int64)
+        stack = np.zeros((MAX_DEPTH, tile * max(1, TOGETHER // tile) if programs else 1), np.int64)
+        start = stop - np.array([len(steps) for steps in programs], np.int64)
         return cls(start, stop, np.ascontiguousarray(steps[:, 0]), np.ascontiguousarray(steps[:, 1]), stack)

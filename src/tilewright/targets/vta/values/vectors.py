@@ -109,7 +109,6 @@ def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[An
 
 
 def _vector(bits: int, count: int) -> Any:
-    """Return the type of a vector of `count` integers."""
     from llvmlite import ir
 
     return ir.VectorType(ir.IntType(bits), count)
@@ -121,13 +120,12 @@ def _intrinsic(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     return builder.module.declare_intrinsic(f"llvm.x86.{name}", (), ir.FunctionType(result, arguments))
 
 
-def _shuffled(builder: Any, vector: Any, order: Sequence[int], other: Any = None) -> Any:
+def _shuffled(builder: Any, vector: Any, order: Sequence[int], second: Any = None) -> Any:
     """Return the elements of `vector`, followed by those of `other`, at the places `order`."""
-    return builder.shuffle_vector(vector, other or vector, _vector(32, len(order))(list(order)))
+    return builder.shuffle_vector(vector, second or vector, _vector(32, len(order))(list(order)))
 
 
 def _spread(builder: Any, vector: Any, k: int, columns: int) -> Any:
-    """Return `columns` copies of element k."""
     return _shuffled(builder, vector, [k] * columns)
 
 
