@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -193,7 +194,7 @@ def _row(name: str, claim: Claim, paths: Sequence[Path]) -> str:
     cells = (
         f"`{name}`",
         f"{claim.claim} ({', '.join(links)})",
-        f"`{claim.command}`",
+        f"<code>{escape(claim.command, quote=False)}</code>" if "|" in claim.command else f"`{claim.command}`",
         needs,
         f"{claim.minutes:g}",
         f"{claim.value}{margin}",
@@ -203,7 +204,7 @@ def _row(name: str, claim: Claim, paths: Sequence[Path]) -> str:
 
 
 def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
+    return cell.replace("|", "&#124;")
 
 
 def main(arguments: Sequence[str]) -> int:

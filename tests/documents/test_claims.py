@@ -10,6 +10,7 @@ import pytest
 
 from docs import claims
 from tests.conftest import ROOT
+from tests.documents.test_snippets import commands, wrong
 
 #: Pages whose results are not marked yet. It stays empty.
 EXEMPT: set[str] = set()
@@ -53,6 +54,9 @@ def test_claims_are_complete() -> None:
         assert re.fullmatch(r"[0-9a-f]{7,10}", claim.commit), f"{name}: {claim.commit} is no commit"
         assert set(claim.needs) <= claims.NEEDS.keys(), name
         assert re.compile(claim.find).groups == bool(claim.find), f"{name}: `find` has one group"
+        lines = re.split(r"&&|;| do ", claim.command)
+        found = [reason for line in lines for words in commands(line) if (reason := wrong(words))]
+        assert not found, f"{name}: {found}"
         assert "/home/" not in claim.command and "/work/" not in claim.command, name
         for file in re.findall(r"(?:bench|tests|docs|examples)/[\w./-]+\.\w+", claim.command):
             assert (ROOT / file).exists() or "/digits_cnn" in file, f"{name}: there is no {file}"
