@@ -18,7 +18,7 @@ from tilewright.quantize import samples as samples_from
 from tilewright.quantize.samples import Options, Task
 
 
-def make(folder: Path, source: ModelProto, data: Any, rounds_residuals: bool = False) -> pow2.Made:
+def make(folder: Path, source: ModelProto, data: Any, rounds_residuals: bool = False) -> pow2.Pow2Result:
     path, calibration = save(folder, source, data)
     prepared = models.read(path)
     given = samples_from.read(calibration, models.signature(prepared))
