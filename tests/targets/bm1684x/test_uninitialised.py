@@ -12,7 +12,7 @@ from tilewright.errors import TilewrightError
 from tilewright.sim.findings import UNINITIALISED, Finding
 from tilewright.targets.bm1684x.config import Config
 from tilewright.targets.bm1684x.conformance.calls import call_of
-from tilewright.targets.bm1684x.conformance.ops import PAIRS, laid_out
+from tilewright.targets.bm1684x.conformance.ops import PAIRS, lay_out
 from tilewright.targets.bm1684x.conformance.vectors import arrays, described
 from tilewright.targets.bm1684x.host import PCIE, SOC, Handle, function
 from tilewright.targets.bm1684x.isa.elaborate import ElaboratedProgram, Step
@@ -211,7 +211,7 @@ def test_no_golden_vector_reads_what_it_was_not_given(family: str, shared: Path)
         for output, name in PAIRS.get(case["op"], (("", case["op"].removesuffix("_broadcast")),)):
             memories = Memories(Config())
             try:
-                command = laid_out(call_of(name), {"dtype": "f32", **case}, values, expected, memories, output)
+                command = lay_out(call_of(name), {"dtype": "f32", **case}, values, expected, memories, output)
             except TilewrightError:
                 continue
             step = Step(command.operation.engine, 1, {}, command, "command 0")

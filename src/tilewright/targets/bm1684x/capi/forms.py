@@ -157,7 +157,7 @@ class Place:
     - `shape`: a function that computes the shape from the call's shape and arguments.
     - `layout`: the layout in local memory, if the parameter NAME_stride gives no strides.
     - `beside`: bytes to add to the address, where several parameters of a channel are neighbours.
-    - `near`: the parameter that says whether the address is local.
+    - `is_local`: the parameter that says whether the address is local.
     - `flat`: whether the operand has one axis.
     - `row`: the length of a row of which each lane has a copy, and which all channels read.
     """
@@ -167,7 +167,7 @@ class Place:
     shape: Callable[[Shape, Args], Shape] | None = None
     layout: Layout = layout.aligned
     beside: int = 0
-    near: str | None = None
+    is_local: str | None = None
     flat: bool = False
     row: Size = 0
 
@@ -184,8 +184,8 @@ class Place:
         if kind is CType.STATIC:
             kind = CType.SYSTEM  # static addresses are relative to static memory
             value = STATIC_BASE + value
-        elif kind is CType.EITHER and self.near is not None:
-            kind = CType.LOCAL if call[self.near] else CType.SYSTEM
+        elif kind is CType.EITHER and self.is_local is not None:
+            kind = CType.LOCAL if call[self.is_local] else CType.SYSTEM
         if kind not in (CType.LOCAL, CType.SYSTEM):
             return constant(value, dtype)
         shape, stride = self._shape(call), call.get(f"{self.parameter}_stride")

@@ -61,7 +61,7 @@ def _source(api: Issuer, call: Args, shape: Shape, per_channel: Layout, once: La
     return api.local(call["param"], shape, None, dtype, layout_of)
 
 
-def _moves(kind: str, way: str, exceptions: bool = False, four_banks: bool = False) -> Run:
+def _moves(kind: str, direction: str, exceptions: bool = False, four_banks: bool = False) -> Run:
     """Return the C function of a gather or scatter. A gather may have exceptions, or four copies of its source."""
 
     def run(api: Issuer, call: Args) -> None:
@@ -71,7 +71,7 @@ def _moves(kind: str, way: str, exceptions: bool = False, four_banks: bool = Fal
             raise MachineError(call["name"], f"the shape has n = {n} and h = {h}", "give n = 1 and h = 1")
         if h != 1 and kind in ("w", "pe"):
             raise MachineError(call["name"], f"h is {h}", "give h = 1: it moves elements of rows")
-        x_shape, index_shape, y_shape = _shapes(kind, way == "gather", call)
+        x_shape, index_shape, y_shape = _shapes(kind, direction == "gather", call)
         lined = layout.line if kind == "h" else layout.aligned
         if four_banks:
             x = _source(api, call, x_shape._replace(n=COPIES), in_four_banks, once_in_four_banks)
@@ -85,11 +85,11 @@ def _moves(kind: str, way: str, exceptions: bool = False, four_banks: bool = Fal
             for name, place in (("index", index), ("output", y), ("param", x[0:1])):
                 _check_banks(call, name, place)
         operands: Operands = {"x": x, "index": index}
-        if way == "scatter":
+        if direction == "scatter":
             operands["y_before"] = y
         if exceptions:
             operands |= {"other": constant(call["C"], x.dtype)} if call["fill_const"] else {"kept": y}
-        api.issue(f"{kind}_{way}" + "_4bank" * four_banks, operands, {"y": y})
+        api.issue(f"{kind}_{direction}" + "_4bank" * four_banks, operands, {"y": y})
 
     return run
 

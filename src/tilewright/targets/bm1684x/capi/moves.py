@@ -35,14 +35,16 @@ def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layo
     return issue(operation, y=Place("dst", layout=local), x=Place("src", None, shape, local))
 
 
-def _bare(way: str, operation: str, shape: Shaping) -> Run:
+def _bare(direction: str, operation: str, shape: Shaping) -> Run:
     """Return the function of a transfer whose command has strides only if the call gives some.
 
     Transposes within one memory always have strides. The difference costs time, not values.
     """
 
     def strided(call: Args) -> bool:
-        return bool(call["dst_stride"] or call["src_stride"] or (way[0] == way[2] and operation == "dma_nc_trans"))
+        within_one_memory = direction[0] == direction[2]
+        transposes = within_one_memory and operation == "dma_nc_trans"
+        return bool(call["dst_stride"] or call["src_stride"] or transposes)
 
     with_strides, without = (
         issue(operation, y="dst", x=Place("src", shape=shape), without_strides=flag) for flag in (False, True)
@@ -51,7 +53,7 @@ def _bare(way: str, operation: str, shape: Shaping) -> Run:
 
 
 def _index(rows: Callable[[Shape, Args], int]) -> Place:
-    return Place("index", U32, lambda shape, call: Shape(1, shape.c, rows(shape, call), 1), near="index_is_local")
+    return Place("index", U32, lambda shape, call: Shape(1, shape.c, rows(shape, call), 1), is_local="index_is_local")
 
 
 PARAM = Place("src", shape=lambda shape, call: shape._replace(h=call["param_h"]))
@@ -73,15 +75,15 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
         dtype = call["dtype"]
         width = call["width"]
         rows, columns = (1, call["length"]) if vector else (call["rows"], call["columns"])
-        turned = (columns, rows) if transposed else (rows, columns)
-        sizes: dict[str, tuple[int, int]] = {"src": (rows, columns), "dst": turned}
+        transposed_sizes = (columns, rows) if transposed else (rows, columns)
+        sizes: dict[str, tuple[int, int]] = {"src": (rows, columns), "dst": transposed_sizes}
         # The matrix in local memory has its columns spread over lanes, `width` to a channel; the other is a grid of
         # rows.
-        near, far = ("dst", "src") if way == "S2L" else ("src", "dst")
+        local, system = ("dst", "src") if way == "S2L" else ("src", "dst")
         stride = Stride(0, 0, call.get("row_stride", columns), 1)
         ends: dict[str, Any] = {
-            near: api.matrix(call[near], *sizes[near], width, dtype),
-            far: Grid(Tensor(call[far], Shape(1, 1, *sizes[far]), stride, dtype, api.config)),
+            local: api.matrix(call[local], *sizes[local], width, dtype),
+            system: Grid(Tensor(call[system], Shape(1, 1, *sizes[system]), stride, dtype, api.config)),
         }
         api.issue("dma_matrix_trans" if transposed else "dma_copy", {"x": ends["src"]}, {"y": ends["dst"]})
 
@@ -103,7 +105,7 @@ def _to_lanes(api: Issuer, call: Args) -> None:
 
 LINEAR = row_of("count")
 FILL = issue("dma_broadcast", y=Place("dst", layout=layout.dma_default), x="C")
-MASK = Place("mask", "mask_dtype", near="mask_is_local")
+MASK = Place("mask", "mask_dtype", is_local="mask_is_local")
 #: Functions by name, without the prefix tpu_gdma_. Selections write to system memory without gaps;
 #: tpu_gdma_get_filter_num returns the number of selected elements.
 MOVES: Functions = {

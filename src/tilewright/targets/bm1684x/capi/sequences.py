@@ -23,17 +23,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import MachineError
-from tilewright.targets.bm1684x.capi.forms import (
-    Args,
-    FromCall,
-    Functions,
-    Issue,
-    Issuer,
-    Place,
-    Run,
-    Source,
-    sequence,
-)
+from tilewright.targets.bm1684x.capi.forms import Args, FromCall, Functions, Issue, Issuer, Place, Run, Source, sequence
 from tilewright.targets.bm1684x.isa.command import Constant
 from tilewright.targets.bm1684x.isa.operations import OPERATIONS
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, F32, DType, Rounding

@@ -228,38 +228,38 @@ class Assembly:
                 self.stream.move(transfer, index, CONSTANTS)
         return self._resident.get(key, 0)
 
-    def load(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
-        """Add the transfers that fill the local tensor `near` with sample `number` of an input, from row `first` on."""
+    def load(self, name: str, number: int, local: Tensor, index: int, first: int = 0) -> None:
+        """Add the transfers that fill the tensor `local` with sample `number` of an input, from row `first` on."""
         form = self.entering[name].form
         address = self.entering[name].address + number * form.nbytes
         if form.phases is None:
-            self.stream.move(copy(near, self._rows(address, form, near, first)), index, INPUTS)
+            self.stream.move(copy(local, self._rows(address, form, local, first)), index, INPUTS)
             return
         phases = form.phases
-        _, _, rows, columns = near.shape
+        _, _, rows, columns = local.shape
         shape = Shape(1, phases.channels, rows, columns)
         plane = phases.rows * phases.columns
         # One transfer per folded tap: the same image, shifted by the tap, into the next channels.
         for place, offset in enumerate(phases.offsets):
             begin = address + (offset + first * columns) * form.dtype.bytes
-            far = Tensor(begin, shape, Stride(0, plane, columns, 1), form.dtype, self.config)
-            into = near[:, place * phases.channels : (place + 1) * phases.channels]
-            self.stream.move(copy(into, far), index, INPUTS)
+            dram = Tensor(begin, shape, Stride(0, plane, columns, 1), form.dtype, self.config)
+            into = local[:, place * phases.channels : (place + 1) * phases.channels]
+            self.stream.move(copy(into, dram), index, INPUTS)
 
-    def store(self, name: str, number: int, near: Tensor, index: int, first: int = 0) -> None:
-        """Add the transfer that stores the local tensor `near` as sample `number` of a result, from row `first` on."""
+    def store(self, name: str, number: int, local: Tensor, index: int, first: int = 0) -> None:
+        """Add the transfer that stores the tensor `local` as sample `number` of a result, from row `first` on."""
         form = self.leaving[name].form
         address = self.leaving[name].address + number * form.nbytes
-        self.stream.move(copy(self._rows(address, form, near, first), near), index, OUTPUTS)
+        self.stream.move(copy(self._rows(address, form, local, first), local), index, OUTPUTS)
 
-    def _rows(self, address: int, form: SampleFormat, near: Tensor, first: int) -> Tensor:
-        """Return the DDR tensor that `near` is copied from or to: as many rows, from row `first` of the sample on.
+    def _rows(self, address: int, form: SampleFormat, local: Tensor, first: int) -> Tensor:
+        """Return the DDR tensor that `local` is copied from or to: as many rows, from row `first` of the sample on.
 
-        A row is as long as in `near`, because layers may divide one tensor into rows of different lengths.
+        A row is as long as in `local`, because layers may divide one tensor into rows of different lengths.
         """
-        columns = near.shape.w
-        stride = Stride(0, form.h * form.w if near.shape.c > 1 else 0, columns, 1)
-        return Tensor(address + first * columns * form.dtype.bytes, near.shape, stride, form.dtype, self.config)
+        columns = local.shape.w
+        stride = Stride(0, form.h * form.w if local.shape.c > 1 else 0, columns, 1)
+        return Tensor(address + first * columns * form.dtype.bytes, local.shape, stride, form.dtype, self.config)
 
     def compute(self, tile: Tile, index: int, inputs: Sequence[int], result: int, temps: Mapping[int, int]) -> None:
         """Add the commands of a tile of layer `index`. `inputs`, `result` and `temps` are byte offsets in a lane."""

@@ -169,10 +169,10 @@ class ResidentLaunch:
         """Add the transfers of a layer that joins its inputs. Inputs that lie in their place already need none."""
         layer = self._layers[index]
         allocations = self._plan.allocations
-        whole = layer.result.near(allocations[layer.output].of(number), self._config)
+        whole = layer.result.local(allocations[layer.output].of(number), self._config)
         for name, form, ranges in layer.joined:
             place = whole[ranges]
-            part = form.near(allocations[name].of(number), self._config)
+            part = form.local(allocations[name].of(number), self._config)
             # the plan may have given the input its place in the result; the stride along n does not matter for n = 1
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
                 self._assembly.stream.move(copy(place, part), index, JOINS)
@@ -181,22 +181,22 @@ class ResidentLaunch:
         for name, form in zip(self._layers[index].inputs, self._layers[index].shapes, strict=True):
             if name in self._assembly.entering and (name, number) not in self._loaded:
                 self._loaded.add((name, number))
-                near, line = self._places(name, form, number)
+                local, line = self._places(name, form, number)
                 if line:
                     self._assembly.load(name, number, line, index)
-                    self._assembly.stream.compute(_transposing_copy(near, line), index)
+                    self._assembly.stream.compute(_transposing_copy(local, line), index)
                     continue
                 # The input arrives in pieces, so that the first tile can start when its rows are there.
                 for first, end in pairwise(self._plan.cuts[index].rows_read(form)):
-                    self._assembly.load(name, number, near[:, :, first:end], index, first)
+                    self._assembly.load(name, number, local[:, :, first:end], index, first)
 
     def _leave(self, index: int, number: int) -> None:
         name = self._layers[index].output
         if name in self._assembly.leaving:
-            near, line = self._places(name, self._layers[index].result, number)
+            local, line = self._places(name, self._layers[index].result, number)
             if line:
-                self._assembly.stream.compute(_transposing_copy(line, near), index)
-            self._assembly.store(name, number, line or near, index)
+                self._assembly.stream.compute(_transposing_copy(line, local), index)
+            self._assembly.store(name, number, line or local, index)
 
     def _places(self, name: str, form: SampleFormat, number: int) -> tuple[Tensor, Tensor | None]:
         """Return where sample `number` of a tensor lies in local memory, and its line buffer (None if it has none).
@@ -205,11 +205,11 @@ class ResidentLaunch:
         by channel would cost 256 bytes each (timing/estimate.py). So it is transferred through a line buffer in one
         lane (Plan.line_buffers), and a compute command exchanges channels and columns.
         """
-        near = form.near(self._plan.allocations[name].of(number), self._config)
+        local = form.local(self._plan.allocations[name].of(number), self._config)
         line_buffers = self._plan.line_buffers.get(name)
         if line_buffers is None:
-            return near, None
-        return near, Tensor.local(0, line_buffers, (1, 1, 1, form.c), form.dtype, self._config)
+            return local, None
+        return local, Tensor.local(0, line_buffers, (1, 1, 1, form.c), form.dtype, self._config)
 
 
 def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) -> LocalResult:
@@ -327,7 +327,7 @@ class StreamedLaunch:
         inputs = []
         for index, (name, shape) in enumerate(zip(self._layers[0].inputs, part[0].layer.shapes, strict=True)):
             inputs.append(self._offsets[f"x{index}/{turn}"])
-            assembly.load(name, number, shape.near(inputs[-1], config), 0, part[0].i0)
+            assembly.load(name, number, shape.local(inputs[-1], config), 0, part[0].i0)
         for index, slab in enumerate(part):
             cut = self._cut(index, slab)
             result = self._offsets[f"y{index}/{turn if index == len(part) - 1 else 0}"]
@@ -337,5 +337,5 @@ class StreamedLaunch:
             if number == 0:  # the debugger shows the first sample
                 self._local_results.append(_local_result(slab.layer, result, slab.r0, assembly.stream.computed))
             inputs = [result]
-        store = part[-1].layer.result.near(result, config)
+        store = part[-1].layer.result.local(result, config)
         assembly.store(self._layers[-1].output, number, store, len(part) - 1, part[-1].r0)

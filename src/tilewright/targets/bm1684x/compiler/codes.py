@@ -30,7 +30,7 @@ from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 
 #: The modes with which the machine's integer shifts are tried, and the differences from the nearest integer factor.
 MODES = (Rounding.HALF_TO_EVEN, Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO)
-NEAR = (0, 1, -1, 2, -2)
+DIFFERENCES = (0, 1, -1, 2, -2)
 #: Bits of the largest factor of a single operation, and of two operations.
 SHORT = 16
 LONG = 22
@@ -73,10 +73,10 @@ def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
         raise ir.Refused(f"a conversion to {site.output.dtype} is not supported")
     result = SampleFormat.of(site.output)
     (codes,), reference = every_code(site, (x,), mode)
-    wanted = _Conversion(site, x, result, codes, reference.astype(np.int64) + result.add)
-    for way in (_product, _scaled, _rounded_twice, _real):
+    conversion = _Conversion(site, x, result, codes, reference.astype(np.int64) + result.add)
+    for method in (_product, _scaled, _rounded_twice, _real):
         write = ir.Writer(result.c)
-        if way(write, wanted):
+        if method(write, conversion):
             return write.layer(site, (x,), result)
     raise ir.Refused("no operations of the machine give the right code for each of the 256 codes")
 
@@ -110,47 +110,47 @@ class _Conversion(NamedTuple):
         return None
 
 
-def _product(write: ir.Writer, wanted: _Conversion) -> bool:
+def _product(write: ir.Writer, conversion: _Conversion) -> bool:
     """Add a multiplication of unsigned codes, if one gives the right codes. Return whether it does."""
-    x = wanted.x
-    result = wanted.result
+    x = conversion.x
+    result = conversion.result
     # One product is enough if both zero points are 0 and both types unsigned: it then saturates as the codes do.
-    if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (scaling := wanted.factor(SHORT)) is None:
+    if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (scaling := conversion.factor(SHORT)) is None:
         return False
     numbers: dict[str, Any] = {"b": Constant.of(scaling.factor, U16), "shift": Constant.of(-scaling.shift, I8)}
     write.add("int_mul", ir.Output(), scaling.mode, a=ir.Input(0), **numbers, saturate=True)
     return True
 
 
-def _scaled(write: ir.Writer, wanted: _Conversion) -> bool:
+def _scaled(write: ir.Writer, conversion: _Conversion) -> bool:
     """Add a multiplication of codes without their zero point, and the new zero point, if this gives the right codes."""
-    if (scaling := wanted.factor(LONG)) is None:
+    if (scaling := conversion.factor(LONG)) is None:
         return False
-    scaled = write.centred(0, I16, scaling.factor, -scaling.shift, scaling.mode, wanted.x.zero)
-    add_zero_point(write, wanted.result, "cast", x=scaled)
+    scaled = write.centred(0, I16, scaling.factor, -scaling.shift, scaling.mode, conversion.x.zero)
+    add_zero_point(write, conversion.result, "cast", x=scaled)
     return True
 
 
-def _rounded_twice(write: ir.Writer, wanted: _Conversion) -> bool:
+def _rounded_twice(write: ir.Writer, conversion: _Conversion) -> bool:
     """Add gemmlowp's rescaling, which rounds after a product with 31 bits and after a shift, if the codes are right."""
-    q, shift = (int(number) for number in quantize_multiplier(np.float64(wanted.ratio)))
+    q, shift = (int(number) for number in quantize_multiplier(np.float64(conversion.ratio)))
     left, right = max(shift, 0), max(-shift, 0)
     # Of gemmlowp: a product with 31 bits rounds half up, then a shift rounds half away from zero. Two roundings may
     # differ from one by a code, so both must be done.
-    high = shift_right((wanted.codes - wanted.x.zero) * q, -HIGH_PRODUCT - left, Rounding.HALF_UP)
-    if left > -HIGH_PRODUCT or not wanted.gives(shift_right(high, right, Rounding.HALF_AWAY_FROM_ZERO)):
+    high = shift_right((conversion.codes - conversion.x.zero) * q, -HIGH_PRODUCT - left, Rounding.HALF_UP)
+    if left > -HIGH_PRODUCT or not conversion.gives(shift_right(high, right, Rounding.HALF_AWAY_FROM_ZERO)):
         return False
-    product = write.centred(0, I32, q, HIGH_PRODUCT + left, Rounding.HALF_UP, wanted.x.zero)
-    write.scale(product, ir.Output(), np.array(-right), wanted.result.zero, Rounding.HALF_AWAY_FROM_ZERO)
+    product = write.centred(0, I32, q, HIGH_PRODUCT + left, Rounding.HALF_UP, conversion.x.zero)
+    write.scale(product, ir.Output(), np.array(-right), conversion.result.zero, Rounding.HALF_AWAY_FROM_ZERO)
     return True
 
 
-def _real(write: ir.Writer, wanted: _Conversion) -> bool:
+def _real(write: ir.Writer, conversion: _Conversion) -> bool:
     """Add a product in float32, rounded half to even, if one gives the right codes. Return whether it does."""
-    centred = (wanted.codes - wanted.x.zero).astype(np.float32)
-    for factor in neighbours(np.float32(wanted.ratio)):
-        if wanted.gives(np.rint(centred * factor).astype(np.int64)):
-            add_zero_point(write, wanted.result, "cast", x=write.centred_real(0, factor, wanted.x.zero))
+    centred = (conversion.codes - conversion.x.zero).astype(np.float32)
+    for factor in neighbours(np.float32(conversion.ratio)):
+        if conversion.gives(np.rint(centred * factor).astype(np.int64)):
+            add_zero_point(write, conversion.result, "cast", x=write.centred_real(0, factor, conversion.x.zero))
             return True
     return False
 
@@ -183,8 +183,8 @@ def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
     # may have rounded its own multiplier.
     for used in range(bits, 0, -1):
         shift = min(used - frexp(ratio)[1], 31)
-        for near in NEAR if shift >= 0 else ():
-            factor = round(ratio * 2**shift) + near
+        for difference in DIFFERENCES if shift >= 0 else ():
+            factor = round(ratio * 2**shift) + difference
             if 0 < factor < 1 << bits:
                 yield from (_Scaling(factor, shift, mode) for mode in MODES)
 
@@ -292,14 +292,14 @@ def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[n
     """
     out = site.output
     codes, expected = every_code(site, shapes, mode)
-    near = [neighbours(np.float32(site.input(index).scale) / np.float32(out.scale)) for index in (0, 1)]
+    candidates = [neighbours(np.float32(site.input(index).scale) / np.float32(out.scale)) for index in (0, 1)]
     parts = [
         [(code - x.zero).astype(np.float32) * factor for factor in factors]
-        for code, x, factors in zip(codes, shapes, near, strict=True)
+        for code, x, factors in zip(codes, shapes, candidates, strict=True)
     ]
     # Factors nearest to the true ratios first. Every pair of codes is compared: 65,536 sums per try.
-    for left, right in sorted(product(range(len(near[0])), range(len(near[1]))), key=sum):
+    for left, right in sorted(product(range(len(candidates[0])), range(len(candidates[1]))), key=sum):
         total = np.rint(parts[0][left][:, None] + parts[1][right])
         if np.array_equal(np.clip(total + out.zero_point, expected.min(), expected.max()), expected):
-            return near[0][left], near[1][right]
+            return candidates[0][left], candidates[1][right]
     raise ir.Refused("the machine's float32 rounds some of its sums differently from onnxruntime's fused multiply-adds")

@@ -149,19 +149,20 @@ def _launches(
         return [build(layers, outside(layers), config)]
     except DoesNotFit as full:
         reason = str(full)
-    ways: list[list[Launch | HostStep]] = []
+    splits: list[list[Launch | HostStep]] = []
     for count in range(1, len(layers) + 1):
         first = layers[:count]
         rest = layers[count:]
-        if len(ways) < WAYS and (not rest or fits(rest, outside(rest), config)):
+        if len(splits) < WAYS and (not rest or fits(rest, outside(rest), config)):
             try:
-                ways.append([build_in_parts(first, outside(first), config), *_launches(graph, rest, reads, config)])
+                splits.append([build_in_parts(first, outside(first), config), *_launches(graph, rest, reads, config)])
             except DoesNotFit as full:
                 reason = str(full)
     if len(layers) == 1:
-        return ways[0] if ways else [HostStep(layers[0].name, reason)]
+        return splits[0] if splits else [HostStep(layers[0].name, reason)]
     half = len(layers) // 2
     halves = (layers[:half], layers[half:])
-    ways.append([part for some in halves for part in _launches(graph, some, reads, config)])
+    splits.append([part for some in halves for part in _launches(graph, some, reads, config)])
     host = float("inf")  # a fallback is slower than any launch
-    return min(ways, key=lambda way: sum(step.meta["scheduled"] if isinstance(step, Launch) else host for step in way))
+    costs = [sum(step.meta["scheduled"] if isinstance(step, Launch) else host for step in steps) for steps in splits]
+    return splits[costs.index(min(costs))]

@@ -184,8 +184,9 @@ def _cost(layer: Layer, config: Config) -> float:
     result = layer.result
     products = _products(layer, layer.kernel.values.shape, config)
     channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
-    far = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
-    load = loads * estimate.cycles(copy(far, far), config)  # into local memory it takes as long, but need not fit here
+    image = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
+    # a copy within DDR stands for the load: the whole image need not fit into local memory
+    load = loads * estimate.cycles(copy(image, image), config)
     parts = max(config.batch, -(-result.h * result.w * I32.bytes // TEMP_BYTES))
     return max(load, products) + min(load, products) / parts
 

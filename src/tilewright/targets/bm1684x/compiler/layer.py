@@ -92,10 +92,10 @@ class Gather:
             across = self.window.stride[1] if self.columns else 1
             # The copy covers what of the tap lies inside of the image. The rest of the gathered tensor is padding.
             if r0 < r1 and c0 < c1:
-                there = x[:, replica : replica + self.spacing, first_row:, first_column:]
-                stride = there.stride._replace(h=there.stride.h * down, w=across)
-                there = replace(there, shape=there.shape._replace(h=r1 - r0, w=c1 - c0), stride=stride)
-                yield Command(OPERATIONS["copy"], {"a": there}, {"y": tap_channels[:, :, r0:r1, c0:c1]})
+                inside = x[:, replica : replica + self.spacing, first_row:, first_column:]
+                stride = inside.stride._replace(h=inside.stride.h * down, w=across)
+                inside = replace(inside, shape=inside.shape._replace(h=r1 - r0, w=c1 - c0), stride=stride)
+                yield Command(OPERATIONS["copy"], {"a": inside}, {"y": tap_channels[:, :, r0:r1, c0:c1]})
             else:
                 r0 = r1 = 0
             # above, below, left and right of it
@@ -297,8 +297,8 @@ class Writer:
         if isinstance(into, DType):
             # A buffer may be reused as soon as the operation that reads it has run: its result must lie elsewhere,
             # because operations do not work in place here.
-            taken = {ref.index for ref in (*refs.values(), *self._kept) if isinstance(ref, Temp)}
-            result = Temp(next(index for index in range(len(taken) + 1) if index not in taken), into, size)
+            used = {ref.index for ref in (*refs.values(), *self._kept) if isinstance(ref, Temp)}
+            result = Temp(next(index for index in range(len(used) + 1) if index not in used), into, size)
         else:
             result = into
         self.operations.append(LayerOperation(operation, refs, result, attributes))
@@ -331,15 +331,15 @@ class Writer:
         named = self.parameters(offset=(zero, I32), scale=(factor, F32))
         return self.add("fp32_dequant", F32, x=Input(index), **named)
 
-    def parameters(self, **given: tuple[Any, DType]) -> dict[str, Any]:
+    def parameters(self, **named: tuple[Any, DType]) -> dict[str, Any]:
         """Return, by name, the operand for each argument `name=(values, type)`.
 
         All operands are constants if no argument differs between channels; else all have one value per channel.
         """
-        only = {name: (_only(np.asarray(values)), dtype) for name, (values, dtype) in given.items()}
+        only = {name: (_only(np.asarray(values)), dtype) for name, (values, dtype) in named.items()}
         if all(value is not None for value, _ in only.values()):
             return {name: Constant.of(value.item(), dtype) for name, (value, dtype) in only.items()}
-        return {name: self.channel(values, F32 if dtype is F32 else I32) for name, (values, dtype) in given.items()}
+        return {name: self.channel(values, F32 if dtype is F32 else I32) for name, (values, dtype) in named.items()}
 
 
 def _only(values: Array) -> Any:

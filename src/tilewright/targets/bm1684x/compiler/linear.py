@@ -96,8 +96,8 @@ def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
     clamps += [("min", high)] if high < form.dtype.high else []
     for operation, bound in clamps:
         last = write.operations.pop()
-        given: dict[str, Any] = {**last.operands, **last.attributes}
-        value = write.add(last.name, form.dtype, **given)
+        operands: dict[str, Any] = {**last.operands, **last.attributes}
+        value = write.add(last.name, form.dtype, **operands)
         write.add(operation, ir.Output(), a=value, b=Constant.of(bound, form.dtype))
 
 

@@ -60,13 +60,13 @@ class Ring:
             self._next = self._begin
         offset = self._next
         over = set(done)
-        there = [block for block in self._blocks if block[0] < offset + size and offset < block[1]]
-        for _, _, others in there:
+        overwritten = [block for block in self._blocks if block[0] < offset + size and offset < block[1]]
+        for _, _, others in overwritten:
             if needed := [name for name in others if name not in over]:
                 raise DoesNotFit(
                     f"the constants of {names[0]} would overwrite those of {needed[0]}, which are still needed"
                 )
-        self._blocks = [*(block for block in self._blocks if block not in there), (offset, offset + size, names)]
+        self._blocks = [*(block for block in self._blocks if block not in overwritten), (offset, offset + size, names)]
         self._next = offset + size
         return offset
 
@@ -274,8 +274,8 @@ class Bundle:
 
     def transfers(self, address: int, offset: int, config: Config) -> Iterator[Command]:
         lanes, size = self.data.shape
-        for far in _parts(lanes, self.used, size, address, config):
-            yield copy(Tensor.local(0, offset + far.address - address, far.shape, U8, config), far)
+        for part in _parts(lanes, self.used, size, address, config):
+            yield copy(Tensor.local(0, offset + part.address - address, part.shape, U8, config), part)
 
 
 def bundled(

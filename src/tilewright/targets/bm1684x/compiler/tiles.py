@@ -249,7 +249,7 @@ class Tile:
     def _rows(self, form: SampleFormat, offset: int) -> Tensor:
         """Return the rows of an input that the windows of the tile read, with all channels, as a tensor."""
         if self._whole_rows and not form.phases:
-            return form.near(offset, self._config)
+            return form.local(offset, self._config)
         window = self._layer.window
         assert window is not None
         low, high = window.rows(self.r0, self.r1)

@@ -56,8 +56,8 @@ class Call:
         `parameters` are those of a golden vector. Raises InputError if a parameter that gives a type is missing.
         """
         operation = self.described
-        given = [name for name in operation.inputs if name not in OPTIONAL or name in optional]
-        return {name: self._type(name, parameters) for name in (*given, *operation.outputs)}
+        names = [name for name in operation.inputs if name not in OPTIONAL or name in optional]
+        return {name: self._type(name, parameters) for name in (*names, *operation.outputs)}
 
     def _type(self, name: str, parameters: Mapping[str, Any]) -> DType:
         if name not in self.types and (number := self.described.numbers.get(name)):

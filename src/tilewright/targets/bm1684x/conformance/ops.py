@@ -105,12 +105,12 @@ def _outcome(
         for output, name in calls:
             parameters = {"dtype": "f32", **case} if output else case
             call = call_of(name)
-            command = laid_out(call, parameters, values, expected, memories, output)
+            command = lay_out(call, parameters, values, expected, memories, output)
             results = command.run(memories)
             for result, operand in command.results.items():
-                wanted = expected[output or call.renamed.get(result, result)]
-                computed = read(memories, operand).reshape(-1)[: wanted.size].reshape(wanted.shape)
-                if reason := differs(computed, wanted, operand.dtype, ULPS if command.operation.inexact else 0):
+                golden = expected[output or call.renamed.get(result, result)]
+                computed = read(memories, operand).reshape(-1)[: golden.size].reshape(golden.shape)
+                if reason := differs(computed, golden, operand.dtype, ULPS if command.operation.inexact else 0):
                     return ConformCase(case["id"], False, f"{case['op']}: {result} {reason}")
             if "count" in expected and results["count"] != expected["count"]:
                 return ConformCase(case["id"], False, f"{case['op']}: counts {results['count']}")
@@ -119,7 +119,7 @@ def _outcome(
     return ConformCase(case["id"], True)
 
 
-def laid_out(
+def lay_out(
     call: Call,
     case: Mapping[str, Any],
     values: Mapping[str, Array],
@@ -128,17 +128,16 @@ def laid_out(
     output: str = "",
 ) -> Command:
     memory = Allocator(CONFIG, memories, call.described, case)
-    given = {name: call.renamed.get(name, name) for name in call.described.inputs}
-    if "y_before" in given and "y_before" not in values:  # a scatter keeps what it does not write
+    vector_names = {name: call.renamed.get(name, name) for name in call.described.inputs}
+    if "y_before" in vector_names and "y_before" not in values:  # a scatter keeps what it does not write
         values = {**values, "y_before": np.zeros_like(expected["y"])}
-    types = call.types_of(
-        case, tuple(name for name, vector_name in given.items() if vector_name in values or name in call.constants)
-    )
+    present = (name for name, key in vector_names.items() if key in values or name in call.constants)
+    types = call.types_of(case, tuple(present))
     operands: dict[str, Operand | Constant] = {
         name: Constant(bits, types[name]) for name, bits in call.constants_of(case).items()
     }
     shape = next((values.shape for values in expected.values()), ())
-    for name, vector_name in given.items():
+    for name, vector_name in vector_names.items():
         if vector_name in values and name not in operands:
             operands[name] = memory.operand(name, call.arrange(name, values[vector_name], shape), types[name])
     if "b_stride" in case:
@@ -177,11 +176,11 @@ def differs(values: Array, expected: Array, dtype: DType, ulps: int) -> str:
 
 def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
     optional = ("bias",) if case.get("bias", True) else ()
-    shown = ", ".join(f"{key} {value}" for key, value in case.items() if key not in ("family", "op"))
+    text = ", ".join(f"{key} {value}" for key, value in case.items() if key not in ("family", "op"))
     try:
         call = call_of(case["op"])
-        said = call.described.refusal(call.types_of(case, (*optional, "shift", "zero")), call.attributes_of(case))
-        reason = "" if said else f"{case['op']} ({shown}) is not refused"
+        refusal = call.described.refusal(call.types_of(case, (*optional, "shift", "zero")), call.attributes_of(case))
+        reason = "" if refusal else f"{case['op']} ({text}) is not refused"
     except TilewrightError as error:  # an error is not a refusal
         reason = str(error)
     return ConformCase(f"rejected {case['family']} {number}", not reason, reason)

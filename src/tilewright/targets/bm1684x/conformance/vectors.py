@@ -74,20 +74,20 @@ def addresses(case: Mapping[str, Any]) -> Array:
     if kind == "bcast":
         return _broadcast(case)
     kind, order = TRANSPOSED.get(kind, ({"aligned": "dma"}.get(kind, kind), range(len(shape))))
-    return _laid(case, kind, [shape[axis] for axis in order]).transpose(order)
+    return _addresses_in(case, kind, [shape[axis] for axis in order]).transpose(order)
 
 
-def _laid(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> Array:
+def _addresses_in(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> Array:
     stride = case["param"] if kind == "free" else None
     width = case["param"][0] if kind in ("matrix", "vector") else None
-    wanted = LayoutRequest(kind, shape, case["dtype"], case["start_lane"], case["lane_offset"], stride, width)
-    return (place(wanted, CONFIG).operand.addresses - LOCAL_BASE).reshape(shape)
+    request = LayoutRequest(kind, shape, case["dtype"], case["start_lane"], case["lane_offset"], stride, width)
+    return (place(request, CONFIG).operand.addresses - LOCAL_BASE).reshape(shape)
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
     """Return two rows in ascending order of byte offsets: the numbers of source elements, and their copies' offsets."""
     n, _, h, w = case["shape"]
-    places = _laid(case, "dma", (n, case["param"][0], h, w))
+    places = _addresses_in(case, "dma", (n, case["param"][0], h, w))
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)
     order = np.argsort(places.ravel(), kind="stable")
     return np.stack([source.ravel()[order], places.ravel()[order]])
@@ -143,8 +143,8 @@ def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str
         expected = [command for command in of_group if command["engine"] == engine]
         if len(decoded) != len(expected):
             return f"{engine}: {len(decoded)} commands, not {len(expected)}"
-        for command, wanted in zip(decoded, expected, strict=True):
-            if dict(command.fields) != wanted["fields"]:
+        for command, golden in zip(decoded, expected, strict=True):
+            if dict(command.fields) != golden["fields"]:
                 return f"{command} decodes to other fields"
         again = encode(decoded)
         if (again != raw[: len(again)]).any() or raw[len(again) :].any():
@@ -203,15 +203,15 @@ def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]
         program = elaborate(group_queues, CONFIG)
         estimate = trace(program, CONFIG)
         total += estimate.cycles
-        for row, taken in enumerate((estimate.end - estimate.start).tolist()):
+        for row, spent in enumerate((estimate.end - estimate.start).tolist()):
             left = lines[program.steps[row].engine]
             if not left:
                 return f"the timeline has no line for {program.table.describe(row)}"
             line = left.pop(0)  # both are in the engine's order
             moves = line["type"].startswith("GDMA")
             slack = max(1, TOLERANCE * line["cycles"]) if moves else 0  # other commands count in the total only
-            if (moves or line["type"] in EXACT) and abs(taken - line["cycles"]) > slack:
-                return f"{program.table.describe(row)} takes {taken} cycles, not {line['cycles']}"
+            if (moves or line["type"] in EXACT) and abs(spent - line["cycles"]) > slack:
+                return f"{program.table.describe(row)} takes {spent} cycles, not {line['cycles']}"
     stored = about["total_cycles"]
     if stored is not None and abs(total - stored) > TOLERANCE * stored:
         return f"the network takes {total} cycles, not {stored}"

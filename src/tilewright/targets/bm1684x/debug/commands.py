@@ -160,26 +160,26 @@ NONE = np.uint64(0)
 def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
     """Go back over one command (see sim.walk.Walk.backward)."""
     places = {name: list(_located(place, locate)) for name, place in command.results.items()}
-    given = {name: _gathered(place, places[name], wanted) for name, place in command.results.items()}
+    result_bits = {name: _gathered(place, places[name], wanted) for name, place in command.results.items()}
     # `given` has the slices of each result's elements; a command that writes no element of a slice is passed over.
-    union = _any(given)
+    union = _any(result_bits)
     if not union:
         return 0
     for name, place in command.results.items():
         touched = command.touched.get(name)
         if touched is None and command.operation.by_data:
             continue  # it is not known which elements were written: all may keep their old values
-        for space, mine, elements in places[name]:
-            here = np.broadcast_to(True if touched is None else touched, place.addresses.shape).reshape(-1)[mine]
+        for space, selected, elements in places[name]:
+            written = np.broadcast_to(True if touched is None else touched, place.addresses.shape).reshape(-1)[selected]
             # what the command overwrites does not come from before it
-            wanted[space][elements[here]] = 0
-    for name, bits in _spread(command, given, np.uint64(union)).items():
+            wanted[space][elements[written]] = 0
+    for name, bits in _spread(command, result_bits, np.uint64(union)).items():
         operand = command.operands[name]
         assert not isinstance(operand, Constant)
         slices = np.broadcast_to(bits, operand.addresses.shape).reshape(-1)
         slices = np.where(np.broadcast_to(command.touched.get(name, np.True_), slices.shape), slices, NONE)
-        for space, mine, elements in _located(operand, locate):
-            np.bitwise_or.at(wanted[space], elements, slices[mine])
+        for space, selected, elements in _located(operand, locate):
+            np.bitwise_or.at(wanted[space], elements, slices[selected])
     return union
 
 
@@ -192,24 +192,25 @@ def _located(operand: Placed, locate: Locate) -> Iterator[Located]:
 
 def _gathered(result: Placed, places: list[Located], wanted: SliceBits) -> Array:
     bits = np.zeros(result.addresses.size, np.uint64)
-    for space, mine, elements in places:
-        bits[mine] |= wanted[space][elements]
+    for space, selected, elements in places:
+        bits[selected] |= wanted[space][elements]
     return bits.reshape(result.addresses.shape)
 
 
-def _any(given: Bits) -> int:
-    return int(np.bitwise_or.reduce([np.bitwise_or.reduce(bits, axis=None, initial=NONE) for bits in given.values()]))
+def _any(result_bits: Bits) -> int:
+    unions = [np.bitwise_or.reduce(bits, axis=None, initial=NONE) for bits in result_bits.values()]
+    return int(np.bitwise_or.reduce(unions))
 
 
-def _spread(command: Command, given: Bits, union: np.uint64) -> dict[str, Array]:
+def _spread(command: Command, result_bits: Bits, union: np.uint64) -> dict[str, Array]:
     flow = command.operation.flow
     shapes = {
         key: operand.addresses.shape for key, operand in command.operands.items() if not isinstance(operand, Constant)
     }
     sources = {key: np.full((), union) for key in shapes}
-    if len(given) > 1 or "y" not in given:
+    if len(result_bits) > 1 or "y" not in result_bits:
         return sources
-    y = given["y"]
+    y = result_bits["y"]
     if flow is Flow.MOVE and "x" in shapes:
         sources["x"] = _moved(command, y, shapes["x"])
     elif flow is Flow.PRODUCT:

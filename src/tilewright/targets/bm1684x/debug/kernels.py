@@ -66,8 +66,8 @@ class KernelState(CommandState):
         for region in self.machine.regions:
             if region.base <= address < region.end and region.base in self._shared:
                 self._shared.remove(region.base)
-                mine = replace(region, data=region.data.copy())
-                self.machine.regions = [mine if memory is region else memory for memory in self.machine.regions]
+                private = replace(region, data=region.data.copy())
+                self.machine.regions = [private if memory is region else memory for memory in self.machine.regions]
 
 
 class KernelWalk(CommandWalk):
@@ -113,12 +113,12 @@ class KernelWalk(CommandWalk):
 
     def located(self, addresses: Array) -> Iterator[Located]:
         for space, region in enumerate(self._regions):
-            mine = (addresses >= region.base) & (addresses < region.end)
-            if mine.all():
+            inside = (addresses >= region.base) & (addresses < region.end)
+            if inside.all():
                 yield space, slice(None), addresses - region.base
                 return
-            if mine.any():
-                yield space, mine, addresses[mine] - region.base
+            if inside.any():
+                yield space, inside, addresses[inside] - region.base
 
     def shown(self, space: int, element: int) -> str:
         config = self.config

@@ -17,14 +17,7 @@ from tilewright.sim.passes import RunOptions
 from tilewright.sim.steps import Trace
 from tilewright.sim.walk import PlacedTensor, Range, State, numbers
 from tilewright.targets.bm1684x.config import DDR_BASE, LOCAL_BASE
-from tilewright.targets.bm1684x.debug.commands import (
-    CommandState,
-    CommandWalk,
-    Located,
-    bytes_of,
-    layout_of,
-    where,
-)
+from tilewright.targets.bm1684x.debug.commands import CommandState, CommandWalk, Located, bytes_of, layout_of, where
 from tilewright.targets.bm1684x.isa.elaborate import UNITS
 from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.isa.stream import EncodedCommand, decode
@@ -137,8 +130,8 @@ class NetworkWalk(CommandWalk):
         # As in launch/image.py: byte b of lane l of a range has the number b * (lanes of the range) + l.
         element = byte * (self._edges[part + 1] - low) + lane - low
         for number in np.unique(part).tolist():
-            mine = part == number
-            yield number + 1, mine, element[mine]
+            selected = part == number
+            yield number + 1, selected, element[selected]
 
     def shown(self, space: int, element: int) -> str:
         if space == 0:
@@ -183,7 +176,7 @@ class NetworkWalk(CommandWalk):
                 part = (slice(None), slice(row, row + h))
                 shape = (shape[0], h, *shape[2:])
             c = c if form.dtype.is_float else SampleFormat.of(of).c  # further channels repeat these (compiler/layer.py)
-            local = form.near(placed.address - LOCAL_BASE, self.config)[:, :c]
+            local = form.local(placed.address - LOCAL_BASE, self.config)[:, :c]
             address = local.addresses.reshape(c, h, w)
             last = self._complete(index, computed)
             if not form.dtype.is_float:

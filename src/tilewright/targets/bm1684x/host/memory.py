@@ -89,10 +89,10 @@ class Heap:
             raise HostError(Status.PARAM, "malloc", f"{size} bytes are asked for", "give 1 or more")
         address = DDR_BASE
         # First fit: the lowest gap between two allocations that is large enough.
-        for taken in sorted(self._regions, key=lambda memory: memory.address):
-            if address + size <= taken.address:
+        for allocation in sorted(self._regions, key=lambda memory: memory.address):
+            if address + size <= allocation.address:
                 break
-            address = taken.address + -(-taken.size // PAGE) * PAGE
+            address = allocation.address + -(-allocation.size // PAGE) * PAGE
         try:
             if address + size > self._end:
                 raise MemoryError

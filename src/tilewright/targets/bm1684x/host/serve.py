@@ -34,8 +34,8 @@ def settings() -> tuple[Platform, Config]:
     name = os.environ.get("TILEWRIGHT_BM1684X_PLATFORM", PCIE.name)
     if name not in PLATFORMS:
         raise InputError("TILEWRIGHT_BM1684X_PLATFORM", f"there is no platform '{name}'", "give pcie or soc")
-    given = os.environ.get("TILEWRIGHT_BM1684X_SET", "")
-    pairs = dict(pair.partition("=")[::2] for pair in given.split(",") if pair)
+    text = os.environ.get("TILEWRIGHT_BM1684X_SET", "")
+    pairs = dict(pair.partition("=")[::2] for pair in text.split(",") if pair)
     return PLATFORMS[name], TARGET.config(None, pairs)
 
 

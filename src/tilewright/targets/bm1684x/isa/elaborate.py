@@ -108,10 +108,10 @@ class ElaboratedProgram:
     def mark_written(self, ran: Sequence[int] | None = None) -> None:
         """Mark the bytes that the steps `ran` (indices; None: all steps) write as initialised for later launches."""
         footprints = self.table.footprints
-        mine = (footprints.rows[:, MODE] & WRITE) > 0
+        writes = (footprints.rows[:, MODE] & WRITE) > 0
         if ran is not None:
-            mine &= np.isin(footprints.owner(), self.table.footprint[ran])
-        rows = footprints.rows[mine]
+            writes &= np.isin(footprints.owner(), self.table.footprint[ran])
+        rows = footprints.rows[writes]
         for space in ascending(rows[:, SPACE]).tolist():
             self.regions[space].written.add(of_rows(rows[rows[:, SPACE] == space]))
 

@@ -125,8 +125,8 @@ def _same(
     """Return whether two operands have the same addresses or are equal constants. With `bits`, types may differ."""
     if isinstance(meant, Constant | None) and isinstance(read, Constant | None):
         if meant is None or read is None:  # an absent optional operand equals the constant 0
-            given = meant or read
-            return given is None or (name in OPTIONAL and not given.bits)
+            present = meant or read
+            return present is None or (name in OPTIONAL and not present.bits)
         if bits:
             return meant.bits == read.bits
         return bool(meant.value == read.value) or (meant.dtype, meant.bits) == (read.dtype, read.bits)

@@ -206,7 +206,7 @@ class Local:
         shape = Shape(*command.results["y"].shape) if self.sizes == RESULT else tensor.shape
         sizes = zip(tensor.shape, shape, tensor.stride, strict=True)
         # Broadcasting is a stride of 0 over the sizes of the result: the format has no sizes for operands like these.
-        stride = Stride(*(0 if size != wanted else step for size, wanted, step in sizes))
+        stride = Stride(*(0 if size != result_size else step for size, result_size, step in sizes))
         named = [make(shape, tensor.dtype, tensor.start_lane, tensor.config) for make in LAYOUTS]
         # Without stride fields a layout code must express the operand. Strides that no code expresses are written as
         # ALIGNED here; `meaning.checked` then finds that the command decodes to another one.
@@ -296,8 +296,8 @@ class OptionalPart:
         return self.part.read(encoded, config) if self.is_present(encoded) else {}
 
     def write(self, command: Command) -> Fields:
-        given = self.part.operand in command.operands
-        return {**self.part.write(command), **self.present} if given else dict(self.absent)
+        is_given = self.part.operand in command.operands
+        return {**self.part.write(command), **self.present} if is_given else dict(self.absent)
 
 
 @dataclass(frozen=True)
@@ -388,8 +388,8 @@ class Instruction:
     def write(self, command: Command) -> Fields:
         """Return the fields of a command, without its ids. Raises ProgramError if the format cannot encode it."""
         if wrong := [name for name, value in self.fixed.items() if attribute(command.attributes, name) != value]:
-            given = ", ".join(f"{name} {attribute(command.attributes, name)}" for name in wrong)
-            raise refused(command, f"the format {self.format_name} cannot encode {given}")
+            text = ", ".join(f"{name} {attribute(command.attributes, name)}" for name in wrong)
+            raise refused(command, f"the format {self.format_name} cannot encode {text}")
         fields: Fields = {}
         for part in self.parts:
             fields |= part.write(command)

@@ -38,7 +38,7 @@ def floats(*names: str) -> Rule:
     return same_type(*names, floats=True)
 
 
-def _all(wanted: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
+def _all(description: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
     """Return a function that returns a rule, which demands that the types of the named operands fit."""
 
     def of_names(*names: str) -> Rule:
@@ -46,7 +46,7 @@ def _all(wanted: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
             bad = {
                 signature.types[name] for name in names if name in signature.types and not fits(signature.types[name])
             }
-            return f"{', '.join(names)} must be {wanted}, not {_listed(bad)}" if bad else ""
+            return f"{', '.join(names)} must be {description}, not {_listed(bad)}" if bad else ""
 
         return rule
 

@@ -168,10 +168,10 @@ def decode(engine: str, raw: Array) -> list[EncodedCommand]:
 
 def encode(commands: Iterable[EncodedCommand]) -> Array:
     """Return the bytes (uint8) of commands, without padding. Raises ProgramError if a field is unknown or too large."""
-    given = list(commands)
+    listed = list(commands)
     parts: dict[int, Array] = {}
-    for form, places in _by_format(command.format for command in given):
-        members = [given[place] for place in places]
+    for form, places in _by_format(command.format for command in listed):
+        members = [listed[place] for place in places]
         for command in members:
             if unknown := sorted(command.fields.keys() - form.layout.by_name.keys()):
                 raise ProgramError(str(command), f"the format {form.name} has no field {unknown[0]}")
@@ -179,7 +179,7 @@ def encode(commands: Iterable[EncodedCommand]) -> Array:
         numbers = np.array([command.number for command in members])
         raw = form.layout.encode_rows(rows, numbers)
         parts.update(zip(places, raw, strict=True))
-    return np.concatenate([parts[place] for place in range(len(given))]) if given else np.empty(0, np.uint8)
+    return np.concatenate([parts[place] for place in range(len(listed))]) if listed else np.empty(0, np.uint8)
 
 
 def queue(engine: str, commands: Sequence[EncodedCommand]) -> Array:

@@ -132,13 +132,13 @@ class Machine:
         launches = view.shape[0]
         n = result.shape.n
         _, c, h, w = result.shape
-        given = np.broadcast_to(values, (launches * n, c, h, w)).reshape(launches, n, c, h, w)
-        given = given.astype(result.dtype.storage, copy=False)
+        elements = np.broadcast_to(values, (launches * n, c, h, w)).reshape(launches, n, c, h, w)
+        elements = elements.astype(result.dtype.storage, copy=False)
         if not result.is_local:
-            view[:, :, :, 0] = given.reshape(view[:, :, :, 0].shape)
+            view[:, :, :, 0] = elements.reshape(view[:, :, :, 0].shape)
             return
         for slot, (channel, lane, end) in enumerate(result.spans):
-            view[:, :, slot, lane:end] = given[:, :, channel : channel + end - lane]
+            view[:, :, slot, lane:end] = elements[:, :, channel : channel + end - lane]
 
     def _is_private(self, operand: Tensor) -> bool:
         """Return whether an operand is private to each launch. Raises MachineError if only some of its bytes are."""
@@ -290,13 +290,13 @@ class PreparedLaunch:
         trace = self.trace
         batch = self.image.batch
         count = self.image.count
-        mine = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
-        spent = np.diff(trace.end[mine], prepend=0)
-        cycles = np.bincount(self.layers[mine], spent, count)
+        compute = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
+        spent = np.diff(trace.end[compute], prepend=0)
+        cycles = np.bincount(self.layers[compute], spent, count)
         # A layer takes the time from the end of the compute command before it to the end of its last one. Transfers
         # after the last compute command count for the last layer.
         cycles[count - 1] += trace.cycles - spent.sum()
-        waits = _shares(np.bincount(self.layers[mine], trace.wait[mine], count), batch)
+        waits = _shares(np.bincount(self.layers[compute], trace.wait[compute], count), batch)
         work = [self._of_layers((trace.end - trace.start) * (trace.table.unit == unit)) for unit in range(len(UNITS))]
         columns = {
             "cycles": _shares(cycles, batch),
@@ -305,7 +305,7 @@ class PreparedLaunch:
             "dram_read_bytes": self._of_layers(trace.bytes_read),
             "dram_write_bytes": self._of_layers(trace.bytes_written),
             "stalls": [{"dma": wait} if wait else {} for wait in waits],
-            "causes": self._causes(mine),
+            "causes": self._causes(compute),
             "bound": list(map(max, zip(*work, strict=True))),
         }
         rows = zip(*columns.values(), strict=True)
@@ -320,16 +320,16 @@ class PreparedLaunch:
         """The cycles per sample that the busiest engine works."""
         return max(-(-cycles // self.image.batch) for cycles in self.trace.busy().values())
 
-    def _causes(self, mine: Array) -> list[dict[str, int]]:
-        """Return the causes of each layer's cycles per sample; `mine` are the steps of the compute engine."""
+    def _causes(self, compute: Array) -> list[dict[str, int]]:
+        """Return the causes of each layer's cycles per sample; `compute` are the steps of the compute engine."""
         trace = self.trace
         batch = self.image.batch
         count = self.image.count
         assert trace.path is not None
         unit = trace.table.unit[trace.path.step]
-        spans = trace.path.charged(unit, len(UNITS), np.append(trace.end[mine], trace.cycles))
+        spans = trace.path.charged(unit, len(UNITS), np.append(trace.end[compute], trace.cycles))
         charged = np.zeros((count, len(UNITS)), np.int64)
-        np.add.at(charged, np.append(self.layers[mine], count - 1), spans)
+        np.add.at(charged, np.append(self.layers[compute], count - 1), spans)
         shared = np.array(_shares(charged.reshape(-1), batch), np.int64).reshape(charged.shape)
         return [by_size(dict(zip(UNITS, row, strict=True))) for row in shared.tolist()]
 

@@ -89,18 +89,18 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
     For a small operand, a list of single elements follows. A list that is too long ends with the number of lines left
     out. In DDR, a line has the offset only. Raises InputError if an element lies in no memory that can be drawn.
     """
-    far = in_ddr(addresses)
-    lines = [title, "offset   elements" if far else "lane  bank  offset   elements"]
+    is_ddr = in_ddr(addresses)
+    lines = [title, "offset   elements" if is_ddr else "lane  bank  offset   elements"]
     remaining = runs(addresses, dtype.bytes, config)
     for run in remaining:
         if len(lines) > MOST_LINES:
             lines.append(f"... and {1 + sum(1 for _ in remaining)} more lines")
             break
         elements = f"{label(axes, run)} ({run.size} B)" if run.count else f"- free ({run.size} B)"
-        lane = "" if far else f"{run.lane:4}  {run.offset // config.bank_bytes:4}  "
+        lane = "" if is_ddr else f"{run.lane:4}  {run.offset // config.bank_bytes:4}  "
         lines.append(f"{lane}{run.offset:#07x}  {elements}")
     if addresses.size <= MOST_SHOWN:
-        lines += ["", f"{'' if far else 'lane  '}offset   {SHOWN} elements per line; . is a free place"]
+        lines += ["", f"{'' if is_ddr else 'lane  '}offset   {SHOWN} elements per line; . is a free place"]
         lines += _elements(axes, addresses, dtype.bytes, config)
     return "\n".join(lines) + "\n"
 
@@ -108,7 +108,7 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
     """Yield lines with the names of the elements at their places, as in a memory dump. Empty lines are left out."""
     labels = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
-    far = in_ddr(addresses)
+    is_ddr = in_ddr(addresses)
     width = max(map(len, labels.values()))
     lines: dict[tuple[int, int], list[str]] = {}
     for (lane, offset), name in labels.items():
@@ -116,7 +116,7 @@ def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) 
         lines.setdefault((lane, row), ["."] * SHOWN)[column] = name
     for (lane, row), names in sorted(lines.items()):
         shown = f"{row * SHOWN * size:#07x}  {' '.join(name.ljust(width) for name in names).rstrip()}"
-        yield shown if far else f"{lane:4}  {shown}"
+        yield shown if is_ddr else f"{lane:4}  {shown}"
 
 
 def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -174,8 +174,8 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     cell = max(BYTE * size, LETTER * longest + 3)  # every part of a name fits
     lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, index in elements.items()}
     height = LINE * max(map(len, lines.values())) + 5
-    far = in_ddr(addresses)
-    few = config.lanes <= FEW_LANES and not far
+    is_ddr = in_ddr(addresses)
+    few = config.lanes <= FEW_LANES and not is_ddr
     lanes = list(range(config.lanes)) if few else sorted({lane for lane, _ in elements})
     bands = sorted({offset // line for _, offset in elements})
     row = {lane: number * (height + 2) for number, lane in enumerate(lanes)}
@@ -191,11 +191,11 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     ]
     for band, top in tops.items():
         begin = band * line
-        names_bank = not far and (begin % config.bank_bytes == 0 or band == bands[0])
+        names_bank = not is_ddr and (begin % config.bank_bytes == 0 or band == bands[0])
         bank = f"bank {begin // config.bank_bytes}, " if names_bank else ""
         out.append(f'<text x="{MARGIN}" y="{top - 4}" font-size="10" fill="#555">{bank}byte {begin:#x}</text>')
         for lane, down in row.items():
-            out.append(f'<text x="8" y="{top + down + height / 2 + 3:g}" font-size="11">{_memory(far, lane)}</text>')
+            out.append(f'<text x="8" y="{top + down + height / 2 + 3:g}" font-size="11">{_memory(is_ddr, lane)}</text>')
             out.append(
                 f'<rect x="{MARGIN}" y="{top + down}" width="{span:g}" height="{height}" fill="#f4f4f4" stroke="#ddd"/>'
             )
@@ -205,7 +205,7 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
         colour = COLOURS[index[0] % len(COLOURS)]
         out.append(
             f'<rect x="{x:g}" y="{y}" width="{cell:g}" height="{height}" fill="{colour}" stroke="#888" '
-            f'stroke-width="0.5"><title>{_name(axes, index)}: {_memory(far, lane)}, byte {offset:#x}</title></rect>'
+            f'stroke-width="0.5"><title>{_name(axes, index)}: {_memory(is_ddr, lane)}, byte {offset:#x}</title></rect>'
         )
         for number, part in enumerate(lines[lane, offset], 1):
             place = f'x="{x + cell / 2:g}" y="{y + number * LINE:g}"'
@@ -213,8 +213,8 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     return "\n".join((*out, "</svg>")) + "\n"
 
 
-def _memory(far: bool, lane: int) -> str:
-    return "DDR" if far else f"lane {lane}"
+def _memory(is_ddr: bool, lane: int) -> str:
+    return "DDR" if is_ddr else f"lane {lane}"
 
 
 def _wrapped(words: Sequence[str], letters: int) -> list[str]:

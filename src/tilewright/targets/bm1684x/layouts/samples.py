@@ -134,23 +134,23 @@ class SampleFormat:
         """Return the bytes that one sample takes in each lane of local memory."""
         return self.slots(config) * self.plane(config)
 
-    def near(self, offset: int, config: Config) -> Addressed:
+    def local(self, offset: int, config: Config) -> Addressed:
         """Return one whole sample as a tensor in local memory that begins at byte `offset` of each lane."""
         return Addressed.local(0, offset, (1, self.c, self.h, self.w), self.dtype, config)
 
     def pack(self, values: Array) -> Array:
         """Return the values of S samples of a graph tensor, (S, *shape), as DDR stores them: (S, elements)."""
-        given = values.reshape(len(values), -1)
+        flat = values.reshape(len(values), -1)
         if self.dtype.is_float:
-            given = narrow(given, self.dtype)
+            flat = narrow(flat, self.dtype)
         else:
-            given = (given.astype(np.int16) + self.add).astype(self.dtype.storage)
-        packed = np.full((len(given), self.elements), self.zero, self.dtype.storage)
+            flat = (flat.astype(np.int16) + self.add).astype(self.dtype.storage)
+        packed = np.full((len(flat), self.elements), self.zero, self.dtype.storage)
         if self.phases:
             packed[:, self.phases.channels * self.phases.rows * self.phases.columns :] = 0
         # Elements that no window reads are not stored. What is stored between and after the elements is padding.
-        there = self.places >= 0
-        packed[:, self.places[there]] = given[:, there]
+        is_stored = self.places >= 0
+        packed[:, self.places[is_stored]] = flat[:, is_stored]
         return packed
 
     def unpack(self, stored: Array, tensor: Tensor) -> Array:

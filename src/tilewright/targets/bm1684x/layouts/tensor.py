@@ -425,7 +425,7 @@ class ConvWeights(Drawable):
 def packed(weights: Array, dtype: DType, config: Config) -> Array:
     """Return weights (oc, ic, kh, kw) in the shape and order of ConvWeights.storage. Groups are filled up with 0."""
     oc, ic, kh, kw = weights.shape
-    laid = ConvWeights(LOCAL_BASE, (oc, ic, kh, kw), dtype, config)
-    storage = np.zeros(laid.storage_shape, weights.dtype)
-    storage.reshape(-1)[laid.unpacked(np.arange(storage.size))] = weights
+    weights_in_lanes = ConvWeights(LOCAL_BASE, (oc, ic, kh, kw), dtype, config)
+    storage = np.zeros(weights_in_lanes.storage_shape, weights.dtype)
+    storage.reshape(-1)[weights_in_lanes.unpacked(np.arange(storage.size))] = weights
     return storage

@@ -91,12 +91,12 @@ def firmware(sources: Sequence[str | Path], output: str | Path, flags: Sequence[
     """
     if not sources:
         raise InputError("firmware", "there is no source", "give C files")
-    given = [regular(source) for source in map(Path, sources)]
-    for source in given:
+    paths = [regular(source) for source in map(Path, sources)]
+    for source in paths:
         if source.suffix not in (".c", ".o", ".a"):
             raise InputError(str(source), "is not a C file", "give .c files (.o and .a are linked)")
-    flags = [*FLAGS, *ERRORS, f"-I{FIXED}", f"-I{given[0].parent}", *flags]
-    return library("firmware", Path(output), [*given, FIXED / "recorder.c"], flags, files())
+    flags = [*FLAGS, *ERRORS, f"-I{FIXED}", f"-I{paths[0].parent}", *flags]
+    return library("firmware", Path(output), [*paths, FIXED / "recorder.c"], flags, files())
 
 
 REQUESTS = (

@@ -48,13 +48,13 @@ class Limits(NamedTuple):
         """
         values = []
         for name, usual in zip(("SECONDS", "CALLS"), cls(), strict=True):
-            given = os.environ.get(f"TILEWRIGHT_KERNEL_{name}", "")
+            text = os.environ.get(f"TILEWRIGHT_KERNEL_{name}", "")
             try:
-                value = float(given or usual)
+                value = float(text or usual)
                 if not 0 < value < 1 << 31:
                     raise ValueError
             except ValueError:
-                raise ProgramError(f"TILEWRIGHT_KERNEL_{name}", f"'{given}' is no limit", "give a number > 0") from None
+                raise ProgramError(f"TILEWRIGHT_KERNEL_{name}", f"'{text}' is no limit", "give a number > 0") from None
             values.append(value)
         return cls(values[0], int(values[1]))
 

@@ -124,49 +124,49 @@ class Engine:
 
 def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> Command:
     """Return the command of a call; numbers become constants. Raises MachineError for wrong operands or attributes."""
-    given = _given(operation, places, named)
+    operands_by_name = _places_of(operation, places, named)
     attributes = {name: value for name, value in named.items() if name not in (*operation.outputs, *operation.inputs)}
     if unknown := sorted(attributes.keys() - ATTRIBUTES.keys()):
         reason = f"there is no attribute {unknown[0]}"
         raise MachineError(operation.name, reason, one_of(unknown[0], sorted(ATTRIBUTES)))
     if isinstance(attributes.get("mode"), str):
         attributes["mode"] = rounding_of(attributes["mode"])
-    results = {name: given[name] for name in operation.outputs if name in given}
-    return Command(operation, _operands(operation, given), results, attributes)
+    results = {name: operands_by_name[name] for name in operation.outputs if name in operands_by_name}
+    return Command(operation, _operands(operation, operands_by_name), results, attributes)
 
 
-def _given(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+def _places_of(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results and operands of a call by name. Raises MachineError if one is wrong."""
     order = (*operation.outputs, *operation.inputs)
     if len(places) > len(order):
         reason = f"{len(places)} operands are given, but it takes {', '.join(order)}"
         raise MachineError(operation.name, reason, "give attributes by name")
-    given = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
-    given = {name: place for name, place in given.items() if place is not None}
-    for name, place in given.items():
+    by_name = dict(zip(order, places, strict=False)) | {name: named[name] for name in named if name in order}
+    by_name = {name: place for name, place in by_name.items() if place is not None}
+    for name, place in by_name.items():
         if not (isinstance(place, Real | Constant) or hasattr(place, "addresses")):
             raise MachineError(operation.name, f"{name} is a {type(place).__name__}", "give a tensor or a number")
-    if "y" not in given:
+    if "y" not in by_name:
         raise MachineError(operation.name, "no result tensor was given", f"give {', '.join(order)}")
     if operation.engine != HAU:
-        return given
-    if not all(isinstance(operand, Tensor) and not operand.is_local for operand in given.values()):
+        return by_name
+    if not all(isinstance(operand, Tensor) and not operand.is_local for operand in by_name.values()):
         raise MachineError(operation.name, "it works from DDR to DDR", "give tensors outside of local memory")
-    return {name: Flat(operand) for name, operand in given.items()}
+    return {name: Flat(operand) for name, operand in by_name.items()}
 
 
-def _operands(operation: Operation, given: Mapping[str, Any]) -> dict[str, Operand | Constant]:
+def _operands(operation: Operation, by_name: Mapping[str, Any]) -> dict[str, Operand | Constant]:
     """Return the operands among the places of a call. Numbers become constants of the first operand's type."""
-    placed = [given[name] for name in (*operation.inputs, *operation.outputs) if name in given]
+    placed = [by_name[name] for name in (*operation.inputs, *operation.outputs) if name in by_name]
     first = next((operand.dtype for operand in placed if not isinstance(operand, Real)), F32)
-    operands = {name: given[name] for name in operation.inputs if name in given}
+    operands = {name: by_name[name] for name in operation.inputs if name in by_name}
     for name, number in operands.items():
         if isinstance(number, Real):
             dtype = operation.numbers.get(name, first)
             value: Any = number.item() if isinstance(number, np.generic) else number
-            operands[name] = Constant.of(value, dtype or given["y"].dtype)
+            operands[name] = Constant.of(value, dtype or by_name["y"].dtype)
     if "y_before" in operation.inputs:  # other rows stay as they are
-        operands.setdefault("y_before", given["y"])
+        operands.setdefault("y_before", by_name["y"])
     return operands
 
 
@@ -222,8 +222,8 @@ class Tpu:
         except InputError as error:
             raise MachineError("local memory", f"from bank {bank} on: {error.reason}", error.remedy) from None
         last = (end - 1) // size
-        if taken := [number for number in range(bank + 1, last + 1) if self._used[number]]:
-            reason = f"{end - begin} bytes from bank {bank} on reach bank {taken[0]}, which is in use"
+        if occupied := [number for number in range(bank + 1, last + 1) if self._used[number]]:
+            reason = f"{end - begin} bytes from bank {bank} on reach bank {occupied[0]}, which is in use"
             raise MachineError("local memory", reason, "begin in another bank, or make it smaller")
         for number in range(bank, last + 1):
             self._used[number] = -(-(min(end, (number + 1) * size) - number * size) // ALIGNMENT) * ALIGNMENT

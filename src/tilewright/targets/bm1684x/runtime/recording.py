@@ -84,8 +84,8 @@ def outcome_of(program: ElaboratedProgram, memories: Memories, findings: Sequenc
     """
     knobs = memories.knobs
     reported = hazards_of(program) if knobs.detect_races or knobs.detect_uninitialised else []
-    wanted = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}
-    reported = [finding for finding in reported if wanted[finding.kind]]
+    enabled = {RACE: knobs.detect_races, UNINITIALISED: knobs.detect_uninitialised}
+    reported = [finding for finding in reported if enabled[finding.kind]]
     times = trace(program, memories.config, conflicts=knobs.bank_conflicts)
     return Launched(program, times, (*findings, *reported), memories.config.clock_mhz, knobs.bank_conflicts)
 

@@ -162,9 +162,9 @@ def strided(command: Command, config: Config) -> list[str]:
     The attribute `strided` of a decoded command lists them. In other commands, operands that repeat or are not aligned
     need strides.
     """
-    given: list[str] | None = command.attributes.get("strided")
-    if given is not None:
-        return given
+    listed: list[str] | None = command.attributes.get("strided")
+    if listed is not None:
+        return listed
     shape = command.results["y"].shape
     names = []
     for name in ("a", "b"):
@@ -308,16 +308,16 @@ def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
     """Return how many channels of DDR a transfer keeps busy, as the estimator counts them: 1 to `full`."""
     if x.storage.is_local and y.storage.is_local:
         return int(timing.full)
-    far = x if y.storage.is_local else y
-    shape, stride = far.shape, far.stride
-    turned = command.operation.name == "dma_nc_trans"
-    differ = turned or x.shape != y.shape
+    ddr = x if y.storage.is_local else y
+    shape, stride = ddr.shape, ddr.stride
+    transposed = command.operation.name == "dma_nc_trans"
+    differ = transposed or x.shape != y.shape
     if differ:  # the estimator takes the source's shape for both ends
-        shape = Shape(y.shape.c, y.shape.n, y.shape.h, y.shape.w) if turned else x.shape
+        shape = Shape(y.shape.c, y.shape.n, y.shape.h, y.shape.w) if transposed else x.shape
         if attribute(command.attributes, "without_strides"):
-            plane = -(-shape.h * shape.w * far.dtype.bytes // timing.plane) * timing.plane
-            stride = Stride(0, plane // far.dtype.bytes, shape.w, 1)
-    size = far.dtype.bytes
+            plane = -(-shape.h * shape.w * ddr.dtype.bytes // timing.plane) * timing.plane
+            stride = Stride(0, plane // ddr.dtype.bytes, shape.w, 1)
+    size = ddr.dtype.bytes
     pages = max(1, int(timing.full))
     long = max(1, -(-shape.h * stride.h * size // timing.unit))
     # The first four pages decide, so the loop ends as soon as it has them.

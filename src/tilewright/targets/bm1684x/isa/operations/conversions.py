@@ -206,13 +206,13 @@ class Parameters:
         return {parameter: located(address + 4 * number, shape, dtype, config) for number, (parameter, dtype) in places}
 
     def write(self, command: Command) -> Fields:
-        given = {parameter: command[parameter] for parameter in self.types}
-        constants = {parameter: operand for parameter, operand in given.items() if isinstance(operand, Constant)}
+        parameters = {parameter: command[parameter] for parameter in self.types}
+        constants = {parameter: operand for parameter, operand in parameters.items() if isinstance(operand, Constant)}
         if not constants:
             return {"opd1_addr": local_tensor(command, next(iter(self.types))).address - LOCAL_BASE}
-        if len(constants) < len(given):
+        if len(constants) < len(parameters):
             raise refused(
-                command, f"only some of {', '.join(given)} are numbers", "give all as tensors, or all as numbers"
+                command, f"only some of {', '.join(parameters)} are numbers", "give all as tensors, or all as numbers"
             )
         fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
         # As numbers, several parameters share a field: each has its lowest bit there.

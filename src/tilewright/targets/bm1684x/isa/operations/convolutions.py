@@ -202,8 +202,8 @@ def _read_window(encoded: EncodedCommand) -> dict[str, Window]:
 
 
 def _window_fields(command: Command) -> Fields:
-    given = command.attributes["window"]
-    parts = ((names, getattr(given, part), more) for part, (names, more) in WINDOW_FIELDS.items())
+    window = command.attributes["window"]
+    parts = ((names, getattr(window, part), more) for part, (names, more) in WINDOW_FIELDS.items())
     return {name: value - more for names, values, more in parts for name, value in zip(names, values, strict=True)}
 
 

@@ -370,12 +370,12 @@ def hard_nms(v: Values) -> dict[str, Array]:
     if boxes * boxes != v["x"].size:
         raise ValueError(f"x has {v['x'].size} elements, not the square of a number of boxes")
     suppresses = v["x"].reshape(boxes, boxes) != 0
-    gone = np.zeros(boxes, np.bool_)
+    suppressed = np.zeros(boxes, np.bool_)
     kept: list[int] = []
     for box in range(boxes):
-        if not gone[box] and len(kept) < v.shapes["y"][0]:
+        if not suppressed[box] and len(kept) < v.shapes["y"][0]:
             kept.append(box)
-            gone |= suppresses[box]
+            suppressed |= suppresses[box]
     return {"y": np.array(kept, np.int32), "count": np.array([len(kept)])}
 
 

@@ -265,24 +265,9 @@ LEFT = SpreadMatrix("L", "opd0", convolutions.SOURCE, _left, "opd0_w", "opd0_n o
 RIGHT_SIDE = SpreadMatrix("R", "opd1", convolutions.WEIGHT, lambda c: (_rows_and_depth(c)[1], _columns(c)), "res0_w")
 BIAS = OptionalPart(_one_row("bias", Type(0, always=F32)), convolutions.NOTHING, is_present=_given)
 SHORT_BIAS = OptionalPart(_one_row("bias", Type(3, "opd2_sign")), convolutions.NOTHING, is_present=_given)
-#: A shift of 32-bit sums: a number, or one for each column.
+#: The shift of 32-bit sums: one for each column, or one number.
 SHIFTS = _one_row("shift", Type(0, always=I8))
-
-
-@dataclass(frozen=True)
-class Shift:
-    """How the shift of an integer product is encoded: a number, or a row of numbers."""
-
-    operand = "shift"
-    type = SHIFTS.type
-    number = Number("shift", "opd2_addr", "opd2_const", SHIFTS.type)
-
-    def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
-        return (SHIFTS if _given(encoded) else self.number).read(encoded, config)
-
-    def write(self, command: Command) -> Fields:
-        form: Part = SHIFTS if isinstance(command["shift"], Matrix) else self.number
-        return {**form.write(command), "opd2_sign": 1}
+SHIFT_FORMS: tuple[Part, ...] = (SHIFTS, Number("shift", "opd2_addr", "opd2_const", SHIFTS.type))
 
 
 RIGHT = one_byte("right", "opd3_addr", 1)
@@ -315,9 +300,11 @@ PRODUCTS = (
     *(
         instruction
         for code in WIDER
+        for is_number, shift in enumerate(SHIFT_FORMS)
         for instruction in _product(
-            *(PLAIN, "int_mm", INTEGER, BY_FACTORS, Shift(), MODE),
-            chosen={"opd0_prec": code},
+            *(PLAIN, "int_mm", INTEGER, BY_FACTORS, shift, MODE),
+            chosen={"opd0_prec": code, "opd2_const": is_number},
+            written={"opd2_sign": 1},
             takes=lambda command, code=code: command.types["L"].precision == code,
         )
     ),

@@ -296,15 +296,15 @@ class MatrixEnd:
         # The addresses tell which end is in local memory. Its sizes in the command are those of the grid at the other
         # end.
         from_lanes = LOCAL_BASE <= _matrix_address(encoded, "src") < LOCAL_BASE + config.local_bytes
-        end, near, far = self.end, *(("src", "dst") if from_lanes else ("dst", "src"))
-        rows, columns = encoded[f"{far}_hsize"], encoded[f"{far}_wsize"]
-        shape, stride = Shape(1, 1, rows, columns), Stride(0, 0, encoded[f"{far}_hstride"], 1)
-        if end == near:
+        end, local, dram = self.end, *(("src", "dst") if from_lanes else ("dst", "src"))
+        rows, columns = encoded[f"{dram}_hsize"], encoded[f"{dram}_wsize"]
+        shape, stride = Shape(1, 1, rows, columns), Stride(0, 0, encoded[f"{dram}_hstride"], 1)
+        if end == local:
             rows, columns = (columns, rows) if self.transposed else (rows, columns)
             shape = Shape(rows, encoded[f"{end}_csize"], 1, encoded[f"{end}_wsize"])
             stride = Stride(encoded[f"{end}_nstride"], encoded[f"{end}_cstride"], 0, 1)
         tensor = Tensor(_matrix_address(encoded, end), shape, stride, BITS.read(encoded), config)
-        return {self.operand: Matrix(tensor, columns) if end == near else Grid(tensor)}
+        return {self.operand: Matrix(tensor, columns) if end == local else Grid(tensor)}
 
     def write(self, command: Command) -> Fields:
         operand = command[self.operand]
