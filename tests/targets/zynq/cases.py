@@ -64,11 +64,11 @@ class Case:
     @property
     def blocks(self) -> dict[str, Array]:
         """What the PS has in DDR."""
-        found = {"data": placement.blocks(placement.data(self.layer), self.data)}
+        content = {"data": placement.blocks(placement.data(self.layer), self.data)}
         if self.layer.channels:
-            found["weight"] = placement.blocks(placement.weight(self.layer), self.weights)
-            found["bias"] = driver.bias_blocks(self.layer, self.bias, self.weights)
-        return found
+            content["weight"] = placement.blocks(placement.weight(self.layer), self.weights)
+            content["bias"] = driver.bias_blocks(self.layer, self.bias, self.weights)
+        return content
 
 
 def case(seed: int, config: Config, **fields: int) -> Case:

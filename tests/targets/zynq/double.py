@@ -31,8 +31,8 @@ def _conv(layer: Layer) -> Iterator[Item]:
     fit = config.block_words("data") // row
     step = layer["rows"] if fit >= layer["rows"] else fit - 2
     pages = [range(top, min(top + step, layer["rows"])) for top in range(0, layer["rows"], step)]
-    each = config.block_words("weight") // layer.kernel
-    together, k = each if config.oc_blocking else 1, config.outputs
+    kernels = config.block_words("weight") // layer.kernel
+    together, k = kernels if config.oc_blocking else 1, config.outputs
     kept = len(pages) == 1 or (config.resident and len(pages) <= config.frames)
     sums, written = layer.depth * config.iteration(), 0
     for first in range(0, layer["oc"], together):
@@ -41,7 +41,7 @@ def _conv(layer: Layer) -> Iterator[Item]:
             for start in range(0, positions, k):
                 count = min(k, positions - start)
                 for channel in range(first, min(first + together, layer["oc"])):
-                    touches: set[Touch] = {("data", (0 if kept else first, page)), ("weight", (channel // each,))}
+                    touches: set[Touch] = {("data", (0 if kept else first, page)), ("weight", (channel // kernels,))}
                     touches.add(("bias", (channel // config.block_words("bias"),)))
                     touches |= {
                         ("result", (n // config.block_words("result"),)) for n in range(written, written + count)
@@ -59,24 +59,27 @@ def _window(layer: Layer) -> Iterator[Item]:
     step = layer["rows"] if fit >= layer["rows"] else fit - 2
     pages = [range(top, min(top + step, layer["rows"])) for top in range(0, layer["rows"], step)]
     kept = len(pages) == 1 or (config.resident and len(pages) <= config.frames)
-    each = config.block_words("weight") // 144 // groups
+    kernels = config.block_words("weight") // 144 // groups
     load = 0
     for _ in range(3 * (config.outputs + 2)):  # pixels
         for group in range(groups):
             load += groups % 2 or group % 2 == 0
     phases: list[tuple[range, Touch, int]] = []
-    for first in range(0, layer["oc"], each):
+    for first in range(0, layer["oc"], kernels):
         for page, rows in enumerate(pages):
             left = len(rows) * layer["cols"]
             while left:
                 count = min(config.outputs, left)
-                channels = range(first, min(first + each, layer["oc"]))
+                channels = range(first, min(first + kernels, layer["oc"]))
                 phases.append((channels, ("data", (0 if kept else first, page)), count))
                 left -= count
     yield Item(load, {phases[0][1]})
     written = 0
     for (channels, _, count), following in zip(phases, [*phases[1:], None], strict=True):
-        held: set[Touch] = {("weight", (channels[0] // each,)), ("bias", (channels[0] // config.block_words("bias"),))}
+        held: set[Touch] = {
+            ("weight", (channels[0] // kernels,)),
+            ("bias", (channels[0] // config.block_words("bias"),)),
+        }
         held |= {following[1]} if following else set()
         spent = 0
         for _ in channels:

@@ -173,9 +173,9 @@ def test_a_damaged_launch_is_the_files_fault() -> None:
     ):
         with pytest.raises(ProgramError, match="launch 'dense'"):
             LayerImage.of(Launch(good.name, good.nodes, {}, {**good.arrays, name: array}), Config())
-    other = Launch(good.name, ("scores",), {}, good.arrays)
+    renamed = Launch(good.name, ("scores",), {}, good.arrays)
     with pytest.raises(ProgramError, match="does not fit the network"):
-        swapped = tuple(other if step is good else step for step in program.steps)
+        swapped = tuple(renamed if step is good else step for step in program.steps)
         run(Program(program.target, program.config, program.digest, "tflm", program.graph, swapped), contract.inputs())
 
 

@@ -84,8 +84,8 @@ def test_a_window_buffer_holds_512_channels() -> None:
 
 
 def layers(**options: Any) -> list[Layer]:
-    found: list[Layer] = whatif.vgg16(Config(**options))
-    return found
+    vgg: list[Layer] = whatif.vgg16(Config(**options))
+    return vgg
 
 
 def test_iterations_of_vgg16() -> None:
@@ -115,9 +115,9 @@ def test_blocks_of_vgg16() -> None:
     repaired = [layer for layer in layers() if layer.conv]
     loads = [schedule(layer).loads() for layer in repaired]
     rows = [128, 2048, 896, 2048, 1024, 2048, 2048, 1024, 2048, 2048, 1, 1, 1]
-    assert [each["data"] for each in loads] == rows
-    assert sum(each["weight"] for each in loads) == 123
-    assert [each["result"] for each in loads] == [25, 25, 13, 13, 7, 7, 7, 4, 4, 4, 1, 1, 1]
+    assert [counts["data"] for counts in loads] == rows
+    assert sum(counts["weight"] for counts in loads) == 123
+    assert [counts["result"] for counts in loads] == [25, 25, 13, 13, 7, 7, 7, 4, 4, 4, 1, 1, 1]
     fc = [schedule(layer).loads()["weight"] for layer in layers() if layer.kind == Kind.FC]
     assert fc == [784, 128, 32]
 
@@ -146,7 +146,7 @@ LOADERS: dict[str, dict[str, Any]] = {
 def stalls(**options: Any) -> tuple[int, int]:
     """Block loads of convolutions: data, weights."""
     loads = [schedule(layer).loads() for layer in layers(**options) if layer.conv]
-    return sum(each["data"] for each in loads), sum(each["weight"] for each in loads)
+    return sum(counts["data"] for counts in loads), sum(counts["weight"] for counts in loads)
 
 
 def test_blocks_beyond_the_register_are_refused() -> None:

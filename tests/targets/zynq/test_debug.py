@@ -123,8 +123,8 @@ def test_a_state_does_not_depend_on_the_way_to_it(machine: str, name: str) -> No
         expected.append(tuple(part.copy() for part in held))  # type: ignore[arg-type]
     states = History(walk, sequence)
     for position in rng.integers(0, len(sequence) + 1, 20).tolist():
-        found = states.move(position)
-        held = found.dram(0, walk.segments[-1].end), found.memory("frames"), found.memory("result")
+        reached = states.move(position)
+        held = reached.dram(0, walk.segments[-1].end), reached.memory("frames"), reached.memory("result")
         for part, wanted in zip(held, expected[position], strict=True):
             np.testing.assert_array_equal(part, wanted)
 

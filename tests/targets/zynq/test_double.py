@@ -36,9 +36,9 @@ def test_the_event_walk_equals_every_cycle(name: str, seed: int) -> None:
     changes["data_bits"] = 10 if changes["fc_batch"] > 1 else 9
     config = Config.read({**FAST, **changes}, {})
     layer = case(seed, config, **LAYERS[name]).layer
-    found = schedule(layer)
-    assert (found.cycles, int(found.waits.wait.sum())) == simulate(layer)
-    assert found.cycles <= schedule(case(seed, one_frame(config), **LAYERS[name]).layer).cycles
+    planned = schedule(layer)
+    assert (planned.cycles, int(planned.waits.wait.sum())) == simulate(layer)
+    assert planned.cycles <= schedule(case(seed, one_frame(config), **LAYERS[name]).layer).cycles
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -62,8 +62,8 @@ def test_the_window_buffer_equals_every_cycle(name: str, seed: int) -> None:
     if layer.samples > 1 and "data blocks" in walk.refusal(layer):
         layer = case(seed, replace(config, data_bits=11), **LAYERS[name]).layer
     assert not walk.refusal(layer)
-    found = schedule(layer)
-    assert (found.cycles, int(found.waits.wait.sum())) == simulate(layer)
+    planned = schedule(layer)
+    assert (planned.cycles, int(planned.waits.wait.sum())) == simulate(layer)
 
 
 def one_frame(config: Config) -> Config:
@@ -73,6 +73,6 @@ def one_frame(config: Config) -> Config:
 @pytest.mark.parametrize("name", LAYERS)
 def test_services_never_overlap_and_waits_add_up(name: str) -> None:
     layer = case(1, Config.read(FAST, {}), **LAYERS[name]).layer
-    found = schedule(layer)
-    assert (found.service.start[1:] >= found.service.end[:-1]).all()
-    assert found.cycles == found.engine + sum(found.stalls().values())
+    planned = schedule(layer)
+    assert (planned.service.start[1:] >= planned.service.end[:-1]).all()
+    assert planned.cycles == planned.engine + sum(planned.stalls().values())

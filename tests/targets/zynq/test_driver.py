@@ -95,9 +95,9 @@ def test_the_driver_runs_a_network(layout: str, rounding: str, tmp_path: Path) -
     assert all(
         placement.data_blocks(image.layer) > 1 for image in images[:4]
     )  # halos, planes and write-backs are needed
-    assert services == sum(sum(each.values()) for each in loads)
-    for engine, each in zip(board.engines, loads, strict=True):
-        assert {name: count for name, count in engine.served.items() if count} == each
+    assert services == sum(sum(counts.values()) for counts in loads)
+    for engine, counts in zip(board.engines, loads, strict=True):
+        assert {name: count for name, count in engine.served.items() if count} == counts
 
 
 @pytest.mark.gxx

@@ -61,11 +61,11 @@ def expected(given: Case) -> Array:
 @pytest.mark.parametrize("layer_name", SHAPES)
 def test_closed_forms_equal_the_stepped_engine(layer_name: str, machine_name: str) -> None:
     given = case(hash_of(layer_name), small(**MACHINES[machine_name]), **SHAPES[layer_name])
-    found = schedule(given.layer)
+    planned = schedule(given.layer)
     results, engine, waited = step_through(given)
     np.testing.assert_array_equal(results, expected(given))
-    assert engine.served == {**dict.fromkeys(engine.served, 0), **found.loads()}
-    assert (engine.moved, engine.moved + waited) == (found.engine, found.cycles)
+    assert engine.served == {**dict.fromkeys(engine.served, 0), **planned.loads()}
+    assert (engine.moved, engine.moved + waited) == (planned.engine, planned.cycles)
 
 
 @pytest.mark.parametrize("layer_name", ["conv", "pool", "fc remainder 32"])

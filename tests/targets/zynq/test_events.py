@@ -26,17 +26,17 @@ LAYERS = (
 
 def counted(layer: Layer) -> Counter[str]:
     """Count the reads of the stores, one word at a time."""
-    found, together = Counter[str](), layer.config.outputs
+    reads, together = Counter[str](), layer.config.outputs
     if layer.kind == Kind.POOL:
-        found["data store"] = sum(1 for _ in range(layer["rows"] * layer["cols"] * layer["ic"]))
-        return found
+        reads["data store"] = sum(1 for _ in range(layer["rows"] * layer["cols"] * layer["ic"]))
+        return reads
     if layer.kind == Kind.FC:
         for first in range(0, layer["l"], together):
             for _ in range(layer["r"]):
-                found["data store"] += 1
-                found["weight store"] += len(range(first, min(first + together, layer["l"])))
-        found["bias store"] = layer["l"]
-        return found
+                reads["data store"] += 1
+                reads["weight store"] += len(range(first, min(first + together, layer["l"])))
+        reads["bias store"] = layer["l"]
+        return reads
     rows, cols, step = layer["rows"], layer["cols"], row_blocks(layer).step
     for _ in range(layer["oc"]):
         for top in range(0, rows, step):
@@ -44,24 +44,24 @@ def counted(layer: Layer) -> Counter[str]:
             for first in range(0, len(block), together):
                 for dy in (-1, 0, 1):
                     for dx in (-1, 0, 1):
-                        found["weight store"] += layer["ic"]
+                        reads["weight store"] += layer["ic"]
                         for y, x in block[first : first + together]:
                             inside = 0 <= y + dy < rows and 0 <= x + dx < cols
-                            found["data store"] += layer["ic"] * inside
-            found["bias store"] += len(block)
-    return found
+                            reads["data store"] += layer["ic"] * inside
+            reads["bias store"] += len(block)
+    return reads
 
 
 @pytest.mark.parametrize("keys, fields", LAYERS)
 def test_counts_equal_loops_over_every_word(keys: dict[str, int | str], fields: dict[str, int]) -> None:
     layer = case(3, Config(**keys), **fields).layer  # type: ignore[arg-type]
     trace, _ = service.timed(layer, service.PAGED)
-    found, expected = events(layer, trace), counted(layer)
-    assert {one.memory: one.reads for one in found.accesses if one.memory in expected} == expected
-    assert next(one.writes for one in found.accesses if one.memory == "result store") == layer.outputs
-    assert sum(work.count for work in found.macs) == layer.macs
-    moved = sum(int(bursts.moved[:, 1].sum()) for bursts in found.bursts)
-    assert moved + trace.fetch_bytes == found.read_bytes + found.write_bytes
+    counts, expected = events(layer, trace), counted(layer)
+    assert {access.memory: access.reads for access in counts.accesses if access.memory in expected} == expected
+    assert next(access.writes for access in counts.accesses if access.memory == "result store") == layer.outputs
+    assert sum(work.count for work in counts.macs) == layer.macs
+    moved = sum(int(bursts.moved[:, 1].sum()) for bursts in counts.bursts)
+    assert moved + trace.fetch_bytes == counts.read_bytes + counts.write_bytes
 
 
 @pytest.mark.parametrize("channels", [3, 32, 48])
@@ -78,6 +78,6 @@ def test_with_a_window_buffer_data_are_read_once_per_position_group_and_weight_b
             for _ in range(0, positions, 3):
                 loaded += 3 * 5 * pixel
                 weights += 9 * pixel * min(kernels, 9 - first)
-    reads = {one.memory: one.reads for one in events(layer, trace).accesses}
+    reads = {access.memory: access.reads for access in events(layer, trace).accesses}
     assert (reads["data store"], reads["weight store"]) == (loaded, weights)
     assert "window buffer" in events(layer, trace).missing

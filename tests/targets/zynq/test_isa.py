@@ -17,14 +17,14 @@ from tilewright.targets.zynq.runtime.driver import engine_header
 
 def rows(seed: int) -> list[dict[str, int]]:
     """Every field of every kind at its ends and in between."""
-    rng, found = np.random.default_rng(seed), []
+    rng, descriptors = np.random.default_rng(seed), []
     for kind, operands in OPERANDS.items():
         for name in operands:
             field = LAYOUT.by_name[name]
             high = len(RULES) - 1 if name == "rule" else field.high
             for value in (field.low, high, int(rng.integers(field.low, high + 1))):
-                found.append({"kind": int(kind), name: value})
-    return found
+                descriptors.append({"kind": int(kind), name: value})
+    return descriptors
 
 
 def test_descriptors_round_trip_as_bits_and_text() -> None:

@@ -23,13 +23,13 @@ def test_sums_are_exact(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) 
     given = case(seed, Config(), kind=int(Kind.CONV_OTHER), ic=64, oc=9, rows=7, cols=6, zw=zw)
     layer = given.layer
     extreme = np.where(given.data.astype(int) % 2, given.data.max(), given.data.min()).astype(given.data.dtype)
-    found = np.concatenate(list(machine._conv(layer, extreme, given.weights)))
+    sums = np.concatenate(list(machine._conv(layer, extreme, given.weights)))
     padded = np.pad(extreme.astype(int) - layer["zx"], ((1, 1), (1, 1), (0, 0)))
     weights = given.weights.astype(int) - zw
     right = sum(
         padded[y : y + 7, x : x + 6].reshape(42, 64) @ weights[:, 3 * y + x].T for y in range(3) for x in range(3)
     )
-    np.testing.assert_array_equal(found, right)
+    np.testing.assert_array_equal(sums, right)
 
 
 def test_without_vnni_there_is_no_such_product(monkeypatch: pytest.MonkeyPatch) -> None:

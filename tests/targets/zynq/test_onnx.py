@@ -41,9 +41,9 @@ def quantised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         node("Relu", ["g0"], ["r2"]),
         node("Gemm", ["r2", "w3", "b3"], ["y"], transB=1),
     ]
-    made = model(nodes, constants, [1, 3, 16, 16], {"y": [1, 10]})
+    network = model(nodes, constants, [1, 3, 16, 16], {"y": [1, 10]})
     data = draw((8, 3, 16, 16)).astype(np.float32)
-    path, samples = save(folder, made, data)
+    path, samples = save(folder, network, data)
     quantize(path, samples, folder / "q.onnx", Options("affine", activations=request.param))
     return folder / "q.onnx", Path(samples)
 
@@ -54,7 +54,7 @@ def test_outputs_are_onnxruntimes(quantised: tuple[Path, Path], preset: str) -> 
     arguments = [*map(str, quantised), "-c", preset, "--rounds", "1", "--json"]
     done = CliRunner().invoke(bench["main"], arguments)
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (found["matches_reference"], found["differing"], found["on_host"]) == (True, 0, [])
-    assert found["cycles"] > 0
-    assert found["ratio"] == pytest.approx(found["simulate_cpu_seconds"] / found["onnxruntime_cpu_seconds"])
+    summary = json.loads(done.stdout)
+    assert (summary["matches_reference"], summary["differing"], summary["on_host"]) == (True, 0, [])
+    assert summary["cycles"] > 0
+    assert summary["ratio"] == pytest.approx(summary["simulate_cpu_seconds"] / summary["onnxruntime_cpu_seconds"])

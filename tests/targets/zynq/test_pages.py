@@ -34,25 +34,25 @@ def layer_of(machine: str, name: str) -> Layer:
 
 def boxes(chart: Chart, text: str) -> dict[tuple[str, int], list[Box]]:
     """The boxes of kinds with a text, by row and number of the block."""
-    found: dict[tuple[str, int], list[Box]] = {}
+    by_frame: dict[tuple[str, int], list[Box]] = {}
     for row, kind, number, start, end, step in chart.boxes.T.tolist():
         if chart.kinds[kind].text == text:
-            found.setdefault((chart.rows[row].name, number), []).append((start, end, step))
-    return found
+            by_frame.setdefault((chart.rows[row].name, number), []).append((start, end, step))
+    return by_frame
 
 
 def work_times(layer: Layer, trace: Trace) -> list[tuple[int, int]]:
     """When the engine does each piece of work, from the engine's steps in the trace: it stops between two pieces."""
     engine = np.flatnonzero(trace.table.unit == ENGINE)
     times = np.concatenate([np.arange(trace.start[step], trace.end[step]) for step in engine])
-    found, done = [], 0
+    spans, done = [], 0
     for item in items(layer):
         if item.cycles:
-            found.append((int(times[done]), int(times[done + item.cycles - 1]) + 1))
+            spans.append((int(times[done]), int(times[done + item.cycles - 1]) + 1))
         else:
-            found.append((0, 0))
+            spans.append((0, 0))
         done += item.cycles
-    return found
+    return spans
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -66,13 +66,13 @@ def test_work_finds_its_blocks_in_a_frame(machine: str, name: str) -> None:
     first: dict[tuple[str, int], int] = {}
     for item, (start, end) in zip(items(layer), work_times(layer, trace), strict=True):
         touches = {store: block for store, (*_, block) in sorted(item.touches)}  # of two blocks, the later one
-        found = item.touches if layer.config.frames > 1 else {(store, (block,)) for store, block in touches.items()}
-        for store, (*_, block) in found if item.cycles else ():
-            spans = [span for (_, number), own in held[store].items() if number == block for span in own]
+        needed = item.touches if layer.config.frames > 1 else {(store, (block,)) for store, block in touches.items()}
+        for store, (*_, block) in needed if item.cycles else ():
+            spans = [span for (_, number), held_boxes in held[store].items() if number == block for span in held_boxes]
             assert any(low <= start and end <= high for low, high, _ in spans), (store, block, start, end)
             first.setdefault((store, block), start)
-    for (_, block), own in held["result"].items():
-        assert own[0][0] == first["result", block]
+    for (_, block), held_boxes in held["result"].items():
+        assert held_boxes[0][0] == first["result", block]
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -86,17 +86,17 @@ def test_a_frame_holds_or_moves_one_block_at_a_time(machine: str, name: str) -> 
     moved: list[Box] = []
     for store in STORES:
         transfers = boxes(chart, f"{store} block # moves")
-        moved += [box for own in transfers.values() for box in own]
-        for (_, block), own in transfers.items():
+        moved += [box for frame_moves in transfers.values() for box in frame_moves]
+        for (_, block), frame_moves in transfers.items():
             word = "write" if store == "result" else "load"
-            assert {trace.table.describe(step) for _, _, step in own} == {f"{word} {store} block {block}"}
+            assert {trace.table.describe(step) for _, _, step in frame_moves} == {f"{word} {store} block {block}"}
         for row in {row.name for row in chart.rows if row.name.startswith(store)}:
             spans = sorted(
                 box
                 for kind in (f"{store} block #", f"{store} block # moves")
-                for (name_, _), own in boxes(chart, kind).items()
+                for (name_, _), frame_moves in boxes(chart, kind).items()
                 if name_ == row
-                for box in own
+                for box in frame_moves
             )
             assert all(before[1] <= after[0] for before, after in pairwise(spans))
     services = np.flatnonzero(trace.table.unit == PS)
@@ -116,7 +116,7 @@ def test_faults_are_the_waits_and_arrows_end_them(machine: str, name: str) -> No
     assert not left.any()
     for cause, store in enumerate(STORES):
         faults = boxes(trace.chart, f"the engine waits for {store} block # (page fault)")
-        spans = [box for own in faults.values() for box in own]
+        spans = [box for frame_boxes in faults.values() for box in frame_boxes]
         assert sum(end - start for start, end, _ in spans) == stalls.get(store, 0)
         waiting = np.flatnonzero(giver[:, cause] >= 0)
         assert (trace.table.unit[waiting] == ENGINE).all()

@@ -89,8 +89,8 @@ def weights(layer: Layer, codes: Array) -> list[list[int]]:
         for kernel in kernels:
             padded = kernel + [0] * (-len(kernel) % 144)
             lines += [padded[at : at + 144] for at in range(0, len(padded), 144)]
-        each = size // 144
-        return filled([joined(lines[at : at + each]) for at in range(0, len(lines), each)], size)
+        kernel_size = size // 144
+        return filled([joined(lines[at : at + kernel_size]) for at in range(0, len(lines), kernel_size)], size)
     outputs, taps, channels = w.shape
     if config.layout == "chw":
         order = [(o, t, c) for o in range(outputs) for c in range(channels) for t in range(taps)]
@@ -107,19 +107,19 @@ def weights(layer: Layer, codes: Array) -> list[list[int]]:
     ]
     if config.layout == "hwc":
         return cut(joined(kernels), size)
-    each = size // len(kernels[0])
-    return filled([joined(kernels[at : at + each]) for at in range(0, outputs, each)], size)
+    kernel_size = size // len(kernels[0])
+    return filled([joined(kernels[at : at + kernel_size]) for at in range(0, outputs, kernel_size)], size)
 
 
 def test_data_and_weights_lie_where_the_engine_reads_them(given: Case) -> None:
     layer = given.layer
-    found = placement.blocks(placement.data(layer), given.data)
-    assert found.tolist() == data(layer, given.data)
-    assert len(found) == placement.data_blocks(layer)
+    content = placement.blocks(placement.data(layer), given.data)
+    assert content.tolist() == data(layer, given.data)
+    assert len(content) == placement.data_blocks(layer)
     if layer.channels:
-        found = placement.blocks(placement.weight(layer), given.weights)
-        assert found.tolist() == weights(layer, given.weights)
-        assert len(found) == placement.weight_blocks(layer)
+        content = placement.blocks(placement.weight(layer), given.weights)
+        assert content.tolist() == weights(layer, given.weights)
+        assert len(content) == placement.weight_blocks(layer)
         bias = placement.blocks(placement.bias(layer), given.bias)
         assert bias.tolist() == cut(given.bias.tolist(), layer.config.block_words("bias"))
 

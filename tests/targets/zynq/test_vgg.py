@@ -33,7 +33,9 @@ def test_vgg_is_exact(counts: tuple[int, ...], preset: str) -> None:
     assert len(np.unique(next(iter(result.outputs.values())))) > 100
     if sum(counts) == 13:
         layers = whatif.vgg16(Config(**PRESETS[preset]))
-        assert [layer.cycles for layer in result.layers if layer.cycles] == [schedule(each).cycles for each in layers]
+        assert [layer.cycles for layer in result.layers if layer.cycles] == [
+            schedule(image_layer).cycles for image_layer in layers
+        ]
 
 
 @pytest.mark.parametrize("preset", PRESETS)

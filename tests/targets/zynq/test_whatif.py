@@ -22,15 +22,15 @@ FILL_AND_DRAIN = ("3", "4", "5")
 def rows(*arguments: str) -> list[dict[str, Any]]:
     done = CliRunner().invoke(whatif.main, ["--json", *arguments])
     assert done.exit_code == 0, done.output
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    table: list[dict[str, Any]] = json.loads(done.stdout)
+    return table
 
 
 def test_the_table() -> None:
     """The design note, section 8, to 0.5 %; where blocks have to fill and drain, by the note's own rule."""
-    found = rows()
-    assert [row["step"] for row in found] == [step.name for step in whatif.STEPS]
-    for row, step in zip(found, whatif.STEPS, strict=True):
+    table = rows()
+    assert [row["step"] for row in table] == [step.name for step in whatif.STEPS]
+    for row, step in zip(table, whatif.STEPS, strict=True):
         assert set(row) == KEYS
         assert row["dsp"] <= 220
         assert row["bram36"] <= 140
@@ -69,8 +69,8 @@ def test_text_and_plot(tmp_path: Path) -> None:
 
 def test_another_network() -> None:
     model = Path(__file__).parents[3] / "examples" / "digits" / "digits.tflite"
-    found = rows("--model", str(model))
-    assert 0 < found[0]["cycles"] < 10**7
+    table = rows("--model", str(model))
+    assert 0 < table[0]["cycles"] < 10**7
 
 
 def test_the_change_to_a_preset_names_its_keys() -> None:

@@ -90,9 +90,9 @@ class Zynq(LaunchedTarget[Config]):
             width = min(64, 4 * config.axi_bytes)
             yield Change(f"a PS that moves {width} bytes per cycle", {"axi_bytes": width})
         for text, keys, recompile in CHANGES:
-            if other := {key: value for key, value in keys.items() if getattr(config, key) != value}:
-                named = ", ".join(f"{key}={value}" for key, value in other.items())
-                yield Change(f"{text}: {named}" if text == PRESET else text, other, recompile=recompile)
+            if changed := {key: value for key, value in keys.items() if getattr(config, key) != value}:
+                named = ", ".join(f"{key}={value}" for key, value in changed.items())
+                yield Change(f"{text}: {named}" if text == PRESET else text, changed, recompile=recompile)
 
     def excess(self, config: Config) -> str:
         """Return an empty text: a configuration that does not fit its chip is refused (config.py)."""

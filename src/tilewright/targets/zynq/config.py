@@ -128,8 +128,8 @@ class Config(MachineConfig):
     def _check_window(self) -> None:
         needed = {"banked": 1, "ports": 1, "fetch": "once", "frames": 2, "oc_blocking": 1, "write_behind": 1}
         for key, value in {"control": "pipelined", "fc_lanes": LANES, **needed}.items():
-            if (other := getattr(self, key)) != value:
-                raise ConfigError("zynq config", f"window=1 needs {key}={value}, not {other}", f"set {key}={value}")
+            if (actual := getattr(self, key)) != value:
+                raise ConfigError("zynq config", f"window=1 needs {key}={value}, not {actual}", f"set {key}={value}")
         for store, words in LINE.items():
             if self.block_words(store) < words:
                 reason = f"with window=1, a {store} block must have a line of {words} words"
@@ -145,10 +145,8 @@ class Config(MachineConfig):
 
     @property
     def bill(self) -> dict[str, int]:
-        """The number of DSP48 and of BRAM36 that each part takes, by name.
-
-        Multipliers outside the compute unit are made of logic if the chip has too few DSP48 for all of them.
-        """
+        """The number of DSP48 and of BRAM36 that each part takes, by name."""
+        # Multipliers outside the compute unit are made of logic if the chip has too few DSP48 for all of them.
         stores = {
             store: self.frames * -(-self.block_words(store) // (BRAM_BIASES if store == "bias" else BRAM_WORDS))
             for store in STORES
@@ -193,6 +191,8 @@ class Config(MachineConfig):
             return 1
         data = LANES
         weights = LANES
+        # Several outputs share weights in a convolution, and data in an FC layer; `full` reads the rest for each of
+        # them.
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
         return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))

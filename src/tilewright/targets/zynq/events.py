@@ -64,14 +64,14 @@ def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
         loaded = groups * -(-layer["oc"] // of.together) * window_pixels(config) * layer.pixel
         data = loaded if config.window else layer.macs
         reads = {"data": data, "weight": layer["oc"] * groups * layer.stored_kernel, "bias": layer.outputs}
-    found = [
+    accesses = [
         Access(f"{store} store", config.block_bytes(store) * config.frames, WIDE if store == "bias" else 8, count, 0)
         for store, count in reads.items()
     ]
     result = config.block_bytes("result") * config.frames
-    found.append(Access("result store", result, 8, 0, layer.outputs))
+    accesses.append(Access("result store", result, 8, 0, layer.outputs))
     paged = config.block_bytes("data") * config.frames
-    return (*found, Access("pages of the stores", paged, WIDE, -(-written // 4), -(-(read - LAYOUT.nbytes) // 4)))
+    return (*accesses, Access("pages of the stores", paged, WIDE, -(-written // 4), -(-(read - LAYOUT.nbytes) // 4)))
 
 
 def _pages(layer: Layer, trace: Trace) -> Array:

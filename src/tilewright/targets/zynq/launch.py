@@ -1,4 +1,4 @@
-"""A launch on its machine: one layer, what the engine computes, and what is reported of it."""
+"""A launch on its machine: one layer, its results, and its report."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class ZynqLaunch(Launched[Config]):
         return {"result": machine.run(self.layer, self.codes(inputs), image.weight, image.bias, image.factor)}
 
     def report(self, options: RunOptions) -> LaunchResult:
-        found = self.findings() if options.check else ()
+        findings = self.findings() if options.check else ()
         trace = None
         figures = Figures(executed_macs=self.layer.macs)
         if options.timing is not None:
             trace, figures = service.timed(self.layer, options.timing)
-        return LaunchResult({}, found, trace, (figures,), figures.bound, partial(events, self.layer, trace))
+        return LaunchResult({}, findings, trace, (figures,), figures.bound, partial(events, self.layer, trace))
 
     def findings(self) -> tuple[Finding, ...]:
         """Return one finding, a race, if the engine reads sums before they are complete (lat_use=0); otherwise none."""

@@ -1,4 +1,4 @@
-"""Where the operands of a layer lie: the blocks of the stores in DDR, and the order in which results are written.
+"""The placement of a layer's operands: the blocks of the stores in DDR, and the order in which results are written.
 
 The data of convolutions are planes (chw) or pixels of all channels (hwc, rows). Pools read planes; FC reads a vector. A
 kernel is [channel][tap] (chw) or [group][tap][channel of the group]. FC weights are stored column by column. An engine
@@ -36,6 +36,8 @@ class Rows(NamedTuple):
 
 def row_blocks(layer: Layer) -> Rows:
     """Return how the input is cut into blocks of as many rows as fit. Other layouts than `rows` count as one block."""
+    # A window has three rows, so neighbouring blocks share two: a block of n rows serves n - 2 rows of the result. One
+    # that holds the whole image serves all of them, as the rows beyond are padding.
     if layer.config.layout != "rows":
         return Rows(1, layer["rows"])
     fit = layer.config.block_words("data") // (layer.pixel * layer["cols"])
@@ -72,6 +74,7 @@ def data(layer: Layer) -> Placement:
     words = layer.config.block_words("data")
     codes = Placement.of(layer.input_shape, "uint8")
     zero = layer["zx"] & 255
+    # With `window`, an iteration's 144 words begin at a line of 256, so each gets 112 words of filling.
     if layer.kind == Kind.FC and config.window:
         lanes = codes.pad((0, layer.depth * LANES - layer["r"]), value=zero).reshape(layer.depth, LANES)
         return _cut(lanes.pad((0, 0), (0, LINE["data"] - LANES)), words)
@@ -81,6 +84,7 @@ def data(layer: Layer) -> Placement:
         return _cut(codes, words)
     rows = row_blocks(layer)
     pixels = codes.pad((0, 0), (0, 0), (0, layer.pixel - layer["ic"]), value=zero)
+    # The rows of each block, counted in the image with a row of padding above; the last block is filled up below.
     if rows.blocks > 1:
         held = rows.step * np.arange(rows.blocks)[:, None] + np.arange(rows.step + 2)
         pixels = pixels.pad((1, int(held.max()) - layer["rows"]), (0, 0), (0, 0)).take(0, held)
@@ -100,6 +104,7 @@ def weight(layer: Layer) -> Placement:
     codes = Placement.of((layer["oc"], TAPS, layer["ic"]), "uint8")
     if config.layout == "chw":
         return _cut(codes.transpose(0, 2, 1), words)
+    # The lanes take a group of channels of all taps at once: [output channel][group][tap][channel of the group].
     group = min(GROUP, layer.pixel)
     groups = codes.pad((0, 0), (0, 0), (0, layer.pixel - layer["ic"])).split(2, group).transpose(0, 2, 1, 3)
     if config.layout == "hwc":
@@ -123,7 +128,7 @@ def blocks(placement: Placement, values: Array) -> Array:
 
 
 def _cut(placement: Placement, words: int) -> Placement:
-    """Lay words out one after another, and cut them into blocks."""
+    """Lay words out one after the other, and cut them into blocks."""
     return placement.reshape(prod(placement.slots)).split(0, words)
 
 
@@ -134,11 +139,9 @@ def _filled(placement: Placement, parts: int, words: int) -> Placement:
 
 
 def biases(layer: Layer, weights: Array, bias: Array) -> Array:
-    """Return the biases that an engine with `window=1` begins its sums with, int32 [channels], modulo 2**32.
-
-    With x and w as the unit's int8 numbers, a sum of (x - zx) * (w - zw) is that of x * w, less zw times the sum of x,
-    which the unit subtracts, less zx times the sum of w, plus zx * zw for each lane.
-    """
+    """Return the biases with which an engine with `window=1` begins its sums, int32 [channels], modulo 2**32."""
+    # With x and w as the unit's int8 numbers, a sum of (x - zx) * (w - zw) is that of x * w, less zw times the sum of
+    # x, which the unit subtracts, less zx times the sum of w, plus zx * zw for each lane.
     zx = centred(layer, "x")
     zw = centred(layer, "w")
     lanes = layer.stored_kernel
@@ -155,19 +158,17 @@ def centred(layer: Layer, operand: str) -> int:
 
 
 def writing_order(layer: Layer) -> Array:
-    """Return the index of each result in the layer's flat output, in the order of writing, int64 [outputs].
-
-    That is channel by channel; with oc_blocking, position group by position group for the channels of each weight
-    block, a channel at a time.
-    """
+    """Return the index of each result in the layer's flat output, in the order of writing, int64 [outputs]."""
+    # That is channel by channel; with oc_blocking, position group by position group for the channels of each weight
+    # block, a channel at a time.
     channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
     planes = np.arange(layer.outputs).reshape(-1, channels)
     if not (layer.conv and layer.config.oc_blocking):
         return planes.T.reshape(-1)
-    each = kernels_per_block(layer)
+    kernels = kernels_per_block(layer)
     parts = [
-        planes[first:end, top : top + each].T.reshape(-1)
-        for top in range(0, layer["oc"], each)
+        planes[first:end, top : top + kernels].T.reshape(-1)
+        for top in range(0, layer["oc"], kernels)
         for first, end in position_groups(layer)
     ]
     return np.concatenate(parts)

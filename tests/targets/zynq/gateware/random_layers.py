@@ -23,20 +23,20 @@ def random_case(seed: int, config: Config) -> Case:
             break
     if fields["kind"] != Kind.POOL:
         fields["rule"] = int(rng.integers(len(RULES)))
-    made = case(seed, config, **fields)
+    layer_case = case(seed, config, **fields)
     changes: dict[str, Any] = {}
     if rng.random() < 0.3:
-        changes["bias"] = rng.integers(-(2**31), 2**31, len(made.bias)).astype(np.int32)
+        changes["bias"] = rng.integers(-(2**31), 2**31, len(layer_case.bias)).astype(np.int32)
     if rng.random() < 0.2:
-        changes["weights"] = np.full_like(made.weights, made.weights.max(initial=0))
-    if made.layer.channels and rng.random() < 0.4:
-        low = -128 if made.layer["w_signed"] else 0
+        changes["weights"] = np.full_like(layer_case.weights, layer_case.weights.max(initial=0))
+    if layer_case.layer.channels and rng.random() < 0.4:
+        low = -128 if layer_case.layer["w_signed"] else 0
         zeros = {"zw": int(rng.integers(low, low + 256))}
-        changes["layer"] = replace(made.layer, fields={**made.layer.fields, **zeros})
-    factor: Array = made.factor * 2.0 ** rng.integers(-9, 3)
-    if made.layer.channels and made.layer.rule == "pow2":
+        changes["layer"] = replace(layer_case.layer, fields={**layer_case.layer.fields, **zeros})
+    factor: Array = layer_case.factor * 2.0 ** rng.integers(-9, 3)
+    if layer_case.layer.channels and layer_case.layer.rule == "pow2":
         factor = 2.0 ** np.round(np.log2(factor))
-    return replace(made, factor=factor, **changes)
+    return replace(layer_case, factor=factor, **changes)
 
 
 def _fields(rng: np.random.Generator) -> dict[str, int]:

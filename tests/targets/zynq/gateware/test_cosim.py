@@ -35,8 +35,8 @@ EACH = [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.slow) for
 
 
 def of(layer: str, name: str = "rows", seed: int = 0, **fields: int) -> Case:
-    made = case(hash_of(layer) + seed, machine(name), **{**LAYERS[layer], **fields})
-    return replace(made, factor=made.factor / 16)  # so that few results are clipped
+    layer_case = case(hash_of(layer) + seed, machine(name), **{**LAYERS[layer], **fields})
+    return replace(layer_case, factor=layer_case.factor / 16)  # so that few results are clipped
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -45,9 +45,9 @@ def test_layers_have_the_same_bits_and_cycles(name: str) -> None:
         for seed in range(2):
             print(layer, "seed", seed)
             given = of(layer, name, seed)
-            found = cosim.compare(layer, image_of(given), given.data, "verilator")
-            assert (found.differences, found.mismatched_bytes) == ((), 0)
-            assert found.cycles == found.rtl_cycles == service.schedule(given.layer).cycles
+            compared = cosim.compare(layer, image_of(given), given.data, "verilator")
+            assert (compared.differences, compared.mismatched_bytes) == ((), 0)
+            assert compared.cycles == compared.rtl_cycles == service.schedule(given.layer).cycles
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -56,8 +56,8 @@ def test_random_layers_have_the_same_bits_and_cycles(name: str) -> None:
         print("seed", seed)
         given = random_case(seed, machine(name))
         pace = Disturbed(seed) if seed % 4 == 3 else cosim.STEADY
-        found = cosim.compare("random", image_of(given), given.data, "verilator", pace)
-        assert (found.differences, found.mismatched_bytes) == ((), 0)
+        compared = cosim.compare("random", image_of(given), given.data, "verilator", pace)
+        assert (compared.differences, compared.mismatched_bytes) == ((), 0)
 
 
 @pytest.mark.slow
@@ -71,9 +71,9 @@ def test_layers_of_vgg16_at_full_size_on_the_preset_fast(layer: str) -> None:
         numbers[layer], config, **{name: fields[name] for name in ("kind", "ic", "oc", "rows", "cols", "r", "l")}
     )
     image = replace(image_of(given), factor=given.factor / 16)
-    found = cosim.compare(layer, image, given.data, "verilator")
-    assert (found.differences, found.mismatched_bytes) == ((), 0)
-    assert found.cycles == found.rtl_cycles == service.schedule(given.layer).cycles
+    compared = cosim.compare(layer, image, given.data, "verilator")
+    assert (compared.differences, compared.mismatched_bytes) == ((), 0)
+    assert compared.cycles == compared.rtl_cycles == service.schedule(given.layer).cycles
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -81,8 +81,8 @@ def test_all_rules_of_rounding(rule: str) -> None:
     for layer in ("conv_1_1", "fc remainder 32"):
         given = of(layer, rule=RULES.index(rule))
         factor = 2.0 ** np.round(np.log2(given.factor)) if rule == "pow2" else given.factor
-        found = cosim.compare(layer, replace(image_of(given), factor=factor), given.data, "verilator")
-        assert (found.differences, found.mismatched_bytes) == ((), 0)
+        compared = cosim.compare(layer, replace(image_of(given), factor=factor), given.data, "verilator")
+        assert (compared.differences, compared.mismatched_bytes) == ((), 0)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -91,16 +91,16 @@ def test_waiting_and_holding_at_random_cycles_change_no_bit_and_no_engine_cycle(
     for seed in (1, 2):
         print("seed", seed)
         given = of(layer, seed=seed)
-        found = cosim.compare(layer, image_of(given), given.data, "verilator", Disturbed(seed))
-        assert (found.differences, found.mismatched_bytes) == ((), 0)
-        assert found.rtl_cycles > found.cycles
+        compared = cosim.compare(layer, image_of(given), given.data, "verilator", Disturbed(seed))
+        assert (compared.differences, compared.mismatched_bytes) == ((), 0)
+        assert compared.rtl_cycles > compared.cycles
 
 
 @pytest.mark.slow
 def test_both_simulators_of_the_rtl_agree() -> None:
     given = of("conv_1_1")
-    found = cosim.compare("conv_1_1", image_of(given), given.data, "cxxrtl")
-    assert (found.differences, found.mismatched_bytes) == ((), 0)
+    compared = cosim.compare("conv_1_1", image_of(given), given.data, "cxxrtl")
+    assert (compared.differences, compared.mismatched_bytes) == ((), 0)
 
 
 def test_a_wrong_bit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +113,10 @@ def test_a_wrong_bit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         return codes
 
     monkeypatch.setattr(values, "run", wrong)
-    found = cosim.compare("pool", image_of(given), given.data, "verilator")
-    assert found.mismatched_bytes == 1
-    assert found.differences[0].startswith(f"result {place} is")
-    assert found.first_cycle is not None
+    compared = cosim.compare("pool", image_of(given), given.data, "verilator")
+    assert compared.mismatched_bytes == 1
+    assert compared.differences[0].startswith(f"result {place} is")
+    assert compared.first_cycle is not None
 
 
 def test_a_wrong_cycle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,10 +126,10 @@ def test_a_wrong_cycle_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         "schedule",
         lambda layer, paged=True: right(replace(layer, config=replace(layer.config, control="direct")), paged),
     )
-    found = cosim.compare("conv", image_of(given), given.data, "verilator")
-    assert any("the engine works" in text for text in found.differences)
-    assert any(text.startswith("service #") for text in found.differences)
-    assert found.mismatched_bytes == 0
+    compared = cosim.compare("conv", image_of(given), given.data, "verilator")
+    assert any("the engine works" in text for text in compared.differences)
+    assert any(text.startswith("service #") for text in compared.differences)
+    assert compared.mismatched_bytes == 0
 
 
 def test_a_program_from_the_command_line(tmp_path: Path) -> None:

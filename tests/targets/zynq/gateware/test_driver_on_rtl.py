@@ -108,4 +108,4 @@ def runs(chain: Chain, program: Program, tmp_path: Path, board: Board) -> None:
     golden = reference.run(chain.graph(), data, program.rounding)
     np.testing.assert_array_equal(output, next(iter(golden.values())).ravel())
     loads = [schedule(image.layer).loads() for image in images]
-    assert services == sum(board.served.values()) == sum(sum(each.values()) for each in loads)
+    assert services == sum(board.served.values()) == sum(sum(counts.values()) for counts in loads)

@@ -19,12 +19,12 @@ COUNT = 4000
 
 def factors(rng: np.random.Generator, rule: str) -> Array:
     """Usual and extreme factors: zero, powers of two, and those that round up to one."""
-    found = np.where(rng.random(COUNT) < 0.5, 10 ** rng.uniform(-6, 1, COUNT), 2 ** rng.uniform(-40, 29.9, COUNT))
-    found = np.where(rng.random(COUNT) < 0.2, 2.0 ** rng.integers(-40, 29, COUNT), found)
-    found[:4] = 0, np.nextafter(2.0**5, 0), np.nextafter(2.0**30, 0), 2.0**-1040
+    values = np.where(rng.random(COUNT) < 0.5, 10 ** rng.uniform(-6, 1, COUNT), 2 ** rng.uniform(-40, 29.9, COUNT))
+    values = np.where(rng.random(COUNT) < 0.2, 2.0 ** rng.integers(-40, 29, COUNT), values)
+    values[:4] = 0, np.nextafter(2.0**5, 0), np.nextafter(2.0**30, 0), 2.0**-1040
     if rule == "pow2":
         return 2.0 ** rng.integers(-45, 29, COUNT)
-    return found.astype(np.float32).astype(np.float64) if rule == "float" else found
+    return values.astype(np.float32).astype(np.float64) if rule == "float" else values
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -43,8 +43,8 @@ def ran(compiled: Compiled, system: ZynqSystem, given: Case) -> Array:
     for place, word in enumerate(LAYOUT.encode_rows([layer.fields]).view("<u4")[0].tolist()):
         lite.write(model, REGISTERS["DESCRIPTOR"] + 4 * place, word)
     lite.write(model, REGISTERS["CONTROL"], 1)
-    found = uses(layer)
-    numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in found.items()}
+    block_uses = uses(layer)
+    numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in block_uses.items()}
     results = dict[int, Array]()
     for store in schedule(layer).service.cause.tolist():
         lite.write(model, REGISTERS["JOB"], store)

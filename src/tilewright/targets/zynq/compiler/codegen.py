@@ -47,6 +47,7 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
         field = LAYOUT.by_name[name]
         if not field.low <= value <= field.high:
             return f"{name}={value} is outside {field.low}..{field.high}, the range of the descriptor's field"
+    # The descriptor's fields hold the sizes. Whether blocks and stores do depends on the configuration.
     layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
     return walk.refusal(layer) or layer
 
@@ -182,12 +183,12 @@ def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Ite
     """Yield two tables: iterations (table 3), blocks and cycles of each layer; and the FPGA resources used."""
     rows = []
     for name, layer in layers:
-        found = schedule(layer, paged=timing == PAGED)
-        loads = ", ".join(f"{store} {count}" for store, count in found.loads().items())
+        timed = schedule(layer, paged=timing == PAGED)
+        loads = ", ".join(f"{store} {count}" for store, count in timed.loads().items())
         straddling = walk.straddling(layer) if layer.conv else "-"
         blocks = (placement.data_blocks(layer), placement.weight_blocks(layer) if layer.channels else 0, straddling)
-        cells = (layer.iterations, f"{layer.utilization:.4f}", *blocks, found.engine // layer.samples, loads)
-        rows.append((name, *map(str, cells), str(-(-found.cycles // layer.samples))))
+        cells = (layer.iterations, f"{layer.utilization:.4f}", *blocks, timed.engine // layer.samples, loads)
+        rows.append((name, *map(str, cells), str(-(-timed.cycles // layer.samples))))
     columns = "layer, iterations, utilization, data blocks, weight blocks, straddle if packed, engine cycles"
     header = (*columns.split(", "), "block services", "cycles")
     yield Table(f"engine: layout {config.layout}, timing model {timing}", header, rows)

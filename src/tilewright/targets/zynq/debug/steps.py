@@ -163,10 +163,8 @@ def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], Whe
 
 
 def _pushes(plan: Schedule) -> Array:
-    """Return the token, as a bit, with which each service ends a wait of the engine: the last one of its cause there.
-
-    The k-th wait for a store ends with the k-th service of the same cause.
-    """
+    """Return the token, as a bit, with which each service ends a wait of the engine, 0: it ends none."""
+    # The k-th wait for a store ends with the k-th service of the same cause.
     waits = plan.waits
     pushes = np.zeros(len(plan.service.cause), np.int64)
     for cause in range(len(CAUSES)):
@@ -180,6 +178,7 @@ def _pushes(plan: Schedule) -> Array:
 
 def _rows(layer: Layer, plan: Schedule, done: Work) -> tuple[list[Row], Array]:
     """Return the engine's work, cut where a row begins or the engine waits, and its times: columns as in When."""
+    # Edges are engine cycles without waits. `late` has the sum of the waits before each, which turns them into cycles.
     waits = plan.waits
     begins = np.flatnonzero((np.diff(done.row, prepend=-1) != 0) | (np.diff(done.low, prepend=-1) != 0))
     edges = np.unique(np.concatenate([[0], done.start[begins], waits.at[waits.wait > 0]]))

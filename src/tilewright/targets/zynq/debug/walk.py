@@ -73,6 +73,7 @@ class ZynqWalk(Walk):
         self._dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
         sizes = {"data": layer.inputs, "weight": image.weight.size, "bias": 4 * image.bias.size}
         ends = np.cumsum([0, *sizes.values(), layer.outputs]).tolist()
+        # One space, DDR, holds all operands one after the other; `base` has where each begins.
         self.base = dict(zip((*sizes, "result"), ends, strict=False))
         kinds = {"data": "input", "weight": "const", "bias": "const", "result": "output"}
         self.segments = tuple(
@@ -107,10 +108,10 @@ class ZynqWalk(Walk):
 
     def details(self, step: int) -> Sequence[str]:
         """Return the frames of each store and the pages in them that a service fills, or the results of a row."""
-        own = self.steps[step]
-        if isinstance(own, Row):
-            return [f"  results {own.first} to {own.after - 1} of {self._image.layer.outputs}"]
-        return [f"  frames {own.frames.tolist()}: pages {own.blocks.tolist()}"] if own.frames.size else []
+        work = self.steps[step]
+        if isinstance(work, Row):
+            return [f"  results {work.first} to {work.after - 1} of {self._image.layer.outputs}"]
+        return [f"  frames {work.frames.tolist()}: pages {work.blocks.tolist()}"] if work.frames.size else []
 
     def start(self) -> ZynqState:
         image = self._image
@@ -159,7 +160,7 @@ class ZynqWalk(Walk):
         )
 
     def _touched(self, step: Row | PageService) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Yield the footprint of a row or a service. A row reads the input and the kernels behind its frames."""
+        """Yield the footprint of a row or a service. A row reads the input and the kernels in DDR, not their frames."""
         layer = self._image.layer
         if isinstance(step, Row):
             yield RESULTS, WRITE, step.first, step.after - step.first, 1, 0

@@ -30,7 +30,7 @@ RESULT = STORES.index("result")
 #: Cycles between the descriptor and the start: sizes of the layer are computed in them.
 SETTLE = 4
 #: The number of differences that are reported.
-TOLD = 8
+MOST_DIFFERENCES = 8
 
 
 class Served(NamedTuple):
@@ -108,7 +108,7 @@ def run(
 
 
 def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: Steady) -> RtlRun:
-    """Be the PS of an engine with two frames: move blocks in the simulator's order, each when the engine is ready."""
+    """Act as the PS of an engine with two frames: move blocks in the simulator's order, when the engine is ready."""
     config = layer.config
     results = dict[int, Array]()
     served = list[Served]()
@@ -130,7 +130,7 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
 
 
 def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: Steady) -> RtlRun:
-    """Be the PS: move blocks when the engine waits, until it is idle."""
+    """Act as the PS: move blocks when the engine waits, until it is idle."""
     config = layer.config
     results: dict[int, Array] = {}
     served = list[Served]()
@@ -190,32 +190,34 @@ def compare(name: str, image: LayerImage, data: Array, engine: str, pace: Steady
     ran = run(image, data, engine, pace)
     codes = machine.run(layer, data.reshape(1, *layer.input_shape), image.weight, image.bias, image.factor)
     expected = in_order(layer, codes)
-    told = times(layer, ran, pace is STEADY)
+    differences = times(layer, ran, pace is STEADY)
     wrong = expected
     if len(ran.results) != len(expected):
-        told.append((ran.cycles, f"{len(ran.results)} results on the RTL, {len(expected)} in the simulator"))
+        differences.append((ran.cycles, f"{len(ran.results)} results on the RTL, {len(expected)} in the simulator"))
     elif (wrong := np.flatnonzero(ran.results != expected)).size:
         place = int(wrong[0])
         ours = expected[place]
         theirs = ran.results[place]
-        told.append((ran.cycles, f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"))
-    told.sort(key=lambda item: item[0])
-    messages = tuple(message for _, message in told[:TOLD])
+        differences.append((ran.cycles, f"result {place} is {theirs:#04x} on the RTL, {ours:#04x} in the simulator"))
+    differences.sort(key=lambda item: item[0])
+    messages = tuple(message for _, message in differences[:MOST_DIFFERENCES])
     cycles = ran.cycles + layer.config.relayout * layer.outputs  # the PS rearranges results after the layer
-    at = told[0][0] if told else None
+    at = differences[0][0] if differences else None
     return CosimCase(name, 1, service.schedule(layer).cycles, cycles, int(wrong.size), messages, at)
 
 
 def times(layer: Layer, ran: RtlRun, steady: bool) -> list[tuple[int, str]]:
     """Return the cycle and a message for each difference in time: of page services, engine cycles and all cycles."""
-    found = service.schedule(layer)
-    told = _services(layer, found, ran) if layer.config.frames == 1 or steady else []
+    planned = service.schedule(layer)
+    differences = _services(layer, planned, ran) if layer.config.frames == 1 or steady else []
     cycles = ran.cycles + layer.config.relayout * layer.outputs
-    if ran.engine is not None and ran.engine != found.engine:
-        told.append((ran.cycles, f"the engine works {ran.engine} cycles on the RTL, {found.engine} in the simulator"))
-    if steady and cycles != found.cycles:
-        told.append((ran.cycles, f"{cycles} cycles on the RTL, {found.cycles} in the simulator"))
-    return told
+    if ran.engine is not None and ran.engine != planned.engine:
+        differences.append(
+            (ran.cycles, f"the engine works {ran.engine} cycles on the RTL, {planned.engine} in the simulator")
+        )
+    if steady and cycles != planned.cycles:
+        differences.append((ran.cycles, f"{cycles} cycles on the RTL, {planned.cycles} in the simulator"))
+    return differences
 
 
 def in_order(layer: Layer, codes: Array) -> Array:
@@ -223,26 +225,31 @@ def in_order(layer: Layer, codes: Array) -> Array:
     return codes.reshape(-1)[placement.writing_order(layer)].view(np.uint8)
 
 
-def _services(layer: Layer, found: service.Schedule, ran: RtlRun) -> list[tuple[int, str]]:
+def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tuple[int, str]]:
     """Return the cycle and a message for each page service that differs; of the first ones that do."""
-    counts = {store: sum(each.store == number for each in ran.served) for number, store in enumerate(STORES)}
-    loads = {**dict.fromkeys(STORES, 0), **found.loads()}
-    told = [
+    counts = {store: sum(page.store == number for page in ran.served) for number, store in enumerate(STORES)}
+    loads = {**dict.fromkeys(STORES, 0), **planned.loads()}
+    differences = [
         (ran.cycles, f"{counts[store]} services of {store} blocks on the RTL, {loads[store]} in the simulator")
         for store in STORES
         if counts[store] != loads[store]
     ]
-    if told or (layer.conv and layer.config.layout != "rows"):  # then the simulator only counts services
-        return told
+    if differences or (layer.conv and layer.config.layout != "rows"):  # then the simulator only counts services
+        return differences
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
-    began = found.waits.at if layer.config.frames == 1 else found.service.start
-    waits = zip(found.service.cause.tolist(), began.tolist(), strict=True)
+    began = planned.waits.at if layer.config.frames == 1 else planned.service.start
+    waits = zip(planned.service.cause.tolist(), began.tolist(), strict=True)
     modelled = [Served(cause, next(numbers[cause]), at) for cause, at in waits if cause in numbers]
-    seen = sorted((one._replace(at=_begin(layer, one)) for one in ran.served), key=_order)
-    for index, (got, wanted) in enumerate(zip(seen, sorted(modelled, key=_order), strict=True)):
-        if got != wanted:
-            told.append((got.at, f"service #{index} is {_text(got)} on the RTL, {_text(wanted)} in the simulator"))
-    return told
+    seen = sorted((request._replace(at=_begin(layer, request)) for request in ran.served), key=_order)
+    for index, (actual, modelled_service) in enumerate(zip(seen, sorted(modelled, key=_order), strict=True)):
+        if actual != modelled_service:
+            differences.append(
+                (
+                    actual.at,
+                    f"service #{index} is {_text(actual)} on the RTL, {_text(modelled_service)} in the simulator",
+                )
+            )
+    return differences
 
 
 def _order(served: Served) -> tuple[int, bool, int]:
@@ -258,6 +265,7 @@ def _begin(layer: Layer, served: Served) -> int:
     """Return the engine cycle at which the simulator requests the page of a request: when its iteration begins."""
     if layer.kind != Kind.FC or served.store == RESULT or layer.config.frames > 1:
         return served.at
+    # An FC layer of the RTL asks when a lane needs the word; the simulator counts from the iteration's begin.
     step = layer.config.iteration(fc=True)
     column = layer.depth * step + (0 if layer.config.write_behind else 1)
     before, inside = divmod(served.at, column)

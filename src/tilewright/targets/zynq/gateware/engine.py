@@ -50,10 +50,10 @@ def beat_bytes(config: Config) -> int:
 def require(config: Config) -> None:
     """Check that there is gateware of a configuration. Raises ConfigError that names the first key without gateware."""
     for key, (value, needed) in (BATCH if config.window else DOCUMENTED).items():
-        if (other := getattr(config, key)) != value:
+        if (actual := getattr(config, key)) != value:
             raise ConfigError(
                 "zynq gateware",
-                f"{key}={other} has no gateware: it needs {needed}",
+                f"{key}={actual} has no gateware: it needs {needed}",
                 f"set {key}={value}, or use the simulator (docs/gateware-zynq.md says why)",
             )
     if config.window and beat_bytes(config) > WIDEST:
@@ -91,18 +91,20 @@ OPERANDS = {"data": 8, "weight": 8, "bias": 32}
 
 
 class Engine(Part):
-    """The engine behind its registers. `start` runs the layer of `descriptor`, which is stable from 4 cycles before on.
+    """The engine behind its registers.
 
-    `waiting`: the engine requests that the PS moves block `block` of store number `store`, to DDR if `write` is set.
-    The PS pulses `done` after that. With two frames, the PS sets `job` and waits for `ready` instead (paging.Ahead).
-    `hold` stops the engine too. `idle`: no layer runs. `interrupt`: the engine waits (is ready) or is idle.
-
-    The PS's port moves one beat of store number `page_store` per cycle: `page_write` writes `page_data`; `page_result`
-    is the beat of the result store that was addressed in the cycle before. `factor_write` sets a word of the
-    requantisation factors (results.py). `moves`, `stage`, `step`, `lane` show what the engine does.
+    `start` runs the layer of `descriptor`, which is stable from 4 cycles before on.
     """
 
     def __init__(self, config: Config) -> None:
+        # `waiting`: the engine requests that the PS moves block `block` of store number `store`, to DDR if `write` is
+        # set. The PS pulses `done` after that. With two frames, the PS sets `job` and waits for `ready` instead
+        # (paging.Ahead). `hold` stops the engine too.
+        # `idle`: no layer runs.
+        # `interrupt`: the engine waits (is ready) or is idle.
+        # The PS's port moves one beat of store number `page_store` per cycle: `page_write` writes `page_data`;
+        # `page_result` is the beat of the result store that was addressed in the cycle before. `factor_write` sets a
+        # word of the requantisation factors (results.py). `moves`, `stage`, `step`, `lane` show what the engine does.
         require(config)
         self.config = config
         self.beat = 8 * beat_bytes(config)

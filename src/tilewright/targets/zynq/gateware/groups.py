@@ -35,18 +35,18 @@ def columns(config: Config) -> int:
 
 
 class Groups(Part):
-    """Walks through the position groups, and requests the data of each, a line per cycle.
-
-    `start` begins a layer with its first group. `next` goes on to the following one; without `more`, there is none to
-    load. `asks`: line `offset` of block `block` is requested, of which the words of 16 channels from place `slot` on
-    are those of channel group `group` of pixel (`row`, `column`) of the window. `pair`: they are those of two groups.
-    `filled`: with this cycle's request, all data have been requested. `kept`: all blocks fit the store.
-
-    Of the group that is loaded, `count` is the number of its positions, `sides` at which sides of the image each of
-    them lies, and `is_end` tells that it is the image's last one.
-    """
+    """Walks through the position groups, and requests the data of each, a line per cycle."""
 
     def __init__(self, config: Config) -> None:
+        # `start` begins a layer with its first group. `next` goes on to the following one; without `more`, there is
+        # none to load.
+        # `asks`: line `offset` of block `block` is requested, of which the words of 16 channels from place `slot` on
+        # are those of channel group `group` of pixel (`row`, `column`) of the window.
+        # `pair`: they are those of two groups.
+        # `filled`: with this cycle's request, all data have been requested.
+        # `kept`: all blocks fit the store.
+        # Of the group that is loaded, `count` is the number of its positions, `sides` at which sides of the image each
+        # of them lies, and `is_end` tells that it is the image's last one.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -93,9 +93,9 @@ class Groups(Part):
         serves: list[Value] = [Signal(name=f"serves{down}") for down in range(1, outputs + 1)]
         lines = _multiples(line, outputs)
         depths = _multiples(depth, outputs)
-        for down, each in enumerate(serves, 1):
-            m.d.comb += each.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
-        # The positions of the group, and the one after it.
+        for down, is_served in enumerate(serves, 1):
+            m.d.comb += is_served.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
+        # The positions of the group, and the one after it, each from the one before: no division by the row's length.
         across = [x]
         downward = [Signal(ceil_log2(outputs + 1), name="down0")]
         exists = [Signal(name="exists0", init=1)]
@@ -173,11 +173,11 @@ class Groups(Part):
 
 
 def _multiples(value: Value, last: int) -> list[Value]:
-    """Return 0, 1, .. `last` times `value`, as sums: multiplications by constants may take multiplier blocks."""
-    found: list[Value] = [Const(0)]
+    """Return 0, 1, .. `last` times `value`, as sums: a multiplication by a constant may take a multiplier block."""
+    multiples: list[Value] = [Const(0)]
     for _ in range(last):
-        found.append(found[-1] + value)
-    return found
+        multiples.append(multiples[-1] + value)
+    return multiples
 
 
 #: Bits of 16 channels of a pixel.
@@ -185,14 +185,12 @@ PIXEL = 8 * GROUP
 
 
 class WindowBuffer(Part):
-    """Holds two groups of positions, numbers 0 and 1.
-
-    A request of Groups (`asks` .. `pair`) for position group `fills` is followed by its line `line` a cycle later. The
-    words of uint8 become int8 numbers. `pixels` are those of channel group `group` of position group `uses`, in the
-    same cycle: row by row, 16 channels each.
-    """
+    """Holds two groups of positions, numbers 0 and 1."""
 
     def __init__(self, config: Config) -> None:
+        # A request of Groups (`asks` .. `pair`) for position group `fills` is followed by its line `line` a cycle
+        # later. The words of uint8 become int8 numbers. `pixels` are those of channel group `group` of position group
+        # `uses`, in the same cycle: row by row, 16 channels each.
         self.columns = columns(config)
         super().__init__(
             **flags(In, "asks", "pair", "fills", "uses"),
@@ -208,9 +206,9 @@ class WindowBuffer(Part):
 
     def define(self, m: Module) -> None:
         request = (self.asks, self.pair, self.slot, self.row, self.column, Cat(self.asked, self.fills))
-        arrives, pair, slot, row, column, place = (after(m, each, 1) for each in request)
+        arrives, pair, slot, row, column, place = (after(m, field, 1) for field in request)
         two = self.line.word_select(slot >> 1, 2 * PIXEL)
-        one = two.word_select(slot[0], PIXEL)
+        single = two.word_select(slot[0], PIXEL)
         sign = Mux(self.layer.x_signed, 0, 128).replicate(GROUP)
         pixels = []
         for number in range(ROWS * self.columns):
@@ -220,7 +218,7 @@ class WindowBuffer(Part):
                 writes = memory.write_port()
                 reads = memory.read_port(domain="comb")
                 mine = (row == number // self.columns) & (column == number % self.columns)
-                word = Mux(pair, two.word_select(half, PIXEL), one) ^ sign
+                word = Mux(pair, two.word_select(half, PIXEL), single) ^ sign
                 m.d.comb += drive(writes, en=arrives & mine & (pair | (place[0] == half)), addr=place >> 1, data=word)
                 m.d.comb += reads.addr.eq(Cat(self.group[1:], self.uses))
                 halves.append(reads.data)

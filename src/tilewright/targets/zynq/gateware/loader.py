@@ -47,14 +47,13 @@ LANE = data.StructLayout(
 
 
 class Walker(Part):
-    """What both walkers have in common. `start` begins a layer.
-
-    The step `next_lane` may be in the cycle of `next_iteration` or of `next_sum`. `complete`: the lanes so far, with
-    that of this cycle, complete the sum. `last`: this sum is the layer's last. `column` is the output channel or the FC
-    output. `short`: fewer than all lanes' products of an FC sum are left.
-    """
+    """What both walkers have in common. `start` begins a layer."""
 
     def __init__(self, config: Config) -> None:
+        # The step `next_lane` may be in the cycle of `next_iteration` or of `next_sum`.
+        # `complete`: the lanes so far, with that of this cycle, complete the sum.
+        # `last`: this sum is the layer's last. `column` is the output channel or the FC output.
+        # `short`: fewer than all lanes' products of an FC sum are left.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -140,6 +139,7 @@ class ConvLoader(Walker):
         y = Signal(12)
         first = Signal(16)
         at = Signal(LANE)
+        # Sizes are multiplied once a layer. All addresses are sums of them, kept by the loops' registers.
         groups = Mux(layer.ic < GROUP, layer.ic, GROUP)
         word, corner, plane, place = (
             Signal(signed(ADDRESS), name=name) for name in ("word", "corner", "plane", "place")
@@ -239,10 +239,9 @@ class ConvLoader(Walker):
         return whole
 
     def _weights(self, m: Module, starts: Value, kernel: Value, is_over: Value, turns: Signal) -> None:
-        """Add the addresses of weights: a kernel's words in order, again for each position, then the next kernel.
-
-        With oc_blocking, all kernels of a block for each position, then the next block. `turns`: the position is next.
-        """
+        """Add the addresses of weights: a kernel's words in order, again for each position, then the next kernel."""
+        # With oc_blocking, all kernels of a block for each position, then the next block. `turns`: the position is
+        # next.
         config = self.config
         words = self.config.block_words("weight")
         begin = Signal(ADDRESS)

@@ -1,4 +1,4 @@
-"""The ways of results: from the accumulators through the requantiser, or from the pool, to the result store.
+"""The path of results: from the accumulators through the requantiser, or from the pool, to the result store.
 
 A result's place is taken when its sum is written; the code follows some cycles later. When a block's last place has
 been taken, or a layer has ended, the block leaves. With one frame, the engine stops until the PS has moved it; with
@@ -42,13 +42,11 @@ FIELDS = ("relu", "rule", "zy", "low", "high")
 
 
 class Requantiser(Part):
-    """Computes a code from a sum in LATENCY cycles, one per cycle. `factor` belongs to `sum`; it is not negative.
-
-    The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits. With
-    `logic`, the multiplier takes no multiplier blocks.
-    """
+    """Computes a code from a sum in LATENCY cycles, one per cycle. `factor` belongs to `sum`; it is not negative."""
 
     def __init__(self, logic: bool = False) -> None:
+        # The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits.
+        # With `logic`, the multiplier takes no multiplier blocks.
         self.logic = logic
         super().__init__(
             sum=In(signed(BITS)),
@@ -175,13 +173,13 @@ FACTOR_PORTS = ("factor_address", "factor_data", "factor_write")
 
 
 class ResultWriter(Part):
-    """What both ways of results have in common, beside the `members` of each.
-
-    `pools`: the pool's result is complete in two cycles. `start` begins a layer, `ends` ends it. `leaves`: a block has
-    to leave. `done`: it has left. `column`: the channel of a result. FACTOR_PORTS set the requantisation factors.
-    """
+    """The common part of both paths of results, with the `members` of each."""
 
     def __init__(self, config: Config, beat: int, **members: Any) -> None:
+        # `pools`: the pool's result is complete in two cycles. `start` begins a layer, `ends` ends it.
+        # `leaves`: a block has to leave.
+        # `done`: it has left.
+        # `column`: the channel of a result. FACTOR_PORTS set the requantisation factors.
         self.config = config
         self.store = ResultStore(config.result_bits, beat, config.frames)
         super().__init__(
@@ -222,19 +220,19 @@ class ResultWriter(Part):
 
 
 class Results(ResultWriter):
-    """Writes results one by one. `writes` takes a place; the result's sum is at `sum` late() cycles later.
-
-    `last`: it is the layer's last result. `block` is the one that has to leave. `full`: the engine must not go on, or
-    with two frames, not begin a result.
-    """
+    """Writes results one by one. `writes` takes a place; the result's sum is at `sum` late() cycles later."""
 
     def __init__(self, config: Config, beat: int) -> None:
+        # `last`: it is the layer's last result. `block` is the one that has to leave. `full`: the engine must not go
+        # on, or with two frames, not begin a result.
         blocks = Out(config.block_bits)
         super().__init__(config, beat, writes=In(1), last=In(1), sum=In(signed(BITS)), block=blocks)
 
     def define(self, m: Module) -> None:
         config = self.config
         frames = self.config.frames
+        # The place of a result is taken first; its sum comes `late` cycles later, its code after the requantiser. So
+        # the address is delayed instead of the state machine.
         code = self.requantised(m, self.sum, after(m, self.column, max(0, late(config) - 1)))
         offset = Signal(config.result_bits)
         later = late(config) + LATENCY
@@ -264,14 +262,13 @@ class Results(ResultWriter):
 
 
 class GroupResults(ResultWriter):
-    """Writes the results of an engine with `window=1`: several sums are complete at once, one is written per cycle.
-
-    `complete`: `sums` are `sum_count` complete sums. `begins` and `ends_group` are the first and the last cycle of a
-    group of `count` results, whose places are taken when it ends. `is_last`: they are the layer's last results. `full`:
-    the group must not begin.
-    """
+    """Writes the results of an engine with `window=1`: several sums are complete at once, one is written per cycle."""
 
     def __init__(self, config: Config, beat: int) -> None:
+        # `complete`: `sums` are `sum_count` complete sums. `begins` and `ends_group` are the first and the last cycle
+        # of a group of `count` results, whose places are taken when it ends.
+        # `is_last`: they are the layer's last results.
+        # `full`: the group must not begin.
         pulses = flags(In, "complete", "begins", "ends_group", "is_last")
         counts = {name: In(range(config.outputs + 1)) for name in ("count", "sum_count")}
         super().__init__(config, beat, **pulses, **counts, sums=In(config.outputs * BITS))

@@ -69,16 +69,19 @@ def late(config: Config) -> int:
 
 
 class States(Part):
-    """The states. `start` begins a layer of kind `kind`.
-
-    `requests`: the loader requests the operands of lane `lane`, the `first` of a sum in the state REQUEST. `take`: the
-    unit takes its sum. `accumulates`: the sum is added, to the bias with `begins`. `writes`: the place of a result is
-    taken; its sum is in the accumulator `late` cycles later. `elements`: the pool requests an element. `ends`: the
-    layer's last step. The inputs `complete` and `last` are the loader's (loader.py), `short`: fewer products are left
-    than the unit has lanes, `pool_last` the pool's; `flushed`: its block has left.
-    """
+    """The states. `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
+        # `requests`: the loader requests the operands of lane `lane`, the `first` of a sum in the state REQUEST.
+        # `take`: the unit takes its sum.
+        # `accumulates`: the sum is added, to the bias with `begins`.
+        # `writes`: the place of a result is taken; its sum is in the accumulator `late` cycles later.
+        # `elements`: the pool requests an element.
+        # `ends`: the layer's last step.
+        # `complete`, `last`: see loader.Walker.
+        # `short`: fewer products are left than the unit has lanes.
+        # `pool_last`: the pool's last element.
+        # `flushed`: the layer's last block of results has left its store.
         self.config = config
         super().__init__(
             **flags(In, "start", "moves", "complete", "last", "short", "pool_last", "flushed"),
@@ -130,6 +133,7 @@ class States(Part):
 
     def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
         """Add the states of an iteration. `first`: it is the first of its sum. `tail`: the last result is left."""
+        # The states that follow the last request, as many as the iteration has cycles without one.
         others = self.config.iteration() - LANES  # cycles in which no lane is requested
         ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]
         with m.Switch(self.step):
@@ -153,7 +157,7 @@ class States(Part):
                 m.d.comb += self.ends.eq(self.last)
 
     def _follow(self, m: Module, left: list[Any], tail: Signal) -> None:
-        """Go on to the states that are left of the iteration; at its end to the next iteration, or to the result."""
+        """Go on to the states `left` of the iteration; at its end, to the next iteration or to the result."""
         if left:
             m.d.sync += self.step.eq(left[0])
             return

@@ -17,18 +17,16 @@ from amaranth.utils import ceil_log2
 from tilewright.hdl.parts import Part, clear, drive, flags, ram
 from tilewright.targets.zynq.config import STORES, Config
 
-#: A complete result block leaves first.
+#: The order in which several misses of a cycle are served: a complete result block leaves first.
 ORDER = ("result", "data", "weight", "bias")
 
 
 class Pages(wiring.Signature):
-    """A store's page requests. `miss`: its access misses block `block`, or the result block is complete.
-
-    `ready`, with two frames: the store has a free frame, or a block that has to leave. `done` is high in the cycle in
-    which the PS has moved the block.
-    """
+    """A store's page requests. `miss`: its access misses block `block`, or the result block is complete."""
 
     def __init__(self, block_bits: int) -> None:
+        # `ready`, with two frames: the store has a free frame, or a block that has to leave. `done` is high in the
+        # cycle in which the PS has moved the block.
         super().__init__({"miss": Out(1), "block": Out(block_bits), "ready": Out(1), "done": In(1)})
 
 
@@ -63,12 +61,14 @@ class Paging(Part):
 
 
 class Ahead(Part):
-    """Two frames: the PS moves blocks ahead, in an order that it knows. The engine waits only for blocks that are late.
+    """Two frames: the PS moves blocks ahead, in an order that it knows.
 
-    The PS sets `job` to the store of its next page. When `ready` is set, it moves the page, and then pulses `done`.
+    The engine waits only for blocks that are late.
     """
 
     def __init__(self, config: Config) -> None:
+        # The PS sets `job` to the store of its next page. When `ready` is set, it moves the page, and then pulses
+        # `done`.
         super().__init__(
             **{store: In(Pages(config.block_bits)) for store in STORES},
             stalls=Out(1),
@@ -99,18 +99,16 @@ class Read(wiring.Signature):
 
 
 class Store(Part):
-    """A store that the PS fills. `start` empties it.
-
-    The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`; there are `beats`.
-
-    With two frames, the PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and
-    `pages.done` ends each load. An access to another block than the one before is the next use; with `kept`, the use of
-    a block is its number. With `begins`, an iteration begins at `read.block` (or would, after a result is written):
-    this frees the frames of earlier uses, and the access also needs the next use if `more` is set. `moves`: the engine
-    makes the access. `pages.ready`: a frame is free.
-    """
+    """A store that the PS fills. `start` empties it."""
 
     def __init__(self, read: Read, beats: int, beat: int, frames: int) -> None:
+        # The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`; there are
+        # `beats`.
+        # With two frames, the PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and
+        # `pages.done` ends each load. An access to another block than the one before is the next use; with `kept`, the
+        # use of a block is its number. With `begins`, an iteration begins at `read.block` (or would, after a result is
+        # written): this frees the frames of earlier uses, and the access also needs the next use if `more` is set.
+        # `moves`: the engine makes the access. `pages.ready`: a frame is free.
         self.beat = beat
         self.frames = frames
         super().__init__(
@@ -132,6 +130,8 @@ class Store(Part):
         )
         held = Signal.like(read.block)
         valid = Signal()
+        # Uses, loads and free frames are counted from the start of the layer. Use k lies in frame k modulo 2; so a
+        # block is there if its use has been loaded, and a frame is free if less than two loaded uses are still needed.
         follows = valid & (held != read.block)
         m.d.comb += [
             wanted.eq(Mux(self.kept, read.block, use + follows)),
@@ -149,12 +149,10 @@ class Store(Part):
 
 
 class OperandStore(Store):
-    """A store of one block of 2**`word_bits` words of `width` bits, or of two blocks, each in a frame.
-
-    With one frame, it holds block `read.block` after `pages.done`.
-    """
+    """A store of one block of 2**`word_bits` words of `width` bits, or of two blocks, each in a frame."""
 
     def __init__(self, word_bits: int, width: int, block_bits: int, beat: int, frames: int = 1) -> None:
+        # With one frame, it holds block `read.block` after `pages.done`.
         self.width = width
         self.lines = (width << word_bits) // beat
         super().__init__(Read(block_bits, word_bits, width), self.lines, beat, frames)
@@ -186,13 +184,11 @@ class OperandStore(Store):
 
 
 class ResultStore(Part):
-    """The store that the PS empties: one block of 2**`word_bits` result codes, or two, each in a frame.
-
-    The engine writes `code` to word `offset` of frame `frame` with `en`. The PS reads `data`, `beat` bits at a time: it
-    is beat number `address` of frame `leaving`, of a cycle before.
-    """
+    """The store that the PS empties: one block of 2**`word_bits` result codes, or two, each in a frame."""
 
     def __init__(self, word_bits: int, beat: int, frames: int = 1) -> None:
+        # The engine writes `code` to word `offset` of frame `frame` with `en`. The PS reads `data`, `beat` bits at a
+        # time: it is beat number `address` of frame `leaving`, of a cycle before.
         self.beat = beat
         self.lines = (1 << word_bits) * 8 // beat
         self.frames = frames
@@ -219,13 +215,11 @@ class ResultStore(Part):
 
 
 class LineStore(Store):
-    """Two blocks of `lines` lines of `words` words of 8 bits, each in a frame. `read` gives a line a cycle later.
-
-    With `whole`, a line is written in one cycle, when its last beat comes: the PS must then write the beats in order.
-    All bits of the block RAM can hold words then, also its parity bits.
-    """
+    """Two blocks of `lines` lines of `words` words of 8 bits, each in a frame. `read` gives a line a cycle later."""
 
     def __init__(self, lines: int, words: int, block_bits: int, beat: int, whole: bool) -> None:
+        # With `whole`, a line is written in one cycle, when its last beat comes: the PS must then write the beats in
+        # order. All bits of the block RAM can hold words then, also its parity bits.
         self.lines = lines
         self.width = 8 * words
         self.whole = whole
@@ -252,6 +246,7 @@ class LineStore(Store):
         before = Signal(self.width - self.beat)
         count = Signal(range(self.parts))
         line = Signal(range(max(2, self.lines + 1)))
+        # Address 0 begins a block, also after one that was not written to its end.
         part = Mux(self.address == 0, 0, count)
         whole = Cat(before, self.data)
         current = Mux(self.address == 0, 0, line)

@@ -27,19 +27,19 @@ from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
 
 class Sweep(Part):
-    """The loops. `start` begins a layer of kind `kind`.
-
-    `iterates`: iteration number `time` of a sum of channel (FC: column) `column` is computed, with line `line` of
-    weight block `block`, and for FC with line `time` of the data. `begins`: it is the sum's first, `completes`: its
-    last. `count` sums are computed, of positions at `sides` of the image; their data are in half `half` of the window
-    buffer. `ends_channel`: the channel's last cycle, with `is_last` that of the layer. `elements`: the pool requests an
-    element. `ends`: the layer's last step.
-
-    `next`, `more`: see Groups, whose outputs are the inputs `filled`, `is_end`, `next_count`, `next_sides`.
-    `pool_last`: this is the pool's last element. `flushed`: its block has left.
-    """
+    """The loops. `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
+        # `iterates`: iteration number `time` of a sum of channel (FC: column) `column` is computed, with line `line` of
+        # weight block `block`, and for FC with line `time` of the data.
+        # `begins`: it is the sum's first, `completes`: its last. `count` sums are computed, of positions at `sides` of
+        # the image; their data are in half `half` of the window buffer.
+        # `ends_channel`: the channel's last cycle, with `is_last` that of the layer.
+        # `elements`: the pool requests an element.
+        # `ends`: the layer's last step.
+        # `next`, `more`: see Groups, whose outputs are the inputs `filled`, `is_end`, `next_count`, `next_sides`.
+        # `pool_last`: this is the pool's last element.
+        # `flushed`: the layer's last block of results has left its store.
         self.config = config
         sides = len(SIDES) * config.outputs
         super().__init__(
@@ -114,11 +114,13 @@ class Sweep(Part):
         is_end = Signal()
         m.d.comb += depth.eq((self.layer.ic + (GROUP - 1)) >> ceil_log2(GROUP))
         m.d.sync += single.eq(product(self.layer.oc, depth, self.config.logic) <= lines)
+        # `turn`: a channel is computed; `full`: the kernel after this one lies in the next block, or there is none;
+        # `over`: this phase computes nothing more, so that it ends when the next group's data are loaded.
         turn, iterates, ends_channel, full, over = (
             Signal(name=name) for name in ("turn", "conv_iterates", "conv_ends_channel", "full", "over")
         )
         following = Signal(17)
-        each = Signal(16)
+        block_kernels = Signal(16)
         next_is_last = Signal()
         m.d.comb += [
             turn.eq(active & computes & ~done),
@@ -129,8 +131,8 @@ class Sweep(Part):
             self.next.eq(active & self.moves & over & self.filled),
             # The first block's kernels are counted while they are computed for the first time.
             following.eq(self.column + 1),
-            each.eq(Mux(opening, following, kernels)),
-            next_is_last.eq(Mux(computes, Mux(is_end, following + each >= self.layer.oc, is_last), single)),
+            block_kernels.eq(Mux(opening, following, kernels)),
+            next_is_last.eq(Mux(computes, Mux(is_end, following + block_kernels >= self.layer.oc, is_last), single)),
             self.more.eq(loads & ~(self.is_end & next_is_last)),
         ]
         with m.If(~self.is_fc):
@@ -144,7 +146,7 @@ class Sweep(Part):
             m.d.sync += [count.eq(self.next_count), self.sides.eq(self.next_sides), is_end.eq(self.is_end)]
             m.d.sync += [is_last.eq(next_is_last), *clear(base, self.line), self.column.eq(top)]
             with m.If(computes):
-                m.d.sync += [opening.eq(0), kernels.eq(each)]
+                m.d.sync += [opening.eq(0), kernels.eq(block_kernels)]
                 with m.If(is_end):
                     m.d.sync += [*drive(self, column=following, block=self.block + 1), top.eq(following)]
         with m.Elif(turn & self.moves):

@@ -46,15 +46,13 @@ AHEAD = """
 
 
 class ZynqSystem(Part):
-    """The engine with its registers. `control` is the PS's port for them.
-
-    `interrupt`: the engine waits for a page (with two frames: it is ready for one), or is idle.
-
-    The PS moves blocks through the port `bram`: `address` counts beats; above the beat in the block it has the number
-    of the store. `enable` with `write` writes `write_data`; `read_data` comes a cycle later, of the result store.
-    """
+    """The engine with its registers. `control` is the PS's port for them."""
 
     def __init__(self, config: Config) -> None:
+        # `interrupt`: the engine waits for a page (with two frames: it is ready for one), or is idle.
+        # The PS moves blocks through the port `bram`: `address` counts beats; above the beat in the block it has the
+        # number of the store. `enable` with `write` writes `write_data`; `read_data` comes a cycle later, of the result
+        # store.
         self.engine = engine_of(config)
         self.ahead = config.frames > 1
         self.lines = len(self.engine.page_address)

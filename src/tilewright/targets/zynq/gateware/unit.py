@@ -33,14 +33,12 @@ LATE = FILL - 1
 
 
 class ComputeUnit(Part):
-    """Multiplies and adds LANES pairs of operands.
-
-    With `fill`, the lane number `lane` takes `data` and `weight`. With `take`, `sum` becomes the sum of all lanes in
-    the next cycle; lanes must have been filled in order, the last one in the cycle before or earlier. `clear` sets
-    `sum` to 0.
-    """
+    """Multiplies and adds LANES pairs of operands."""
 
     def __init__(self) -> None:
+        # With `fill`, the lane number `lane` takes `data` and `weight`. With `take`, `sum` becomes the sum of all lanes
+        # in the next cycle; lanes must have been filled in order, the last one in the cycle before or earlier. `clear`
+        # sets `sum` to 0.
         super().__init__(
             lane=In(range(LANES)),
             fill=In(1),
@@ -64,10 +62,11 @@ class ComputeUnit(Part):
             together = 1 if level == 0 else 2
             terms = [early[at : at + together] for at in range(0, len(early), together)]
             early = []
-            for place, each in enumerate(terms):
+            for place, term in enumerate(terms):
                 register = Signal(signed(2 * OPERAND + level), name=f"level{level}_{place * together}")
-                m.d.sync += register.eq(reduce(add, each))
+                m.d.sync += register.eq(reduce(add, term))
                 early.append(register)
+        # The last lanes are filled too late for the pipeline: their products are added in one cycle.
         total = reduce(add, [*early, *late])
         m.d.sync += self.sum.eq(Mux(self.clear, 0, Mux(self.take, total, self.sum)))
 
@@ -83,12 +82,11 @@ ZERO = 9
 
 
 class Sums(Part):
-    """Computes, for each output, the sum of `x` * (`weights` - `zw`) over all lanes, LATENCY cycles later.
-
-    Operands are int8, one per lane; `x{number}` are those of output `number`. `zw` is constant while a layer runs.
-    """
+    """Computes, for each output, the sum of `x` * (`weights` - `zw`) over all lanes, LATENCY cycles later."""
 
     def __init__(self, config: Config) -> None:
+        # Operands are int8, one per lane; `x{number}` are those of output `number`. `zw` is constant while a layer
+        # runs.
         self.outputs = config.outputs
         self.packed = config.macs_per_dsp == 2
         super().__init__(
@@ -107,13 +105,14 @@ class Sums(Part):
                 products(m, w, data, f"p{first}_{lane}", self.packed and len(data) == 1 and lane >= LANES // 2)
                 for lane, (w, *data) in enumerate(zip(weights, *x[first : first + together], strict=True))
             ]
-            for number, own in enumerate(zip(*terms, strict=True), first):
-                self._sum(m, number, list(own), x[number])
+            for number, output_terms in enumerate(zip(*terms, strict=True), first):
+                self._sum(m, number, list(output_terms), x[number])
 
     def _sum(self, m: Module, number: int, terms: list[Value], x: list[Value]) -> None:
         """Add the sum of an output, of the products `terms` and of the data `x` of its lanes."""
         total = _tree(m, f"sum{number}", terms)
         data = _tree(m, f"data{number}", x)
+        # sum(x * (w - zw)) = sum(x * w) - zw * sum(x): one multiplication for a sum instead of one subtraction a lane.
         less = Signal(signed(len(data) + ZERO), name=f"less{number}")
         m.d.sync += less.eq(by_logic(data, self.zw))
         m.d.sync += getattr(self, f"sum{number}").eq(total - less)
@@ -126,9 +125,9 @@ def _tree(m: Module, name: str, terms: list[Value]) -> Value:
         bits = len(terms[0]) + (together - 1).bit_length()
         terms = []
         for place, group in enumerate(groups):
-            found = Signal(signed(bits), name=f"{name}_{level}_{place}")
-            m.d.sync += found.eq(reduce(add, group))
-            terms.append(found)
+            register = Signal(signed(bits), name=f"{name}_{level}_{place}")
+            m.d.sync += register.eq(reduce(add, group))
+            terms.append(register)
     (total,) = terms
     return total
 
@@ -138,14 +137,13 @@ CODE = 9
 
 
 class Pool(Part):
-    """Takes one element per cycle, in the order of the planes' words.
-
-    With `next`, the element at `data` is read; `word` is its code a cycle later, with `arrives`. `gives`: the element
-    completes a result, which is `result` two cycles after the element was read. The register holds the row above in a
-    memory, since a row's length differs from layer to layer; the element to the left is in a register.
-    """
+    """Takes one element per cycle, in the order of the planes' words."""
 
     def __init__(self, config: Config) -> None:
+        # With `next`, the element at `data` is read; `word` is its code a cycle later, with `arrives`.
+        # `gives`: the element completes a result, which is `result` two cycles after the element was read. The register
+        # holds the row above in a memory, since a row's length differs from layer to layer; the element to the left is
+        # in a register.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),

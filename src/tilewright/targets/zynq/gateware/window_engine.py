@@ -133,6 +133,8 @@ class WindowEngine(Engine):
 
     def _operands(self, m: Module, layer: Any, sweep: Sweep, window: WindowBuffer, stores: dict[str, Any]) -> Sums:
         """Add the unit, with its operands as int8 numbers: at masked taps, data are the zero point."""
+        # Group and tap give the pixel. Taps beyond the image are masked here, since the run of pixels goes on to the
+        # next or the last row of the image.
         sides = after(m, sweep.sides, 1)
         fc = after(m, sweep.is_fc, 1)
         data_sign = Mux(layer.x_signed, 0, 128)
@@ -157,7 +159,7 @@ class WindowEngine(Engine):
 
     def _sums(self, m: Module, sweep: Sweep, unit: Sums, bias: Value) -> dict[str, Value]:
         """Add the accumulators, which begin with the bias. Return the inputs of the results that complete sums give."""
-        adds, begins = (after(m, self.moves & each, SUMMED - 1) for each in (sweep.iterates, sweep.begins))
+        adds, begins = (after(m, self.moves & flag, SUMMED - 1) for flag in (sweep.iterates, sweep.begins))
         base = after(m, bias, SUMMED - 2)
         accumulators = []
         for number in range(self.config.outputs):

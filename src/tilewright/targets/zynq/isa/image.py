@@ -123,7 +123,7 @@ def text_of(launch: Launch, config: Config) -> Text:
 def launch_of(text: Text, config: Config) -> Launch:
     """Return the launch that a text describes.
 
-    Raises ProgramError with the line and column of a mistake, and what was expected there.
+    Raises ProgramError with the line and column of a mistake, and the words expected there.
     """
     layers = text.code(".layer")
     if not layers:
@@ -132,9 +132,9 @@ def launch_of(text: Text, config: Config) -> Launch:
         word.refuse(".array or .launch, because a launch has only one layer")
     arrays: dict[str, Array] = {name: np.zeros(0, dtype) for name, dtype in ARRAYS.items() if name != "data"}
     arrays |= {section.values["name"]: _array(section) for section in text.of(".array")}
-    made = Launch(text.name, (), {}, {"insns": LAYOUT.encode_rows([row for _, row in layers]), **arrays})
-    LayerImage.of(made, config)
-    return made
+    launch = Launch(text.name, (), {}, {"insns": LAYOUT.encode_rows([row for _, row in layers]), **arrays})
+    LayerImage.of(launch, config)
+    return launch
 
 
 def _array(section: Section) -> Array:

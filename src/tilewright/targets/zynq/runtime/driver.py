@@ -116,6 +116,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     for name, arrays in parts.items():
         sizes[f"{name}_at"] = len(content)
         content += b"".join(array.tobytes() for array in arrays)
+    # All layers share the areas for data and results, of the largest size.
     at = len(content)
     config = images[0].layer.config
     areas = {

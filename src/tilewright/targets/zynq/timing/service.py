@@ -1,4 +1,4 @@
-"""Compute when the CPU (PS) serves pages and when the engine waits, block by block instead of cycle by cycle.
+"""The page services of the CPU (PS) and the waits of the engine, block by block instead of cycle by cycle.
 
 A page service moves one block; a frame is a store's room for one block. With one frame per store, each service stops
 the whole engine, so waits add up. With two frames, the PS fills one while the engine uses the other. The PS serves one
@@ -76,7 +76,7 @@ def _boxes(frames: int, service: Service, filled: Array, trace: Trace) -> Iterat
             yield np.stack((row[mine], kinds, block[mine], *span, step[mine]))
 
 
-#: What the engine waits for: a block of a store, or the PS while it re-lays results out.
+#: The causes of the engine's waits: a block of a store, or the PS while it rearranges results.
 CAUSES = (*STORES, "relayout")
 RELAYOUT = len(STORES)
 #: The same, as the queues of tokens between the engine and the PS are named.
@@ -140,6 +140,7 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 def _served(uses: Mapping[str, Uses], cause: Array, times: Array, start: Array, end: Array) -> Service:
     """Return services with the uses and blocks that they serve. Without uses, blocks are moved in order."""
+    # The k-th service of a store is its k-th use, whichever store was served in between.
     use, block = np.zeros((2, len(cause)), np.int64)
     for index, store in enumerate(STORES):
         mine = cause == index
@@ -192,6 +193,9 @@ def _double(config: Config, engine: int, uses: Mapping[str, Uses], end: Sequence
         else:
             from_ = [*[0] * min(ahead, len(of.need)), *of.free[:-ahead].tolist()]
             jobs += [(at, False, by, cause) for at, by in zip(from_, of.need.tolist(), strict=True)]
+    # The PS serves jobs in the order in which they become possible, in engine cycles; the engine waits for them in the
+    # order of their deadlines. Both run on the same clock once the delay so far is added to engine cycles: at each
+    # deadline, all jobs that became possible before it have been started, and the engine waits for the one it needs.
     jobs.sort()
     costs = [_cost(config, index) for index in range(len(CAUSES))]
     needs = sorted((by, index) for index, (_, _, by, _) in enumerate(jobs))
@@ -228,18 +232,16 @@ def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
 
 
 def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
-    """Return the trace and the figures of a layer under a timing model, per sample.
-
-    Those of a batch are divided by its size.
-    """
-    found = schedule(layer, paged=model == PAGED)
-    trace = _trace(layer, found)
+    """Return the trace and the figures of a layer under a timing model, per sample."""
+    # Those of a batch are divided by its size.
+    planned = schedule(layer, paged=model == PAGED)
+    trace = _trace(layer, planned)
     stalls = {
         f"{name} {'blocks' if name in STORES else 'by the PS'}": n // layer.samples
-        for name, n in found.stalls().items()
+        for name, n in planned.stalls().items()
     }
-    served = int((found.service.end - found.service.start).sum())
-    serial = found.engine + served
+    served = int((planned.service.end - planned.service.start).sum())
+    serial = planned.engine + served
     figures = Figures(
         cycles=trace.cycles,
         serial_cycles=max(trace.cycles, -(-serial // layer.samples)),
@@ -248,25 +250,24 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
         dram_write_bytes=int(trace.bytes_written.sum()),
         stalls=stalls,
         causes=with_rest("engine", trace.cycles, stalls),
-        bound=-(-max(found.engine, served) // layer.samples),
+        bound=-(-max(planned.engine, served) // layer.samples),
     )
     return trace, figures
 
 
-def _trace(layer: Layer, found: Schedule) -> Trace:
-    """Return the trace: engine steps lie between points at which the engine may wait; CPU steps are page services.
-
-    The k-th wait for a store (or for results to be re-laid out) ends with the k-th service of the same cause, which
-    gives the engine a token if the engine did wait.
-    """
-    service = found.service
-    waits = found.waits
+def _trace(layer: Layer, planned: Schedule) -> Trace:
+    """Return the trace: engine steps lie between points at which the engine may wait; CPU steps are page services."""
+    # The k-th wait for a store (or for results to be re-laid out) ends with the k-th service of the same cause, which
+    # gives the engine a token if the engine did wait.
+    service = planned.service
+    waits = planned.waits
     share = layer.samples
     late = np.cumsum(waits.wait)
     begin = np.concatenate([[0], waits.at + late])
-    end = np.concatenate([waits.at + late - waits.wait, [found.cycles]])
+    end = np.concatenate([waits.at + late - waits.wait, [planned.cycles]])
     wait = np.concatenate([[0], waits.wait])
     cause = np.concatenate([[0], waits.cause])
+    # Several waits may lie at the same point: the steps between them are empty, and kept only for their wait.
     kept = (end > begin) | (wait > 0)
     begin, end, wait, cause = (column[kept] for column in (begin, end, wait, cause))
     waited = np.zeros(len(service.cause), np.int64)
@@ -283,14 +284,16 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
         values: Array = np.concatenate([engine, np.broadcast_to(ps, moved.shape)])[order]
         return values.astype(np.int64)
 
-    named = [layer.kind.name.lower()] * len(begin) + _texts(found)
+    named = [layer.kind.name.lower()] * len(begin) + _texts(planned)
     table = StepTable.untracked(UNITS, unit[order], lambda step: named[int(order[step])], *AWAITED)
     table = replace(
         table,
         pops=column(np.where(wait > 0, 1 << cause, 0), 0),
         pushes=column(none, np.where(waited > 0, 1 << service.cause, 0)),
     )
-    ready = np.where(wait > 0, -(-begin // share), begin // share)  # after a wait: no earlier than the service's end
+    # Times are those of one sample of a batch. Rounding must not let a step begin before the service that it waited
+    # for.
+    ready = np.where(wait > 0, -(-begin // share), begin // share)
     trace = Trace(
         table=table,
         start=column(ready, service.start // share),
@@ -301,21 +304,21 @@ def _trace(layer: Layer, found: Schedule) -> Trace:
         bytes_read=column(none, np.where(service.cause == RESULT, 0, moved)) // share,
         bytes_written=column(none, np.where(service.cause == RESULT, moved, 0)) // share,
         fetch_bytes=LAYOUT.nbytes,
-        cycles=-(-found.cycles // share),
+        cycles=-(-planned.cycles // share),
     )
-    if not found.uses:
+    if not planned.uses:
         return trace
-    need = found.uses["result"].need
+    need = planned.uses["result"].need
     filled = -(-(need + np.append(0, late)[np.searchsorted(waits.at, need, "right")]) // share)
     return replace(trace, draw=partial(chart, layer.config.frames, service, filled, trace))
 
 
-def _texts(found: Schedule) -> list[str]:
+def _texts(planned: Schedule) -> list[str]:
     """Return the text of each page service: with the number of its block if that is known, else how many blocks."""
-    service = found.service
+    service = planned.service
     texts = []
     for cause, times, block in zip(service.cause.tolist(), service.times.tolist(), service.block.tolist(), strict=True):
-        many = f"block {block}" if found.uses else f"block{'s' if times > 1 else ''} x {times}"
+        many = f"block {block}" if planned.uses else f"block{'s' if times > 1 else ''} x {times}"
         word = "write" if cause == RESULT else "load"
         texts.append(f"relayout x {times}" if cause == RELAYOUT else f"{word} {CAUSES[cause]} {many}")
     return texts

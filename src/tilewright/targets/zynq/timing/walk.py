@@ -1,4 +1,4 @@
-"""Compute when a layer uses its blocks, in closed form; for layouts without such a form, count the block loads.
+"""The cycles in which a layer uses its blocks, in closed form; for layouts without such a form, the number of loads.
 
 Engine cycles count the work of the engine, without waits. A *use* of a block lasts from `need`, the start of the first
 group of work that touches it, to `free`, the end of the last group. In convolutions, a group is the outputs that are
@@ -35,6 +35,7 @@ class Uses(NamedTuple):
 
     def once(self) -> Uses:
         """Return one use per block instead of these uses, for blocks that all fit into the store and stay there."""
+        # Blocks are used in ascending order, again and again. So the first uses are those of all blocks.
         count = int(self.block.max(initial=-1)) + 1
         last = np.full(count, self.free.max(initial=0), np.int64)
         return Uses(np.arange(count), self.need[:count], last)
@@ -71,17 +72,15 @@ def uses(layer: Layer) -> dict[str, Uses]:
 
 
 class ConvWalk:
-    """The work of a convolution in loops, outermost first: channel groups, data blocks, position groups, channels.
-
-    A channel group is one output channel, or with `oc_blocking` those whose kernels share a weight block. A position
-    group is the output positions of one channel that are summed together.
-
-    With `window`, a position group's data are in the window buffer while its channels are computed, and the next
-    group's data are loaded in this time. A position group therefore takes at least `fill` cycles, and the first one
-    begins after `fill` cycles.
-    """
+    """The work of a convolution in loops, outermost first: channel groups, data blocks, position groups, channels."""
 
     def __init__(self, layer: Layer) -> None:
+        # A channel group is one output channel, or with `oc_blocking` those whose kernels share a weight block. A
+        # position group is the output positions of one channel that are summed together.
+        #
+        # With `window`, a position group's data are in the window buffer while its channels are computed, and the next
+        # group's data are loaded in this time. A position group therefore takes at least `fill` cycles, and the first
+        # one begins after `fill` cycles.
         self.layer = layer
         config = layer.config
         self.together = kernels_per_block(layer) if config.oc_blocking else 1
@@ -94,10 +93,11 @@ class ConvWalk:
             (min((p + 1) * self.rows.step, layer["rows"]) - p * self.rows.step) * layer["cols"]
             for p in range(self.rows.blocks)
         ]
-        self.groups, self.width = divmod(layer["oc"], self.together)  # whole channel groups; channels that are left
+        self.groups, self.width = divmod(layer["oc"], self.together)  # whole channel groups, and channels left over
         sizes = np.array(self.positions, np.int64)
         #: Positions of the last position group of each data block.
         self.last = sizes - (sizes - 1) // self.k * self.k
+        # All channel groups but the last take the same time, so one is summed block by block, and the rest multiplied.
         #: Engine cycles of a whole channel group.
         self.whole = int(self.before(self.together)[-1])
         self.total = self.fill + self.groups * self.whole
@@ -131,6 +131,8 @@ class ConvWalk:
 
     def span(self, output: Array) -> tuple[Array, Array]:
         """Return start and end cycle of the group that writes each result; `output` has numbers in order of writing."""
+        # From the outermost loop to the innermost: channel group, data block, position group, channel. `left` counts
+        # the results after the ones that are passed over.
         size = self.layer.positions
         channels = self.layer["oc"]
         first = output // (size * self.together) * self.together
@@ -155,15 +157,15 @@ class ConvWalk:
             "result": _sequential(config.block_words("result"), layer.outputs, self.span),
         }
 
-    def _channels(self, each: int) -> Uses:
-        """Return the uses of blocks that hold something of `each` channels."""
+    def _channels(self, channels_of_block: int) -> Uses:
+        """Return the uses of blocks that hold the kernels, or the biases, of `channels_of_block` channels."""
         size = self.layer.positions
         channels = self.layer["oc"]
-        first = np.arange(0, channels, each)
+        first = np.arange(0, channels, channels_of_block)
         need = self.span(first * size)[0]
         if self.fill:  # a block is left when the next one is used: the last channel may wait for the window buffer
             return Uses(np.arange(len(first)), need, np.append(need[1:], self.total))
-        last = np.minimum(first + each, channels) * size - 1
+        last = np.minimum(first + channels_of_block, channels) * size - 1
         return Uses(np.arange(len(first)), need, self.span(last)[1])
 
     def _data(self) -> Uses:
@@ -177,16 +179,14 @@ class ConvWalk:
             ahead = self.share(width, self.last[page]).ravel()
             start = np.append(0, end[:-1] - ahead[:-1])
             end = np.append(start[1:], self.total)
-        found = Uses(np.tile(np.arange(count), len(first)), start, end)
+        uses = Uses(np.tile(np.arange(count), len(first)), start, end)
         kept = count == 1 or (self.layer.config.resident and count <= self.layer.config.frames)
-        return found.once() if kept else found
+        return uses.once() if kept else uses
 
 
 def window_fill(layer: Layer) -> int:
-    """Return the cycles in which the data of a position group are loaded to the window buffer; 0 without `window`.
-
-    These are three rows of neighbouring pixels. A cycle loads two groups of 16 channels, or one of an odd number.
-    """
+    """Return the cycles in which the data of a position group are loaded to the window buffer; 0 without `window`."""
+    # These are three rows of neighbouring pixels. A cycle loads two groups of 16 channels, or one of an odd number.
     cycles = layer.depth if layer.depth % 2 else layer.depth // 2
     return window_pixels(layer.config) * cycles if layer.config.window else 0
 
@@ -197,13 +197,11 @@ def window_pixels(config: Config) -> int:
 
 
 class FcWalk:
-    """The work of an FC layer in loops, outermost first: groups of columns (outputs summed together), iterations.
-
-    Weights are read once, in order of use. The samples of a batch share each iteration. With `window`, columns are
-    computed one at a time: an iteration reads a line of data and a line of weights.
-    """
+    """The work of an FC layer in loops, outermost first: groups of columns (outputs summed together), iterations."""
 
     def __init__(self, layer: Layer) -> None:
+        # Weights are read once, in order of use. The samples of a batch share each iteration. With `window`, columns
+        # are computed one at a time: an iteration reads a line of data and a line of weights.
         self.layer = layer
         config = layer.config
         self.k = 1 if config.window else min(config.outputs, layer["l"])
@@ -292,7 +290,7 @@ def refusal(layer: Layer) -> str:
 
 
 def _pool(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of a pool's blocks. It takes an element per cycle; one element in four completes a result."""
+    """Return the uses of a pool's blocks. It takes an element per cycle; every fourth one completes a result."""
     cols = layer["cols"]
     config = layer.config
 
@@ -315,6 +313,8 @@ def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Arr
 
 def data_loads(layer: Layer) -> int:
     """Return how many times data blocks are loaded in all sweeps over the input (one sweep per output channel)."""
+    # One block is resident. A load happens within a run of words that lies in several blocks, between two runs that do
+    # not meet, and at the first word of a sweep if the last sweep ended elsewhere. All sweeps are equal.
     blocks_of = _planes if layer.config.layout == "chw" else _pixels
     sweep = 0
     opening = 0
@@ -332,7 +332,8 @@ def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
     rows = layer["rows"]
     cols = layer["cols"]
     words = layer.config.block_words("data")
-    x, plane = np.arange(cols)[:, None], np.arange(layer["ic"]) * layer.positions
+    x = np.arange(cols)[:, None]
+    plane = np.arange(layer["ic"]) * layer.positions
     first = max(row - 1, 0) * cols + np.maximum(x - 1, 0)
     last = min(row + 1, rows - 1) * cols + np.minimum(x + 1, cols - 1)
     return ((first + plane) // words).ravel(), ((last + plane) // words).ravel()
@@ -346,12 +347,13 @@ def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
     y, x = row + np.repeat([-1, 0, 1], 3), np.arange(cols)[:, None] + np.tile([-1, 0, 1], 3)
     inside = (y >= 0) & (y < layer["rows"]) & (x >= 0) & (x < cols)
     start = ((y * cols + x) * channels)[:, None, :] + np.arange(layer.depth)[:, None] * GROUP
-    found = start[np.broadcast_to(inside[:, None, :], start.shape)]
-    return found // words, (found + min(GROUP, channels) - 1) // words
+    words_read = start[np.broadcast_to(inside[:, None, :], start.shape)]
+    return words_read // words, (words_read + min(GROUP, channels) - 1) // words
 
 
 def weight_loads(layer: Layer) -> int:
     """Return how many times weight blocks are loaded. A kernel in several blocks reloads them at every position."""
+    # At each position, the engine goes through the kernel's blocks, and for the next one back to the first of them.
     start, end = _kernel_blocks(layer)
     crossed = end - start
     inner = layer.positions * crossed + (layer.positions - 1) * (crossed > 0)

@@ -1,4 +1,4 @@
-"""Compute the results of a layer: sums by matrix products, then requantisation; pools as the largest of four.
+"""The results of a layer: sums by matrix products, then requantisation; pools as the largest of four.
 
 Values do not depend on when blocks arrive. They do depend on `lat_use`: with 0, the accumulator does not wait for the
 multipliers and adds the sum of the previous iteration.
@@ -61,6 +61,7 @@ def _sums(layer: Layer, data: Array, weights: Array) -> Iterator[Array]:
 
 
 def _fc(layer: Layer, data: Array, weights: Array) -> Array:
+    # Few samples: the compiled loop reads the weights once as they are, and subtracts their zero point from the sum.
     centred = data.astype(np.int32) - layer["zx"]
     if len(data) > FEW:
         bounds = max(1, int(np.abs(centred).max())), 255
@@ -102,6 +103,8 @@ def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]
 
 def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
     """Return the padded image as uint8, and the function that multiplies windows with int8 kernels as integers."""
+    # The kernel multiplies uint8 by int8. Codes of the other type are shifted by 128, and so are their zero points.
+    # Then sum((x - zero) * (w - zw)) = sum(x * w) - zero * sum(w) - zw * (sum(x) - n * zero).
     zero = layer["zx"] + 128 * layer["x_signed"]
     zw = layer["zw"] - 128 * (1 - layer["w_signed"])
     padded = np.pad(_shifted(image) if layer["x_signed"] else image, BORDER, constant_values=zero)
@@ -125,10 +128,8 @@ def _shifted(codes: Array) -> Array:
 
 
 def _stale(layer: Layer, data: Array, weights: Array) -> Array:
-    """Return the sums with lat_use=0: each iteration adds the products of the previous one, and the first adds 0.
-
-    A sum then lacks its own last products, and contains the last products of the sum computed before it.
-    """
+    """Return the sums with lat_use=0: each iteration adds the products of the previous one, and the first adds 0."""
+    # A sum then lacks its own last products, and contains the last products of the sum computed before it.
     right = replace(layer, config=replace(layer.config, lat_use=1))
     sums = np.concatenate([*_sums(right, data, weights)])
     if layer.kind == Kind.FC:
@@ -138,6 +139,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
         before = np.concatenate([np.zeros((len(last), 1), np.int32), last[:, :-1]], axis=1)
     else:
         first = (layer.depth - 1) * GROUP
+        # The products of the last iteration alone, of which each sum gets those of the one before.
         last = np.concatenate([*_sums(right, data[..., first:], weights[..., first:])])
         order = last.T.ravel()  # the order of computation: by channel, then by position
         before = np.concatenate([np.zeros(1, np.int32), order[:-1]]).reshape(last.T.shape).T
@@ -169,6 +171,7 @@ def vnni_available() -> bool:
         flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore").split()
         if VNNI_FLAGS.isdisjoint(flags):
             return False
+        # Extreme codes: a kernel that saturates pairs of products in 16 bits is wrong on them.
         codes = np.array([0, 1, 127, 128, 254, 255], np.uint8)[np.arange(64 * 300).reshape(64, 300) % 6]
         weights = np.array([-128, 127, -128, -1, 127], np.int8)[np.arange(300 * 48).reshape(300, 48) % 5]
         return bool((vnni_product(codes, weights) == codes.astype(np.int32) @ weights.astype(np.int32)).all())
