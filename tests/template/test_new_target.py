@@ -70,9 +70,9 @@ def test_a_model_runs_on_it_exactly(folder: Path) -> None:
     command = ["tilewright", "--targets", ".", "run", str(DIGITS / "digits.tflite"), "-t", "my_npu2", "--json"]
     done = run(folder, *command, "-i", str(DIGITS / "samples.npz"))
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["matches_reference"], found["hazards"], found["correct"]) == (True, 0, 99)
-    assert {layer["where"] for layer in found["layers"]} == {"my_npu2", "host"}
+    summary = json.loads(done.stdout)
+    assert (summary["matches_reference"], summary["hazards"], summary["correct"]) == (True, 0, 99)
+    assert {layer["where"] for layer in summary["layers"]} == {"my_npu2", "host"}
 
 
 def test_an_mlperf_model_equals_its_goldens(folder: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +191,9 @@ def test_an_installed_target_is_an_entry_point(tmp_path: Path, monkeypatch: pyte
 
 def test_json_names_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new-target", "npu", "-o", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert set(found["files"]) == {path.name for path in Path(found["folder"]).iterdir()}
-    assert len(found["next"]) == 2
+    summary = json.loads(capsys.readouterr().out)
+    assert set(summary["files"]) == {path.name for path in Path(summary["folder"]).iterdir()}
+    assert len(summary["next"]) == 2
 
 
 def test_machines_of_any_size_are_exact(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,7 @@ def plan(site: Site, config: Config) -> Plan | str:
     w = site.input(1)
     outputs = w.shape[0]
     depth = w.shape[-1]
+    # A slot holds `chunk` inputs and chunk * group weights. The fewest pieces that fit are then made equally long.
     slot = config.buffer_bytes // 2
     group = min(outputs, config.accumulators // 2, slot - 1)
     pieces = -(-depth // (slot // (1 + group)))
@@ -69,7 +70,7 @@ def plan(site: Site, config: Config) -> Plan | str:
 
 
 class Job(NamedTuple):
-    """One DOT instruction. In row `row`, it multiplies `length` inputs from `k` on, for `outs` outputs from `out` on.
+    """One DOT instruction: in row `row`, it multiplies `length` inputs from `k` on, for `outs` outputs from `out` on.
 
     Its weights start at byte `wgt` of the weight image.
     """
@@ -116,6 +117,8 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
         stream.add(Opcode.LOAD, place, buf=base, dram=x + job.row * p.depth + job.k, length=job.length)
         stream.add(Opcode.LOAD, place, buf=base + p.chunk, dram=w + job.wgt, length=job.length * job.outs)
 
+    # Double buffering: the operands of the next DOT are loaded while this one runs. TokenStream adds the tokens between
+    # the units, from the places that an instruction uses.
     load(0)
     groups = 0
     for index, job in enumerate(jobs):

@@ -53,6 +53,7 @@ class OneMacLaunch(Stream[Config]):
         return TokenQueue("dma->mac", Unit.DMA, Unit.MAC, depth), TokenQueue("mac->dma", Unit.MAC, Unit.DMA, depth)
 
     def tokens(self, unit: Array) -> tuple[Array, Array]:
+        # Bit q of a mask stands for queue q. A unit pops from the queue of the other unit, and pushes to its own.
         return self.columns["pop"] << (1 - unit), self.columns["push"] << unit
 
     def touches(self, row: Mapping[str, int], dram: tuple[int, int]) -> Sequence[tuple[int, int, int, int]]:

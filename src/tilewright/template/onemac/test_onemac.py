@@ -75,10 +75,10 @@ def test_time_follows_the_table() -> None:
 def test_an_instruction_may_precede_the_one_that_it_waits_for() -> None:
     """The units run concurrently, so the program ends. It cannot run in stream order, so it has no serial time."""
     load, load_weights, dot, store = CODE.splitlines()[-4:]
-    other = CODE.replace(f"{load}\n{load_weights}\n{dot}\n{store}", f"{dot}\n{load}\n{load_weights}\n{store}")
-    assert other != CODE
+    partner = CODE.replace(f"{load}\n{load_weights}\n{dot}\n{store}", f"{dot}\n{load}\n{load_weights}\n{store}")
+    assert partner != CODE
     in_turn, result = (
-        TARGET.launch(assembled(code), only(assembled(code)), {}, RunOptions(timing=MODEL)) for code in (CODE, other)
+        TARGET.launch(assembled(code), only(assembled(code)), {}, RunOptions(timing=MODEL)) for code in (CODE, partner)
     )
     assert (result.findings, result.total.serial_cycles) == ((), None)
     np.testing.assert_array_equal(result.values["y"], in_turn.values["y"])
@@ -88,8 +88,8 @@ def test_an_instruction_may_precede_the_one_that_it_waits_for() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [("zero=-1 pop", "zero=-1"), ("count=2 pop", "count=2")])
 def test_a_missing_pop_is_a_race_and_leaves_a_token(old: str, new: str) -> None:
-    found = {finding.kind for finding in TARGET.check(assembled(CODE.replace(old, new)))}
-    assert found == {"race", "token_leak"}
+    findings = {finding.kind for finding in TARGET.check(assembled(CODE.replace(old, new)))}
+    assert findings == {"race", "token_leak"}
 
 
 def test_a_missing_push_stops_the_run() -> None:
@@ -103,8 +103,10 @@ def test_a_missing_push_stops_the_run() -> None:
     [("dram=2", "dram=3", "DRAM w"), ("buf=2 ", "buf=4094 ", "buf"), ("acc=0 dram=6", "acc=31 dram=6", "acc")],
 )
 def test_out_of_range_accesses_are_reported(old: str, new: str, where: str) -> None:
-    found = [finding for finding in TARGET.check(assembled(CODE.replace(old, new))) if finding.kind == "out_of_range"]
-    assert [finding.space for finding in found] == [where]
+    findings = [
+        finding for finding in TARGET.check(assembled(CODE.replace(old, new))) if finding.kind == "out_of_range"
+    ]
+    assert [finding.space for finding in findings] == [where]
 
 
 def test_every_field_survives_text() -> None:
