@@ -17,8 +17,8 @@ import numpy as np
 from tilewright.program.launch_image import Dram, DramSegment, LaunchImage
 from tilewright.targets.gemmini import timing
 from tilewright.targets.gemmini.compiler import fastest
-from tilewright.targets.gemmini.compiler.leaving import SUMS
 from tilewright.targets.gemmini.compiler.products import Product
+from tilewright.targets.gemmini.compiler.requantise import SUMS
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import raw
 from tilewright.targets.gemmini.loops import expand

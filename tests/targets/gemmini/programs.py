@@ -30,9 +30,9 @@ def bits(scale: float) -> int:
 def encoded(program: Program) -> Array:
     """Return commands as uint64 [n, 3]."""
     words = []
-    for name, own in program:
-        known = fields.LAYOUTS[fields.CODES[name]].by_name
-        words.append(fields.encode(name, **{key: value for key, value in own.items() if key in known}))
+    for name, values in program:
+        names = fields.LAYOUTS[fields.CODES[name]].by_name
+        words.append(fields.encode(name, **{key: value for key, value in values.items() if key in names}))
     return np.array(words, np.uint64)
 
 

@@ -98,14 +98,14 @@ class Plain:
 
     def _operand(self, f: Fields, name: str, transposed: bool, stride: int = 1) -> Array:
         """Return an operand, int64 [dim, dim] with zeros around it."""
-        found = np.zeros((self.dim, self.dim), np.int64)
+        matrix = np.zeros((self.dim, self.dim), np.int64)
         if f[name] == NOTHING:
-            return found
+            return matrix
         rows, cols = f[f"{name}_rows"], f[f"{name}_cols"]
         for i in range(rows):
             for k in range(cols):
-                found[i, k] = self.spad[f[name] + stride * k, i] if transposed else self.spad[f[name] + stride * i, k]
-        return found
+                matrix[i, k] = self.spad[f[name] + stride * k, i] if transposed else self.spad[f[name] + stride * i, k]
+        return matrix
 
     def compute_preloaded(self, f: Fields) -> None:
         self._compute(f, True)
@@ -146,8 +146,8 @@ class Plain:
         value, relu = self.acc[row, col], self.st["activation"] == 1
         if relu and self.rtl:
             value = max(value, 0)
-        found = int(scaled(np.array([value]), self.st["scale_value"])[0])
-        return max(found, 0) if relu and not self.rtl else found
+        code = int(scaled(np.array([value]), self.st["scale_value"])[0])
+        return max(code, 0) if relu and not self.rtl else code
 
     def mvout(self, f: Fields) -> None:
         st, local, base = self.st, f["local"], f["local"] & 0xFFFFFF

@@ -34,48 +34,48 @@ def tracked(program: Program, dim: int, bank: int) -> list[Tracked]:
     loads: dict[int, Fields] = {}
     ex: Fields = {}
     st: Fields = {}
-    found = []
+    ranges = []
     for name, f in program:
         if name == "config_ld":
             loads[f["state"]] = f
-            found.append(Tracked("load", [], []))
+            ranges.append(Tracked("load", [], []))
         elif name == "config_st":
             st = f
-            found.append(Tracked("store", [], []))
+            ranges.append(Tracked("store", [], []))
         elif name == "config_ex":
             ex = f
-            found.append(Tracked("execute", [], [], drain=True))
+            ranges.append(Tracked("execute", [], [], drain=True))
         elif name in LOADS:
-            own = loads[LOADS[name]]
-            rows = ((f["cols"] + dim - 1) // dim - 1) * own["block_stride"] + f["rows"]
-            back = 0 if f["local"] >> 31 else min(own["pixels"] - 1, f["local"] & 0xFFFFFF)
+            settings = loads[LOADS[name]]
+            rows = ((f["cols"] + dim - 1) // dim - 1) * settings["block_stride"] + f["rows"]
+            back = 0 if f["local"] >> 31 else min(settings["pixels"] - 1, f["local"] & 0xFFFFFF)
             acc, first, end = _range(f["local"], rows)
-            found.append(Tracked("load", [], [(acc, first - back, end - back)], zeros=not f["dram"]))
+            ranges.append(Tracked("load", [], [(acc, first - back, end - back)], zeros=not f["dram"]))
         elif name == "mvout":
             rows = ((f["cols"] + dim - 1) // dim - 1) * dim + f["rows"]
             if st["pool_stride"]:
                 rows = bank - (f["local"] & 0xFFFFFF) % bank if f["local"] >> 31 else 1
-            found.append(Tracked("store", [_range(f["local"], rows)], []))
+            ranges.append(Tracked("store", [_range(f["local"], rows)], []))
         elif name == "preload":
             reads = [] if f["bd"] == NOTHING else [_range(f["bd"], f["bd_rows"])]
             writes = [] if f["c"] == NOTHING else [_range(f["c"], f["c_rows"] * ex["c_stride"])]
-            found.append(Tracked("execute", reads, writes))
+            ranges.append(Tracked("execute", reads, writes))
         elif name.startswith("compute"):
             rows = (f["a_cols"] if ex["transpose_a"] else f["a_rows"]) * ex["a_stride"]
             reads = [_range(f["a"], rows)]
             reads += [] if f["bd"] == NOTHING else [_range(f["bd"], f["bd_rows"])]
-            found.append(Tracked("execute", reads, []))
+            ranges.append(Tracked("execute", reads, []))
         else:
-            found.append(Tracked("fence", [], []))
-    return found
+            ranges.append(Tracked("fence", [], []))
+    return ranges
 
 
 def _range(local: int, rows: int) -> Range:
     return bool(local >> 31), local & 0xFFFFFF, (local & 0xFFFFFF) + rows
 
 
-def meet(one: list[Range], other: list[Range]) -> bool:
-    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in one for b in other)
+def meet(first: list[Range], second: list[Range]) -> bool:
+    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in first for b in second)
 
 
 def waits(early: Tracked, late: Tracked) -> bool:
@@ -94,42 +94,42 @@ def shuffled(program: Program, dim: int, bank: int, rng: np.random.Generator) ->
 
     Each command is executed as a whole; so results that the array itself passes on are not in question.
     """
-    known = tracked(program, dim, bank)
+    ranges = tracked(program, dim, bank)
     parts: list[tuple[int, str]] = []
-    for index in range(len(known)):
+    for index in range(len(ranges)):
         parts += [(index, "read"), (index, "write")] if program[index][0] == "mvout" else [(index, "")]
     before: dict[int, list[int]] = {
-        late: [early for early in range(late) if waits(known[early], known[late])] for late in range(len(known))
+        late: [early for early in range(late) if waits(ranges[early], ranges[late])] for late in range(len(ranges))
     }
     for late, earlier in before.items():  # a preload is done when its compute has written the result
         computes = [early + 1 for early in earlier if program[early][0] == "preload" and early + 1 < late]
         before[late] = sorted({*earlier, *(at for at in computes if program[at][0].startswith("compute"))})
     done: set[tuple[int, str]] = set()
-    found: list[tuple[int, str]] = []
-    while len(found) < len(parts):
-        ready = [part for part in parts if part not in done and _ready(part, before, done, known, program)]
+    sequence: list[tuple[int, str]] = []
+    while len(sequence) < len(parts):
+        ready = [part for part in parts if part not in done and _ready(part, before, done, ranges, program)]
         chosen = ready[int(rng.integers(len(ready)))]
         done.add(chosen)
-        found.append(chosen)
-    return found
+        sequence.append(chosen)
+    return sequence
 
 
 def _ready(
     part: tuple[int, str],
     before: dict[int, list[int]],
     done: set[tuple[int, str]],
-    known: list[Tracked],
+    ranges: list[Tracked],
     program: Program,
 ) -> bool:
     index, what = part
     if what == "write":
-        stores = [one for one in range(index) if program[one][0] == "mvout"]
-        return (index, "read") in done and all((one, "write") in done for one in stores)
+        stores = [store for store in range(index) if program[store][0] == "mvout"]
+        return (index, "read") in done and all((store, "write") in done for store in stores)
     for early in before[index]:
         first = "read" if program[early][0] == "mvout" else ""
         if (early, first) not in done:
             return False
-        if known[index].queue == "fence" and first and (early, "write") not in done:
+        if ranges[index].queue == "fence" and first and (early, "write") not in done:
             return False
     return True
 
@@ -165,7 +165,7 @@ def _states(program: Program) -> list[tuple[dict[int, Fields], Fields, Fields, F
     ex: Fields = {}
     st: Fields = {}
     pending: Fields = {}
-    found = []
+    states = []
     for name, f in program:
         if name == "config_ld":
             loads = loads | {f["state"]: f}
@@ -175,5 +175,5 @@ def _states(program: Program) -> list[tuple[dict[int, Fields], Fields, Fields, F
             st = f
         elif name == "preload":
             pending = f
-        found.append((loads, ex, st, pending))
-    return found
+        states.append((loads, ex, st, pending))
+    return states

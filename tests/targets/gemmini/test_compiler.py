@@ -49,9 +49,9 @@ class Symmetric(Builder):
 
     def add(self, x: str, activation: Activation) -> None:
         """With a new input of the same scale, which the machine adds."""
-        other = self.given(self.tensors[x].shape)
-        self.tensors[other] = replace(self.tensors[other], quant=self.tensors[x].quant)
-        self.layer(Add("relu" if activation == "relu" else "none"), x, other, quant=self.tensors[x].quant)
+        addend = self.given(self.tensors[x].shape)
+        self.tensors[addend] = replace(self.tensors[addend], quant=self.tensors[x].quant)
+        self.layer(Add("relu" if activation == "relu" else "none"), x, addend, quant=self.tensors[x].quant)
 
 
 def network(seed: int, layers: int = 3, kind: type[Builder] = Symmetric) -> Graph:
@@ -146,9 +146,9 @@ def test_random_networks_on_random_machines(seed: int) -> None:
 
 def one(shape: tuple[int, ...], op: Conv2D | DepthwiseConv2D, weights: tuple[int, ...], pool: Window | None) -> Graph:
     builder = Symmetric(np.random.default_rng(3))
-    made = builder.linear(op, builder.given(shape), weights, 3 if isinstance(op, DepthwiseConv2D) else 0)
+    result = builder.linear(op, builder.given(shape), weights, 3 if isinstance(op, DepthwiseConv2D) else 0)
     if pool:
-        builder.layer(MaxPool2D(pool), made, quant=builder.tensors[made].quant)
+        builder.layer(MaxPool2D(pool), result, quant=builder.tensors[result].quant)
     return builder.graph()
 
 

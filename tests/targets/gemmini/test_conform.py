@@ -26,13 +26,13 @@ QUICK = (
 
 @pytest.mark.parametrize("name", QUICK)
 def test_golden_programs_pass(name: str) -> None:
-    found = conform(FOLDER / f"{name}.npz")
-    assert found.passed, found.reason
+    case = conform(FOLDER / f"{name}.npz")
+    assert case.passed, case.reason
 
 
 @pytest.mark.slow
 def test_all_golden_programs_pass() -> None:
-    failed = [found for name in names() if not (found := conform(FOLDER / f"{name}.npz")).passed]
+    failed = [case for name in names() if not (case := conform(FOLDER / f"{name}.npz")).passed]
     assert not failed, failed[0].reason
 
 
@@ -49,9 +49,9 @@ def test_a_wrong_byte_is_found(name: str, tmp_path: Path) -> None:
     with np.load(FOLDER / f"{name}.npz") as vector:
         data = vector["out_bytes"].copy()
     data[3] ^= 1
-    found = conform(_changed(tmp_path, name, out_bytes=data))
-    assert not found.passed
-    assert found.reason.startswith("functional: 1 bytes differ, the first at 0x8")
+    case = conform(_changed(tmp_path, name, out_bytes=data))
+    assert not case.passed
+    assert case.reason.startswith("functional: 1 bytes differ, the first at 0x8")
 
 
 def test_a_wrong_byte_of_the_rtl_is_found(tmp_path: Path) -> None:
@@ -59,16 +59,16 @@ def test_a_wrong_byte_of_the_rtl_is_found(tmp_path: Path) -> None:
     with np.load(FOLDER / f"{name}.npz") as vector:
         data = vector["out_bytes_both_16"].copy()
     data[3] ^= 1
-    found = conform(_changed(tmp_path, name, out_bytes_both_16=data))
-    assert found.reason.startswith("RTL both, latency 16: 1 bytes differ")
+    case = conform(_changed(tmp_path, name, out_bytes_both_16=data))
+    assert case.reason.startswith("RTL both, latency 16: 1 bytes differ")
 
 
 def test_a_hazard_in_a_program_that_agrees_is_found(tmp_path: Path) -> None:
     name = "default__div_ld_ld_waw"
     with np.load(FOLDER / f"{name}.npz") as vector:
-        own = {key: value for key, value in vector.items() if not key.startswith("out_bytes_")}
+        kept = {key: value for key, value in vector.items() if not key.startswith("out_bytes_")}
     path = tmp_path / f"{name}.npz"
-    np.savez(path, **own)
+    np.savez(path, **kept)
     assert "the check reports a correct program: race" in conform(path).reason
 
 

@@ -38,9 +38,9 @@ REPEATED: Program = [("config_ld", {**LOAD[0][1], "stride": 0})]
 def one(commands: Program, kind: str, steps: tuple[int, ...], text: str, **keys: str) -> None:
     """Check that a program has exactly one finding; `steps` are commands, fences counted."""
     hazards = Passes(encoded(commands), Config.read(None, keys)).hazards
-    (found,) = hazards.findings
-    assert (found.kind, tuple(hazards.source[list(found.steps)])) == (kind, steps), found
-    assert text in found.message
+    (finding,) = hazards.findings
+    assert (finding.kind, tuple(hazards.source[list(finding.steps)])) == (kind, steps), finding
+    assert text in finding.message
 
 
 def test_a_program_that_the_reservation_station_orders_has_no_finding() -> None:
@@ -53,8 +53,8 @@ def test_the_last_rows_of_a_load_with_repeated_pixels_are_not_tracked() -> None:
     repeats: Program = [("config_ld", {**LOAD[0][1], "pixels": 3})]
     load = mvin(16, rows=8, cols=4)
     commands = [*LOAD, *STORE, *mvin(0), *mvout(22), *repeats, *load, *FENCE]
-    (found,) = findings(commands)
-    assert "use row 22 of spad, and the reservation station does not see it" in found.message
+    (finding,) = findings(commands)
+    assert "use row 22 of spad, and the reservation station does not see it" in finding.message
     assert findings([*LOAD, *STORE, *mvin(0), *mvout(6), *repeats, *load, *FENCE]) == ()
 
 
@@ -141,9 +141,9 @@ def test_a_transposed_preload_reads_rows_that_are_not_tracked() -> None:
 def test_commands_that_cannot_run(commands: Program, kind: str, text: str) -> None:
     if not text:  # zeros with shrunk=1 trip an assertion
         commands = [("config_ld", {**LOAD[0][1], "shrunk": 1}), *commands[1:]]
-    found = findings(commands)
-    assert kind in {finding.kind for finding in found}
-    assert any(text in finding.message for finding in found), found
+    reported = findings(commands)
+    assert kind in {finding.kind for finding in reported}
+    assert any(text in finding.message for finding in reported), reported
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_commands_that_cannot_run(commands: Program, kind: str, text: str) -> No
 )
 def test_races_that_random_programs_lost_on_rtl(first: Program, second: Program, text: str) -> None:
     """Each one left other bytes in a third-party build (Chipyard-Generated-Files at f9fb301) than in program order."""
-    (found,) = (one for one in findings([*first, *second, *FENCE]) if one.kind == "race")
-    assert text in found.message
-    assert not [one for one in findings([*first, *FENCE, *second]) if one.kind == "race"]
+    (race,) = (finding for finding in findings([*first, *second, *FENCE]) if finding.kind == "race")
+    assert text in race.message
+    assert not [finding for finding in findings([*first, *FENCE, *second]) if finding.kind == "race"]
 
 
 def test_int32_rows_that_one_request_moves_may_have_any_address() -> None:
@@ -191,11 +191,11 @@ def test_programs_without_a_race_have_the_same_bytes_in_every_order(seed: int) -
     fences = rng.random(len(commands)) < rng.choice([0.0, 0.15, 0.5])
     commands = [
         part
-        for index, own in enumerate(commands)
-        for part in ((*FENCE, own) if fences[index] and not _splits(commands, index) else (own,))
+        for index, command in enumerate(commands)
+        for part in ((*FENCE, command) if fences[index] and not _splits(commands, index) else (command,))
     ]
-    found = Passes(encoded(commands), SMALL).hazards.findings
-    races = [finding for finding in found if finding.kind == "race"]
+    reported = Passes(encoded(commands), SMALL).hazards.findings
+    races = [finding for finding in reported if finding.kind == "race"]
     memory = rng.integers(0, 256, SIZE + dumped(SMALL)).astype(np.uint8)
     outcomes = set()
     for _ in range(6):

@@ -16,7 +16,7 @@ from tests.targets.gemmini.schedules import executed, shuffled, tracked
 from tilewright.array import Array
 from tilewright.graph.ops.base import Window
 from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution
-from tilewright.targets.gemmini.compiler.leaving import Leaving
+from tilewright.targets.gemmini.compiler.requantise import RequantisingStore
 from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa import fields
@@ -31,50 +31,50 @@ Unit = Program  # a command, or a preload with its compute
 
 def layer() -> Convolution:
     sizes, channels = (1, ROWS), (DEPTH, OUTPUTS)
-    return Convolution(1, sizes, channels, channels, Window(), sizes, NO_POOL, sizes, Leaving(0.02))
+    return Convolution(1, sizes, channels, channels, Window(), sizes, NO_POOL, sizes, RequantisingStore(0.02))
 
 
 def decoded(commands: Array) -> Program:
-    found: Program = []
+    program: Program = []
     for command, code in zip(commands, fields.codes(commands).tolist(), strict=True):
-        own: Fields = {name: int(column[0]) for name, column in fields.fields(command[None], code).items()}
-        if "scale" in own:
-            own["scale_value"] = float(np.uint32(own["scale"]).view(np.float32))
-        found.append((fields.FORMATS[code].name, own))
-    return found
+        values: Fields = {name: int(column[0]) for name, column in fields.fields(command[None], code).items()}
+        if "scale" in values:
+            values["scale_value"] = float(np.uint32(values["scale"]).view(np.float32))
+        program.append((fields.FORMATS[code].name, values))
+    return program
 
 
 def units(commands: Program) -> list[Unit]:
-    found: list[Unit] = []
-    for each in commands:
-        if each[0].startswith("compute"):
-            found[-1] = [*found[-1], each]
+    parts: list[Unit] = []
+    for command in commands:
+        if command[0].startswith("compute"):
+            parts[-1] = [*parts[-1], command]
         else:
-            found.append([each])
-    return found
+            parts.append([command])
+    return parts
 
 
 def mutant(parts: list[Unit], kind: str, rng: np.random.Generator) -> list[Unit]:
     """Return the units with a change: two neighbours swapped, an operand moved by some rows, a command left out, zeros
     instead of data, or a store to where a load reads."""
-    made = [[(name, dict(own)) for name, own in unit] for unit in parts]
-    moves = [at for at, unit in enumerate(made) if not unit[0][0].startswith(("config", "fence"))]
+    result = [[(name, dict(values)) for name, values in unit] for unit in parts]
+    moves = [at for at, unit in enumerate(result) if not unit[0][0].startswith(("config", "fence"))]
     at = int(rng.choice(moves[:-1]))
     if kind == "swap":
-        made[at : at + 2] = reversed(made[at : at + 2])
+        result[at : at + 2] = reversed(result[at : at + 2])
     elif kind == "drop":
-        del made[at]
+        del result[at]
     elif kind in ("zeros", "aim"):
-        loads, stores = ([unit[0][1] for unit in made if unit[0][0].startswith(of)] for of in ("mvin", "mvout"))
+        loads, stores = ([unit[0][1] for unit in result if unit[0][0].startswith(of)] for of in ("mvin", "mvout"))
         load, store = loads[int(rng.integers(len(loads)))], stores[int(rng.integers(len(stores)))]
         changed, address = (load, 0) if kind == "zeros" else (store, load["dram"])
         changed["dram"] = address
     else:
-        name, own = made[at][int(rng.integers(len(made[at])))]
+        name, values = result[at][int(rng.integers(len(result[at])))]
         key = {"preload": "c"}.get(name, "a" if name.startswith("compute") else "local")
-        if own[key] != NOTHING:
-            own[key] += int(rng.integers(1, SMALL.dim + 1))
-    return made
+        if values[key] != NOTHING:
+            values[key] += int(rng.integers(1, SMALL.dim + 1))
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +98,12 @@ def compiled() -> tuple[Program, Array, int]:
 
 def results(commands: Program, memory: Array, rng: np.random.Generator) -> set[bytes]:
     """Return what DRAM holds after several legal orders."""
-    found, bank = set[bytes](), SMALL.acc_rows // SMALL.acc_banks
+    memories, bank = set[bytes](), SMALL.acc_rows // SMALL.acc_banks
     for _ in range(ORDERS):
         dram = memory.copy()
         model = Plain(SMALL.dim, SMALL.all_spad_rows, SMALL.acc_rows, dram, BASE)
-        found.add(executed(shuffled(commands, SMALL.dim, bank, rng), commands, model, dram).tobytes())
-    return found
+        memories.add(executed(shuffled(commands, SMALL.dim, bank, rng), commands, model, dram).tobytes())
+    return memories
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 100))])
@@ -113,7 +113,7 @@ def test_mutants(seed: int, compiled: tuple[Program, Array, int]) -> None:
     print(f"seed {seed}")
     for kind in KINDS:
         for _ in range(MUTANTS):
-            changed = [each for unit in mutant(units(commands), kind, rng) for each in unit]
+            changed = [command for unit in mutant(units(commands), kind, rng) for command in unit]
             if Passes(encoded(changed), SMALL).hazards.findings:
                 verdicts["reported"] += 1
                 continue
@@ -127,5 +127,5 @@ def test_some_mutants_are_reported(compiled: tuple[Program, Array, int]) -> None
     commands, _, _ = compiled
     assert len(tracked(commands, SMALL.dim, SMALL.acc_rows // SMALL.acc_banks)) == len(commands)
     rng = np.random.default_rng(1)
-    changed = [[each for unit in mutant(units(commands), "aim", rng) for each in unit] for _ in range(20)]
-    assert any(Passes(encoded(each), SMALL).hazards.findings for each in changed)
+    changed = [[command for unit in mutant(units(commands), "aim", rng) for command in unit] for _ in range(20)]
+    assert any(Passes(encoded(command), SMALL).hazards.findings for command in changed)

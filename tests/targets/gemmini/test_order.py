@@ -20,17 +20,17 @@ ACC = 1 << 31
 SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 200))]
 
 
-def graph(commands: Program, known: list[Tracked]) -> Array:
+def graph(commands: Program, ranges: list[Tracked]) -> Array:
     """Return which event comes before which one, bool [2 n, 2 n]: event i is the start of command i, n + i its end."""
     n = len(commands)
     before = np.zeros((2 * n, 2 * n), np.bool_)
     before[np.arange(n), n + np.arange(n)] = True
-    for late, own in enumerate(known):
-        for early, other in enumerate(known[:late]):
-            same = own.queue == other.queue
+    for late, after in enumerate(ranges):
+        for early, earlier in enumerate(ranges[:late]):
+            same = after.queue == earlier.queue
             before[early, late] |= same
-            before[n + early, late] |= same and (own.queue == "store" or own.drain)
-            writes = meet(other.writes, [*own.reads, *own.writes]) or meet(other.reads, own.writes)
+            before[n + early, late] |= same and (after.queue == "store" or after.drain)
+            writes = meet(earlier.writes, [*after.reads, *after.writes]) or meet(earlier.reads, after.writes)
             before[n + early, late] |= writes and not same
     for at, (name, fields) in enumerate(commands):
         if name == "preload" and fields["c"] != NOTHING:
@@ -78,10 +78,10 @@ def test_a_product_that_is_stored_over_its_operand(place: str, order: str) -> No
     start = [*LOAD, *STORE, *WS, *loads, *pair(0, ACC, 16, d=32)]
     assert findings([*start, *mvout(ACC, dram[place])]) == ()
     if place != "elsewhere":  # a store of other rows waits for none of the loads
-        assert [one.kind for one in findings([*start, *mvout(ACC | 512, dram[place])])] == ["race"]
+        assert [finding.kind for finding in findings([*start, *mvout(ACC | 512, dram[place])])] == ["race"]
 
 
 def test_a_product_without_a_result_orders_nothing() -> None:
     loads = [*mvin(0, 0x8000_0000), *mvin(16, 0x8000_0400)]
     commands = [*LOAD, *STORE, *WS, *loads, *pair(0, NOTHING, 16), *mvout(ACC, 0x8000_0000)]
-    assert [one.kind for one in findings(commands)] == ["race"]
+    assert [finding.kind for finding in findings(commands)] == ["race"]

@@ -74,10 +74,10 @@ def test_macros_write_the_commands_of_the_header() -> None:
     g.gemmini_extended5_config_ld(64, 1.0, True, 16, 2, 1)
     g.gemmini_extended_mvin(0x80000000, spad(4), 16, 8)
     g.gemmini_preload_zeros(acc(3, accumulate=True))
-    found = commands(g.program().launches[0].arrays["insns"]).tolist()
-    assert found[0] == [0, 0x3F800000 << 32 | 16 << 16 | 2 << 8 | 1 << 3 | 1 << 2 | 1, 64]
-    assert found[1] == [2, 0x80000000, 8 << 48 | 16 << 32 | 4]
-    assert found[2] == [6, 16 << 48 | 16 << 32 | 0xFFFFFFFF, 16 << 48 | 16 << 32 | 0xC0000003]
+    written = commands(g.program().launches[0].arrays["insns"]).tolist()
+    assert written[0] == [0, 0x3F800000 << 32 | 16 << 16 | 2 << 8 | 1 << 3 | 1 << 2 | 1, 64]
+    assert written[1] == [2, 0x80000000, 8 << 48 | 16 << 32 | 4]
+    assert written[2] == [6, 16 << 48 | 16 << 32 | 0xFFFFFFFF, 16 << 48 | 16 << 32 | 0xC0000003]
 
 
 def test_mistakes_are_refused() -> None:

@@ -66,7 +66,7 @@ def test_random_commands_are_read_back_exactly() -> None:
     seed = 5
     rng = np.random.default_rng(seed)
     cmds = rng.integers(0, 1 << 64, (2000, 3), np.uint64)
-    cmds[:, 0] = rng.choice([int(own.funct) for own in fields.FORMATS], len(cmds))
+    cmds[:, 0] = rng.choice([int(form.funct) for form in fields.FORMATS], len(cmds))
     launch = text.TEXT.read(START + "\n".join(text.lines(cmds)) + "\n")[0]
     np.testing.assert_array_equal(fields.commands(launch.arrays["insns"]), cmds, err_msg=f"seed {seed}")
 

@@ -40,13 +40,13 @@ def test_random_programs_equal_the_plain_model(machine: str, seed: int) -> None:
     config, rng = MACHINES[machine], np.random.default_rng(seed)
     commands = program(rng, config, SIZE, 25)
     memory = rng.integers(0, 256, (2, SIZE + dumped(config))).astype(np.uint8)
-    found = ran(commands, config, memory)
+    content = ran(commands, config, memory)
     for sample in range(2):
         plain = Plain(
             config.dim, config.all_spad_rows, config.acc_rows, memory[sample].copy(), BASE, config.semantics == "rtl"
         )
         plain.run(commands)
-        np.testing.assert_array_equal(found[sample], plain.dram, err_msg=f"seed {seed}, {machine}, sample {sample}")
+        np.testing.assert_array_equal(content[sample], plain.dram, err_msg=f"seed {seed}, {machine}, sample {sample}")
 
 
 def test_a_result_may_overwrite_the_operands_that_it_was_computed_from() -> None:
@@ -65,8 +65,8 @@ def test_a_result_may_overwrite_the_operands_that_it_was_computed_from() -> None
     left, right = np.random.default_rng(3).integers(-5, 6, (2, dim, dim))
     memory = np.zeros((1, 4096), np.uint8)
     memory[0, :512] = np.concatenate([right, left]).astype(np.int8).reshape(-1).view(np.uint8)
-    found = ran(commands, config, memory)[0, 1024:1280].view(np.int8).reshape(dim, dim)
-    np.testing.assert_array_equal(found, np.clip(left @ right, -128, 127))
+    content = ran(commands, config, memory)[0, 1024:1280].view(np.int8).reshape(dim, dim)
+    np.testing.assert_array_equal(content, np.clip(left @ right, -128, 127))
 
 
 @pytest.mark.parametrize("config", [SMALL, Config(), WIDE], ids=lambda config: f"dim{config.dim}")
@@ -148,8 +148,8 @@ def test_result_rows_that_do_not_stream_are_a_switch(rows: str, expected: int) -
         ("mvout", {"dram": BASE + 1024, "local": 32, "cols": dim, "rows": dim}),
     ]
     memory = np.full((1, 4096), 7, np.uint8)
-    found = ran(commands, config, memory)[0, 1024:1280].reshape(dim, dim)
-    assert (found[:6] == 0).all() and (found[6:] == expected).all()
+    content = ran(commands, config, memory)[0, 1024:1280].reshape(dim, dim)
+    assert (content[:6] == 0).all() and (content[6:] == expected).all()
 
 
 @pytest.mark.parametrize(("repeats", "expected"), [("half", 0), ("begin", 5)])
@@ -164,10 +164,10 @@ def test_repeated_pixels_before_the_second_half_are_a_switch(repeats: str, expec
         ("mvout", {"dram": BASE + 1024, "local": half - 2, "cols": 16, "rows": 4}),
     ]
     memory = np.full((1, 4096), 5, np.uint8)
-    found = ran(commands, config, memory)[0, 1024:1088].reshape(4, 16)
-    assert found[:, 4:8].tolist() == [[0] * 4, [expected] * 4, [5] * 4, [0] * 4]
-    assert found[:, 8:12].tolist() == [[expected] * 4, [expected] * 4, [0] * 4, [0] * 4]
-    assert (found[2:, :4] == 5).all() and (found[:2, :4] == 0).all()
+    content = ran(commands, config, memory)[0, 1024:1088].reshape(4, 16)
+    assert content[:, 4:8].tolist() == [[0] * 4, [expected] * 4, [5] * 4, [0] * 4]
+    assert content[:, 8:12].tolist() == [[expected] * 4, [expected] * 4, [0] * 4, [0] * 4]
+    assert (content[2:, :4] == 5).all() and (content[:2, :4] == 0).all()
 
 
 @pytest.mark.parametrize("stride", [(1 << 62) - 1, (1 << 63) - 1, (1 << 63) - 2, -(1 << 62), -(1 << 63), 1 << 59])

@@ -1,4 +1,4 @@
-"""Gemmini: a systolic array with a scratchpad, an accumulator and three controllers behind a reservation station."""
+"""Gemmini: a systolic array, scratchpad and accumulator, and three controllers fed by a reservation station."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tilewright.targets.users import Execution
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.launch import GemminiLaunch
 
-#: The only timing model. Its numbers are rules of the hardware; what may change are keys of the configuration.
+#: The only timing model. Its numbers are rules of the hardware; numbers that may change are keys of the configuration.
 RTL = TimingModel(
     "rtl",
     "cycle by cycle after the units of the Chisel source; compared with two builds of generated RTL under a TileLink"
@@ -58,16 +58,16 @@ class GemminiTarget(LaunchedTarget[Config]):
         sizes = {key: value for key, value in config.to_dict().items() if isinstance(value, int)}
         groups = [
             Group("sizes", macros("gemmini", sizes)),
-            Group("funct of each command", macros("gemmini_funct", {own.name: own.funct for own in FORMATS})),
+            Group("funct of each command", macros("gemmini_funct", {form.name: form.funct for form in FORMATS})),
         ]
-        for own in FORMATS:
-            places = [(f"rs{number}", place) for number, held in ((1, own.rs1), (2, own.rs2)) for place in held]
+        for form in FORMATS:
+            places = [(f"rs{number}", place) for number, held in ((1, form.rs1), (2, form.rs2)) for place in held]
             ends = {
                 f"{register}_{place.name}_{end}": place.low + end * (place.width - 1)
                 for register, place in places
                 for end in (0, 1)
             }
-            groups.append(Group(f"bits of {own.name}: first, last", macros(f"gemmini_{own.name}", ends)))
+            groups.append(Group(f"bits of {form.name}: first, last", macros(f"gemmini_{form.name}", ends)))
         return header("GEMMINI_H_", "The machine Gemmini.", groups)
 
     def compile(self, graph: Graph, config: Config, rounding: str, timing: str | None = None) -> Program:

@@ -29,7 +29,7 @@ class Semantics(NamedTuple):
     sums: str  # sums in the array: wrap at `pe_bits` bits, or `exact`
     extra_rows: str  # result rows beyond those that the compute streams: `kept` or `zeros`
     conv_activation: str  # activations 2 and 3 of LOOP_CONV_WS: `passed` on, or replaced by `relu`
-    conv_batches: str  # images of an input in layout 3120 are apart by `batches` or by `batch_size` elements
+    conv_batches: str  # the distance of images of an input in layout 3120: `batches` or `batch_size` elements
     repeats: str  # repeated pixels are not written before their `half` of the scratchpad, or before its `begin`
 
 
@@ -98,8 +98,8 @@ class Config(MachineConfig):
     def rules(self) -> Semantics:
         """The behaviour of this machine in each difference: that of its switch, or of `semantics`."""
         named = SEMANTICS[self.semantics]
-        own = {name: getattr(self, name) for name in Semantics._fields}
-        return named._replace(**{name: value for name, value in own.items() if value != FOLLOW})
+        switches = {name: getattr(self, name) for name in Semantics._fields}
+        return named._replace(**{name: value for name, value in switches.items() if value != FOLLOW})
 
     @property
     def all_spad_rows(self) -> int:

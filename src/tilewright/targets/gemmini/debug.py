@@ -62,8 +62,8 @@ class GemminiWalk(ImageWalk):
 
     @cached_property
     def refused(self) -> Mapping[int, str]:
-        stops = (each for each in self.passes.hazards.defects if each.kind in (DEADLOCK, OUT_OF_RANGE))
-        return {each.step: each.reason for each in stops}
+        stops = (defect for defect in self.passes.hazards.defects if defect.kind in (DEADLOCK, OUT_OF_RANGE))
+        return {defect.step: defect.reason for defect in stops}
 
     def _table(self, dram: Dram) -> StepTable:
         passes = self.passes
@@ -88,11 +88,13 @@ class GemminiWalk(ImageWalk):
         computes = self.passes.work.computes
         rows = touch.touched(passes.work, config, preloads=False)
         acc = rows.first >= config.all_spad_rows
-        one = np.ones_like(rows.step)
+        ones = np.ones_like(rows.step)
         base = rows.first - acc * config.all_spad_rows
-        parts = [np.stack([np.where(acc, ACC, SPAD), rows.mode, base, one, rows.size, rows.stride], axis=1)]
-        keeps = READ | WRITE * ((computes.fresh == 1) | (computes.own["dataflow"] == 0))
-        mode = np.where((computes.fresh == 1) & (computes.own["dataflow"] == 1), WRITE, keeps)
+        parts = [np.stack([np.where(acc, ACC, SPAD), rows.mode, base, ones, rows.size, rows.stride], axis=1)]
+        # The array as a whole is one element: a compute that keeps its weights reads it, one that loads fresh ones
+        # writes it.
+        keeps = READ | WRITE * ((computes.fresh == 1) | (computes.settings["dataflow"] == 0))
+        mode = np.where((computes.fresh == 1) & (computes.settings["dataflow"] == 1), WRITE, keeps)
         whole = np.ones_like(mode)
         parts.append(np.stack([whole * ARRAY, mode, whole * 0, whole, whole, whole * 0], axis=1))
         bytes_ = touch.dram(passes.work)
@@ -116,9 +118,9 @@ class GemminiWalk(ImageWalk):
 
     def details(self, step: int) -> Sequence[str]:
         """Return the number of the command of the program, and whether a hardware loop issued this one."""
-        own = int(self.passes.hazards.source[step])
-        loop = self.passes.prims[step, 0] != self.passes.cmds[own, 0]
-        return [f"  command {own} of the program{', a hardware loop' if loop else ''}"]
+        command = int(self.passes.hazards.source[step])
+        loop = self.passes.prims[step, 0] != self.passes.cmds[command, 0]
+        return [f"  command {command} of the program{', a hardware loop' if loop else ''}"]
 
     def start(self) -> GemminiState:
         return GemminiState(self, Machine(self.passes.config, self.before.copy(), 1))

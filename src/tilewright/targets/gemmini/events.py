@@ -1,7 +1,7 @@
 """Count the events of a launch: arithmetic, rows of the scratchpad and the accumulator, and DRAM transfers.
 
 A command reads or writes each row of an operand once, a block of `dim` columns at a time. The table of energies has no
-register files, so what the array holds and passes on is not counted.
+register files, so the registers of the array are not counted.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.events import Access, Bursts, Events, Part, Work, rows_of
 from tilewright.sim.steps import Trace
-from tilewright.targets.gemmini.isa.work import Computes, Local
+from tilewright.targets.gemmini.isa.work import SCALE_ONE, Computes, Local
 from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.traffic import moved_bytes, rows_in_dram
 
 #: Bits of an operand of the array, and of a number in the accumulator.
 NARROW = 8
 WIDE = 32
-#: The bits of the float scale 1.
-ONE = 0x3F80_0000
 
 
 def events(passes: Passes, trace: Trace | None) -> Events:
@@ -53,17 +51,17 @@ def _operations(passes: Passes) -> tuple[Work, ...]:
     loads = work.loads
     stores = work.stores
     added += _elements(loads.local)[(loads.local.acc & loads.local.accumulate) == 1].sum()
-    wide = loads.local.acc & (1 - loads.own["shrunk"])
-    scaled = _elements(loads.local)[(wide == 0) & (loads.own["scale"] != ONE)].sum()
-    leaving = _elements(stores.local)[(stores.local.acc & (1 - stores.local.full)) == 1].sum()
+    wide = loads.local.acc & (1 - loads.settings["shrunk"])
+    scaled = _elements(loads.local)[(wide == 0) & (loads.settings["scale"] != SCALE_ONE)].sum()
+    requantised = _elements(stores.local)[(stores.local.acc & (1 - stores.local.full)) == 1].sum()
     scale = Part("float_multiply", WIDE)
     bounds = (Part("compare", WIDE), Part("compare", WIDE))
-    found = (
+    operations = (
         Work(f"add {WIDE}", int(added), (Part("add", WIDE),)),
         Work("scale of inputs", int(scaled), (scale,)),
-        Work("scale and bounds of results", int(leaving), (scale, *bounds)),
+        Work("scale and bounds of results", int(requantised), (scale, *bounds)),
     )
-    return tuple(one for one in found if one.count)
+    return tuple(operation for operation in operations if operation.count)
 
 
 def _elements(place: Local) -> Array:
@@ -81,11 +79,11 @@ def _accesses(passes: Passes) -> list[Access]:
         rows = place.rows * -(-place.cols // config.dim) * (1 - place.garbage) * chosen
         to += np.bincount(place.acc, rows, 2).astype(np.int64)
 
-    made: Computes = work.computes
-    for operand in (made.a, made.d):
+    computes: Computes = work.computes
+    for operand in (computes.a, computes.d):
         count(reads, operand)
-    count(reads, made.w, made.fresh)
-    for result in (made.c, work.loads.local):
+    count(reads, computes.w, computes.fresh)
+    for result in (computes.c, work.loads.local):
         count(writes, result)
         count(reads, result, result.acc & result.accumulate)
     count(reads, work.stores.local)
@@ -100,14 +98,15 @@ def _accesses(passes: Passes) -> list[Access]:
 def _bursts(passes: Passes, trace: Trace | None) -> Array:
     """Return the transfers, int64 [n, 2] of address and bytes: one a row."""
     work = passes.work
+    # The order matters to the model of DRAM, which prices changes of the row.
     start = passes.sequence.copy()
     if trace is not None:
         start[passes.times.order] = trace.start
         start = start[passes.sequence]
-    found = []
+    parts = []
     for moves in work.moves:
         move, *columns = rows_in_dram(moves)
-        found.append((start[moves.step[move]], *columns))
-    when, *columns = (np.concatenate(pair) for pair in zip(*found, strict=True))
+        parts.append((start[moves.step[move]], *columns))
+    when, *columns = (np.concatenate(pair) for pair in zip(*parts, strict=True))
     order = np.argsort(when, kind="stable")
     return rows_of(*(column[order] for column in columns))

@@ -1,4 +1,4 @@
-"""A launch on its machine: where its tensors lie, what it computes, and what is reported of it."""
+"""A launch on its machine: the places of its tensors, its values, and its report."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class GemminiLaunch(OnImage[Config]):
         last = self.sites[-1]
         size = {segment.name: segment.size for segment in self.image.segments}
         inputs = [segment for segment in self.image.segments if segment.kind == "input"]
+        # The compiler stores codes of one byte, or sums of four.
         sums = size["y"] != last.output.size
         place = Placement.of(last.output.shape, "<i4" if sums else "int8")
         result = Stored("y", last.output, place, last.node.name, sums)
@@ -49,10 +50,10 @@ class GemminiLaunch(OnImage[Config]):
         site = self.sites[0]
         place = Placement.of(site.input(index).shape)
         if "frame" in self.launch.meta:
-            found = Contents(self.launch)
-            top, bottom, left, right = frame = found.value(Frame, "frame")
+            contents = Contents(self.launch)
+            top, bottom, left, right = frame = contents.value(Frame, "frame")
             if min(frame) < 0 or max(frame) > MOST_FRAME:
-                found.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
+                contents.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
             place = place.pad((0, 0), (top, bottom), (left, right), (0, 0), value=site.input(0).zero_point)
         if isinstance(site.node.op, Add):  # whole blocks are read
             place = place.reshape(prod(place.slots)).pad((0, max(segment.size - place.nbytes, 0)))
@@ -64,13 +65,13 @@ class GemminiLaunch(OnImage[Config]):
 
     def report(self, options: RunOptions) -> LaunchResult:
         passes = self.passes
-        found = self.passes.refuse(options)
+        findings = self.passes.refuse(options)
         trace = passes.trace if options.timing is not None else None
         counted = partial(events, passes, trace)
         if trace is None:
-            return LaunchResult({}, found, figures=(Figures(executed_macs=passes.macs),), events=counted)
+            return LaunchResult({}, findings, figures=(Figures(executed_macs=passes.macs),), events=counted)
         figures = trace.figures(UNITS[1], passes.macs, passes.bound)
-        return LaunchResult({}, found, trace, (figures,), passes.bound, counted)
+        return LaunchResult({}, findings, trace, (figures,), passes.bound, counted)
 
     def findings(self) -> tuple[Finding, ...]:
         return self.passes.every

@@ -1,4 +1,4 @@
-"""The passes over one launch: its loops expanded, its hazards, its time and its values; each runs when it is needed."""
+"""The passes over one launch: expansion of loops, hazards, time, values. Each runs when its result is first needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SLOT = 6
 #: The stages of the scale unit, and the rows of the accumulator that they hold [R: gemmini_timing rule 9].
 SCALE_CYCLES = 8
 SCALE_ROWS = 5
-#: Why a controller stands idle: its next command has not arrived, or waits for one of another controller.
+#: The causes of a controller's wait: its next command has not arrived, or waits for a command of another controller.
 IDLE = ("command", *UNITS)
 
 
@@ -40,7 +40,7 @@ IDLE = ("command", *UNITS)
 class Passes:
     """The commands of a launch, uint64 [n, 3], on a machine. Steps are primitive commands.
 
-    `order` are those of the expansion in the order of the steps (None: the expansion's own legal order).
+    `order` has the indices of the steps among the commands of the expansion (None: the expansion's legal order).
     """
 
     cmds: Array
@@ -91,17 +91,17 @@ class Passes:
 
         With `placed`, they have the numbers of traces and of the debugger: primitive commands in the hardware's order.
         """
-        found = self.hazards.findings if options.check else self.hazards.fatal
-        if found and placed:
+        findings = self.hazards.findings if options.check else self.hazards.fatal
+        if findings and placed:
             hazards = self.hazards.placed(self.places)
-            found = hazards.findings if options.check else hazards.fatal
-        return tuple(one for one in found if one.kind != PORTABILITY)
+            findings = hazards.findings if options.check else hazards.fatal
+        return tuple(finding for finding in findings if finding.kind != PORTABILITY)
 
     @property
     def every(self) -> tuple[Finding, ...]:
         """All findings, with differences between implementations."""
-        found = self.hazards.findings
-        return self.hazards.placed(self.places).findings if found else found
+        findings = self.hazards.findings
+        return self.hazards.placed(self.places).findings if findings else findings
 
     @cached_property
     def places(self) -> Array:
@@ -115,11 +115,11 @@ class Passes:
 
     def refuse(self, options: RunOptions) -> tuple[Finding, ...]:
         """Return the findings. Raises HazardError if the program cannot run to its end."""
-        found = self.findings(options)
-        for finding in found:
+        findings = self.findings(options)
+        for finding in findings:
             if finding.kind in (DEADLOCK, OUT_OF_RANGE):
-                raise HazardError("program", str(finding), findings=found)
-        return found
+                raise HazardError("program", str(finding), findings=findings)
+        return findings
 
     def values(self, dram: Dram, samples: int) -> Machine:
         """Compute the values in DRAM; return the machine. Raises MachineError if a command leaves its segment."""
@@ -135,17 +135,15 @@ class Passes:
 
     @cached_property
     def bound(self) -> int:
-        """Cycles that no order of the commands undercuts.
-
-        The array takes a row a cycle. The bus takes and gives a beat a cycle; a read is a beat on its way out, and a
-        write one on its way back. A request holds a slot of the DMA for the memory's latency, its beats and six cycles.
-        Eight stages of the scale unit hold five rows, so these leave it in eight cycles.
-        """
+        """A lower bound of the cycles of any order of the commands."""
+        # The array takes a row a cycle. The bus takes and gives a beat a cycle; a read is a beat on its way out, and a
+        # write one on its way back. A request holds a slot of the DMA for the memory's latency, its beats and six
+        # cycles. Eight stages of the scale unit hold five rows, so these leave it in eight cycles.
         work = self.work
         config = self.config
         rows = int(work.computes.a.rows.sum())
-        leaving = work.stores.local
-        scaled = int((leaving.rows * -(-leaving.cols // config.dim) * leaving.acc).sum())
+        stored = work.stores.local
+        scaled = int((stored.rows * -(-stored.cols // config.dim) * stored.acc).sum())
         (reads, read), (writes, written) = (traffic(moves, config) for moves in work.moves)
         held = [(config.memory_latency + SLOT) * count for count in (reads, writes)]
         slots = (held[0] + read) // config.reads_in_flight, (held[1] + writes) // config.writes_in_flight
@@ -174,21 +172,23 @@ class Passes:
 
 def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
     """Return how long each controller stood idle before a command, and why (an index into IDLE), int64 [m] each."""
+    # A command is issued one cycle after it arrives, if it waits for nothing, and one cycle after the command that it
+    # waited for is done (rules 1 and 22). So a later start is charged to a command that was done in the cycle before.
     wait = np.zeros(len(unit), np.int64)
     cause = np.zeros(len(unit), np.int64)
-    released = [_follows(start, end[unit == other]) for other in range(len(UNITS))]
-    for own in range(len(UNITS)):
-        mine = np.flatnonzero(unit == own)
+    released = [_follows(start, end[unit == source]) for source in range(len(UNITS))]
+    for queue in range(len(UNITS)):
+        mine = np.flatnonzero(unit == queue)
         before = np.maximum.accumulate(np.append(0, end[mine][:-1]))[: len(mine)]
         wait[mine] = np.maximum(start[mine] - before, 0)
         late = mine[start[mine] > taken[mine] + 1]
-        for other, follows in enumerate(released):
-            cause[late[follows[late] & (cause[late] == 0)]] = other + 1
+        for source, follows in enumerate(released):
+            cause[late[follows[late] & (cause[late] == 0)]] = source + 1
     return wait, np.where(wait > 0, cause + CAUSE_TOKEN, 0)
 
 
 def _follows(start: Array, end: Array) -> Array:
-    """Return whether each start is the cycle behind an end, bool [m]."""
+    """Return whether each start is the cycle after an end, bool [m]."""
     ends = np.sort(end) + 1
     if not len(ends):
         return np.zeros(len(start), np.bool_)

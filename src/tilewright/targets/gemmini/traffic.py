@@ -1,4 +1,4 @@
-"""The rows in DRAM that the moves of a program read and write, and what they ask of the bus."""
+"""The rows in DRAM that the moves of a program read and write, and their traffic on the bus."""
 
 from __future__ import annotations
 
@@ -17,43 +17,41 @@ FARTHEST = 1 << 62
 def row_bytes(moves: Moves) -> Array:
     """Return the bytes of a row in DRAM of each move, int64 [k]."""
     place = moves.local
-    wide = place.full & place.acc if moves.out else place.acc & (1 - moves.own["shrunk"])
+    wide = place.full & place.acc if moves.out else place.acc & (1 - moves.settings["shrunk"])
     return place.cols * np.where(wide, ACC_BYTES, 1)
 
 
 def transfers(moves: Moves) -> tuple[Array, Array]:
-    """Return the first DRAM byte of each move and the byte after its last, int64 [k] each.
+    """Return the first DRAM byte of each move and the byte after its last one, int64 [k] each.
 
     A command without DRAM access (zeros, no rows) has an empty range.
     """
     place = moves.local
-    own = moves.own
+    settings = moves.settings
     steps = place.rows - 1
     rows = place.rows
     if moves.out:
-        pooled = own["pool_stride"] > 0
-        steps = np.where(pooled, (own["porows"] - 1) * own["out_dim"] + own["pocols"] - 1, steps)
-        rows = np.where(pooled, own["porows"] * own["pocols"], rows)
+        pooled = settings["pool_stride"] > 0
+        steps = np.where(pooled, (settings["porows"] - 1) * settings["out_dim"] + settings["pocols"] - 1, steps)
+        rows = np.where(pooled, settings["porows"] * settings["pocols"], rows)
     used = (rows > 0) & (place.cols > 0) & (moves.dram != 0)
     # Strides have 64 bits: an end that wraps around would pass for one inside a segment.
-    far = np.abs(moves.dram.astype(np.float64)) + np.abs(steps * own["stride"].astype(np.float64)) >= FARTHEST
-    last = np.where(far, 0, steps * own["stride"])
+    far = np.abs(moves.dram.astype(np.float64)) + np.abs(steps * settings["stride"].astype(np.float64)) >= FARTHEST
+    last = np.where(far, 0, steps * settings["stride"])
     first = np.where(far, -FARTHEST, moves.dram + np.minimum(last, 0))
     return first, np.where(used, first + np.abs(last) + row_bytes(moves), first)
 
 
 def moved_rows(moves: Moves) -> tuple[Array, Array]:
-    """Return the rows in DRAM of each move, int64 [k]: groups of rows, and the rows of a group.
-
-    A pooled mvout writes a group for each row of its pixels. An mvin with stride 0 reads its row once.
-    """
-    own = moves.own
+    """Return the rows in DRAM of each move, int64 [k]: groups of rows, and the rows of a group."""
+    # A pooled mvout writes a group for each row of its pixels. An mvin with stride 0 reads its row once.
+    settings = moves.settings
     rows = moves.local.rows
-    one = np.ones_like(rows)
+    ones = np.ones_like(rows)
     if not moves.out:
-        return one, np.where(own["stride"] == 0, np.minimum(rows, 1), rows)
-    pooled = own["pool_stride"] > 0
-    return np.where(pooled, own["porows"], one), np.where(pooled, own["pocols"], rows)
+        return ones, np.where(settings["stride"] == 0, np.minimum(rows, 1), rows)
+    pooled = settings["pool_stride"] > 0
+    return np.where(pooled, settings["porows"], ones), np.where(pooled, settings["pocols"], rows)
 
 
 def moved_bytes(moves: Moves) -> Array:
@@ -70,26 +68,29 @@ class DramRows(NamedTuple):
     address: Array
     rows: Array
     width: Array
-    apart: Array
+    stride: Array
 
     def single(self) -> tuple[Array, Array]:
         """Return the address of each row, and the index of its group, int64 [rows] each."""
         nth, group = numbers(np.zeros_like(self.rows), self.rows)
-        return self.address[group] + nth * self.apart[group], group
+        return self.address[group] + nth * self.stride[group], group
 
 
 def rows_in_dram(moves: Moves) -> DramRows:
     """Return the rows that mvins read or mvouts write. A pooled mvout writes a group for each row of its pixels."""
-    own = moves.own
+    settings = moves.settings
     outer, rows = moved_rows(moves)
+    # Only moves that touch DRAM have groups.
     nth, move = numbers(np.zeros_like(rows), outer * (moved_bytes(moves) > 0))
-    apart = own["out_dim"] * own["stride"] if moves.out else np.zeros_like(rows)
-    address = moves.dram[move] + nth * apart[move]
-    return DramRows(move, address, rows[move], row_bytes(moves)[move], own["stride"][move])
+    stride = settings["out_dim"] * settings["stride"] if moves.out else np.zeros_like(rows)
+    address = moves.dram[move] + nth * stride[move]
+    return DramRows(move, address, rows[move], row_bytes(moves)[move], settings["stride"][move])
 
 
 def traffic(moves: Moves, config: Config) -> tuple[int, int]:
     """Return the requests of moves, and their beats. Each row is cut into aligned requests [C: DMA.scala]."""
+    # All rows at once, request by request: as many steps as the longest row has requests. timing/bus.py: packet has the
+    # same rule for one row.
     groups = rows_in_dram(moves)
     address, group = groups.single()
     left = groups.width[group]

@@ -91,11 +91,11 @@ class Layer:
 
     def result(self) -> Array:
         """Return the int8 result, pooled if the layer pools: maxima of windows, in which pixels outside count as 0."""
-        found = leaving(self.sums(), self.scale, self.relu)
+        codes = leaving(self.sums(), self.scale, self.relu)
         if self.kind != "pooled":
-            return found
+            return codes
         size, stride, padding = self.pool
-        around = np.pad(found, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+        around = np.pad(codes, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
         rows, columns = self.pooled
         windows = [
             around[:, y:, x:][:, ::stride, ::stride][:, :rows, :columns] for y in range(size) for x in range(size)

@@ -58,8 +58,8 @@ def test_an_illegal_product_is_refused(commands: Commands, reason: str) -> None:
 
 def test_a_normaliser_takes_its_activations() -> None:
     commands = small(i=2, j=5, pads=(3, 2, 0), rs1=bits((2, 8)))
-    found = expanded(commands, Config(normaliser=1))
-    stores = found.prims[found.loops.starts[0, 0] : found.loops.starts[0, 1]]
+    expansion = expanded(commands, Config(normaliser=1))
+    stores = expansion.prims[expansion.loops.starts[0, 0] : expansion.loops.starts[0, 1]]
     rows = 2 * 16 - 3
     assert (stores[:, 0] == 0).sum() == 3 * rows, "three passes over each row, each with a config_norm"
     assert (stores[:, 0] == 3).sum() == 3 * rows * 2, "of two stores: 4 blocks and 1 block"
@@ -100,12 +100,12 @@ def test_an_illegal_convolution_is_refused(
         expanded([(a, b, c) for a, b, c in broken], Config.read("dim8", {}))
 
 
-def overtakes(found: Expansion, order: Array) -> bool:
+def overtakes(expansion: Expansion, order: Array) -> bool:
     """Return whether a load of the second loop is taken before an execute command of the first one."""
-    source = found.source[order]
-    first, second = np.unique(source[found.unroller[order] > 0])[:2]
-    execute = np.flatnonzero((source == first) & (found.kind[order] == EX))
-    load = np.flatnonzero((source == second) & (found.kind[order] == LD))
+    source = expansion.source[order]
+    first, second = np.unique(source[expansion.unroller[order] > 0])[:2]
+    execute = np.flatnonzero((source == first) & (expansion.kind[order] == EX))
+    load = np.flatnonzero((source == second) & (expansion.kind[order] == LD))
     return bool(load[0] < execute[-1])
 
 
@@ -120,10 +120,10 @@ def overtakes(found: Expansion, order: Array) -> bool:
 @pytest.mark.parametrize("delay", [20, 60])
 def test_a_half_that_is_still_in_use_is_found(second: Commands, space: str, delay: int) -> None:
     commands = [config_execute(), *small(4, 4, 4), *second]
-    found = expanded(commands)
-    assert {finding.space for finding in found.findings} == ({space} if space else set())
-    assert all(finding.steps == (6, 12) for finding in found.findings)
-    assert overtakes(found, merged(found, CONFIG, delay))
+    expansion = expanded(commands)
+    assert {finding.space for finding in expansion.findings} == ({space} if space else set())
+    assert all(finding.steps == (6, 12) for finding in expansion.findings)
+    assert overtakes(expansion, merged(expansion, CONFIG, delay))
     for between in (FENCE, config_execute()):
         separate = expanded([*commands[:7], between, *commands[7:]])
         assert not separate.findings
@@ -156,9 +156,9 @@ MAKERS: dict[str, Callable[[np.random.Generator, Config], products.Case]] = {
 def test_values_do_not_depend_on_when_commands_are_done(maker: str, seed: int) -> None:
     config = Config.read("dim4", {})
     case = MAKERS[maker](np.random.default_rng(seed), config)
-    found = expanded(case.commands, config)
-    assert not found.findings
+    expansion = expanded(case.commands, config)
+    assert not expansion.findings
     for delay in (1, 7, 60):
-        order = merged(found, config, delay)
+        order = merged(expansion, config, delay)
         assert sorted(order.tolist()) == list(range(len(order)))
-        assert not case.wrong(executed_in(found.prims[order], config, case.dram)), f"seed {seed}, delay {delay}"
+        assert not case.wrong(executed_in(expansion.prims[order], config, case.dram)), f"seed {seed}, delay {delay}"

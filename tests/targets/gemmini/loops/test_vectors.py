@@ -28,10 +28,10 @@ def test_the_streams_are_those_of_the_rtl(name: str) -> None:
         assert run.prims is not None
         expansion = expand(arrays["cmds"], run.config)
         for commands in (expansion.prims, expansion.prims[expansion.order]):
-            found, recorded = streams(commands), streams(run.prims)
-            assert sum(map(len, found.values())) == sum(map(len, recorded.values())) == len(run.prims)
+            issued, recorded = streams(commands), streams(run.prims)
+            assert sum(map(len, issued.values())) == sum(map(len, recorded.values())) == len(run.prims)
             for kind, expected in recorded.items():
-                np.testing.assert_array_equal(found[kind], expected, err_msg=f"{run.build}: {kind}")
+                np.testing.assert_array_equal(issued[kind], expected, err_msg=f"{run.build}: {kind}")
 
 
 @pytest.mark.golden
@@ -42,7 +42,7 @@ def test_an_expansion_names_the_command_of_each_primitive(name: str) -> None:
     assert sorted(expansion.order.tolist()) == list(range(len(expansion.prims)))
     functs = arrays["cmds"][expansion.source, 0]
     np.testing.assert_array_equal(np.isin(functs, (8, 15)), expansion.unroller > 0)
-    own = expansion.entry >= 0
-    np.testing.assert_array_equal(expansion.source[expansion.entry[own]], np.flatnonzero(own))
-    np.testing.assert_array_equal(expansion.prims[expansion.entry[own]], arrays["cmds"][own])
+    is_primitive = expansion.entry >= 0
+    np.testing.assert_array_equal(expansion.source[expansion.entry[is_primitive]], np.flatnonzero(is_primitive))
+    np.testing.assert_array_equal(expansion.prims[expansion.entry[is_primitive]], arrays["cmds"][is_primitive])
     assert (np.diff(expansion.source[expansion.order]) >= 0).all(), "canonical order is program order"

@@ -51,28 +51,30 @@ def written(folder: Path, body: str) -> Path:
 @pytest.mark.parametrize("machine", ["default", "dim8", "dim4"])
 def test_random_shapes_equal_plain_loops(machine: str, capsys: pytest.CaptureFixture[str]) -> None:
     seed = random.randrange(1, 1 << 32)
-    status, found = execute(capsys, HERE / "shapes.c", "-c", machine, "-D", f"SEED={seed}u", "-D", "ROUNDS=2")
-    assert found["exit_code"] == 0, f"SEED {seed}: {found['output']}"
-    assert found["cycles"] > 0
-    assert {one["kind"] for one in found["findings"]} <= {"race"}, f"SEED {seed}"  # zeros of borders (docs/gemmini.md)
-    assert status == bool(found["findings"])
+    status, data = execute(capsys, HERE / "shapes.c", "-c", machine, "-D", f"SEED={seed}u", "-D", "ROUNDS=2")
+    assert data["exit_code"] == 0, f"SEED {seed}: {data['output']}"
+    assert data["cycles"] > 0
+    assert {finding["kind"] for finding in data["findings"]} <= {"race"}, (
+        f"SEED {seed}"
+    )  # zeros of borders (docs/gemmini.md)
+    assert status == bool(data["findings"])
 
 
 def test_the_example_is_right_and_has_the_cycles_of_its_page(capsys: pytest.CaptureFixture[str]) -> None:
-    status, found = execute(capsys, EXAMPLES / "matmul.c")
+    status, data = execute(capsys, EXAMPLES / "matmul.c")
     assert status == 0
-    assert found["output"].splitlines() == [
+    assert data["output"].splitlines() == [
         "tiled_matmul_auto: 69019 cycles, right",
         "by hand: 144988 cycles, right",
     ]
-    assert found["cycles"] == 214_008
-    assert [line["commands"] for line in found["lines"]][:2] == [1, 78]
+    assert data["cycles"] == 214_008
+    assert [line["commands"] for line in data["lines"]][:2] == [1, 78]
 
 
 def test_a_race_is_found_with_its_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = tmp_path / "race.html"
-    status, found = execute(capsys, EXAMPLES / "race.c", "--html", str(page))
-    (finding,) = found["findings"]
+    status, data = execute(capsys, EXAMPLES / "race.c", "--html", str(page))
+    (finding,) = data["findings"]
     source = EXAMPLES / "race.c"
     assert (status, finding["kind"]) == (1, "race")
     assert finding["places"] == f"{source}:14, {source}:15"
@@ -85,8 +87,8 @@ def test_findings_in_hardware_loops_have_the_numbers_of_the_debugger(
     """The zeros of a border overtake data: both commands are primitive ones, of one loop."""
     saved = tmp_path / "first.twp"
     monkeypatch.setenv("TILEWRIGHT_GEMMINI_SAVE", str(saved))
-    _, found = execute(capsys, HERE / "shapes.c", "-D", "SEED=1u", "-D", "ROUNDS=1")
-    finding = found["findings"][0]
+    _, data = execute(capsys, HERE / "shapes.c", "-D", "SEED=1u", "-D", "ROUNDS=1")
+    finding = data["findings"][0]
     assert "(of a loop)" in finding["message"]
     assert main(["debug", str(saved), "--at", str(finding["steps"][1]), "--script", str(_script(tmp_path))]) == 0
     assert finding["message"].split("`")[1] in capsys.readouterr().out
@@ -100,9 +102,9 @@ def _script(folder: Path) -> Path:
 
 def test_a_store_without_a_fence_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     body = "gemmini_config_ld(DIM); gemmini_config_st(DIM); gemmini_mvin(a, 0); gemmini_mvout(a, 0);"
-    status, found = execute(capsys, written(tmp_path, body))
-    assert (status, found["exit_code"]) == (1, 0)
-    assert any("has no fence behind it" in one["message"] for one in found["findings"])
+    status, data = execute(capsys, written(tmp_path, body))
+    assert (status, data["exit_code"]) == (1, 0)
+    assert any("has no fence behind it" in finding["message"] for finding in data["findings"])
 
 
 @pytest.mark.parametrize("body", MISTAKES)

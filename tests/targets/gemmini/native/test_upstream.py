@@ -33,14 +33,14 @@ STALE = {"transpose_scale"}  # its call of gemmini_extended_config_ex has two ar
 
 @pytest.fixture(scope="module")
 def flags() -> dict[str, list[str]]:
-    found = library(TARGET.config(None, {})).flags()
-    return {kind: list(words) for kind, words in found.items()}
+    options = library(TARGET.config(None, {})).flags()
+    return {kind: list(words) for kind, words in options.items()}
 
 
 def built(source: Path, folder: Path, flags: dict[str, list[str]], *more: str) -> Path:
-    made = folder / source.stem
-    program(source.name, made, source, ["-w", "-DBAREMETAL=1", *more, *flags["cflags"]], flags["libs"])
-    return made
+    binary = folder / source.stem
+    program(source.name, binary, source, ["-w", "-DBAREMETAL=1", *more, *flags["cflags"]], flags["libs"])
+    return binary
 
 
 def ran(host: Path, saved: Path) -> subprocess.CompletedProcess[str]:
@@ -91,6 +91,6 @@ def _masked(saved: Path) -> Array:
     cmds = commands(LaunchImage.of(load(saved).launches[0], NBYTES).insns).copy()
     for funct, registers in ADDRESSES.items():
         for column in (int(register[-1]) for register in registers):
-            own = (cmds[:, 0] == funct) & (cmds[:, column] >= LEAST)
-            cmds[own, column] = 1
+            rows = (cmds[:, 0] == funct) & (cmds[:, column] >= LEAST)
+            cmds[rows, column] = 1
     return cmds

@@ -58,8 +58,8 @@ def on_rtl(harness: Path, commands: Array, memory: Array) -> tuple[int, Array]:
     head = np.array([len(commands), BASE, len(memory), LATENCY, LIMIT], "<i8")
     source.write_bytes(head.tobytes() + commands.astype("<u8").tobytes() + memory.tobytes())
     subprocess.run([str(harness), str(source), str(result)], check=True, capture_output=True, timeout=600)
-    found = result.read_bytes()
-    return int.from_bytes(found[:8], "little", signed=True), np.frombuffer(found[8:], np.uint8)
+    content = result.read_bytes()
+    return int.from_bytes(content[:8], "little", signed=True), np.frombuffer(content[8:], np.uint8)
 
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "free"])
@@ -68,13 +68,15 @@ def test_random_programs_equal_the_rtl(harness: Path, fenced: bool) -> None:
     compared = stalled = 0
     for seed in range(300):
         rng = np.random.default_rng(seed)
-        lines = [(name, own) for name, own in program(rng, CONFIG, SIZE, 10 if fenced else 25)]
+        lines = [(name, values) for name, values in program(rng, CONFIG, SIZE, 10 if fenced else 25)]
         if fenced:
             ends = ("mvin", "compute")
-            lines = [each for line in lines for each in ([line, ("fence", {})] if line[0].startswith(ends) else [line])]
+            lines = [
+                command for line in lines for command in ([line, ("fence", {})] if line[0].startswith(ends) else [line])
+            ]
         commands, memory = encoded(lines), rng.integers(0, 256, SIZE + dumped(CONFIG)).astype(np.uint8)
         passes = Passes(commands, CONFIG)
-        findings = [one for one in passes.hazards.findings if one.kind != PORTABILITY]
+        findings = [finding for finding in passes.hazards.findings if finding.kind != PORTABILITY]
         try:
             ours = passes.times.cycles
         except HazardError:

@@ -29,9 +29,9 @@ def skipping(monkeypatch: pytest.MonkeyPatch, allowed: bool) -> Iterator[list[Me
         return memos[-1]
 
     with monkeypatch.context() as patch, np.errstate(over="ignore"):
-        patch.setattr(repeat, "SHORT", 8 if allowed else NEVER)
-        patch.setattr(repeat, "LEAST", 1)
-        patch.setattr(repeat, "REACH", 4)
+        patch.setattr(repeat, "MIN_PRIMS", 8 if allowed else NEVER)
+        patch.setattr(repeat, "MIN_GAP", 1)
+        patch.setattr(repeat, "WINDOW", 4)
         patch.setattr(timing, "memo", kept)
         yield memos
 
@@ -53,7 +53,7 @@ def repeated(rng: np.random.Generator, commands: Array, often: int) -> Array:
     """Return a program that runs some times, each time with other addresses in DRAM."""
     parts = [commands]
     for _ in range(often - 1):
-        own = commands.copy()
-        own[np.isin(own[:, 0], MOVES) & (own[:, 1] != 0), 1] += np.uint64(rng.choice([0, 64, 320, 4096, 12288]))
-        parts.append(own)
+        part = commands.copy()
+        part[np.isin(part[:, 0], MOVES) & (part[:, 1] != 0), 1] += np.uint64(rng.choice([0, 64, 320, 4096, 12288]))
+        parts.append(part)
     return np.concatenate(parts)

@@ -9,7 +9,7 @@ from tilewright.sim.jit import compiled
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing import build
-from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered, plan, step
+from tilewright.targets.gemmini.timing.unroll import NONE, note_finished, offered, plan, step
 from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 
 UNREACHED = -1
@@ -63,21 +63,21 @@ def _replay(
     """Return a cycle that changed something although the one before it did not and no input differs; else -1."""
     count, place, moved, was_quiet = 0, 0, True, False
     for cycle in range(cycles):
-        found = offered(m)
-        take = found != NONE and (found < 0 or free[kind[found]] > 0)  # below 0: a flush
+        offer = offered(m)
+        take = offer != NONE and (offer < 0 or free[kind[offer]] > 0)  # below 0: a flush
         first = place
         while place < len(by_done) and done[by_done[place]] == cycle:
             prim = order[by_done[place]]
             if prim >= 0:
-                finished(m, unroller[prim], kind[prim])
+                note_finished(m, unroller[prim], kind[prim])
             place += 1
-        if take and found >= 0:
+        if take and offer >= 0:
             if count < len(order):
-                order[count], taken[count] = found, cycle
+                order[count], taken[count] = offer, cycle
             count += 1
-            free[kind[found]] -= 1
-        for each in range(first, place):
-            prim = order[by_done[each]]
+            free[kind[offer]] -= 1
+        for earlier in range(first, place):
+            prim = order[by_done[earlier]]
             if prim >= 0:
                 free[kind[prim]] += 1
         host = m[FRONT.next_host]
@@ -116,17 +116,17 @@ def _merge(
 ) -> None:
     count, done, cycle = 0, 0, 0
     while count < len(order) and cycle < 1000 + (delay + 20) * (len(order) + len(accepted)):
-        found = offered(m)
-        take = found != NONE and (found < 0 or free[kind[found]] > 0)
+        offer = offered(m)
+        take = offer != NONE and (offer < 0 or free[kind[offer]] > 0)
         first, quiet = done, done == count  # a command counts as busy in the cycle in which it is done
         while done < count and taken[done] + delay <= cycle:
-            finished(m, unroller[order[done]], kind[order[done]])
+            note_finished(m, unroller[order[done]], kind[order[done]])
             done += 1
-        if take and found >= 0:
-            order[count], taken[count] = found, cycle
+        if take and offer >= 0:
+            order[count], taken[count] = offer, cycle
             count += 1
-            free[kind[found]] -= 1
-        for each in range(first, done):
-            free[kind[order[each]]] += 1
+            free[kind[offer]] -= 1
+        for earlier in range(first, done):
+            free[kind[order[earlier]]] += 1
         step(m, plan, accepted, cycle, take, quiet)
         cycle += 1

@@ -18,8 +18,8 @@ from tilewright.targets.gemmini.timing import run
 @cache
 def index() -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
     """Return what the RTL runs gave, by program, build and latency."""
-    entries = (each for path in FOLDER.glob("index*.json") for each in json.loads(path.read_text(encoding="utf-8")))
-    return {each["name"]: each.get("rtl", {}) for each in entries}
+    entries = (entry for path in FOLDER.glob("index*.json") for entry in json.loads(path.read_text(encoding="utf-8")))
+    return {entry["name"]: entry.get("rtl", {}) for entry in entries}
 
 
 def totals(name: str) -> dict[tuple[str, int], int]:
@@ -37,15 +37,15 @@ def totals(name: str) -> dict[tuple[str, int], int]:
 def test_all_times_are_those_of_the_rtl(name: str) -> None:
     arrays, _ = program(name)
     recorded = totals(name)
-    for each in runs(arrays):
-        if (each.build, each.latency) not in recorded:
+    for rtl_run in runs(arrays):
+        if (rtl_run.build, rtl_run.latency) not in recorded:
             continue
-        times = run(arrays["cmds"], expand(arrays["cmds"], each.config), each.config, each.latency)
-        where = f"{each.build}, latency {each.latency}"
-        found = np.stack([times.taken, times.issued, times.done], axis=1)[times.order]
-        np.testing.assert_array_equal(found, each.times, err_msg=where)
-        np.testing.assert_array_equal(times.accept, each.accept, err_msg=where)
-        assert times.cycles == recorded[each.build, each.latency], where
+        times = run(arrays["cmds"], expand(arrays["cmds"], rtl_run.config), rtl_run.config, rtl_run.latency)
+        where = f"{rtl_run.build}, latency {rtl_run.latency}"
+        ours = np.stack([times.taken, times.issued, times.done], axis=1)[times.order]
+        np.testing.assert_array_equal(ours, rtl_run.times, err_msg=where)
+        np.testing.assert_array_equal(times.accept, rtl_run.accept, err_msg=where)
+        assert times.cycles == recorded[rtl_run.build, rtl_run.latency], where
 
 
 @pytest.mark.golden
@@ -62,9 +62,9 @@ def test_no_run_of_the_rtl_beats_the_bound() -> None:
     for name in names(config="default"):
         arrays, _ = program(name)
         recorded = totals(name)
-        for each in runs(arrays):
-            if (cycles := recorded.get((each.build, each.latency))) is not None:
-                bound = Passes(arrays["cmds"], each.config).bound
-                assert bound <= cycles, f"{name} on {each.build} at latency {each.latency}"
+        for rtl_run in runs(arrays):
+            if (cycles := recorded.get((rtl_run.build, rtl_run.latency))) is not None:
+                bound = Passes(arrays["cmds"], rtl_run.config).bound
+                assert bound <= cycles, f"{name} on {rtl_run.build} at latency {rtl_run.latency}"
                 tight = max(tight, bound / cycles)
     assert tight > 0.9

@@ -9,8 +9,8 @@ from tests.targets.gemmini.programs import encoded, program
 from tests.targets.gemmini.timing.repetition import repeated, skipped
 from tilewright.errors import HazardError
 from tilewright.targets.gemmini.compiler import fastest
-from tilewright.targets.gemmini.compiler.leaving import SUMS
 from tilewright.targets.gemmini.compiler.products import Product
+from tilewright.targets.gemmini.compiler.requantise import SUMS
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc, spad
 
@@ -87,8 +87,8 @@ def test_a_configuration_that_waits_counts(monkeypatch: pytest.MonkeyPatch, load
 def test_loops_of_products_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     config, side = Config(), 256
     places = [0x8000_0000 + 0x10_0000 * x for x in range(4)]
-    found = fastest(Product(side, side, side, SUMS), config, places)
-    assert found is not None
-    commands = np.concatenate([found.tiled.emit(config, *places).array] * 4)
+    timed = fastest(Product(side, side, side, SUMS), config, places)
+    assert timed is not None
+    commands = np.concatenate([timed.tiled.emit(config, *places).array] * 4)
     cycles, without = skipped(monkeypatch, commands, config)
     assert without > 0.4 * cycles

@@ -75,7 +75,7 @@ def test_zeros_need_no_memory_and_stride_0_one_read(rows: int) -> None:  # rule 
 
 def test_a_scale_other_than_1_needs_four_lanes() -> None:  # rule 5
     """The turn of the lanes stays from load to load, so that the first rows decide how well the lanes are used."""
-    found = set()
+    differences = set()
     for before in range(1, 4):
         program = commands()
         program.gemmini_extended3_config_ld(64, 1.0, False, 0)
@@ -84,8 +84,8 @@ def test_a_scale_other_than_1_needs_four_lanes() -> None:  # rule 5
         program.gemmini_fence()
         program.gemmini_extended_mvin2(DRAM, spad(64), 16, 16)
         times = timed(program)
-        found.add(int(times.done[3] - times.issued[3]))
-    assert min(found) == 99 and len(found) > 1
+        differences.add(int(times.done[3] - times.issued[3]))
+    assert min(differences) == 99 and len(differences) > 1
 
 
 @pytest.mark.parametrize(

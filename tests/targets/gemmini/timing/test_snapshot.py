@@ -20,6 +20,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 from tilewright.targets.gemmini.loops import expand
 from tilewright.targets.gemmini.timing import (
+    archive,
     array,
     build,
     bus,
@@ -32,17 +33,16 @@ from tilewright.targets.gemmini.timing import (
     state,
     station,
     store,
-    tape,
     unroll_streams,
 )
+from tilewright.targets.gemmini.timing.archive import HEADER
 from tilewright.targets.gemmini.timing.clock import run_machine
 from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, TABLES, WIDTH
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
 from tilewright.targets.gemmini.timing.program import Program, record
 from tilewright.targets.gemmini.timing.queues import QUEUE
 from tilewright.targets.gemmini.timing.records import DECLARED, RULE, TABLE_ROWS
-from tilewright.targets.gemmini.timing.snapshot import visit
-from tilewright.targets.gemmini.timing.tape import TAPE
+from tilewright.targets.gemmini.timing.snapshot import serialise
 from tilewright.targets.gemmini.timing.unroll import plan
 from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 
@@ -56,37 +56,37 @@ EQUIVALENT = {
     *("STREAM.early", "STREAM.idle", "STREAM.late"),
     *("READER.page", "READER.t_page", "READER.x_hit", "READER.x_page", "CROSSBAR.tlb_last"),
     *("WRITER.page", "WRITER.page_of", "WRITER.t_page", "WRITER.x_asked", "WRITER.x_hit", "WRITER.x_page"),
-    *("WRITER.command", "WRITER.s_item", "STORED.command", "SCALER.lane_last", "MOVED.bytes"),
-    *("CHIP.asked", "CHIP.c_stride", "CHIP.full", "CHIP.lone", "CHIP.may_ask", "EXECUTION.filled"),
+    *("WRITER.command", "WRITER.s_item", "OUTGOING.command", "SCALER.lane_last", "INCOMING.bytes"),
+    *("SHARED.asked", "SHARED.c_stride", "SHARED.full", "SHARED.lone", "SHARED.may_ask", "EXECUTION.filled"),
     *("FRONT.settled", "TAGS.local"),
 }
 
 
 def ruined(machine: Array, seed: int) -> Array:
     """Return a machine in which all but the parameters is random."""
-    made = np.random.default_rng(seed).integers(-5, 100, len(machine))
+    numbers = np.random.default_rng(seed).integers(-5, 100, len(machine))
     for fields in DECLARED.values():
         for place, saved in fields.values():
             if saved.rule == RULE.fixed:
-                made[place] = machine[place]
+                numbers[place] = machine[place]
     lengths = machine[QUEUES:TABLES].reshape(-1, PER_QUEUE)[:, QUEUE.length]
-    made[QUEUES:TABLES].reshape(-1, PER_QUEUE)[:, QUEUE.length] = lengths
-    return made
+    numbers[QUEUES:TABLES].reshape(-1, PER_QUEUE)[:, QUEUE.length] = lengths
+    return numbers
 
 
 def ruining(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
     """Ruin each machine before a snapshot is set on it; return these machines. Nothing runs compiled."""
-    found: list[Array] = []
+    machines: list[Array] = []
 
-    def visiting(m: Array, p: Program, plan: FrontPlan, words: Array) -> None:
-        if words[TAPE.sets]:
-            found.append(m.copy())
-            m[:] = ruined(m, len(found))
-        visit(m, p, plan, words)
+    def serialising(m: Array, p: Program, plan: FrontPlan, words: Array) -> None:
+        if words[HEADER.sets]:
+            machines.append(m.copy())
+            m[:] = ruined(m, len(machines))
+        serialise(m, p, plan, words)
 
-    monkeypatch.setattr(repeat, "visit", visiting)
+    monkeypatch.setattr(repeat, "serialise", serialising)
     monkeypatch.setattr(Compiled, "due", lambda *_: False)
-    return found
+    return machines
 
 
 def commands(seed: int) -> Array:
@@ -109,7 +109,7 @@ PARTS = {
     for part, record in vars(module).items()
     if isinstance(record, ModuleType)
     and not hasattr(record, "__file__")
-    and part not in ("COLUMN", "DOES", "MOVING", "PIPE", "RULE", "SPAN", "TIMES")
+    and part not in ("COLUMN", "EX_STATE", "MOVE_STATE", "PIPE", "RULE", "SPAN", "TIMES")
 }
 NAMES = {
     place + WIDTH * row + x: f"{PARTS[part]}.{name}"
@@ -143,33 +143,33 @@ def copied(p: Program) -> Program:
 
 def saved(patch: pytest.MonkeyPatch, state: State) -> State:
     """Return a state with the numbers that a snapshot saves."""
-    field, places = snapshot.visit_field, defaultdict[str, list[int]](list)
+    field, places = snapshot.serialise_field, defaultdict[str, list[int]](list)
 
     def noting(m: Array, p: Program, words: Array, place: int, *rest: int) -> None:
         places[NAMES[place]].append(place)
         field(m, p, words, place, *rest)
 
-    patch.setattr(snapshot, "visit_field", noting)
+    patch.setattr(snapshot, "serialise_field", noting)
     here = np.zeros(1 << 14, np.int64)
-    here[TAPE.cursor], here[TAPE.related], here[TAPE.now] = tape.WORDS, 1 << 13, state.cycle
-    visit(state.machine.copy(), state.program, state.plan, here)
+    here[HEADER.cursor], here[HEADER.related], here[HEADER.now] = archive.WORDS, 1 << 13, state.cycle
+    serialise(state.machine.copy(), state.program, state.plan, here)
     return state._replace(saved=places)
 
 
 def states(monkeypatch: pytest.MonkeyPatch, commands: Array) -> list[State]:
     """Return states of a run, before some commands of the host."""
-    expansion, found = expand(commands, CONFIG), list[State]()
+    expansion, saved_states = expand(commands, CONFIG), list[State]()
     ahead = plan(expansion, CONFIG)
 
     def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, busy: int) -> None:
-        found.append(State(t, m.copy(), copied(p), plan, {}))
-        memo.registers[[MEMO.next_check, MEMO.goes_on, MEMO.last_busy]] = m[FRONT.next_host] + 1, t, busy
+        saved_states.append(State(t, m.copy(), copied(p), plan, {}))
+        memo.registers[[MEMO.next_check, MEMO.resume, MEMO.last_busy]] = m[FRONT.next_host] + 1, t, busy
 
     with monkeypatch.context() as patch, np.errstate(over="ignore"):
         patch.setattr(clock, "check", check)
         machine, accept = build(CONFIG, CONFIG.memory_latency), np.full(len(commands), -1, np.int64)
         run_machine.python(machine, record(expansion), ahead, accept, registers(0), 1 << 12)
-        return [saved(patch, state) for state in found[1::2]]
+        return [saved(patch, state) for state in saved_states[1::2]]
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def continued(patch: pytest.MonkeyPatch, state: State, machine: Array) -> object
     """Return what happens in a machine's next steps; None if it hangs or fails."""
 
     def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, busy: int) -> None:
-        memo.registers[[MEMO.next_check, MEMO.goes_on, MEMO.last_busy]] = NEVER, state.cycle, state.cycle
+        memo.registers[[MEMO.next_check, MEMO.resume, MEMO.last_busy]] = NEVER, state.cycle, state.cycle
 
     patch.setattr(clock, "check", check)
     program, accept = copied(state.program), np.full(len(state.plan.item), -1, np.int64)
@@ -239,8 +239,8 @@ def test_a_machine_needs_the_saved_numbers(monkeypatch: pytest.MonkeyPatch) -> N
     names = sorted({name for state in every for name in state.saved})
     dead, rng = set[str](), np.random.default_rng(0)
     for name in sorted(set(names) - EQUIVALENT):  # others may be without an effect
-        found = [(x, place) for x, state in enumerate(every) for place in state.saved.get(name, ())]
-        set_ones = [(x, place) for x, place in found if every[x].machine[place] > 0] or found
+        uses = [(x, place) for x, state in enumerate(every) for place in state.saved.get(name, ())]
+        set_ones = [(x, place) for x, place in uses if every[x].machine[place] > 0] or uses
         chosen = rng.permutation(set_ones)[:TRIES].tolist()
         if not any(lives(monkeypatch, every[x], place, right[x]) for x, place in chosen):
             dead.add(name)

@@ -45,7 +45,7 @@ def test_each_stall_of_a_random_program_has_a_finding(config: Config) -> None:
         if stalls(commands, config):
             stalled += 1
             findings = Passes(commands, config).hazards.findings
-            assert any("output-stationary, has no result" in one.message for one in findings), f"seed {seed}"
+            assert any("output-stationary, has no result" in finding.message for finding in findings), f"seed {seed}"
     assert stalled > 0
 
 
@@ -122,11 +122,13 @@ def test_moves_of_nothing_end_at_once(configs: Program, name: str, sizes: tuple[
     rows, cols = sizes
     empty = {"dram": 0 if name == "zeros" else BASE, "local": local, "rows": rows, "cols": cols}
     move = ("mvout" if name == "mvout" else "mvin", empty)
-    other = (move[0], {**empty, "dram": BASE + 4096, "rows": 2, "cols": 16})
+    normal = (move[0], {**empty, "dram": BASE + 4096, "rows": 2, "cols": 16})
     with within(20):
-        passes = Passes(encoded([*configs, move, move, *LOADS, *stores(), other, ("fence", {})]), Config())
-        times, found = passes.times, passes.hazards.findings
+        passes = Passes(encoded([*configs, move, move, *LOADS, *stores(), normal, ("fence", {})]), Config())
+        times, findings = passes.times, passes.hazards.findings
     assert (times.done >= 0).all() and times.cycles < 150
-    assert [one.kind for one in found if "no rows or no columns" in one.message or "pools no" in one.message] == [
-        STREAM
-    ] * 2
+    assert [
+        finding.kind
+        for finding in findings
+        if "no rows or no columns" in finding.message or "pools no" in finding.message
+    ] == [STREAM] * 2

@@ -1,7 +1,10 @@
-"""The compiler of networks: a launch for each matrix product, convolution and addition, tiled by the exact clock.
+"""The compiler of networks: a launch for each matrix product, convolution, addition and copy.
 
-Symmetric codes with one scale for all weights stay on the machine: its stores scale, clip and pool. For others it
-stores sums (matrix products only), and the host requantises them. The host computes all other operators.
+`layers.py` decides in which forms the machine can compute a node, or why the host does. A form is a class with tilings:
+`products.py` and `convolutions.py` use hardware loops, `streams/` explicit commands, `copies.py` loads and stores
+alone. `fastest` times the tilings of each form with the exact clock (timing/), and keeps the best one. `requantise.py`
+says how results leave the accumulator: symmetric codes with one scale for all weights stay on the machine, whose stores
+scale, clip and pool. For other codes the machine stores sums (matrix products only), and the host requantises them.
 """
 
 from __future__ import annotations
@@ -24,24 +27,27 @@ from tilewright.targets.gemmini.compiler import layers
 from tilewright.targets.gemmini.compiler.convolutions import Frame
 from tilewright.targets.gemmini.compiler.copies import copy
 from tilewright.targets.gemmini.compiler.layers import Layer
-from tilewright.targets.gemmini.compiler.leaving import leaving
 from tilewright.targets.gemmini.compiler.products import Addition, addition
+from tilewright.targets.gemmini.compiler.requantise import requantising_store
 from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import raw
 from tilewright.targets.gemmini.isa.macros import Commands
 from tilewright.targets.gemmini.passes import Passes
 
-#: Layers whose cycles are kept.
-KEPT = 4096
-#: Streams whose other orders are timed.
+#: The most layers whose cycles are cached. Networks repeat layers of the same shape.
+MAX_CACHED = 4096
+#: The number of best streams whose other orders are timed, too.
 FINALISTS = 2
-#: The search ends with tiles that take at most this share more than their lower bound.
-WORTH = 0.015
+#: The search ends with a tiling whose cycles exceed their lower bound by at most this share.
+CLOSE_ENOUGH = 0.015
 
 
 class Tiled(Hashable, Protocol):
-    """A layer in tiles. `has_borders`: the hardware makes zeros."""
+    """A layer in tiles.
+
+    `has_borders`: the hardware makes the zeros around an image, which may race with other loads.
+    """
 
     @property
     def has_borders(self) -> bool: ...
@@ -50,7 +56,7 @@ class Tiled(Hashable, Protocol):
 
 
 class Timed(NamedTuple):
-    """A tiled layer with its cycles, and those that no order of its commands undercuts."""
+    """A tiled layer with its cycles, and a lower bound of the cycles of any order of its commands."""
 
     cycles: int
     bound: int
@@ -58,59 +64,63 @@ class Timed(NamedTuple):
 
     @property
     def close(self) -> bool:
-        """Whether other tiles are not worth a try."""
-        return self.cycles <= self.bound * (1 + WORTH)
+        """Whether the cycles are so close to the bound that other tilings are not tried."""
+        return self.cycles <= self.bound * (1 + CLOSE_ENOUGH)
 
 
 def fastest(form: Tiled, config: Config, places: Sequence[int]) -> Timed | None:
-    """Return the tiles with the fewest cycles, or the first close ones; None if none fits the memories without a race.
+    """Return the tiling with the fewest cycles, or the first one that is close to its bound.
 
-    `places`: DRAM addresses of inputs, weights, offsets and results.
+    `places`: DRAM addresses of inputs, weights, offsets and results. Returns None if no tiling fits the memories
+    without a race.
     """
-    found = list[Timed]()
-    if not _search(found, form.tilings(config), config, places):
-        best = [one.tiled for one in found[:FINALISTS] if isinstance(one.tiled, Stream)]
-        _search(found, chain.from_iterable(tiled.variants() for tiled in best), config, places)
-    for one in found:
-        if not one.tiled.has_borders or is_clean(one.tiled, config, tuple(places)):
-            return one
+    timed = list[Timed]()
+    if not _search(timed, form.tilings(config), config, places):
+        best = [candidate.tiled for candidate in timed[:FINALISTS] if isinstance(candidate.tiled, Stream)]
+        _search(timed, chain.from_iterable(tiled.variants() for tiled in best), config, places)
+    # Checking a tiling takes as long as timing it, so only the fastest ones that may race are checked.
+    for candidate in timed:
+        if not candidate.tiled.has_borders or is_clean(candidate.tiled, config, tuple(places)):
+            return candidate
     return None
 
 
-def _search(found: list[Timed], tilings: Iterator[Tiled], config: Config, places: Sequence[int]) -> bool:
-    """Add timed layers to those that were found, the fastest first; return whether one is close."""
+def _search(timed: list[Timed], tilings: Iterator[Tiled], config: Config, places: Sequence[int]) -> bool:
+    """Time tilings and add them to `timed`, the fastest first.
+
+    Stop at one that is close, and return whether there is.
+    """
     close = False
     for tiled in tilings:
-        found.append(Timed(*cycles(tiled, config, tuple(places)), tiled))
-        if close := found[-1].close:
+        timed.append(Timed(*cycles(tiled, config, tuple(places)), tiled))
+        if close := timed[-1].close:
             break
-    found.sort(key=lambda one: one.cycles)
+    timed.sort(key=lambda candidate: candidate.cycles)
     return close
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_CACHED)
 def cycles(tiled: Tiled, config: Config, places: tuple[int, ...]) -> tuple[int, int]:
     """Return the cycles of a tiled layer, and its lower bound."""
     passes = Passes(tiled.emit(config, *places).array, config)
     return passes.times.cycles, passes.bound
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_CACHED)
 def is_clean(tiled: Tiled, config: Config, places: tuple[int, ...]) -> bool:
-    """Return whether a tiled layer has no race: the zeros of a border overtake data that nothing reads in between."""
+    """Return whether a tiled layer has no race. The zeros of a border may overtake the data of loads before them."""
     return not Passes(tiled.emit(config, *places).array, config).findings(RunOptions(None, True))
 
 
 #: Where the segments of a launch begin. Address 0 stands for zeros.
 BASE = 0x1000
 ALIGN = 64
-#: What the segments of a launch are, in the order in which they lie in DRAM: weights, offsets, results. Others, which
-#: lie before them, are inputs.
+#: The kinds of a launch's segments after its inputs, in their order in DRAM: weights, offsets, results.
 KINDS = {"w": "const", "d": "const", "y": "output"}
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """Compile a network; the program has a step for each node, in order, but a pooling may be part of a convolution."""
+    """Compile a network. The program has a step for each node, in order; a max pooling may be part of a convolution."""
     steps: list[Launch | HostStep] = []
     pooled: set[str] = set()
     mode = rounding_mode(rounding)
@@ -121,13 +131,13 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
             steps.append(_moved(site, config, mode))
             continue
         able = isinstance(site.node.op, Linear) and site.input(0).dtype == "int8"
-        pool = layers.pooling(graph, site, leaving(site, mode)) if able else None
-        made = _launch(site, pool, config, mode)
-        if pool and isinstance(made, str):  # the layer alone may fit
-            made = _launch(site, None, config, mode)
-        steps.append(HostStep(site.node.name, made) if isinstance(made, str) else made)
-        if isinstance(made, Launch):
-            pooled.update(made.nodes[1:])
+        pool = layers.pooling(graph, site, requantising_store(site, mode)) if able else None
+        launch = _launch(site, pool, config, mode)
+        if pool and isinstance(launch, str):  # the layer alone may fit
+            launch = _launch(site, None, config, mode)
+        steps.append(HostStep(site.node.name, launch) if isinstance(launch, str) else launch)
+        if isinstance(launch, Launch):
+            pooled.update(launch.nodes[1:])
     return Program("gemmini", config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
@@ -136,15 +146,15 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
     forms = layers.layers(site, config, rounding, pool)
     if isinstance(forms, str):
         return forms
-    made = list[tuple[Timed, LaunchImage, Frame]]()
+    compiled = list[tuple[Timed, LaunchImage, Frame]]()
     for form, frame in forms:
-        if one := _compiled(site, pool, form, config):
-            made.append((*one, frame))
-            if one[0].close:
+        if candidate := _compiled(site, pool, form, config):
+            compiled.append((*candidate, frame))
+            if candidate[0].close:
                 break
-    if not made:
+    if not compiled:
         return "no tile fits half of the scratchpad and half of the accumulator"
-    best, image, frame = min(made, key=lambda one: one[0].cycles)
+    best, image, frame = min(compiled, key=lambda candidate: candidate[0].cycles)
     nodes = (site.node.name, pool.node.name) if pool else (site.node.name,)
     border = {"frame": list(frame)} if any(frame) else {}
     return image.launch(site.node.name, nodes, plan=str(best.tiled), **border)
@@ -152,27 +162,29 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
 
 def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[Timed, LaunchImage] | None:
     """Return one form of a layer in its fastest tiles, and its launch; None if no tile fits."""
+    # A zero point of the input is a constant for each output, sum(w) * zero, and goes into the offsets. The array then
+    # multiplies codes as they are.
     codes = site.constant(1)
-    leaves = form.leaves
+    store = form.store
     others = tuple(range(3)) if isinstance(site.node.op, DepthwiseConv2D) else tuple(range(1, codes.ndim))
     offset = -site.input(0).zero_point * codes.sum(axis=others, dtype=np.int64)
-    if leaves.scale is not None and site.optional(2) is not None:
+    if store.scale is not None and site.optional(2) is not None:
         offset = offset + site.constant(2)
     if isinstance(form, Stream):
         form = replace(form, biased=bool(offset.any()))
     data = {"w": form.weights(codes, config), "d": offset.astype("<i4")}
-    sizes = {"x": form.inputs, "y": (pool or site).output.size * leaves.nbytes}
+    sizes = {"x": form.inputs, "y": (pool or site).output.size * store.nbytes}
     sizes |= {name: array.nbytes for name, array in data.items()}
     segments = _placed({name: sizes[name] for name in ("x", *KINDS)})
     places = [segment.address for segment in segments]
-    if (found := fastest(form, config, places)) is None:
+    if (timed := fastest(form, config, places)) is None:
         return None
     held = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in data.items()}
-    return found, LaunchImage(raw(found.tiled.emit(config, *places).array), segments, held)
+    return timed, LaunchImage(raw(timed.tiled.emit(config, *places).array), segments, held)
 
 
 def _moved(site: Site, config: Config, rounding: Rounding) -> Launch | HostStep:
-    """Return an addition, concatenation or conversion of codes."""
+    """Return the launch of an addition, concatenation or conversion of codes, or its step on the host."""
     form = addition(site, rounding, config) if isinstance(site.node.op, Add) else copy(site, rounding, config)
     if isinstance(form, str):
         return HostStep(site.node.name, form)
@@ -181,10 +193,10 @@ def _moved(site: Site, config: Config, rounding: Rounding) -> Launch | HostStep:
         sizes["x1"] = form.read(config)
     segments = _placed(sizes | {"y": site.output.size})
     places = [segment.address for segment in segments]
-    found = fastest(form, config, places)
-    assert found is not None, "a block fits half of each memory"
-    image = LaunchImage(raw(found.tiled.emit(config, *places).array), segments, {})
-    return image.launch(site.node.name, (site.node.name,), plan=str(found.tiled))
+    timed = fastest(form, config, places)
+    assert timed is not None, "a block fits half of each memory"
+    image = LaunchImage(raw(timed.tiled.emit(config, *places).array), segments, {})
+    return image.launch(site.node.name, (site.node.name,), plan=str(timed.tiled))
 
 
 def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:

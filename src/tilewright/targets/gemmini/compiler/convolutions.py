@@ -1,4 +1,4 @@
-"""Convolutions by LOOP_CONV_WS, one loop a tile, with max pooling on the way out.
+"""Convolutions by LOOP_CONV_WS, one loop a tile, with max pooling in the store.
 
 A tile is a rectangle of the (pooled) result, some output channels and some input channels. Its results take at most
 half of the accumulator, its input and weights half of the scratchpad, so that the next tile's loads overlap.
@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.graph.ops.base import Window
-from tilewright.targets.gemmini.compiler.leaving import Leaving
+from tilewright.targets.gemmini.compiler.requantise import RequantisingStore
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 
@@ -32,7 +32,7 @@ MOST_POOLED = (1 << 8) - 1
 
 
 class Span(NamedTuple):
-    """Positions of a tile along an axis: the first, their number, and those of windows outside, before and after."""
+    """The positions of a tile along an axis: the first, their number, and how many are padding before and after."""
 
     first: int
     size: int
@@ -57,7 +57,7 @@ class Convolution:
     out: tuple[int, int]
     pool: Window
     pooled: tuple[int, int]
-    leaves: Leaving
+    store: RequantisingStore
     tile: tuple[int, int, int, int] = (1, 1, 1, 1)
     pixels: int = 1
 
@@ -67,14 +67,15 @@ class Convolution:
 
     @property
     def extras(self) -> str:
-        """What is done beside sums, as words: packing, pooling, and how results leave."""
+        """The text of the work beside sums: packing, pooling, and the store of results."""
         packed = f", {self.pixels} kernel columns at once" if self.pixels > 1 else ""
         pool = f", max pool {self.pool.kernel[0]}x{self.pool.kernel[1]}" if self.pool != NO_POOL else ""
-        return f"{packed}{pool}, {self.leaves}"
+        return f"{packed}{pool}, {self.store}"
 
     @property
     def has_borders(self) -> bool:
-        """Whether the hardware makes zeros, for the border of an image. It loads stride - 1 positions too many."""
+        """Whether the hardware makes zeros for the border of an image."""
+        # That may be without padding: it counts stride - 1 positions too many for the last result.
         ends = zip(self.covered, self.window.padding[::2], self.size, strict=True)
         return any(self.window.padding) or any(count - before > size for count, before, size in ends)
 
@@ -88,10 +89,8 @@ class Convolution:
         return count * self.window.stride[axis] + self.window.extent[axis] - 1
 
     def framed(self) -> tuple[Convolution, Frame]:
-        """Return the convolution of an input that lies in DRAM with its border, and this border.
-
-        The hardware then makes no zeros. So kernel columns can be packed, and zeros cannot overtake what nothing reads.
-        """
+        """Return the same convolution for an input that lies in DRAM with its border, and this border."""
+        # The hardware then makes no zeros. So kernel columns can be packed, and no zeros can overtake other loads.
         before = self.window.padding[::2]
         after = [
             max(count - first - size, 0) for count, first, size in zip(self.covered, before, self.size, strict=True)
@@ -131,38 +130,37 @@ class Convolution:
         return held
 
     def tilings(self, config: Config) -> Iterator[Convolution]:
-        """Yield tiles of several shapes, each as large as the memories allow.
-
-        Kernel columns are packed only if the input has no border: its zeros would overtake repeated pixels.
-        """
+        """Yield tilings of several shapes, each as large as the memories allow."""
+        # Kernel columns are packed only if the input has no border, because its zeros would overtake repeated pixels.
         dim = config.dim
         inputs, outputs = self.group
         packed = inputs <= dim // 2 and self.window.dilation == (1, 1) and not any(self.window.padding)
         packings = {1, min(self.window.kernel[1], dim // inputs) if packed else 1}
         blocks = -(-outputs // dim)
         for pixels, share in product(sorted(packings), sorted({1, 2, 4, blocks} & {*range(1, blocks + 1)})):
+            # All inputs at once if possible: cutting them means to load and store each tile's sums in several loops.
             depth = inputs
             while depth:
-                found = self._largest(config, min(outputs, share * dim), depth, pixels)
-                if found is not None:
-                    yield found
+                tiling = self._largest(config, min(outputs, share * dim), depth, pixels)
+                if tiling is not None:
+                    yield tiling
                     break
                 depth = (depth - 1) // dim * dim
 
     def _largest(self, config: Config, outputs: int, inputs: int, pixels: int) -> Convolution | None:
-        """Return the tile of so many channels with the most results, made of whole rows if they fit."""
+        """Return the largest tile with these channels that fits the memories, None if none does: whole rows first."""
         columns = self.pooled[1]
         while columns:
             for rows in range(self.pooled[0], 0, -1):
-                made = replace(self, tile=(rows, columns, outputs, inputs), pixels=pixels)
-                if made.fits(config):
+                tiling = replace(self, tile=(rows, columns, outputs, inputs), pixels=pixels)
+                if tiling.fits(config):
                     even = -(-self.pooled[0] // -(-self.pooled[0] // rows))
-                    return replace(made, tile=(even, columns, outputs, inputs))
+                    return replace(tiling, tile=(even, columns, outputs, inputs))
             columns //= 2
         return None
 
     def fits(self, config: Config) -> bool:
-        """Return whether a tile in the middle fits the memories."""
+        """Return whether a tile in the middle of the image, the largest kind, fits half of each memory."""
         rows, columns, outputs, inputs = self.tile
         kernel = self.window.kernel
         channels = (-(-outputs // config.dim), -(-inputs // config.dim))
@@ -189,7 +187,7 @@ class Convolution:
         depths, outputs = self.group
         stride = 1 if self.downsampled else self.window.stride[0]
         out.gemmini_extended_config_ex(WEIGHT_STATIONARY, 0, 0, stride, False, False)
-        self.leaves.configure(out, self.channels[1])
+        self.store.configure(out, self.channels[1])
         for image, group, row, column, output in product(
             range(self.images),
             range(self.groups),
@@ -219,13 +217,13 @@ class Convolution:
             **{"pool_out_row_dim": self.pooled[0], "pool_out_col_dim": self.pooled[1]},
             **{
                 "downsample": int(self.downsampled),
-                "activation": self.leaves.activation,
+                "activation": self.store.activation,
                 "max_pixels_per_row": self.pixels,
             },
         }
 
     def _tile(self, corner: tuple[int, int, int, int, int, int], x: int, w: int, d: int, y: int) -> dict[str, int]:
-        """Return the registers of a tile: its image, group, row, column, and first channels of result and input."""
+        """Return the registers of a tile; its corner: image, group, row, column, first channels of result and input."""
         image, group, row, column, output, depth = corner
         inputs, outputs = self.channels
         depths, results = self.group
@@ -256,13 +254,13 @@ class Convolution:
         return _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
 
     def _spans(self, axis: int, first: int, count: int) -> tuple[Span, Span]:
-        """Return what `count` pooled results from `first` on need along an axis: of the results, and of the input."""
+        """Return the results, and the inputs, that `count` pooled results from `first` on need along an axis."""
         out = self.results(axis, first, count)
         begin = out.first * self.window.stride[axis] - self.window.padding[2 * axis]
         return out, _inside(begin, self._read(axis, out.size), self.size[axis])
 
 
 def _inside(first: int, count: int, extent: int) -> Span:
-    """Return positions cut to 0..extent; the input's count keeps those outside, as the hardware counts them."""
+    """Return `count` positions from `first` on, cut to 0..extent; the numbers cut off become `before` and `after`."""
     before, after = max(0, -first), max(0, first + count - extent)
     return Span(first + before, count - before - after, before, after)

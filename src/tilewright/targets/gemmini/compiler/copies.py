@@ -1,4 +1,4 @@
-"""Codes that change their place or scale: concatenations, and conversions to another scale, through the scratchpad."""
+"""Concatenations of codes, and conversions to another scale: moves through the scratchpad, without the array."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ AHEAD = 2
 
 @dataclass(frozen=True)
 class Copy:
-    """Matrices of codes side by side, of `rows` rows each and `widths` columns; codes are multiplied by `scale`.
+    """Matrices of codes that are put side by side: `rows` rows each, and `widths` columns. Codes are scaled by `scale`.
 
-    `wide`: a store has as many columns as a load. Otherwise it has one block: that is faster, but takes more answers
+    `wide`: a store has as many columns as a load. Otherwise it has one block, which is faster, but takes more answers
     of the bus.
     """
 
@@ -53,6 +53,8 @@ class Copy:
         whole = sum(self.widths)
         *inputs, y = places
         out.gemmini_config_st(whole)
+        # Loads alternate between the halves of the scratchpad, so that a store does not read the banks that are
+        # written.
         half = config.half if config.half >= dim else 0
         most = max(min(config.spad_blocks, half // dim), 1) * dim
         slots = max(half // most, 1)
@@ -66,10 +68,11 @@ class Copy:
                 turn = turn + 1
                 out.gemmini_extended_mvin(x + block.first * width + cut.first, spad(place), cut.size, block.size)
                 waiting.append((column + block.first * whole + cut.first, place, cut.size, block.size))
+                # A store waits for its load. Later loads go ahead of it, to keep the reader busy.
                 if len(waiting) > AHEAD:
                     self._store(out, *waiting.pop(0))
-        for one in waiting:
-            self._store(out, *one)
+        for block_move in waiting:
+            self._store(out, *block_move)
         out.gemmini_fence()
         return out
 
@@ -94,6 +97,7 @@ def copy(site: Site, rounding: Rounding, config: Config) -> Copy | str:
     assert isinstance(op, Quantize)
     scale = np.float32(tensors[0].scale / out.scale)
     codes = np.arange(-128, 128).astype(np.int8)
+    # Compare all 256 codes: the machine multiplies in float32, the rounding mode may not.
     machine = np.clip(np.rint(codes.astype(np.float32) * scale), -128, 127)
     if not np.array_equal(op.evaluate(site, [codes], rounding)[0], machine):
         return "the new codes are not those of one float32 factor, rounded half to even"

@@ -1,4 +1,4 @@
-"""What a node becomes: a matrix product, a convolution with its pooling, or a step of the host with a reason."""
+"""The forms of a node on the machine: a matrix product, a convolution with its pooling, or the reason against."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tilewright.graph.ops.base import Window
 from tilewright.graph.rounding import Rounding
 from tilewright.graph.takes import Takes
 from tilewright.targets.gemmini.compiler.convolutions import NO_POOL, Convolution, Frame
-from tilewright.targets.gemmini.compiler.leaving import NO_LOOPS, SUMS, Leaving, leaving
 from tilewright.targets.gemmini.compiler.products import Product
+from tilewright.targets.gemmini.compiler.requantise import NO_LOOPS, SUMS, RequantisingStore, requantising_store
 from tilewright.targets.gemmini.compiler.streams import Stream
 from tilewright.targets.gemmini.config import Config
 
@@ -31,37 +31,38 @@ TAKES = Takes(stores=False, groups=True, batch=True)
 def layers(site: Site, config: Config, rounding: Rounding, pool: Site | None) -> tuple[Form, ...] | str:
     """Return the forms in which the machine can compute a node, or the reason why the node runs on the host.
 
-    The likely best form comes first. `pool` is a max pooling of its result that shall be computed with it.
+    The form that is likely the best comes first. `pool` is a max pooling of the result that is computed with the node.
     """
     op = site.node.op
     if not isinstance(op, LINEAR):
         return OnnxOp.real(site) or f"{op.label} is not compiled for gemmini"
     if unfit := NO_LOOPS if config.dataflow == "os" else op.refusal(site, TAKES):
         return unfit
-    leaves = leaving(site, rounding)
+    store = requantising_store(site, rounding)
     x = site.input(0)
     w = site.input(1)
-    leaving_as = SUMS if isinstance(leaves, str) else leaves
-    found: list[Form] = []
+    store_or_sums = SUMS if isinstance(store, str) else store
+    product_forms: list[Form] = []
+    # A 1x1 convolution is a matrix product of pixels, and any layer of one row of inputs a convolution of one row.
     pointwise = isinstance(op, Conv2D) and op.window == Window() and x.shape[-1] == w.shape[-1] and not pool
     if isinstance(op, FullyConnected) or pointwise:
         depth = w.size // w.shape[0]
         rows = (1, x.size // depth)
         channels = (depth, w.shape[0])
-        flat = Convolution(1, rows, channels, channels, Window(), rows, NO_POOL, rows, leaving_as)
-        found += (Stream(flat, config), NO_FRAME), (Product(rows[1], *channels, leaving_as), NO_FRAME)
+        flat = Convolution(1, rows, channels, channels, Window(), rows, NO_POOL, rows, store_or_sums)
+        product_forms += (Stream(flat, config), NO_FRAME), (Product(rows[1], *channels, store_or_sums), NO_FRAME)
     forms = list[Form]()
     reason = ""
     if not isinstance(op, FullyConnected):
-        convolution = _convolution(site, op, leaving_as, pool, config.dim)
-        forms, reason = _convolved(convolution, x.zero_point, leaves, config, not pointwise)
-    return (*found, *forms) or reason
+        convolution = _convolution(site, op, store_or_sums, pool, config.dim)
+        forms, reason = _convolved(convolution, x.zero_point, store, config, not pointwise)
+    return (*product_forms, *forms) or reason
 
 
 def _convolved(
-    convolution: Convolution | str, zero: int, leaves: Leaving | str, config: Config, streams: bool
+    convolution: Convolution | str, zero: int, store: RequantisingStore | str, config: Config, streams: bool
 ) -> tuple[list[Form], str]:
-    """Return the forms of a convolution of an input with this zero point, or the reason why there is none."""
+    """Return the forms of a convolution, and why LOOP_CONV_WS is not among them. `zero`: the input's zero point."""
     if isinstance(convolution, str):
         return [], convolution
     frame = NO_FRAME
@@ -69,28 +70,31 @@ def _convolved(
         if (framed := _framed(convolution)) is None:
             return [], f"has a border of more than {MOST_FRAME} pixels of the code {zero}"
         convolution, frame = framed
-    found = [*_streams(convolution, frame, config)] if streams else []
-    if unlooped := _unlooped(convolution, leaves):
-        return found, unlooped
-    found.append((convolution, frame))
+    forms = [*_streams(convolution, frame, config)] if streams else []
+    if unlooped := _unlooped(convolution, store):
+        return forms, unlooped
+    forms.append((convolution, frame))
+    # With its border in DRAM, the input of a convolution may be read in one piece, and kernel columns may be packed.
+    # That pays where the hardware would load positions in vain (strides), or few channels fill a row of the array.
     strided = max(convolution.window.stride) > 1
     few = convolution.group[0] <= config.dim // 2
     if convolution.has_borders and (strided or few) and (framed := _framed(convolution)):
-        found.append(framed)
-    return found, ""
+        forms.append(framed)
+    return forms, ""
 
 
 def _framed(convolution: Convolution) -> tuple[Convolution, Frame] | None:
-    """Return the convolution of an input that has its border in DRAM, and this; None if the border is too wide."""
-    made = convolution.framed()
-    return made if max(made[1]) <= MOST_FRAME else None
+    """Return the convolution with its border in DRAM, and that border; None if the border is too wide."""
+    framed = convolution.framed()
+    return framed if max(framed[1]) <= MOST_FRAME else None
 
 
 def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator[Form]:
-    """Yield a convolution by explicit commands, if each group has whole blocks of inputs. `frame` is its border so far.
+    """Yield a convolution by explicit commands, if each group has whole blocks of inputs.
 
-    Kernel columns of few channels share a row of A; the input then needs its border.
+    `frame` is its border so far.
     """
+    # Kernel columns of few channels share a row of A; the input then needs its border.
     inputs = convolution.group[0]
     window = convolution.window
     few = convolution.groups == 1 and inputs <= config.dim // 2 and max(window.dilation) == 1
@@ -102,7 +106,7 @@ def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator
 
 
 def _convolution(
-    site: Site, op: Conv2D | DepthwiseConv2D, leaves: Leaving, pool: Site | None, dim: int
+    site: Site, op: Conv2D | DepthwiseConv2D, store: RequantisingStore, pool: Site | None, dim: int
 ) -> Convolution | str:
     """Return a node as a convolution, or the reason why the machine cannot compute it."""
     x = site.input(0)
@@ -122,29 +126,28 @@ def _convolution(
     last = pool.output if pool else out
     sizes = [(tensor.shape[1], tensor.shape[2]) for tensor in (x, out, last)]
     pooling = pool.node.op.window if pool and isinstance(pool.node.op, MaxPool2D) else NO_POOL
-    return Convolution(out.shape[0], sizes[0], channels, group, window, sizes[1], pooling, sizes[2], leaves)
+    return Convolution(out.shape[0], sizes[0], channels, group, window, sizes[1], pooling, sizes[2], store)
 
 
-def _unlooped(convolution: Convolution, leaves: Leaving | str) -> str | None:
+def _unlooped(convolution: Convolution, store: RequantisingStore | str) -> str | None:
     """Return why LOOP_CONV_WS cannot compute a convolution; None if it can."""
     window = convolution.window
     if window.stride[0] != window.stride[1] or window.dilation[0] != window.dilation[1]:
         return f"stride={window.stride}, dilation={window.dilation}: LOOP_CONV_WS has one number for both axes"
-    if isinstance(leaves, str):
-        return f"LOOP_CONV_WS stores int8 codes only: {leaves}"
+    if isinstance(store, str):
+        return f"LOOP_CONV_WS stores int8 codes only: {store}"
     if not convolution.fits_registers:
         return "its sizes, stride or dilation do not fit the registers of LOOP_CONV_WS"
     return None
 
 
-def pooling(graph: Graph, site: Site, leaves: Leaving | str) -> Site | None:
-    """Return the max pooling that can be computed with a convolution: its only reader, which a pooled store can do.
-
-    A pooled store takes pixels outside as 0, so a window with padding needs codes of at least 0.
-    """
+def pooling(graph: Graph, site: Site, store: RequantisingStore | str) -> Site | None:
+    """Return the max pooling that can be computed with a convolution, None if there is none."""
+    # It must be the only reader of the result, and a pooled store must be able to compute it. Such a store takes pixels
+    # outside of the image as 0, so a window with padding needs codes of at least 0.
     name = site.output.name
     readers = graph.readers.get(name, ())
-    if isinstance(leaves, str) or name in graph.results or len(readers) != 1:
+    if isinstance(store, str) or name in graph.results or len(readers) != 1:
         return None
     op = readers[0].op
     pool = graph.site(readers[0])
@@ -153,4 +156,4 @@ def pooling(graph: Graph, site: Site, leaves: Leaving | str) -> Site | None:
     window = op.window
     square = window.kernel[0] == window.kernel[1] and window.stride[0] == window.stride[1]
     small = max(*window.kernel, *window.stride) <= MOST_POOL and window.dilation == (1, 1)
-    return pool if square and small and (leaves.relu or not any(window.padding)) else None
+    return pool if square and small and (store.relu or not any(window.padding)) else None

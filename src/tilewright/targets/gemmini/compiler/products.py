@@ -15,26 +15,26 @@ from tilewright.array import Array
 from tilewright.graph.ir import Site
 from tilewright.graph.ops import Add
 from tilewright.graph.rounding import Rounding
-from tilewright.targets.gemmini.compiler.leaving import NO_LOOPS, Leaving
+from tilewright.targets.gemmini.compiler.requantise import NO_LOOPS, RequantisingStore
 from tilewright.targets.gemmini.config import ACC_BYTES, INPUT_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product, rows x depth by depth x outputs, and the blocks of a tile: `i` rows, `j` outputs, `k` deep."""
+    """A matrix product, rows x depth by depth x outputs, in tiles of `i` x `k` by `k` x `j` blocks."""
 
     rows: int
     depth: int
     outputs: int
-    leaves: Leaving
+    store: RequantisingStore
     i: int = 1
     j: int = 1
     k: int = 1
 
     def __str__(self) -> str:
         sizes = f"{self.rows} x {self.depth} x {self.outputs}"
-        return f"{sizes}: LOOP_WS of at most {self.i} x {self.k} x {self.j} blocks, {self.leaves}"
+        return f"{sizes}: LOOP_WS of at most {self.i} x {self.k} x {self.j} blocks, {self.store}"
 
     #: Whether the hardware makes zeros, for the border of an image.
     has_borders = False
@@ -45,18 +45,21 @@ class Product:
         return self.rows * self.depth
 
     def weights(self, codes: Array, config: Config) -> Array:
-        """Return weights (outputs, depth) as they lie in DRAM, int8 [depth + dim, outputs]: whole blocks are read."""
-        behind = np.zeros((config.dim, self.outputs), np.int8)
-        return np.concatenate([codes.reshape(self.outputs, self.depth).T, behind])
+        """Return weights (outputs, depth) as they lie in DRAM, int8 [depth + dim, outputs]."""
+        # The hardware loads whole blocks of rows, so it reads up to a block beyond the last row.
+        rows_beyond = np.zeros((config.dim, self.outputs), np.int8)
+        return np.concatenate([codes.reshape(self.outputs, self.depth).T, rows_beyond])
 
     def tilings(self, config: Config) -> Iterator[Product]:
-        """Yield several tiles. Results take at most half of the accumulator, operands half of the scratchpad."""
+        """Yield several tilings. Results take at most half of the accumulator, operands half of the scratchpad."""
+        # Then the next loop's loads overlap with this one: loops alternate between the halves.
         dim = config.dim
         blocks = [-(-size // dim) for size in (self.rows, self.outputs, self.depth)]
         results = config.acc_rows // 2 // dim
         operands = config.all_spad_rows // 2 // dim
         if not results or operands < 2:
             return
+        # Square tiles reuse both operands most. Slim ones leave more depth for each, so there are fewer loops.
         for most in sorted({max(1, int(results**0.5)), max(1, results // 2), results, 1, 2, 4}):
             j = min(blocks[1], most, operands - 1)
             i = min(blocks[0], results // j, operands - j)
@@ -69,20 +72,22 @@ class Product:
         """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
         out = Commands(config)
         dim = config.dim
-        size = self.leaves.nbytes
+        size = self.store.nbytes
         out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
         for state, stride in enumerate((self.depth * INPUT_BYTES, self.outputs * INPUT_BYTES, 0)):
             out.gemmini_extended3_config_ld(stride, 1.0, False, state)
-        self.leaves.configure(out, self.outputs)
+        self.store.configure(out, self.outputs)
         for row, i, pad_i in cuts(self.rows, self.i, dim):
             for col, j, pad_j in cuts(self.outputs, self.j, dim):
+                # The loops of one tile of results add up in the accumulator: the first brings the offsets, the last
+                # stores. An address of 0 stands for an absent matrix.
                 for k0, k, pad_k in cuts(self.depth, self.k, dim):
                     a, b = x + row * self.depth + k0, w + k0 * self.outputs + col
                     bias = d + col * ACC_BYTES if k0 == 0 else 0
                     c = y + (row * self.outputs + col) * size if k0 + k * dim >= self.depth else 0
                     places = (i, j, k, pad_i, pad_j, pad_k, a, b, bias, c, self.depth, self.outputs, 0, self.outputs)
-                    full = self.leaves.scale is None
-                    activation = self.leaves.activation
+                    full = self.store.scale is None
+                    activation = self.store.activation
                     out.gemmini_loop_ws(*places, False, False, full, False, True, activation, 0, 0, False)
         out.gemmini_fence()
         return out
@@ -95,7 +100,7 @@ def _even(blocks: int, most: int) -> int:
 
 
 def cuts(size: int, blocks: int, dim: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the tiles of a side: where each begins, its blocks, and how far its last block reaches beyond the side."""
+    """Yield the tiles of a side: the first element, the blocks, and the elements of the last block beyond the side."""
     for first in range(0, size, blocks * dim):
         count = min(blocks, -(-(size - first) // dim))
         yield first, count, max(0, first + count * dim - size)
@@ -103,11 +108,11 @@ def cuts(size: int, blocks: int, dim: int) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class Addition:
-    """The sum of two matrices of codes, rows x columns, that saturates; tiles of `i` x `j` blocks."""
+    """The saturating sum of two matrices of codes, rows x columns, in tiles of `i` x `j` blocks."""
 
     rows: int
     columns: int
-    leaves: Leaving
+    store: RequantisingStore
     i: int = 1
     j: int = 1
 
@@ -136,21 +141,20 @@ class Addition:
         out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
         for state in range(2):
             out.gemmini_extended3_config_ld(width, 1.0, True, state)
-        self.leaves.configure(out, width)
+        self.store.configure(out, width)
         for row, i, pad_i in cuts(self.rows, self.i, config.dim):
             for column, j, pad_j in cuts(width, self.j, config.dim):
                 at = row * width + column
                 sizes = i, j, 0, pad_i, pad_j, 0, x + at, x2 + at, 0, y + at, width, width, 0, width
-                out.gemmini_loop_ws(*sizes, False, False, False, False, False, self.leaves.activation, 0, 0, True)
+                out.gemmini_loop_ws(*sizes, False, False, False, False, False, self.store.activation, 0, 0, True)
         out.gemmini_fence()
         return out
 
 
 def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
-    """Return an Add as an addition of the machine, or the reason why the host computes it.
-
-    onnxruntime adds real numbers and rounds. If all codes have one scale, that gives the sum of the codes, saturated.
-    """
+    """Return an Add as an addition of the machine, or the reason why the host computes it."""
+    # onnxruntime adds real numbers and rounds. If all codes have the same scale, the result is the saturated sum of
+    # codes.
     op = site.node.op
     out = site.output
     assert isinstance(op, Add)
@@ -167,5 +171,6 @@ def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
         return NO_LOOPS
     if config.acc_rows < 2 * config.dim:
         return "a block of results does not fit half of the accumulator"
+    # The shape does not matter to a sum of codes. Rows of the largest request use the bus best.
     width = config.dma_bytes if out.size % config.dma_bytes == 0 else out.image[3]
-    return Addition(out.size // width, width, Leaving(1.0, op.activation == "relu"))
+    return Addition(out.size // width, width, RequantisingStore(1.0, op.activation == "relu"))

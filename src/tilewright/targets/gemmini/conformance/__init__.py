@@ -55,7 +55,7 @@ def conform(path: Path) -> ConformCase:
 
 
 def _about(path: Path) -> Mapping[str, Any]:
-    """Return what `index.json` says about the RTL runs of a vector: by build and latency."""
+    """Return the entries of `index.json` about the RTL runs of a vector, by build and latency."""
     index = path.parent / "index.json"
     return _index(index, index.stat().st_mtime_ns).get(path.stem, {}) if index.is_file() else {}
 
@@ -69,13 +69,14 @@ def _index(path: Path, _changed: int) -> Mapping[str, Mapping[str, Any]]:
 
 def _replay(preset: str, vector: Vector, about: Mapping[str, Any], counts: Counts) -> str:
     """Return the first difference from the golden results, or ""."""
+    # Programs with norm commands ran on libgemmini only: the RTL builds have no normaliser.
     config = Config.read(preset, {})
     work = Passes(vector["cmds"], config).work
     if len(work.config_norm[0]) or work.stores.local.norm.any():
         config = replace(config, normaliser=1)
     functional = Passes(vector["cmds"], replace(config, semantics="functional"))
-    found = _memory(functional, vector, np.arange(len(functional.prims)))
-    if reason := _difference(found, vector, vector["out_bytes"]):
+    memory = _memory(functional, vector, np.arange(len(functional.prims)))
+    if reason := _difference(memory, vector, vector["out_bytes"]):
         return f"functional: {reason}"
     rtl = Passes(vector["cmds"], config)
     runs = [match.groups() for match in map(_RUN.fullmatch, vector) if match]
@@ -83,10 +84,10 @@ def _replay(preset: str, vector: Vector, about: Mapping[str, Any], counts: Count
     if agreed and rtl.hazards.findings:
         return f"the check reports a correct program: {rtl.hazards.findings[0]}"
     for build, latency in runs:
-        told = about.get(build, {}).get(latency, {})
+        rtl_run = about.get(build, {}).get(latency, {})
         reason = _rtl(rtl, vector, build, latency)
-        if not reason and "err" not in told:
-            reason = _times(rtl, vector, (build, int(latency)), told.get("cycles"), counts)
+        if not reason and "err" not in rtl_run:
+            reason = _times(rtl, vector, (build, int(latency)), rtl_run.get("cycles"), counts)
         if reason:
             return f"RTL {build}, latency {latency}: {reason}"
     return ""
@@ -99,15 +100,15 @@ def _memory(passes: Passes, vector: Vector, sequence: Array) -> Array:
     return dram["dram"][0]
 
 
-def _difference(found: Array | list[Array], vector: Vector, golden: Array) -> str:
+def _difference(results: Array | list[Array], vector: Vector, golden: Array) -> str:
     """Compare memory with golden bytes; of several memories, each byte must be that of one of them."""
-    wanted = vector["dram"].copy()
+    expected = vector["dram"].copy()
     at = 0
     for low, end in vector["out_ranges"].tolist():
-        wanted[low:end] = golden[at : at + end - low]
+        expected[low:end] = golden[at : at + end - low]
         at += end - low
-    memories = found if isinstance(found, list) else [found]
-    wrong = np.flatnonzero(np.all([memory != wanted for memory in memories], axis=0))
+    memories = results if isinstance(results, list) else [results]
+    wrong = np.flatnonzero(np.all([memory != expected for memory in memories], axis=0))
     return f"{wrong.size} bytes differ, the first at {BASE + wrong[0]:#x}" if wrong.size else ""
 
 
@@ -117,15 +118,16 @@ def _rtl(passes: Passes, vector: Vector, build: str, latency: str) -> str:
         return ""
     steps = np.arange(len(passes.prims))
     memories = [_memory(passes, vector, steps)]
+    # For each race, also run the later command before the earlier one.
     for kind, early, late, _ in passes.hazards.conflicts:
-        begin = early + 1 if kind == order.RESULT else early  # a result is written by the compute behind its preload
+        begin = early + 1 if kind == order.RESULT else early  # a result is written by the compute after its preload
         earlier = np.insert(np.delete(steps, late), begin, late)
         memories.append(_memory(passes, vector, earlier))
     return _difference(memories, vector, vector.get(f"out_bytes_{build}_{latency}", vector["out_bytes"]))
 
 
 def _times(passes: Passes, vector: Vector, run: tuple[str, int], total: int | None, counts: Counts) -> str:
-    """Compare the primitive commands and the total with those of an RTL run; count what is exact."""
+    """Compare the primitive commands and the total with those of an RTL run; count exact times."""
     build, latency = run
     machine = {
         key: getattr(Config.read(BUILDS[build], {}), key) for key in ("dataflow", "reads_in_flight", "writes_in_flight")
@@ -141,9 +143,12 @@ def _times(passes: Passes, vector: Vector, run: tuple[str, int], total: int | No
         if (wrong := np.flatnonzero((prims != golden).any(axis=1))).size:
             return f"primitive command {wrong[0]} differs, and {wrong.size - 1} more"
     ours = np.stack([column[times.order] for column in (times.taken, times.issued, times.done)], axis=1)
-    known = vector[f"times_{key}"] >= 0
+    recorded = vector[f"times_{key}"] >= 0
     label = f"{build} at latency {latency}"
-    counts[f"times of commands exact, {label}"] = int((ours == vector[f"times_{key}"])[known].sum()), int(known.sum())
+    counts[f"times of commands exact, {label}"] = (
+        int((ours == vector[f"times_{key}"])[recorded].sum()),
+        int(recorded.sum()),
+    )
     if total is None:
         return ""
     counts[f"totals exact, {label}"] = int(times.cycles == total), 1

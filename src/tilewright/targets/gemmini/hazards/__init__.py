@@ -1,4 +1,10 @@
-"""Hazards of a program: commands that the machine cannot execute, and races that its reservation station leaves."""
+"""The hazards of a program: commands that the machine cannot execute, and races that its reservation station leaves.
+
+`legal.py` finds commands that break a rule by themselves. `touch.py` says which rows each command uses, and which
+ranges of rows the station compares; `order.py` derives what the station orders, and notes pairs of commands that use
+the same row in no certain order. Races inside the array, which no rows show, are found here by rules that runs of RTL
+confirmed. `Hazards` makes findings of all of these.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +28,11 @@ from tilewright.targets.gemmini.loops import Expansion
 LIMIT = 200
 #: Microseconds that the uncompiled loops take for one row.
 ROW_US = 3
-#: Cycles between two writes of an accumulator row below which the second one loses the first [R].
+#: The least number of cycles between two writes of an accumulator row: closer, the second write loses the first [R].
 DISTANCE = 3
-#: Rows that a compute must stream if a config_ex follows at once [R].
+#: The least number of rows that a compute must stream if a config_ex follows at once [R].
 CONFIG_ROWS = 5
-#: Rows that the compute before a producer must stream if its result is read at once [R].
+#: The least number of rows that the compute before a producer must stream if its result is read at once [R].
 SAFE_ROWS = 6
 
 
@@ -46,12 +52,12 @@ class Hazards:
     place: Array | None = None
 
     def placed(self, place: Array) -> Hazards:
-        """Return these hazards with other numbers for the primitive commands."""
-        other = copy(self)
-        other.__dict__["place"] = place
+        """Return these hazards with other numbers for the primitive commands. The analysis is not repeated."""
+        renumbered = copy(self)
+        renumbered.__dict__["place"] = place
         for name in ("findings", "fatal"):
-            other.__dict__.pop(name, None)
-        return other
+            renumbered.__dict__.pop(name, None)
+        return renumbered
 
     @cached_property
     def defects(self) -> tuple[legal.Defect, ...]:
@@ -65,13 +71,13 @@ class Hazards:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        found = [self._defect(defect) for defect in self.defects]
+        findings = [self._defect(defect) for defect in self.defects]
         source = self.source
         for loops in self.expansion.findings:  # their steps become the first primitive command of each loop
             first = (int(np.argmax(source == command)) for command in loops.steps)
-            found.append(replace(loops, steps=self._steps(*first)))
-        found += (self._conflict(*row) for row in self.conflicts)
-        return (*found, *self._results(), *self._distances(), *self._astray(), *self._cut())
+            findings.append(replace(loops, steps=self._steps(*first)))
+        findings += (self._conflict(*row) for row in self.conflicts)
+        return (*findings, *self._results(), *self._distances(), *self._misrouted(), *self._cut())
 
     @cached_property
     def touches(self) -> touch.Touches:
@@ -99,15 +105,15 @@ class Hazards:
 
     @cached_property
     def _order(self) -> order.Order:
-        """What orders the commands."""
+        """The commands and their order by the reservation station."""
         work = self.work
         config = self.config
         queue = QUEUES[work.code]
         mark = np.where(work.code == CODES["config_ex"], order.DRAIN, 0)
         loads = work.loads
         acc = work.loads.local.acc == 1
-        wide = np.where(loads.own["stride"] == 0, order.REPEATED, order.WIDE)
-        mark[loads.step] = np.where(loads.own["shrunk"] == 1, order.NARROW, wide) * acc
+        wide = np.where(loads.settings["stride"] == 0, order.REPEATED, order.WIDE)
+        mark[loads.step] = np.where(loads.settings["shrunk"] == 1, order.NARROW, wide) * acc
         mark[loads.step[loads.dram == 0]] = order.ZERO
         execute = np.flatnonzero(queue == EX)
         writes = work.computes.preload[work.computes.c.garbage == 0]
@@ -115,35 +121,36 @@ class Hazards:
         ranges = touch.by_step(touch.tracked(work, config, self._looped), len(queue))
         waits, reach = (np.full((len(queue) + more, order.QUEUES), order.NEVER) for more in (0, 1))
         after = np.full((2, order.QUEUES, config.all_spad_rows + config.acc_rows), order.NEVER)
-        made = order.Order(queue, mark, self.segment, waits, reach)
-        order.successors.of(ROW_US * int(ranges.size.sum()))(made, ranges, after)
-        return made
+        commands = order.Order(queue, mark, self.segment, waits, reach)
+        order.successors.of(ROW_US * int(ranges.size.sum()))(commands, ranges, after)
+        return commands
 
     @cached_property
     def conflicts(self) -> list[list[int]]:
-        """Conflicts: the kind (order.py), both primitive commands, and a row, or a stretch of DRAM."""
+        """Conflicts: the kind (order.py), both primitive commands, and a row, or an interval of DRAM."""
+        # Empty if a command leaves the memories: it has no rows then.
         if any(defect.kind == OUT_OF_RANGE for defect in self.defects):
             return []
         rows = touch.by_step(self.touches, len(self.work.code))
-        ranges, stretches = _stretches(touch.dram(self.work), len(self.work.code))
+        ranges, intervals = _intervals(touch.dram(self.work), len(self.work.code))
         kept: list[list[int]] = []
         for search, touched, last in (
-            (order.conflicts, rows, (order.KNOWN, self.config.all_spad_rows + self.config.acc_rows)),
-            (order.dram_conflicts, ranges, (2, stretches)),
+            (order.conflicts, rows, (order.ROW_STATE, self.config.all_spad_rows + self.config.acc_rows)),
+            (order.dram_conflicts, ranges, (2, intervals)),
         ):
-            found = np.zeros((LIMIT + 1, 4), np.int64)
-            search.of(ROW_US * int(touched.size.sum()))(self._order, touched, np.full(last, NONE), found)
-            kept += found[: found[-1, 0]].tolist()
+            pairs = np.zeros((LIMIT + 1, 4), np.int64)
+            search.of(ROW_US * int(touched.size.sum()))(self._order, touched, np.full(last, NONE), pairs)
+            kept += pairs[: pairs[-1, 0]].tolist()
         return kept
 
     def _name(self, step: int) -> str:
         """Return a primitive command as text."""
-        own = int(self.source[step])
+        command = int(self.source[step])
         text = line(self.prims, step)
         if self.place is not None:
-            loop = f" (of loop #{own})" if self._looped[step] else ""
+            loop = f" (of loop #{command})" if self._looped[step] else ""
             return f"#{self.place[step]}{loop} `{text}`"
-        return f"#{own}{' (of a loop)' if self._looped[step] else ''} `{text}`"
+        return f"#{command}{' (of a loop)' if self._looped[step] else ''} `{text}`"
 
     def _steps(self, *steps: int) -> tuple[int, ...]:
         return steps if self.place is None else tuple(int(self.place[step]) for step in steps)
@@ -179,18 +186,20 @@ class Hazards:
 
     @cached_property
     def _pairs(self) -> Array:
-        """The computes that the one before directly follows in the array, bool [k]."""
+        """Whether each compute follows the one before it in the array, with no config_ex or fence between, bool [k]."""
         computes = self.work.computes
         segment = self.segment[self.work.computes.step]
         same = (segment[1:] == segment[:-1]) & (computes.config[1:] == computes.config[:-1])
         return np.append(False, same)[: len(segment)] & (computes.preload != NONE)
 
     def _results(self) -> Iterator[Finding]:
-        """Yield reads of a result of the scratchpad, by the compute behind it, that come too early."""
+        """Yield computes that read the result of the compute before them from the scratchpad too early."""
+        # The rule was found on RTL: with equal start rows, the read fails if the compute before the producer streamed
+        # less than SAFE_ROWS rows and the producer kept its weights [R].
         computes = self.work.computes
         c = self.work.computes.c
         rows = self.work.computes.streamed
-        weights = computes.own["dataflow"] == 1
+        weights = computes.settings["dataflow"] == 1
         kept = (c.garbage == 0) & (c.acc == 0) & weights & (computes.w.garbage == 1)
         hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # of compute i + 1, whose result compute i + 2 reads
         for late in (np.flatnonzero(hasty[:-1] & self._pairs[2:]) + 2).tolist():
@@ -209,9 +218,11 @@ class Hazards:
 
     def _distances(self) -> Iterator[Finding]:
         """Yield accumulations into rows that the compute before wrote less than DISTANCE cycles earlier."""
+        # Each compute streams one row a cycle. So row b of the second one is written as many cycles after row a of the
+        # first one as the first one streams rows, plus b - a.
         computes = self.work.computes
         c = self.work.computes.c
-        stride = computes.own["c_stride"]
+        stride = computes.settings["c_stride"]
         real = (c.garbage == 0) & (c.acc == 1)
         end = c.row + stride * np.maximum(c.rows - 1, 0)
         met = self._pairs[1:] & real[1:] & real[:-1] & (c.accumulate[1:] == 1)
@@ -228,27 +239,26 @@ class Hazards:
                 pair = computes.preload[late - 1 : late + 1].tolist()
                 yield self._pair(WRITE_DISTANCE, pair, text, self.config.all_spad_rows + int(rows[at]))
 
-    def _astray(self) -> Iterator[Finding]:
-        """Yield products whose result the array takes for that of the product before: both have the same number.
-
-        An output-stationary result leaves with the third product from its own, a weight-stationary one with the second
-        (MeshWithDelays.scala: matmul_id_of_output). Before the dataflow changes, the array is flushed only if it owes a
-        result. So the number of a last product without a result stays [R].
-        """
+    def _misrouted(self) -> Iterator[Finding]:
+        """Yield products whose result the array may mistake for that of the product before, of the same identity."""
+        # An output-stationary result leaves with the third product after its own, a weight-stationary one with the
+        # second (MeshWithDelays.scala: matmul_id_of_output). When the dataflow changes, the array is flushed only if it
+        # owes a result. So the tag of a last output-stationary product without a result stays, and meets the next
+        # product's [R].
         computes = self.work.computes
         preload = self.work.computes.preload
-        weights = computes.own["dataflow"] == 1
+        weights = computes.settings["dataflow"] == 1
         paired = preload != NONE
         mixed = ~weights[:-1] & (computes.c.garbage[:-1] == 1) & weights[1:] & paired[:-1] & paired[1:]
         text = (
-            "the result of {1} may go astray or never come, because {0} before it, output-stationary, has no result: "
+            "the result of {1} may be lost or written elsewhere, because {0}, output-stationary, has no result: "
             "give that one a place"
         )
         for early in np.flatnonzero(mixed).tolist():
             yield self._pair(RACE, preload[early : early + 2].tolist(), text)
 
     def _cut(self) -> Iterator[Finding]:
-        """Yield computes of few rows whose result the flush before the next config_ex spoils."""
+        """Yield computes of few rows whose result may be spoilt by the flush before the next config_ex [R]."""
         computes = self.work.computes
         code = self.work.code
         rows = np.full(len(code), CONFIG_ROWS)
@@ -262,8 +272,9 @@ class Hazards:
             yield self._pair(RACE, (int(early[at]), int(late[at])), f"{{1}} follows {{0}}, {streams}")
 
 
-def _stretches(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:
-    """Return ranges of bytes as ranges of stretches, and the number of stretches."""
+def _intervals(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:
+    """Return ranges of bytes as ranges of intervals, and the number of intervals."""
+    # The edges of all ranges cut DRAM into intervals. There are at most twice as many as ranges, whatever their bytes.
     edges = np.unique(np.concatenate([bytes_.first, bytes_.first + bytes_.size]))
     low, high = np.searchsorted(edges, bytes_.first), np.searchsorted(edges, bytes_.first + bytes_.size)
     return touch.by_step(bytes_._replace(first=low, size=high - low), steps), max(len(edges) - 1, 1)

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.findings import DEADLOCK, OUT_OF_RANGE, PORTABILITY, STREAM, UNINITIALISED
 from tilewright.targets.gemmini.config import Config
-from tilewright.targets.gemmini.hazards.touch import BEHIND, Touches
+from tilewright.targets.gemmini.hazards.touch import OUTSIDE, Touches
 from tilewright.targets.gemmini.isa.work import KEEP, NONE, Computes, Local, Moves, Work
 
 
@@ -35,7 +35,9 @@ def defects(work: Work, touches: Touches, config: Config) -> Iterator[Defect]:
     ):
         yield from (Defect(kind, index, reason) for index in step[mask].tolist())
     for index in work.preloads[~np.isin(work.preloads, work.computes.preload)].tolist():
-        yield Defect(STREAM, index, "no compute follows this preload; the machine counts as idle, and drops it")
+        yield Defect(
+            STREAM, index, "no compute follows this preload, so the machine counts as idle and drops it: add a compute"
+        )
     if not config.normaliser:
         reason = "this machine has no normaliser; set normaliser=1"
         yield from (Defect(STREAM, index, reason) for index in work.config_norm[0].tolist())
@@ -48,11 +50,11 @@ Rule = tuple[Array, Array, str, str]
 def _outside(touches: Touches, config: Config) -> Iterator[Defect]:
     spad = config.all_spad_rows
     rows = config.all_spad_rows + config.acc_rows
-    in_acc = (touches.start >= spad) & (touches.start < BEHIND)
+    in_acc = (touches.base >= spad) & (touches.base < OUTSIDE)
     end = np.where(in_acc, rows, spad)
     for at in np.flatnonzero((touches.size > 0) & (touches.last >= end)).tolist():
         memory, base, size = ("acc", spad, config.acc_rows) if in_acc[at] else ("spad", 0, spad)
-        reason = f"reaches row {touches.last[at] % BEHIND - base} of {memory}, which has {size} rows"
+        reason = f"reaches row {touches.last[at] % OUTSIDE - base} of {memory}, which has {size} rows"
         yield Defect(OUT_OF_RANGE, int(touches.step[at]), reason)
 
 
@@ -63,9 +65,9 @@ def _empty(place: Local) -> Array:
 def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
     step = moves.step
     place = moves.local
-    own = moves.own
+    settings = moves.settings
     dim = config.dim
-    wide = (place.acc == 1) & (own["shrunk"] == 0)
+    wide = (place.acc == 1) & (settings["shrunk"] == 0)
     blocks = np.where(wide, config.acc_blocks, config.spad_blocks)
     zeros = moves.dram == 0
     acc = place.acc == 1
@@ -75,15 +77,15 @@ def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
     yield step, place.cols > blocks * dim, STREAM, f"has more columns than a request of {config.dma_bytes} bytes [S]"
     reason = "adds int32 rows whose elements two requests share, which loses carries [R]: align address and stride to 4"
     yield step, _split(moves, wide & (place.accumulate == 1), config), STREAM, reason
-    short = (place.cols > dim) & (own["block_stride"] < place.rows)
+    short = (place.cols > dim) & (settings["block_stride"] < place.rows)
     yield step, short, STREAM, "its blocks overlap: block_stride is less than its rows [S]"
     reason = "loads zeros into the accumulator with shrunk=1, which trips an assertion [R]: set shrunk=0"
-    yield step, zeros & acc & (own["shrunk"] == 1), STREAM, reason
+    yield step, zeros & acc & (settings["shrunk"] == 1), STREAM, reason
     yield (
         step,
-        ~acc & (place.cols * own["pixels"] > np.maximum(dim, place.cols)),
+        ~acc & (place.cols * settings["pixels"] > np.maximum(dim, place.cols)),
         OUT_OF_RANGE,
-        "repeats too many pixels",
+        f"repeats pixels beyond the end of a row: pixels * cols may be at most {dim}",
     )
 
 
@@ -92,8 +94,9 @@ def _split(moves: Moves, among: Array, config: Config) -> Array:
     place = moves.local
     if not among.any():
         return among
+    # A request ends at a multiple of dma_bytes, so it cuts an element only if the row is not aligned to elements.
     row = np.arange(config.dim)
-    at = moves.dram[:, None] + row * moves.own["stride"][:, None]
+    at = moves.dram[:, None] + row * moves.settings["stride"][:, None]
     crosses = at % config.dma_bytes + (4 * place.cols)[:, None] > config.dma_bytes
     return ((at % 4 != 0) & crosses & (row < place.rows[:, None])).any(axis=1) & among & (moves.dram != 0)
 
@@ -101,14 +104,19 @@ def _split(moves: Moves, among: Array, config: Config) -> Array:
 def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
     step = moves.step
     place = moves.local
-    own = moves.own
+    settings = moves.settings
     dim = config.dim
-    pooled = own["pool_stride"] > 0
+    pooled = settings["pool_stride"] > 0
     int8 = (place.acc == 1) & (place.full == 0)
     yield step, moves.state == NONE, UNINITIALISED, "no config_st comes before it"
-    yield step, int8 & (own["scale"] == KEEP) & (moves.state != NONE), UNINITIALISED, "no config_st has set its scale"
+    yield (
+        step,
+        int8 & (settings["scale"] == KEEP) & (moves.state != NONE),
+        UNINITIALISED,
+        "no config_st has set its scale",
+    )
     yield step, ~pooled & _empty(place), STREAM, "has no rows or no columns [S]"
-    windows = own["porows"] * own["pocols"] * own["pool_size"]
+    windows = settings["porows"] * settings["pocols"] * settings["pool_size"]
     yield step, pooled & ((windows == 0) | (place.cols == 0)), STREAM, "pools no pixels or no channels [S]"
     yield step, ~pooled & (place.rows > dim), STREAM, f"has more than {dim} rows [S]"
     wide = (place.acc == 1) & (place.full == 1)
@@ -117,31 +125,32 @@ def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
     yield step, place.cols > most, STREAM, f"has more columns than a request of {config.dma_bytes} bytes [S]"
     yield step, pooled & wide, STREAM, "pools int32 rows, which the RTL writes as zeros [R]"
     yield step, pooled & (place.cols > dim), OUT_OF_RANGE, f"pools more than {dim} channels"
-    scale = own["scale"].astype(np.uint32).view(np.float32)
+    scale = settings["scale"].astype(np.uint32).view(np.float32)
     reason = "ReLU with a negative scale: RTL applies ReLU first, libgemmini the scale"
-    yield step, int8 & (own["activation"] == 1) & (scale < 0), PORTABILITY, reason
+    yield step, int8 & (settings["activation"] == 1) & (scale < 0), PORTABILITY, reason
     if not config.normaliser:
-        reason = "has a norm command, but this machine has no normaliser"
+        reason = "has a norm command, but this machine has no normaliser; set normaliser=1"
         yield step, (place.acc == 1) & (place.norm > 0), PORTABILITY, reason
 
 
 def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     step = work.step
-    own = work.own
+    settings = work.settings
     dim = config.dim
-    weights = own["dataflow"] == 1
-    flipped = own["transpose_b"] == 1
+    weights = settings["dataflow"] == 1
+    flipped = settings["transpose_b"] == 1
     configured = work.config != NONE
     yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
     yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
+    # `before`: the dataflow of the compute before (NONE: this is the first). The array keeps weights, or sums, of it.
     before = _previous(weights)
     kept = (work.fresh == 0) & configured
     left = ~weights & (before == 0) & (_previous(work.c.garbage == 0) == 1)
     reason = "adds to sums that have left the array with the result before it [R]: begin with compute_preloaded"
     yield step, kept & left, UNINITIALISED, reason
-    reason = "uses what a product of the other dataflow left in the array [R]: begin with compute_preloaded"
+    reason = "uses weights or sums of the other dataflow that are still in the array [R]: begin with compute_preloaded"
     yield step, kept & (before != NONE) & (before != weights), UNINITIALISED, reason
-    reason = "its preload has no weights, and the array shifts out only some rows of older ones [R]: preload a block"
+    reason = "its preload has no weights, and some rows of older ones stay in the array [R]: preload a block of weights"
     yield step, weights & (work.fresh == 1) & (work.w.garbage == 1) & (work.preload != NONE), UNINITIALISED, reason
     for name, place in (("A", work.a), ("B or D", work.d), ("preloaded B or D", work.w)):
         real = place.garbage == 0
@@ -152,15 +161,20 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
         yield step, large, OUT_OF_RANGE, f"its operand {name} has more than {dim} rows or columns"
     yield step, configured & weights & (config.dataflow == "os"), STREAM, "dataflow ws is not built (dataflow=os)"
     yield step, configured & ~weights & (config.dataflow == "ws"), STREAM, "dataflow os is not built (dataflow=ws)"
-    both = weights & (own["transpose_a"] == 1) & flipped
+    both = weights & (settings["transpose_a"] == 1) & flipped
     yield step, both, STREAM, "transposes both A and B, which ws cannot [S]"
-    yield step, ~weights & (own["transpose_a"] == 0) & flipped, STREAM, "transposes B but not A, which os cannot [S]"
+    yield (
+        step,
+        ~weights & (settings["transpose_a"] == 0) & flipped,
+        STREAM,
+        "transposes B but not A, which os cannot [S]",
+    )
     written = (work.c.garbage == 0) & configured
     beyond = written & weights & (work.c.rows > work.streamed)
     reason = "C has more rows than the array streams: RTL leaves the rest unwritten, libgemmini writes zeros"
     yield step, beyond, PORTABILITY, reason
     reason = "shifts an os result for the accumulator: RTL shifts it, libgemmini does not"
-    yield step, written & ~weights & (work.c.acc == 1) & (own["shift"] > 0), PORTABILITY, reason
+    yield step, written & ~weights & (work.c.acc == 1) & (settings["shift"] > 0), PORTABILITY, reason
 
 
 def _previous(flags: Array) -> Array:

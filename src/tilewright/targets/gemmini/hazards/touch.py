@@ -1,7 +1,7 @@
-"""The rows that primitive commands touch, and the ranges by which the reservation station orders them.
+"""The rows that primitive commands touch, and the ranges of rows by which the reservation station orders them.
 
 Rows have one numbering: first those of the scratchpad, then those of the accumulator. An operand whose address is past
-the end of the scratchpad gets numbers from BEHIND on, so that it meets no real row. The tracked ranges are those of
+the end of the scratchpad gets numbers from OUTSIDE on, so that it meets no real row. The tracked ranges are those of
 ReservationStation.scala (ucb-bar/gemmini at 8c3f992), confirmed by runs of generated RTL (docs/gemmini.md).
 """
 
@@ -18,18 +18,18 @@ from tilewright.targets.gemmini.traffic import rows_in_dram
 
 READ, WRITE = 1, 2
 #: Added to scratchpad rows of operands whose address is past the end of the scratchpad.
-BEHIND = 1 << 40
+OUTSIDE = 1 << 40
 
 
 class Touches(NamedTuple):
     """Rows that commands touch, int64 [m] each: `first + k * stride` for k < `size`, in columns `low` to `high`.
 
-    `start` is the row of the operand.
+    `base` is the first row of the operand.
     """
 
     step: Array
     mode: Array
-    start: Array
+    base: Array
     first: Array
     size: Array
     stride: Array
@@ -46,12 +46,12 @@ class Rows(NamedTuple):
 
     start: Array  # int64 [n + 1]
     mode: Array  # int64 [m]
-    own: Array  # int64 [m]: where the operand begins
+    base: Array  # int64 [m]: the first row of the operand
     first: Array  # int64 [m]
     size: Array  # int64 [m]
     stride: Array  # int64 [m]
     low: Array  # int64 [m]: the first column
-    high: Array  # int64 [m]: the column behind the last one
+    high: Array  # int64 [m]: the column after the last one
 
 
 def by_step(touches: Touches, steps: int) -> Rows:
@@ -64,8 +64,8 @@ def by_step(touches: Touches, steps: int) -> Rows:
 
 def _number(place: Local, config: Config) -> Array:
     """Return the numbers of the rows in which operands begin."""
-    behind = (place.acc == 0) & (place.row >= config.all_spad_rows)
-    return place.row + place.acc * config.all_spad_rows + BEHIND * behind
+    outside = (place.acc == 0) & (place.row >= config.all_spad_rows)
+    return place.row + place.acc * config.all_spad_rows + OUTSIDE * outside
 
 
 def _joined(*parts: Touches) -> Touches:
@@ -82,34 +82,34 @@ def _operand(
     return Touches(step, mode, first, first, count, stride, np.zeros_like(step), np.full_like(step, config.dim))
 
 
-def _blocks(moves: Moves, mode: Array | int, apart: Array | int, config: Config) -> Touches:
-    """Return the touches of moves, whose blocks are `apart` rows apart."""
+def _blocks(moves: Moves, mode: Array | int, block_stride: Array | int, config: Config) -> Touches:
+    """Return the touches of moves, whose blocks of columns begin `block_stride` rows after each other."""
     place = moves.local
     block, of = numbers(np.zeros(len(moves.step), np.int64), -(-place.cols // config.dim))
     first = _number(place, config)
     modes = np.broadcast_to(mode, moves.step.shape)
-    step = np.broadcast_to(apart, moves.step.shape)[of]
+    step = np.broadcast_to(block_stride, moves.step.shape)[of]
     wide = np.minimum(place.cols[of] - block * config.dim, config.dim)
     begin = first[of] + block * step
-    one = np.ones_like(of)
-    return Touches(moves.step[of], modes[of], first[of], begin, place.rows[of], one, np.zeros_like(of), wide)
+    ones = np.ones_like(of)
+    # The last block may be narrower. `low` and `high` are columns of a row on chip.
+    return Touches(moves.step[of], modes[of], first[of], begin, place.rows[of], ones, np.zeros_like(of), wide)
 
 
 def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
-    """Return the rows that each command reads and writes.
-
-    The operands of a preload belong to it, as in the reservation station; without `preloads`, to its compute, which is
-    the command that uses them.
-    """
+    """Return the rows that each command reads and writes."""
+    # The operands of a preload belong to it, as in the reservation station; without `preloads`, to its compute, which
+    # is the command that uses them.
     loads = work.loads
     stores = work.stores
     computes = work.computes
     adds = WRITE | READ * (loads.local.acc & loads.local.accumulate)
-    moved = _blocks(loads, adds, loads.own["block_stride"], config)
-    pooled = stores.own["pool_stride"] > 0
+    moved = _blocks(loads, adds, loads.settings["block_stride"], config)
+    pooled = stores.settings["pool_stride"] > 0
     rows = np.where(pooled, 0, stores.local.rows)
+    # A pooled store ignores its rows, and may read any pixel of the image that its configuration states.
     plain = _blocks(stores._replace(local=stores.local._replace(rows=rows)), READ, config.dim, config)
-    image = stores.own["orows"] * stores.own["ocols"] * pooled
+    image = stores.settings["orows"] * stores.settings["ocols"] * pooled
     pixels = stores.local._replace(garbage=np.zeros_like(image))  # a move from nowhere reads outside the memories
     return _joined(
         *(moved, _repeated(loads, config), plain, _operand(stores.step, pixels, READ, image, 1, config)),
@@ -118,12 +118,10 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
 
 
 def _repeated(loads: Moves, config: Config) -> Touches:
-    """Return the touches of pixel repeats: copy q of a row is q rows before it, and q times its columns further.
-
-    Copies that would lie before a half of the scratchpad (PixelRepeater.scala), or before its begin, are not written.
-    """
+    """Return the touches of pixel repeats: copy q of a row is q rows before it, and q times its columns further."""
+    # Copies that would lie before a half of the scratchpad (PixelRepeater.scala), or before its begin, are not written.
     place = loads.local
-    more = np.where(place.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
+    more = np.where(place.acc, 0, np.maximum(loads.settings["pixels"], 1) - 1)
     copy, of = numbers(np.ones(len(more), np.int64), more)
     row = _number(place, config)[of]
     mode = np.full(len(of), WRITE)
@@ -136,61 +134,60 @@ def _repeated(loads: Moves, config: Config) -> Touches:
 
 
 def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touches, ...]:
-    """Return the touches of computes: A and D, or B of OS; of their preloads: W and C."""
-    own = computes.own
+    """Return the touches of computes: A and D (OS: B), and of their preloads: W (OS: D) and C."""
+    # W is read only by a compute that takes fresh weights. Sizes are those of the transposed operand.
+    settings = computes.settings
     paired = computes.preload != NONE
     home = computes.preload if preloads else computes.step
-    flipped = own["transpose_b"] == 1
-    weights = own["dataflow"] == 1
+    flipped = settings["transpose_b"] == 1
+    weights = settings["dataflow"] == 1
     adds = WRITE | READ * (computes.c.acc & computes.c.accumulate)
-    a_rows = np.where(own["transpose_a"], computes.a.cols, computes.a.rows)
+    a_rows = np.where(settings["transpose_a"], computes.a.cols, computes.a.rows)
     d_rows = np.where(flipped & ~weights, computes.d.cols, computes.d.rows)
     w_rows = np.where(flipped & weights, computes.w.cols, computes.w.rows) * computes.fresh * paired
     return (
-        _operand(computes.step, computes.a, READ, a_rows, own["a_stride"], config),
+        _operand(computes.step, computes.a, READ, a_rows, settings["a_stride"], config),
         _operand(computes.step, computes.d, READ, d_rows, 1, config),
         _operand(home, computes.w, READ, w_rows, 1, config),
-        _operand(home, computes.c, adds, computes.c.rows * paired, own["c_stride"], config),
+        _operand(home, computes.c, adds, computes.c.rows * paired, settings["c_stride"], config),
     )
 
 
 def tracked(work: Work, config: Config, looped: Array) -> Touches:
-    """Return the ranges that the reservation station compares: all rows from the first to the last of an operand.
-
-    A range ends with its memory, though strides may carry it further.
-
-    With repeated pixels, the range of a load begins earlier and is not longer, so it lacks the last rows of the load
-    (ReservationStation.scala). The loads of hardware loops, `looped` (bool, by step), count as tracked to their end:
-    the computes of two loops before have read those rows in every run of RTL, though nothing in the station says so.
-    """
+    """Return the ranges that the reservation station compares: all rows from the first to the last of an operand."""
+    # timing/station.py: set_operands computes the same for one command. A range ends at the end of its memory, though
+    # strides may carry an operand further.
+    # With repeated pixels, the range of a load begins earlier and is not longer, so it lacks the last rows of the load
+    # (ReservationStation.scala). The loads of hardware loops, `looped` (bool, by step), count as tracked to their end:
+    # the computes of two loops before have read those rows in every run of RTL, though nothing in the station says so.
     loads = work.loads
     stores = work.stores
     computes = work.computes
-    own = work.computes.own
+    settings = work.computes.settings
     blocks = -(-loads.local.cols // config.dim)
-    taken = (blocks - 1) * loads.own["block_stride"] + loads.local.rows
-    behind = np.where(loads.local.acc, 0, np.maximum(loads.own["pixels"], 1) - 1)
-    behind = np.minimum(behind, loads.local.row - np.where(loads.local.row > config.half, config.half, 0))
-    seen = taken + np.where(looped[loads.step], behind, 0)
-    moved = _operand(loads.step, loads.local, WRITE, seen, 1, config)
-    moved = moved._replace(first=moved.first - behind)
+    rows = (blocks - 1) * loads.settings["block_stride"] + loads.local.rows
+    earlier = np.where(loads.local.acc, 0, np.maximum(loads.settings["pixels"], 1) - 1)
+    earlier = np.minimum(earlier, loads.local.row - np.where(loads.local.row > config.half, config.half, 0))
+    tracked_rows = rows + np.where(looped[loads.step], earlier, 0)
+    moved = _operand(loads.step, loads.local, WRITE, tracked_rows, 1, config)
+    moved = moved._replace(first=moved.first - earlier)
     read = (-(-stores.local.cols // config.dim) - 1) * config.dim + stores.local.rows
     bank = config.acc_rows // config.acc_banks
     pooled = np.where(stores.local.acc == 1, bank - stores.local.row % bank, 1)  # the end is a row of the accumulator
-    read = np.where(stores.own["pool_stride"] > 0, pooled, read)
-    a_rows = np.where(own["transpose_a"], computes.a.cols, computes.a.rows) * own["a_stride"]
+    read = np.where(stores.settings["pool_stride"] > 0, pooled, read)
+    a_rows = np.where(settings["transpose_a"], computes.a.cols, computes.a.rows) * settings["a_stride"]
     paired = computes.preload != NONE
-    found = _joined(
+    ranges = _joined(
         moved,
         _operand(stores.step, stores.local, READ, read, 1, config),
         _operand(computes.step, computes.a, READ, a_rows, 1, config),
         _operand(computes.step, computes.d, READ, computes.d.rows, 1, config),
         _operand(computes.preload, computes.w, READ, computes.w.rows * paired, 1, config),
-        _operand(computes.preload, computes.c, WRITE, computes.c.rows * own["c_stride"] * paired, 1, config),
+        _operand(computes.preload, computes.c, WRITE, computes.c.rows * settings["c_stride"] * paired, 1, config),
     )
     spad = config.all_spad_rows
-    end = np.where(found.start < spad, spad, spad + config.acc_rows)
-    return found._replace(size=np.minimum(found.size, end - found.first))
+    end = np.where(ranges.base < spad, spad, spad + config.acc_rows)
+    return ranges._replace(size=np.minimum(ranges.size, end - ranges.first))
 
 
 def dram(work: Work) -> Touches:

@@ -35,7 +35,7 @@ class Funct(IntEnum):
 
 
 class Configured(IntEnum):
-    """What a config command configures: rs1[1:0]."""
+    """The unit that a config command configures: rs1[1:0]."""
 
     EX, LD, ST, NORM = range(4)
 
@@ -64,7 +64,7 @@ class Format(NamedTuple):
 
     @property
     def fixed(self) -> dict[str, int]:
-        """The fields that tell the mnemonic."""
+        """The values of the fields that identify the mnemonic."""
         return {"funct": self.funct} if self.kind is None else {"funct": self.funct, "kind": self.kind}
 
 
@@ -208,18 +208,19 @@ FORMATS = (
     Format("fence", Funct.FENCE),
 )
 #: The code of each mnemonic, an index into FORMATS.
-CODES = {own.name: code for code, own in enumerate(FORMATS)}
+CODES = {form.name: code for code, form in enumerate(FORMATS)}
 #: The code of each funct (for config: of config_ex), -1 for other functs, int64 [128].
 _CODE_OF = np.full(128, -1, np.int64)
 for _code in reversed(range(len(FORMATS))):
     _CODE_OF[FORMATS[_code].funct] = _code
 
 
-def _layout(own: Format) -> Layout:
+def _layout(form: Format) -> Layout:
     """Return the layout of one format, in which each gap between fields is a field of its own."""
     fields = [Field("funct", 7), Field("funct_7", 57)]
-    kind = (BitField("kind", 0, 2),) if own.kind is not None else ()
-    for register, places in (("rs1", (*kind, *own.rs1)), ("rs2", own.rs2)):
+    kind = (BitField("kind", 0, 2),) if form.kind is not None else ()
+    for register, places in (("rs1", (*kind, *form.rs1)), ("rs2", form.rs2)):
+        # A field holds at most 63 bits, so a gap of a whole register becomes two fields.
         bit = 0
         for place in (*places, BitField("", 64, 0)):
             for low in (bit, bit + 32) if place.low - bit > 63 else (bit,) if place.low > bit else ():
@@ -227,11 +228,11 @@ def _layout(own: Format) -> Layout:
             if place.name:
                 fields.append(Field(place.name, place.width, place.signed))
             bit = place.low + place.width
-    return Layout(own.name, tuple(fields), word_bits=64, words=3)
+    return Layout(form.name, tuple(fields), word_bits=64, words=3)
 
 
 #: The layout of each code.
-LAYOUTS = tuple(_layout(own) for own in FORMATS)
+LAYOUTS = tuple(_layout(form) for form in FORMATS)
 
 
 def commands(raw: Raw) -> Array:
@@ -249,8 +250,8 @@ def codes(cmds: Array) -> Array:
     funct = np.minimum(cmds[:, 0], 127).astype(np.int64)
     code = np.where(cmds[:, 0] > 127, -1, _CODE_OF[funct])
     for row in np.flatnonzero(code < 0)[:1].tolist():
-        known = ", ".join(str(int(funct)) for funct in Funct)
-        raise ProgramError(f"command {row}", f"there is no funct {cmds[row, 0]}", f"the functs are {known}")
+        functs = ", ".join(str(int(funct)) for funct in Funct)
+        raise ProgramError(f"command {row}", f"there is no funct {cmds[row, 0]}", f"the functs are {functs}")
     kind: Array = (cmds[:, 1] & np.uint64(3)).astype(np.int64)
     return code + kind * (code == CODES["config_ex"])
 
@@ -262,9 +263,9 @@ def fields(cmds: Array, code: int) -> dict[str, Array]:
 
 def encode(name: str, **values: int) -> tuple[int, int, int]:
     """Return one command (funct, rs1, rs2). Raises ProgramError if a value does not fit its field."""
-    own = FORMATS[CODES[name]]
+    form = FORMATS[CODES[name]]
     layout = LAYOUTS[CODES[name]]
-    funct, rs1, rs2 = commands(layout.encode_rows([own.fixed | values]))[0].tolist()
+    funct, rs1, rs2 = commands(layout.encode_rows([form.fixed | values]))[0].tolist()
     return funct, rs1, rs2
 
 
@@ -273,8 +274,8 @@ def rows_of(name: str, **columns: Array) -> Array:
 
     Raises ProgramError if a value does not fit its field.
     """
-    own = FORMATS[CODES[name]]
+    form = FORMATS[CODES[name]]
     layout = LAYOUTS[CODES[name]]
     none = np.zeros(len(next(iter(columns.values()))), np.int64)
-    given = {name: none + value for name, value in own.fixed.items()} | columns
-    return commands(layout.encode({field: given.get(field, none) for field in layout.by_name}))
+    values = {name: none + value for name, value in form.fixed.items()} | columns
+    return commands(layout.encode({field: values.get(field, none) for field in layout.by_name}))

@@ -230,11 +230,11 @@ class Commands:
 
         Raises InputError if there is no parameter of a name.
         """
-        given = {_CONV.get(name, name): value for name, value in parameters.items()}
+        values = {_CONV.get(name, name): value for name, value in parameters.items()}
         commands = [(name, fields.FORMATS[fields.CODES[name]]) for name in _CONV_COMMANDS]
-        known = {place.name for _, own in commands for place in own.places}
-        for name in given.keys() - known:
-            raise InputError("gemmini_loop_conv_ws", f"has no parameter '{name}'", one_of(name, sorted(known)))
-        for name, own in commands:
-            mine = [place.name for place in own.places]
-            self.add(name, **{field: given[field] for field in mine if field in given})
+        names = {place.name for _, form in commands for place in form.places}
+        for name in values.keys() - names:
+            raise InputError("gemmini_loop_conv_ws", f"has no parameter '{name}'", one_of(name, sorted(names)))
+        for name, form in commands:
+            mine = [place.name for place in form.places]
+            self.add(name, **{field: values[field] for field in mine if field in values})

@@ -49,11 +49,11 @@ class LocalText(Names):
     def read(self, word: Word, high: int) -> int:
         if word.text == "none":
             return ABSENT
-        found = _LOCAL.fullmatch(word.text)
-        if not found or int(found[5]) >= 1 << NORM:
+        match = _LOCAL.fullmatch(word.text)
+        if not match or int(match[5]) >= 1 << NORM:
             word.refuse(self.expected)
-        flags = (found[1] == "acc") << ACC | bool(found[2]) << ACCUMULATE | bool(found[3]) << FULL
-        return flags | int(found[4] or 0) << NORM | int(found[5])
+        flags = (match[1] == "acc") << ACC | bool(match[2]) << ACCUMULATE | bool(match[3]) << FULL
+        return flags | int(match[4] or 0) << NORM | int(match[5])
 
     @property
     def expected(self) -> str:
@@ -90,7 +90,7 @@ class Hex(Names):
 #: Fields that are always written.
 _OPERANDS = "a", "bd", "c"
 _WRITTEN = {"dram", "local", "cols", "rows", "state", *_OPERANDS} | {
-    f"{own}_{n}" for own in _OPERANDS for n in ("cols", "rows")
+    f"{operand}_{n}" for operand in _OPERANDS for n in ("cols", "rows")
 }
 _ACTIVATIONS = Names(("none", "relu", "layernorm", "igelu", "softmax"), "act")
 _NAMES: dict[str, Names] = {
@@ -105,16 +105,17 @@ def _notation() -> Notation:
     """Return the text syntax of commands. The code of a command is its mnemonic's index."""
     forms = {}
     flags = {}
-    for code, (own, layout) in enumerate(zip(FORMATS, LAYOUTS, strict=True)):
-        names = {place.name: _NAMES[place.name] for place in own.places if place.name in _NAMES}
-        names |= {place.name: Hex(()) for place in own.places if place.width == 64}
-        known = {place.name for place in own.places}
-        bits = {place.name: place.name for place in own.places if place.width == 1 and place.name not in names}
+    for code, (form, layout) in enumerate(zip(FORMATS, LAYOUTS, strict=True)):
+        names = {place.name: _NAMES[place.name] for place in form.places if place.name in _NAMES}
+        names |= {place.name: Hex(()) for place in form.places if place.width == 64}
+        declared = {place.name for place in form.places}
+        # Fields of one bit are written by name when they are set; those that no format declares are kept as numbers.
+        bits = {place.name: place.name for place in form.places if place.width == 1 and place.name not in names}
         places = [name for name in layout.by_name if name not in (*bits, "funct", "kind")]
-        optional = {name for name in places if name not in known or name not in _WRITTEN}
+        optional = {name for name in places if name not in declared or name not in _WRITTEN}
         forms[code] = Form(layout, tuple(places), (), optional, names)
         flags[code] = bits
-    mnemonics = Names(tuple(own.name for own in FORMATS))
+    mnemonics = Names(tuple(form.name for form in FORMATS))
     return Notation("code", mnemonics, forms, lambda values: flags[values["code"]])
 
 
@@ -122,12 +123,12 @@ def lines(cmds: Array) -> list[str]:
     """Return one line of text for each command, uint64 [n, 3]. Raises ProgramError for an unknown funct."""
     code = codes(cmds)
     show = _notation().show
-    found = [""] * len(cmds)
-    for one in np.flatnonzero(np.bincount(code, minlength=1)).tolist():
-        mine = np.flatnonzero(code == one)
-        for row, values in zip(mine.tolist(), rows(fields(cmds[mine], one)), strict=True):
-            found[row] = show({**values, "code": one})
-    return found
+    texts = [""] * len(cmds)
+    for present in np.flatnonzero(np.bincount(code, minlength=1)).tolist():
+        mine = np.flatnonzero(code == present)
+        for row, values in zip(mine.tolist(), rows(fields(cmds[mine], present)), strict=True):
+            texts[row] = show({**values, "code": present})
+    return texts
 
 
 def line(cmds: Array, row: int) -> str:
@@ -137,13 +138,13 @@ def line(cmds: Array, row: int) -> str:
 
 def assembled(read: Sequence[Mapping[str, int]]) -> Array:
     """Return commands, uint64 [n, 3], from the fields and the code of each. Raises ProgramError for a bad value."""
-    made = np.zeros((len(read), 3), np.uint64)
+    cmds = np.zeros((len(read), 3), np.uint64)
     for row, values in enumerate(read):
-        own = FORMATS[values["code"]]
+        form = FORMATS[values["code"]]
         layout = LAYOUTS[values["code"]]
-        given = {name: value for name, value in values.items() if name != "code"} | own.fixed
-        made[row] = commands(layout.encode_rows([given], np.array([row])))[0]
-    return made
+        row_fields = {name: value for name, value in values.items() if name != "code"} | form.fixed
+        cmds[row] = commands(layout.encode_rows([row_fields], np.array([row])))[0]
+    return cmds
 
 
 #: The text of launches: `assembled` reads back what `lines` writes.

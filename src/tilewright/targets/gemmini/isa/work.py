@@ -1,7 +1,7 @@
-"""Primitive commands with the state that config commands gave them: what each moves or computes.
+"""Primitive commands with the settings that apply to them.
 
-Config commands take effect in program order, each in its own queue. This module finds, for each command, the config
-that applies to it, and for each compute the preload before it. Values, hazards and counts start from its result.
+Config commands take effect in program order, each in its own queue. `work` finds, for each command, the config that
+applies to it, and for each compute the preload before it. Values, hazards and counts start from its result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa import fields
 from tilewright.targets.gemmini.isa.fields import CODES
 
-#: What a primitive command does. SET: a config command, a flush, a fence or a counter access.
+#: The kinds of primitive commands. SET: a config command, a flush, a fence or a counter access.
 SET, MVIN, MVOUT, PRELOAD, COMPUTE = range(5)
 #: The queues of the reservation station.
 LD, EX, ST = range(3)
@@ -26,6 +26,8 @@ FULL = 29
 NORM = 26
 #: Index of an absent command: no config, no preload.
 NONE = -1
+#: The bits of the scale 1.0 as float32.
+SCALE_ONE = 0x3F80_0000
 #: A scale of all ones in config_st keeps the scale that was set before.
 KEEP = 0xFFFF_FFFF
 #: Rows that the array streams at least [R: gemmini_timing rule 15].
@@ -46,10 +48,8 @@ class Local(NamedTuple):
 
 
 def local(address: Array, cols: Array, rows: Array, config: Config) -> Local:
-    """Split local addresses (int64 [n]) into their parts.
-
-    An address is garbage (no operand, no result) if its flags, the bits of its row and the bit above them are ones.
-    """
+    """Split local addresses (int64 [n]) into their parts."""
+    # An address is garbage (no operand, no result) if its flags, the bits of its row and the bit above them are ones.
     flag = {bit: address >> bit & 1 for bit in (ACC, ACCUMULATE, FULL)}
     row = address & (1 << NORM) - 1
     ones = 7 << FULL | (2 << config.row_bits) - 1
@@ -61,7 +61,7 @@ class Moves(NamedTuple):
     """The mvins of a program, or the mvouts (`out`), int64 [k] each.
 
     `step` is the index among the program's primitive commands, and `state` the index of the config command (NONE: there
-    is none). `own` has the fields of the config command, zeros where there is none.
+    is none). `settings` has the fields of the config command, zeros where there is none.
     """
 
     out: bool
@@ -69,7 +69,7 @@ class Moves(NamedTuple):
     state: Array
     dram: Array
     local: Local
-    own: dict[str, Array]
+    settings: dict[str, Array]
 
 
 class Computes(NamedTuple):
@@ -88,12 +88,12 @@ class Computes(NamedTuple):
     d: Local
     w: Local
     c: Local
-    own: dict[str, Array]
+    settings: dict[str, Array]
     streamed: Array
 
 
 class Work(NamedTuple):
-    """A program of n primitive commands: the kind and code of each, int64 [n], and its moves and computes."""
+    """A program of n primitive commands: the kind and the code of each, int64 [n], and its moves and computes."""
 
     kind: Array
     code: Array
@@ -111,7 +111,7 @@ class Work(NamedTuple):
 
 _KIND = {"mvin": MVIN, "mvin2": MVIN, "mvin3": MVIN, "mvout": MVOUT, "preload": PRELOAD}
 _KINDS = np.array(
-    [_KIND.get(own.name, COMPUTE if own.name.startswith("compute") else SET) for own in fields.FORMATS], np.int64
+    [_KIND.get(form.name, COMPUTE if form.name.startswith("compute") else SET) for form in fields.FORMATS], np.int64
 )
 _QUEUE = {"config_ld": LD, "mvin": LD, "mvin2": LD, "mvin3": LD, "config_st": ST, "config_norm": ST, "mvout": ST}
 #: The queue of each code.
@@ -121,7 +121,7 @@ STATE = {CODES["mvin"]: 0, CODES["mvin2"]: 1, CODES["mvin3"]: 2}
 
 
 def work(prims: Array, config: Config) -> Work:
-    """Return what primitive commands do, uint64 [n, 3] in an order in which they may run.
+    """Return primitive commands with their settings. `prims` is uint64 [n, 3], in an order in which they may run.
 
     Raises ProgramError for an unknown funct.
     """
@@ -155,7 +155,7 @@ def _taken(columns: dict[str, Array], index: Array) -> dict[str, Array]:
 
 def _loads(prims: Array, code: Array, config: Config) -> Moves:
     step = np.flatnonzero(among(code, STATE))
-    own = fields.fields(prims[step], CODES["mvin"])
+    values = fields.fields(prims[step], CODES["mvin"])
     configs = np.flatnonzero(code == CODES["config_ld"])
     set_by = fields.fields(prims[configs], CODES["config_ld"])
     uses = np.zeros(len(step), np.int64)
@@ -167,80 +167,78 @@ def _loads(prims: Array, code: Array, config: Config) -> Moves:
         marks = np.flatnonzero(set_by["state"] == state)
         last = before(step[mine], configs[marks])
         index[mine] = _step_of(marks, last)
-    place = local(own["local"], own["cols"], own["rows"], config)
-    return Moves(False, step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
+    place = local(values["local"], values["cols"], values["rows"], config)
+    return Moves(False, step, _step_of(configs, index), values["dram"], place, _taken(set_by, index))
 
 
 def _config_st(prims: Array, code: Array) -> tuple[Array, dict[str, Array]]:
     steps = np.flatnonzero(code == CODES["config_st"])
-    own = fields.fields(prims[steps], CODES["config_st"])
-    sets = np.flatnonzero(own["scale"] != KEEP)
+    values = fields.fields(prims[steps], CODES["config_st"])
+    sets = np.flatnonzero(values["scale"] != KEEP)
     holder = before(np.arange(len(steps)) + 1, sets)
     if len(sets):
-        own["scale"] = np.where(holder == NONE, KEEP, own["scale"][sets[holder]])
-    return steps, own
+        values["scale"] = np.where(holder == NONE, KEEP, values["scale"][sets[holder]])
+    return steps, values
 
 
 def _stores(prims: Array, code: Array, sets: tuple[Array, dict[str, Array]], config: Config) -> Moves:
     step = np.flatnonzero(code == CODES["mvout"])
     configs, set_by = sets
-    own = fields.fields(prims[step], CODES["mvout"])
+    values = fields.fields(prims[step], CODES["mvout"])
     index = before(step, configs)
-    place = local(own["local"], own["cols"], own["rows"], config)
-    return Moves(True, step, _step_of(configs, index), own["dram"], place, _taken(set_by, index))
+    place = local(values["local"], values["cols"], values["rows"], config)
+    return Moves(True, step, _step_of(configs, index), values["dram"], place, _taken(set_by, index))
 
 
 def _step_of(steps: Array, index: Array) -> Array:
     return np.where(index == NONE, NONE, steps[index] if len(steps) else NONE)
 
 
-def _operand(own: dict[str, Array], name: str, config: Config) -> Local:
-    return local(own[name], own[f"{name}_cols"], own[f"{name}_rows"], config)
+def _operand(values: dict[str, Array], name: str, config: Config) -> Local:
+    return local(values[name], values[f"{name}_cols"], values[f"{name}_rows"], config)
 
 
 def _computes(prims: Array, code: Array, config: Config) -> Computes:
     fresh = code == CODES["compute_preloaded"]
     step = np.flatnonzero(fresh | (code == CODES["compute_accumulated"]))
-    own = fields.fields(prims[step], CODES["compute_preloaded"])
+    values = fields.fields(prims[step], CODES["compute_preloaded"])
     preloads = np.flatnonzero(code == CODES["preload"])
     operands = fields.fields(prims[preloads], CODES["preload"])
     index = before(step, preloads)
     configs = np.flatnonzero(code == CODES["config_ex"])
     state = before(step, configs)
-    made = Computes(
+    computes = Computes(
         step,
         _step_of(preloads, index),
         _step_of(configs, state),
         fresh[step].astype(np.int64),
-        _operand(own, "a", config),
-        _operand(own, "bd", config),
+        _operand(values, "a", config),
+        _operand(values, "bd", config),
         _operand(taken := _taken(operands, index), "bd", config),
         _operand(taken, "c", config),
         _taken(_executing(prims, configs), state),
         np.zeros(0, np.int64),
     )
-    return made._replace(streamed=_streamed(made, config.dim))
+    return computes._replace(streamed=_streamed(computes, config.dim))
 
 
 def _executing(prims: Array, configs: Array) -> dict[str, Array]:
-    """Return the state after each config_ex: one with `only_strides` leaves the rest as the one before it set it."""
-    own = fields.fields(prims[configs], CODES["config_ex"])
-    whole = np.flatnonzero(own["only_strides"] == 0)
+    """Return the settings after each config_ex: one with `only_strides` keeps all other settings of the one before."""
+    values = fields.fields(prims[configs], CODES["config_ex"])
+    whole = np.flatnonzero(values["only_strides"] == 0)
     last = before(np.arange(len(configs)) + 1, whole)
-    kept = _taken(own, _step_of(whole, last))
-    return {**kept, "a_stride": own["a_stride"], "c_stride": own["c_stride"]}
+    kept = _taken(values, _step_of(whole, last))
+    return {**kept, "a_stride": values["a_stride"], "c_stride": values["c_stride"]}
 
 
 def _streamed(computes: Computes, dim: int) -> Array:
-    """Return the rows that the array streams for each compute.
-
-    All rows of the array stream if it takes the weights of the next preload meanwhile, or a transposed A.
-    """
+    """Return the rows that the array streams for each compute."""
+    # All rows of the array stream if it takes the weights of the next preload meanwhile, or a transposed A.
     a = computes.a
     d = computes.d
     streamed = np.maximum(np.where(a.garbage, 0, a.rows), np.where(d.garbage, 0, d.rows))
     streamed = np.clip(streamed, LEAST_ROWS, dim)
     brings = (computes.w.garbage == 0) & (computes.fresh == 1)
     follows = np.append(brings[1:] & (computes.config[1:] == computes.config[:-1]), False)[: len(streamed)]
-    every = follows | (computes.own["dataflow"] == 0) | (computes.own["transpose_a"] == 1)
+    every = follows | (computes.settings["dataflow"] == 0) | (computes.settings["transpose_a"] == 1)
     return np.where(every, dim, streamed)

@@ -1,4 +1,9 @@
-"""Hardware loops: LOOP_WS and LOOP_CONV_WS as the primitive commands that the unrollers issue."""
+"""Hardware loops: LOOP_WS and LOOP_CONV_WS as the primitive commands that the unrollers issue.
+
+`expand` follows the registers of both unrollers through a program. `limits.py` refuses registers that the hardware
+cannot run, `matmul.py` and `conv.py` make the five streams of a loop, `words.py` the commands in them, and `flight.py`
+finds races between loops that overlap. The merge of the streams is a matter of time: see timing/unroll.py.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ from tilewright.targets.gemmini.loops.words import (
     STREAMS,
     UNROLLER,
     OnChip,
-    settings,
+    register_writes,
 )
 
 
@@ -66,10 +71,8 @@ class Expansion:
 
     @cached_property
     def order(self) -> Array:
-        """int64 [m]: a legal program order, as indices into `prims`.
-
-        Loops run one after the other. Within a loop, loads come first: of a residual addition, B is added to A.
-        """
+        """int64 [m]: a legal program order, as indices into `prims`."""
+        # Loops run one after the other. Within a loop, loads come first: of a residual addition, B is added to A.
         order = np.arange(len(self.prims))
         for starts in self.loops.starts:
             parts = [np.arange(low, high) for low, high in pairwise(starts)]
@@ -77,7 +80,7 @@ class Expansion:
         return order
 
 
-#: Loops that an unroller works on at once. Each has registers of its own; loop n uses set n % SETS.
+#: The loops that an unroller works on at once. Each has its registers: loop n uses set n % SETS.
 SETS = 2
 #: The register with the DRAM address of each stream ("": the stream has none).
 ADDRESSES = {MATMUL: ("c", "", "d", "b", "a"), CONV: ("output", "", "bias", "weights", "input")}
@@ -103,10 +106,14 @@ class Form(NamedTuple):
 
 
 def form(unroller: int, registers: dict[str, int], place: OnChip, config: Config) -> Form:
-    """Return the form of a loop whose DRAM addresses are 1, or 0 if absent."""
+    """Return the form of a loop whose DRAM addresses are 1, or 0 if absent.
+
+    With address 1, each move states its distance from the operand's first byte, plus 1. A network starts the same loop
+    thousands of times at other addresses, which are then added to all moves at once.
+    """
     streams = (matmul if unroller == MATMUL else conv).streams(registers, place, config)
-    words, at, idle = (np.concatenate(parts) for parts in zip(*(own[:3] for own in streams), strict=True))
-    sizes = [len(own.words) for own in streams]
+    words, at, idle = (np.concatenate(parts) for parts in zip(*(stream[:3] for stream in streams), strict=True))
+    sizes = [len(stream.words) for stream in streams]
     moves = np.isin(words[:, 0], MOVES) & (words[:, 1] > 0)
     base = np.where(moves, np.repeat(np.arange(len(STREAMS)), sizes), len(STREAMS))
     ends = np.cumsum([0, *sizes])
@@ -135,22 +142,25 @@ class Unroller:
     def start(self, command: int) -> Loop:
         """Return the next loop, which `command` starts."""
         slot = self.loops % SETS
+        # Registers keep their values from loop to loop; a set is the one of two loops before.
         config = self.config
         names = ADDRESSES[self.number]
         registers = self.sets[slot]
-        alike = registers | {name: int(registers[name] > 0) for name in names if name in registers}
-        key = (slot, self.half, tuple(sorted(alike.items())))
+        form_registers = registers | {name: int(registers[name] > 0) for name in names if name in registers}
+        key = (slot, self.half, tuple(sorted(form_registers.items())))
         if key not in self.forms:
             limits.check(self.number, registers, command, config)
-            self.forms[key] = form(self.number, alike, self._place(registers, slot), config)
-        own = self.forms[key]
-        words = own.words.copy()
-        words[:, 1] += np.array([*(max(registers.get(name, 1), 1) - 1 for name in names), 0], np.uint64)[own.base]
+            self.forms[key] = form(self.number, form_registers, self._place(registers, slot), config)
+        shape = self.forms[key]
+        words = shape.words.copy()
+        words[:, 1] += np.array([*(max(registers.get(name, 1), 1) - 1 for name in names), 0], np.uint64)[shape.base]
+        # The half of the accumulator changes after a loop that stores its results; until then, loops add to the same
+        # sums.
         self.loops += 1
         if registers[names[0]]:
             self.half = (self.half + 1) % SETS
         residual = self.number == MATMUL and bool(registers["resadd"])
-        return Loop(Flight(command, self.number, residual, own.spans), own, words)
+        return Loop(Flight(command, self.number, residual, shape.spans), shape, words)
 
     def _place(self, registers: dict[str, int], slot: int) -> OnChip:
         spad = self.config.all_spad_rows // SETS
@@ -183,12 +193,12 @@ def expand(commands: Array, config: Config) -> Expansion:
     source[entry[host]] = host
     first = np.searchsorted(host, starts) + before[:-1]
     for low, loop in zip(first.tolist(), loops, strict=True):
-        own = slice(low, low + len(loop.words))
-        prims[own] = loop.words
-        at[own] = loop.form.at
-        idle[own] = loop.form.idle
-        source[own] = loop.flight.command
-        unroller[own] = loop.flight.unroller
+        part = slice(low, low + len(loop.words))
+        prims[part] = loop.words
+        at[part] = loop.form.at
+        idle[part] = loop.form.idle
+        source[part] = loop.flight.command
+        unroller[part] = loop.flight.unroller
     flights = [loop.flight for loop in loops]
     ends = np.array([loop.form.ends for loop in loops], np.int64).reshape(-1, len(STREAMS) + 1)
     tail = np.array([loop.form.tail for loop in loops], np.int64)
@@ -201,11 +211,11 @@ def expand(commands: Array, config: Config) -> Expansion:
 def _loops(commands: Array, config: Config) -> list[Loop]:
     """Return the loops of a program, in its order."""
     unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
-    found = []
-    for row, values in sorted(settings(commands).items()):
+    loops = []
+    for row, values in sorted(register_writes(commands).items()):
         funct = Funct(int(commands[row, 0]))
         unroller = unrollers[UNROLLER[funct]]
         unroller.sets[unroller.loops % SETS] |= values
         if funct in STARTS:
-            found.append(unroller.start(row))
-    return found
+            loops.append(unroller.start(row))
+    return loops

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.array import Array, numbers
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.fields import CODES, FORMATS, Funct, encode
-from tilewright.targets.gemmini.isa.work import KEEP
+from tilewright.targets.gemmini.isa.work import KEEP, SCALE_ONE
 from tilewright.targets.gemmini.loops.words import (
     ACC,
     ACCUMULATE,
@@ -31,9 +31,6 @@ from tilewright.targets.gemmini.loops.words import (
     operand,
     stream,
 )
-
-#: The bits of the scale 1.0.
-ONE = 0x3F800000
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ def _config(mnemonic: str, **values: int) -> CommandStream:
 
 
 def _config_load(state: int, block_stride: int, stride: int, pixels: int = 1) -> CommandStream:
-    return _config("config_ld", state=state, block_stride=block_stride, stride=stride, pixels=pixels, scale=ONE)
+    return _config("config_ld", state=state, block_stride=block_stride, stride=stride, pixels=pixels, scale=SCALE_ONE)
 
 
 def _bias(shape: TileShape, place: OnChip) -> CommandStream:
@@ -175,6 +172,8 @@ def _weights(shape: TileShape, place: OnChip) -> CommandStream:
     )
     size = r["kernel_dim"]
     stride = r["weight_stride"]
+    # The place of a weight in elements, in one of upstream's layouts: 0132 and 1203 name the order of the dimensions
+    # (kernel row and column, input channel, output channel).
     offset = krow * r["kernel_dim"] + kcol
     if r["depthwise"]:
         stride = 1
@@ -222,10 +221,11 @@ def _input(shape: TileShape, place: OnChip) -> CommandStream:
     between = r["in_stride"]
     if r["input_3120"]:
         between = r["batch_size"]
-        apart = r["batches"] if config.rules.conv_batches == "batches" else between
-        offset = (ich * plane + pixel) * apart + b
+        image_stride = r["batches"] if config.rules.conv_batches == "batches" else between
+        offset = (ich * plane + pixel) * image_stride + b
     else:
         offset = (b * plane + pixel) * between + ich
+    # Pixels of the border are loads from address 0, which write zeros.
     border = (irow < 0) | (irow >= shape.unpadded[0]) | (icol < 0) | (icol >= shape.unpadded[1])
     address = np.where(border, 0, r["input"] + (offset & OFFSET_MASK))
     left = shape.undilated(r["lpad"])
@@ -237,6 +237,8 @@ def _input(shape: TileShape, place: OnChip) -> CommandStream:
 
 def _input_columns(shape: TileShape) -> tuple[Array, Array]:
     """Return the first columns of the loads of an input row, and their lengths: left border, middle, right border."""
+    # A load is either inside the image or in its border, so the borders are cut off; downsampling takes twice the
+    # columns.
     dim = shape.config.dim
     columns = shape.unpadded[1]
     left, right = shape.undilated(shape.r["lpad"]), shape.undilated(shape.r["rpad"])
@@ -283,9 +285,10 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
         for out, kernel in ((orow, krow), (ocol, kcol))
     )
     a = place.a + _input_row(shape, b, irow, icol, kch)
-    turned = (r["krows"] - 1 - krow, r["kcols"] - 1 - kcol) if r["rotate"] else (krow, kcol)
-    weights = place.b_end - shape.weight_rows + _weight_row(shape, *turned, och, kch)
+    rotated = (r["krows"] - 1 - krow, r["kcols"] - 1 - kcol) if r["rotate"] else (krow, kcol)
+    weights = place.b_end - shape.weight_rows + _weight_row(shape, *rotated, och, kch)
     c = place.c + shape.out_row(b, orow, ocol, och)
+    # Weights are brought at the first step of a block, and kept for all positions of the result.
     new = np.diff(row_of // (len(_every(r["batches"], step)) * r["orows"]), prepend=-1) > 0
     preload = stream(
         Funct.PRELOAD,
@@ -302,17 +305,18 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
     if not r["input_3120"]:
         return pairs
     in_rows, in_columns = shape.padded
-    apart = r["orows"] * r["ocols"]
-    strides = _config("config_ex", only_strides=1, a_stride=in_rows * in_columns, c_stride=apart)
+    c_stride = r["orows"] * r["ocols"]
+    strides = _config("config_ex", only_strides=1, a_stride=in_rows * in_columns, c_stride=c_stride)
     return joined(strides, pairs)
 
 
 def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> tuple[Array, Array, Array, int]:
-    """Return the steps of rows of the result (one for each element of the arguments) that execute commands.
+    """Return the steps of the execute stream for rows of the result, one row for each element of the arguments.
 
-    The first column and the row of each step; the steps without commands before it, which an input that is dilated has
-    where the kernel meets an inserted zero; and the number of such steps after the last one.
+    The results are the first column of each step, its row, the number of steps without commands before it, and the
+    number of such steps after the last one. An input that is dilated has them where the kernel meets an inserted zero.
     """
+    # There are only three patterns of rows: all zeros, and zeros in even or in odd columns.
     r = shape.r
     rows = [_output_row(shape, *zeros) for zeros in ((False, 0), (False, 1), (True, 0))]
     columns, passed, zeros = zip(*rows, strict=True)
@@ -328,10 +332,8 @@ def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> 
 
 
 def _output_row(shape: TileShape, zero_row: bool, zero_column: int) -> tuple[list[int], list[int], int]:
-    """Return the steps of one row: the first column of each, the steps passed over before it, and those of the row.
-
-    The kernel meets inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
-    """
+    """Return the steps of one row: the first column of each, the steps skipped before it, and those skipped in all."""
+    # The kernel meets inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
     r = shape.r
     dim = shape.config.dim
     columns = list[int]()

@@ -20,7 +20,7 @@ from tilewright.targets.gemmini.loops.words import COMMANDS, CONV, MATMUL, OnChi
 
 
 class OperandRows(NamedTuple):
-    """Rows of a memory that hold an operand of a loop; `loaded`: the loop loads it itself."""
+    """The rows of a memory that hold an operand of a loop. `loaded`: the loop loads it, instead of reusing it."""
 
     name: str
     memory: str
@@ -54,38 +54,40 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
     rows = (place.a, place.a + a), (place.b_end - b, place.b_end), (place.c, place.c + c)
     memories = ("spad", "spad", "acc")
     return tuple(
-        OperandRows(name, memory, *own, bool(r[register]))
-        for (name, register), memory, own in zip(names, memories, rows, strict=True)
+        OperandRows(name, memory, *bounds, bool(r[register]))
+        for (name, register), memory, bounds in zip(names, memories, rows, strict=True)
     )
 
 
 def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
     """Yield the races between loops that may be in flight at once; `functs` [n] are those of the program."""
+    # The commands that enter an unroller, or pass it, while it has a loop. All others wait until it has none, so they
+    # separate loops. Those of the matrix unroller first pass the one of convolutions.
     passed = {MATMUL: (*COMMANDS[MATMUL], *COMMANDS[CONV][1:]), CONV: COMMANDS[CONV]}
-    separating = {unroller: np.cumsum(~np.isin(functs, some)) for unroller, some in passed.items()}  # these wait
+    separating = {unroller: np.cumsum(~np.isin(functs, some)) for unroller, some in passed.items()}
     last: dict[int, Flight] = {}
-    for own in flights:
-        before = last.get(own.unroller)
-        count = separating[own.unroller]
-        last[own.unroller] = own
-        if before is None or count[before.command] < count[own.command]:
+    for loop in flights:
+        before = last.get(loop.unroller)
+        count = separating[loop.unroller]
+        last[loop.unroller] = loop
+        if before is None or count[before.command] < count[loop.command]:
             continue
-        if before.residual != own.residual:
-            message = f"#{own.command} switches between a product and a residual addition while #{before.command} runs"
-            yield Finding(RACE, f"{message}: put a fence between them", (before.command, own.command))
-        for new, old in product(own.spans, before.spans):
+        if before.residual != loop.residual:
+            message = f"#{loop.command} switches between a product and a residual addition while #{before.command} runs"
+            yield Finding(RACE, f"{message}: put a fence between them", (before.command, loop.command))
+        for new, old in product(loop.spans, before.spans):
             if new.loaded:
-                yield from _race(before, own, old, new)
+                yield from _race(before, loop, old, new)
 
 
-def _race(before: Flight, own: Flight, old: OperandRows, new: OperandRows) -> Iterator[Finding]:
+def _race(before: Flight, loop: Flight, old: OperandRows, new: OperandRows) -> Iterator[Finding]:
     """Yield the race of an operand that a loop loads with one that the loop before it may still use."""
     low = max(new.low, old.low)
     high = min(new.high, old.high)
     used = old.name if old.memory == "spad" else "C"
     if old.memory == new.memory and low < high:
         message = (
-            f"#{own.command} may load {new.name} into {new.memory}[{low}:{high}] before the last execute commands of"
+            f"#{loop.command} may load {new.name} into {new.memory}[{low}:{high}] before the last execute commands of"
             f" #{before.command}, which use {used} there: put a fence between them, or use the other half"
         )
-        yield Finding(RACE, message, (before.command, own.command), new.memory, low, high)
+        yield Finding(RACE, message, (before.command, loop.command), new.memory, low, high)

@@ -22,7 +22,7 @@ SOFTMAX = 4
 NORMALISED = (LAYERNORM, SOFTMAX)
 
 
-#: Why a loop cannot run, and what to do.
+#: The reason why a loop cannot run, and what to do.
 Fault = tuple[str, str]
 
 
@@ -58,8 +58,8 @@ def _matmul(r: Registers, config: Config) -> Iterator[Fault]:
     yield from _overfull("C", i * j * dim, acc, "accumulator")
     yield from _halves(r)
     if r["transpose_a"] and (r["transpose_b"] or r["resadd"]):
-        other = "a residual addition" if r["resadd"] else "transpose_b"
-        yield f"transpose_a together with {other}, which the hardware does not allow", "clear one of them"
+        partner = "a residual addition" if r["resadd"] else "transpose_b"
+        yield f"transpose_a together with {partner}, which the hardware does not allow", "clear one of them"
     if r["resadd"] and (r["transpose_b"] or r["d"]):
         yield "a residual addition with a transposed B or with D", "clear transpose_b, and set d=0"
     if r["activation"] > SOFTMAX:

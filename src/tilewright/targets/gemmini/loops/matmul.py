@@ -1,7 +1,7 @@
 """The streams of one LOOP_WS: a blocked matrix product C = A * B + D, or a residual addition C = A + B.
 
 Source: LoopMatmul.scala (ucb-bar/gemmini at 8c3f992). Names are those of that file: C has `i` x `j` blocks, the inner
-dimension `k` blocks. The last column of `at` in a load is not used; that of a store is the last block it needs.
+dimension `k` blocks. The last column of `at` in a load is not used; in a store, `at` names the last products it needs.
 """
 
 from __future__ import annotations
@@ -111,12 +111,14 @@ def _execute(r: Registers, place: OnChip, config: Config) -> CommandStream:
     nowhere = garbage(config)
     k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
     a = place.a + (k * r["i"] + i if r["transpose_a"] else i * r["k"] + k) * dim
+    # B lies at the end of its half of the scratchpad, A at the begin, so that they meet nowhere whatever their sizes.
     b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["transpose_b"] else k * r["j"] + j)) * dim
     c = place.c + (i * r["j"] + j) * dim
     rows, columns, depth = (
         dim - np.where(block == r[f"{name}"] - 1, r[f"pad_{name}"], 0) for name, block in (("i", i), ("j", j), ("k", k))
     )
     first = i == 0  # of a column of blocks: it brings the weights
+    # The first product of a sum overwrites the accumulator, unless the loop adds to what is there.
     added = np.where((k > 0) | bool(r["ex_accumulate"]), ACC | ACCUMULATE, ACC)
     preload = stream(
         Funct.PRELOAD,
@@ -144,10 +146,8 @@ def _stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
 
 
 def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
-    """Return the stores of layer normalisation or softmax, row by row, which all wait for the last execute command.
-
-    For each group of STATISTICS rows come three passes over them: two that collect statistics, and one that stores.
-    """
+    """Return the stores of layer normalisation or softmax, row by row, which all wait for the last execute command."""
+    # For each group of STATISTICS rows come three passes over them: two that collect statistics, and one that stores.
     dim = config.dim
     size = c.size
     i, group, step, stat, j = grid(

@@ -1,4 +1,4 @@
-"""Streams of primitive commands, as the unrollers issue them, and the words that they consist of."""
+"""Streams of primitive commands, as the unrollers issue them, and the words of their commands."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ UNROLLER = {funct: unroller for unroller, functs in COMMANDS.items() for funct i
 ADDRESS_BITS = 40
 
 
-def settings(commands: Array) -> dict[int, dict[str, int]]:
-    """Return what each command of an unroller sets: registers by name, by the command's index in uint64 [n, 3]."""
-    found: dict[int, dict[str, int]] = {}
+def register_writes(commands: Array) -> dict[int, dict[str, int]]:
+    """Return the registers that each command of an unroller sets, by name, by the command's index in uint64 [n, 3]."""
+    writes: dict[int, dict[str, int]] = {}
     for funct in UNROLLER:
         rows = np.flatnonzero(commands[:, 0] == funct)
         if not len(rows):
@@ -39,8 +39,8 @@ def settings(commands: Array) -> dict[int, dict[str, int]]:
         places = form.places
         kept = [columns[place.name] & ((1 << min(place.width, ADDRESS_BITS)) - 1) for place in places]
         for row, *values in zip(rows.tolist(), *(column.tolist() for column in kept), strict=True):
-            found[row] = {place.name: value for place, value in zip(places, values, strict=True)}
-    return found
+            writes[row] = {place.name: value for place, value in zip(places, values, strict=True)}
+    return writes
 
 
 #: The streams of one loop, in the order of their priority: stores, execute commands, loads of D (or the bias), of B (or
@@ -57,9 +57,9 @@ OFFSET_MASK = 0xFFFF_FFFF
 class CommandStream(NamedTuple):
     """The commands of one kind that a loop issues: `words` uint64 [n, 3] (funct, rs1, rs2).
 
-    `at` int64 [n, 3] is what the unroller compares between streams, in LOOP_WS the block (k, j, i) of a command (see
-    matmul.py). It may pass over steps without a command: `idle` int64 [n] are the cycles that this takes before
-    each command, `tail` those after the last one.
+    `at` int64 [n, 3] are the numbers that the unroller compares between streams, in LOOP_WS the block (k, j, i) of a
+    command (see matmul.py). It may pass over steps without a command: `idle` int64 [n] are the cycles that this takes
+    before each command, `tail` those after the last one.
     """
 
     words: Array

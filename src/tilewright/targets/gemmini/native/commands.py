@@ -1,4 +1,4 @@
-"""The commands of a host in C so far, and what the machine makes of them.
+"""The commands of a host in C so far, and their effect on the machine.
 
 The machine keeps its memories between runs. A run takes the commands since the run before it, at a fence or at the end
 of a function of gemmini.h; hazards and time are those of all commands.
@@ -38,14 +38,12 @@ ADDRESSES = {
 
 
 class HostAddresses:
-    """Where the machine sees one host's memory: 32-bit addresses, although pointers of the host have 47 bits.
-
-    A pointer opens a window of memory around it, which lies in a slot of the machine's addresses. So addresses in a
-    window keep their distances and their place in a page. Small numbers are no pointers and stay: gemmini.h uses 0 and
-    1 for absent operands. `_first[k]` is the host's address at the begin of slot k + 1.
-    """
+    """The machine's addresses of one host's memory: 32 bits, although pointers of the host have 47."""
 
     def __init__(self) -> None:
+        # A pointer opens a window of memory around it, which lies in a slot of the machine's addresses. So addresses in
+        # a window keep their distances and their place in a page. Small numbers are no pointers and stay: gemmini.h
+        # uses 0 and 1 for absent operands. `_first[k]` is the host's address of the first byte of slot k + 1.
         self._first: list[int] = []
 
     def move(self, records: Array) -> None:
@@ -54,9 +52,9 @@ class HostAddresses:
         Raises ProgramError if they lie in too many places.
         """
         for funct, registers in ADDRESSES.items():
-            own = np.flatnonzero(records["funct"] == funct)
-            for register in registers if len(own) else ():
-                records[register][own] = self._machine(records[register][own].astype(np.int64))
+            moved = np.flatnonzero(records["funct"] == funct)
+            for register in registers if len(moved) else ():
+                records[register][moved] = self._machine(records[register][moved].astype(np.int64))
 
     def _machine(self, pointers: Array) -> Array:
         moved = pointers.copy()
@@ -96,6 +94,7 @@ class Range(NamedTuple):
 
 def united(first: Array, end: Array) -> list[Range]:
     """Return the union of ranges first..end (int64 [n] each) as ranges that neither meet nor overlap, in order."""
+    # Sorted by their first byte, a range begins a new one if it lies beyond all ends so far.
     used = end > first
     order = np.argsort(first[used], kind="stable")
     low = first[used][order]
@@ -130,8 +129,8 @@ class RecordedCommands:
 
     def place(self, command: int) -> str:
         """Return the place in the source of a command."""
-        found = self.records[command]
-        return f"{self.sources[found['source']]}:{found['line']}"
+        record = self.records[command]
+        return f"{self.sources[record['source']]}:{record['line']}"
 
     def findings(self) -> tuple[Finding, ...]:
         """Return the hazards of all commands; their steps are primitive commands."""
@@ -147,9 +146,11 @@ class RecordedCommands:
         fences = np.flatnonzero(self.records["funct"] == Funct.FENCE)
         stores = self.passes.work.stores.step
         for step in stores[self._source[stores] > np.append(-1, fences)[-1]][:1].tolist():
-            own = int(self._source[step])
+            command = int(self._source[step])
             name = line(self.passes.prims, step)
-            yield Finding(RACE, f"#{own} `{name}` has no fence behind it: the CPU does not wait for its bytes", (step,))
+            yield Finding(
+                RACE, f"#{command} `{name}` has no fence behind it: the CPU does not wait for its bytes", (step,)
+            )
 
     def placed(self, steps: Sequence[int]) -> list[int]:
         """Return the numbers of primitive commands in traces and in the debugger."""
@@ -178,11 +179,12 @@ class RecordedCommands:
         done = np.maximum.reduce([times.taken, times.issued, times.done])
         end = times.accept.copy()
         np.maximum.at(end, source, done)
+        # A line of the source is one number: its file in the upper half.
         key = self.records["source"].astype(np.int64) << 32 | self.records["line"]
-        _, first, own, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+        _, first, line_of, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         begins, ends = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
-        np.minimum.at(begins, own, times.accept)
-        np.maximum.at(ends, own, end)
+        np.minimum.at(begins, line_of, times.accept)
+        np.maximum.at(ends, line_of, end)
         return [
             {"place": self.place(int(first[at])), "commands": int(count[at])}
             | {"first": int(begins[at]), "last": int(ends[at])}
@@ -194,8 +196,8 @@ class RecordedCommands:
 
         Raises HazardError, with places in the source, if the machine would stop or leave its memories.
         """
-        for one in self.passes.findings(RunOptions(None, False), placed=False):
-            raise HazardError("program", f"{one} ({self.places(one.steps)})")
+        for finding in self.passes.findings(RunOptions(None, False), placed=False):
+            raise HazardError("program", f"{finding} ({self.places(finding.steps)})")
         _, first, end = (np.concatenate(pair) for pair in zip(*self._moves(), strict=True))
         return united(first, end)
 

@@ -1,4 +1,4 @@
-"""Compile a host in C, run it, and report what the machine did."""
+"""Compile a host in C, run it, and report the machine's work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.native.hostlib import library
 from tilewright.targets.users import Execution
 
-#: Groups of findings, and source lines, that are printed: of the lines, those that were longest at work.
+#: The most groups of findings that are printed, and the most source lines: the ones that were longest at work.
 SHOWN = 8
 LINES = 12
 
@@ -30,15 +30,15 @@ def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingMo
     `flags` are further arguments of the compiler. Raises InputError if the file does not compile or its program cannot
     be started.
     """
-    own = library(config).flags()
+    library_flags = library(config).flags()
     with scratch() as folder:
-        made = Path(folder, source.stem)
+        binary = Path(folder, source.stem)
         report = Path(folder, "report.json")
         saved = Path(os.environ.get("TILEWRIGHT_GEMMINI_SAVE") or Path(folder, "program.twp"))
-        compiled(str(source), made, source, [*own["cflags"], *flags], own["libs"])
+        compiled(str(source), binary, source, [*library_flags["cflags"], *flags], library_flags["libs"])
         files = {"TILEWRIGHT_GEMMINI_REPORT": str(report), "TILEWRIGHT_GEMMINI_SAVE": str(saved)}
         try:
-            done = subprocess.run([str(made)], stdout=subprocess.PIPE, env=os.environ | files, check=False)
+            done = subprocess.run([str(binary)], stdout=subprocess.PIPE, env=os.environ | files, check=False)
         except OSError as error:
             raise InputError(str(source), f"its program does not start: {error}", "check the compiler ($CC)") from None
         machine = json.loads(report.read_bytes()) if report.exists() else {}
@@ -54,9 +54,12 @@ def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingMo
     lines = [*([text.rstrip("\n"), ""] if text.strip() else []), _status(done.returncode)]
     if machine:
         lines += [*shown(machine), *table(machine["lines"])]
-    told = tuple(Finding(one["kind"], f"{one['message']} ({one['places']})", tuple(one["steps"])) for one in findings)
+    hazards = tuple(
+        Finding(finding["kind"], f"{finding['message']} ({finding['places']})", tuple(finding["steps"]))
+        for finding in findings
+    )
     passed = done.returncode == 0 and not findings
-    return Execution("\n".join(lines), data, passed, {}, program=commands, findings=told)
+    return Execution("\n".join(lines), data, passed, {}, program=commands, findings=hazards)
 
 
 def _status(code: int) -> str:
@@ -65,10 +68,10 @@ def _status(code: int) -> str:
 
 def shown(report: dict[str, Any]) -> list[str]:
     """Return a report as lines: for each kind of finding and place, the first one; then the counts."""
-    found = report["findings"]
+    findings = report["findings"]
     groups: dict[tuple[str, str], list[str]] = {}
-    for one in found:
-        groups.setdefault((one["kind"], one["places"]), []).append(one["message"])
+    for finding in findings:
+        groups.setdefault((finding["kind"], finding["places"]), []).append(finding["message"])
     lines = [
         f"{kind} at {places}: {messages[0]}{f' (and {len(messages) - 1} more there)' if len(messages) > 1 else ''}"
         for (kind, places), messages in groups.items()
@@ -76,7 +79,7 @@ def shown(report: dict[str, Any]) -> list[str]:
     if len(lines) > SHOWN:
         lines[SHOWN:] = [f"... and findings at {len(lines) - SHOWN} more places"]
     counts = f"{report['cycles']:,} cycles, {report['commands']:,} commands, {report['macs']:,} multiply-accumulates"
-    return [*lines, f"{counts}, {len(found) or 'no'} hazard{'s' * (len(found) != 1)}"]
+    return [*lines, f"{counts}, {len(findings) or 'no'} hazard{'s' * (len(findings) != 1)}"]
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:

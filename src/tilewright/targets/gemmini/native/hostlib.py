@@ -1,4 +1,4 @@
-"""The library for hosts in C of one machine: its sources, and what is made for it from the configuration."""
+"""The library for hosts in C of one machine: its sources, and the header made from the configuration."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from tilewright.native.hosts import HostLibrary
 from tilewright.targets.gemmini.config import Config
 
 HERE = Path(__file__).parent
-#: The names of a source, then commands. At a fence: how many ranges the machine needs, these, the content of each; the
-#: number of ranges that it stored, these, and the content of each by its number.
+#: The requests of a host: the names of a source, then commands. At a fence, the number of ranges that the machine
+#: needs, the ranges, and the content of each; then the number of ranges that it stored, the ranges, and the content of
+#: each.
 REQUESTS = ("source", "record", "needed", "needed_ranges", "content", "run", "stored_ranges", "take", "cycles")
 #: Rows whose statistics a program collects at once, as in the functional model (libgemmini at 5b1254a).
 STATISTICS = 4
@@ -45,8 +46,8 @@ def params(config: Config) -> str:
         **({"HAS_NORMALIZATIONS": "", "NORM_STAT_IDS": STATISTICS} if config.normaliser else {}),
     }
     lines = (f"#define {name} {value}".rstrip() for name, value in sizes.items())
-    made = "/* Made from the configuration of the model: do not edit. */"
+    notice = "/* Made from the configuration of the model: do not edit. */"
     guard = "GEMMINI_PARAMS_H"
     return "\n".join(
-        [made, f"#ifndef {guard}", f"#define {guard}", *lines, '#include "tilewright/types.h"', "#endif\n"]
+        [notice, f"#ifndef {guard}", f"#define {guard}", *lines, '#include "tilewright/types.h"', "#endif\n"]
     )

@@ -1,4 +1,4 @@
-"""The process behind a host in C that uses the headers of Gemmini: it holds the machine, and reports at the end.
+"""The process that serves a host in C with the headers of Gemmini: it holds the machine, and reports at the end.
 
 $TILEWRIGHT_GEMMINI_SAVE is a program file, to which all commands are
 written. $TILEWRIGHT_GEMMINI_REPORT is a file for the report, in JSON, which is then not printed.
@@ -94,7 +94,7 @@ class Server(serve.Server):
 
     def _of_host(self, ranges: list[Range]) -> bytes:
         host = self.commands.addresses.host
-        return b"".join(RANGE.pack(host(*each), each.size) for each in ranges)
+        return b"".join(RANGE.pack(host(*part), part.size) for part in ranges)
 
     def cycles(self, _: bytes) -> bytes:
         return COUNT.pack(self.commands.cycles)
@@ -108,8 +108,8 @@ class Server(serve.Server):
             "cycles": passes.times.cycles,
             "macs": passes.macs,
             "findings": [
-                one.to_json() | {"steps": commands.placed(one.steps), "places": commands.places(one.steps)}
-                for one in commands.findings()
+                finding.to_json() | {"steps": commands.placed(finding.steps), "places": commands.places(finding.steps)}
+                for finding in commands.findings()
             ],
             "lines": commands.lines(),
         }
@@ -143,9 +143,9 @@ def main(connection: int, machine: str) -> None:
 def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Array]]) -> Program:
     """Return all commands as a program of one launch, called `name`.
 
-    `memory` is what each fence found, uint8 [size] for each range.
+    `memory` is the host's memory at each fence, uint8 [size] for each range.
 
-    What the host changes between fences is not in it: cycles and hazards are the same, values may differ. Raises
+    Changes by the host between fences are not in it: cycles and hazards are the same, values may differ. Raises
     ProgramError if the memory is too large for a program.
     """
     first, size = (np.array([getattr(part, name) for part, _ in memory], np.int64) for name in Range._fields)

@@ -133,8 +133,10 @@ class Gemmini(Commands):
         """
         if not self._rows:
             raise ProgramError("program", "there are no commands", "call a macro first")
-        segments = tuple(DramSegment(one.name, one.address, one.data.nbytes, "inout") for one in self._buffers)
-        held = {one.name: one.data.reshape(-1).view(np.uint8) for one in self._buffers}
+        segments = tuple(
+            DramSegment(buffer.name, buffer.address, buffer.data.nbytes, "inout") for buffer in self._buffers
+        )
+        held = {buffer.name: buffer.data.reshape(-1).view(np.uint8) for buffer in self._buffers}
         return Program.bare(TARGET.name, self.config, [LaunchImage(raw(self.array), segments, held).launch(name)])
 
     def run(self, check: bool = True, timing: bool = True) -> RunResult:

@@ -1,4 +1,16 @@
-"""The time of programs: the machine cycle by cycle, as the generated RTL behaves."""
+"""The time of programs: the machine cycle by cycle, as the generated RTL behaves.
+
+`clock.py` steps the units, which lie in one file each, together with their registers: `unroll.py` and
+`unroll_streams.py` (front end), `station.py` (reservation station), `load.py`, `store.py` and `controller.py` (the
+three controllers), `array.py`, `moves.py` (rows that enter the memories), `writer.py` and `bus.py` (DMA and memory).
+
+`layout.py` and `records.py` declare state, `state.py` has what units share, `queues.py`, `operands.py` and `program.py`
+what all of them read. `repeat.py` skips sections that repeat themselves: `snapshot.py` and `archive.py` save the state,
+`equivalent.py` compares commands, `memo.py` keeps both.
+
+Units, names and rules are those of the Chisel source (ucb-bar/gemmini at 8c3f992); each file names its sources. Numbers
+marked [R] were measured on the RTL (docs/gemmini.md).
+"""
 
 from __future__ import annotations
 
@@ -18,13 +30,13 @@ from tilewright.targets.gemmini.timing.program import record
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q
 from tilewright.targets.gemmini.timing.records import LENGTHS, reset
 from tilewright.targets.gemmini.timing.repeat import memo
-from tilewright.targets.gemmini.timing.state import CHIP
+from tilewright.targets.gemmini.timing.state import SHARED
 from tilewright.targets.gemmini.timing.unroll import plan
 from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
-#: Cycles after which a run ends in an error.
+#: The most cycles of a run.
 LIMIT = 1 << 32
-#: The same for the uncompiled model: what takes longer begins again, compiled.
+#: The most cycles of a run in uncompiled Python: a longer one begins again, compiled.
 FEW = 1 << 15
 #: About the microseconds that the uncompiled model takes for a primitive command.
 UNCOMPILED = 12_000
@@ -32,12 +44,12 @@ UNCOMPILED = 12_000
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """When the commands of a program happened, in cycles from the acceptance of the first one; -1: never.
+    """The times of a program's commands, in cycles from the acceptance of the first one; -1: never.
 
     A command that the hardware completes at once is done when it is issued.
     """
 
-    accept: Array  # int64 [n]: accepted by the machine; of a fence: when it found the machine idle
+    accept: Array  # int64 [n]: accepted by the machine; for a fence, when it found the machine idle
     taken: Array  # int64 [m]: taken by the reservation station, for each primitive command of the expansion
     issued: Array  # int64 [m]: handed to its controller
     done: Array  # int64 [m]: complete
@@ -46,9 +58,9 @@ class Times:
 
 
 def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> Times:
-    """Return the times of a program, uint64 [n, 3], which `expansion` holds expanded.
+    """Return the times of a program, uint64 [n, 3], whose expansion is `expansion`.
 
-    `latency`: cycles from a request of the memory to its first beat. Data never influences time. Raises HazardError if
+    `latency`: cycles from a request to its first beat from memory. Data never influences time. Raises HazardError if
     the machine stalls for ever.
     """
     cycles = UNFINISHED
@@ -73,8 +85,8 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
 
 
 def _why(machine: Array) -> str:
-    """Return why a machine that is in this state stalls."""
-    if machine[WRITER.state] == IN_REQUEST and machine[CHIP.max_writes] == 1:
+    """Return the cause of a stall, from the state of the machine."""
+    if machine[WRITER.state] == IN_REQUEST and machine[SHARED.max_writes] == 1:
         return (
             "the DMA sends no beat while all its writes are in flight, so the second beat of a single write never "
             "leaves: set writes_in_flight to 2 or more"
@@ -108,11 +120,12 @@ def build(config: Config, latency: int) -> Array:
         "only_ws": config.dataflow == "ws",
     }
     for name, value in fixed.items():
-        m[getattr(CHIP, name)] = value
+        m[getattr(SHARED, name)] = value
+    # The controllers' queues have lengths of the configuration; those of the others are declared (queues.py).
     rings = m[QUEUES:TABLES].reshape(-1, PER_QUEUE)
     rings[:, QUEUE.length] = LENGTHS
     rings[:, QUEUE.left] = -1
     for name in ("load", "execute", "store"):
         m[getattr(Q, f"{name}s") + QUEUE.length] = getattr(config, f"queue_{name}")
-    m[CHIP.os] = config.dataflow != "ws"
+    m[SHARED.os] = config.dataflow != "ws"
     return m

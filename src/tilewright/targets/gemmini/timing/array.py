@@ -1,4 +1,8 @@
-"""The array with its input registers, tags and results (MeshWithDelays.scala, TagQueue.scala, Mesh.scala)."""
+"""The array with its input registers, tags and results (MeshWithDelays.scala, TagQueue.scala, Mesh.scala).
+
+Data never influences time, so the array is a delay line: a row that goes in comes out 2 * DIM cycles later. What
+matters is which operation a row that comes out belongs to, and whether that operation has a result.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,17 @@ from tilewright.targets.gemmini.timing.moves import write_acc
 from tilewright.targets.gemmini.timing.operands import is_acc
 from tilewright.targets.gemmini.timing.queues import QUEUE, Q, count, peek, pop, push, ready, take
 from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, columns, registers, saved, table
-from tilewright.targets.gemmini.timing.state import CHIP, TO_ARRAY
+from tilewright.targets.gemmini.timing.state import SHARED, TO_ARRAY
 
 ALL = 7  # A, B and D
-#: Identities count modulo the products that the array holds at once. The result of an operation leaves with the
-#: second one after it; in output-stationary products with the third.
+#: The number of operations that the array holds at once: their identities count modulo it (MeshWithDelays.scala:
+#: max_simultaneous_matmuls). A weight-stationary result leaves with the rows of the second operation after its own, an
+#: output-stationary one with those of the third (matmul_id_of_output).
 PRODUCTS = 5
 
 
-class Doing:
-    """What the execute controller does. It stalls for ever: the hardware waits for rows of the accumulator."""
+class ExecuteState:
+    """The state of the execute controller. `stalled` is for ever: the hardware waits for rows of the accumulator."""
 
     idle: int
     computes: int
@@ -28,33 +33,33 @@ class Doing:
     stalled: int
 
 
-DOES = columns(Doing)
+EX_STATE = columns(ExecuteState)
 
 
 class ArrayUnit:
-    """The operation in hand."""
+    """The current operation."""
 
     valid = PLAIN
     total = PLAIN  # its rows
     flush = PLAIN  # whether it is a flush
     fired = PLAIN  # rows that went in
     newest = POINTER  # the identity of the newest operation
-    has = PLAIN  # which of A, B and D hold a row, as bits
+    has = PLAIN  # the registers of A, B and D that hold a row, as bits
     out_row = PLAIN  # rows of the result that came out
 
 
 class Operation:
-    """What the controller asks of the array."""
+    """An operation that the controller asks of the array."""
 
     total = PLAIN
-    entry = saved(RULE.entry, among=EX)  # of the result, -1: there is none
+    entry = saved(RULE.entry, among=EX)  # the station's entry of the result, -1: there is no result
     local = saved(RULE.local_result, of="entry")
     rows = PLAIN
     os = PLAIN
 
 
 class Tag:
-    """The result of an operation in the array."""
+    """The tag of an operation: which identity its result leaves with, and where the result goes."""
 
     identity = saved(RULE.product)
     entry = saved(RULE.entry, among=EX)
@@ -63,7 +68,7 @@ class Tag:
 
 
 class ResultRow:
-    """A row in the array, and when it leaves."""
+    """A row in the array: the cycle in which it leaves, and the operation that pushes it out."""
 
     cycle = saved(RULE.since)
     identity = saved(RULE.product)
@@ -79,29 +84,34 @@ RESULTS = table(ResultRow, "results")
 @part
 def step_results(m: Array, t: int) -> None:
     """Write the row that leaves the array in cycle `t`. The last one completes the command of its tag."""
-    out = row_offset(m[CHIP.first_out])
-    m[CHIP.first_out] = (m[CHIP.first_out] + 1) & (OUT_RING - 1)
-    m[CHIP.rows_out] -= 1
-    m[CHIP.active] = 1
+    out = row_offset(m[SHARED.first_out])
+    m[SHARED.first_out] = (m[SHARED.first_out] + 1) & (OUT_RING - 1)
+    m[SHARED.rows_out] -= 1
+    m[SHARED.active] = 1
+    # A row that leaves belongs to the oldest tag only if the identities are equal. Otherwise no operation wants it,
+    # such as the rows of a flush. So a wrong tag takes a result if the identities happen to be equal (hazards:
+    # misrouted).
     tag = row_offset(m[Q.tags + QUEUE.head])
     tagged = count(m, Q.tags) > 0 and m[tag + TAGS.identity] == m[out + RESULTS.identity]
     total = peek(m, Q.totals, 0)
     counted = count(m, Q.totals) > 0 and total & 7 == m[out + RESULTS.identity]
-    total = total >> 3 if counted else m[CHIP.dim]
+    total = total >> 3 if counted else m[SHARED.dim]
     if tagged and m[tag + TAGS.entry] >= 0:
         row = m[ARRAY.out_row]
-        offset = m[ARRAY.out_row] * m[CHIP.c_stride]
-        if m[CHIP.os]:
+        offset = m[ARRAY.out_row] * m[SHARED.c_stride]
+        # Output-stationary results leave the array bottom up. The stride counts from the other end then: only 1 is
+        # sound.
+        if m[SHARED.os]:
             row = total - 1 - row
             offset = total - 1 - offset
         word = m[tag + TAGS.local]
         if row < m[tag + TAGS.rows] and is_acc(word):
-            write_acc(m, word + offset & m[CHIP.acc], word >> 30 & 1, t)
+            write_acc(m, word + offset & m[SHARED.acc], word >> 30 & 1, t)
         elif row < m[tag + TAGS.rows]:
-            m[CHIP.spad_writes] |= 1 << ((word + offset & m[CHIP.spad]) >> m[CHIP.lg_spad_bank])
+            m[SHARED.spad_writes] |= 1 << ((word + offset & m[SHARED.spad]) >> m[SHARED.lg_spad_bank])
         m[ARRAY.out_row] = m[ARRAY.out_row] + 1 if m[ARRAY.out_row] + 1 < total else 0
         if m[out + RESULTS.last]:
-            m[CHIP.ex_done] = m[tag + TAGS.entry]
+            m[SHARED.ex_done] = m[tag + TAGS.entry]
     if m[out + RESULTS.last] and tagged:
         pop(m, Q.tags, t)
     if m[out + RESULTS.last] and counted:
@@ -109,27 +119,29 @@ def step_results(m: Array, t: int) -> None:
 
 
 @part
-def tags(m: Array, t: int) -> tuple[int, int]:
-    """Return the position of the first tag, and how many there are; one that leaves in this cycle counts."""
+def live_tags(m: Array, t: int) -> tuple[int, int]:
+    """Return the place of the first tag, and how many there are. A tag that leaves in this cycle still counts."""
     left = m[Q.tags + QUEUE.left] >> 2 == t
     return (m[Q.tags + QUEUE.head] - left) & (RING - 1), count(m, Q.tags) + left
 
 
-def in_progress(m: Array, t: int) -> bool:
-    """Return whether a tag has a result to come."""
-    first, n = tags(m, t)
-    found = False
+def owes_result(m: Array, t: int) -> bool:
+    """Return whether the array still owes a result to any tag."""
+    first, n = live_tags(m, t)
+    owed = False
     for i in range(n):
-        found = found or m[at(TAGS.entry, (first + i) & (RING - 1))] >= 0
-    return found
+        owed = owed or m[at(TAGS.entry, (first + i) & (RING - 1))] >= 0
+    return owed
 
 
 def being_written(m: Array, word: int, t: int) -> bool:
-    """Return whether the result of a tag begins at the row of an operand: the only hazard that the controller sees."""
-    first, n = tags(m, t)
+    """Return whether the result of any tag begins at the row of an operand."""
+    # The controller sees no other hazard: it compares where operands begin, not where they end
+    # (ExecuteController.scala: is_same_address). hazards/order.py reports the others.
+    first, n = live_tags(m, t)
     for i in range(n):
         tag = row_offset((first + i) & (RING - 1))
-        if m[tag + TAGS.entry] >= 0 and (m[tag + TAGS.local] ^ word) & (1 << 31 | m[CHIP.rows]) == 0:
+        if m[tag + TAGS.entry] >= 0 and (m[tag + TAGS.local] ^ word) & (1 << 31 | m[SHARED.rows]) == 0:
             return True
     return False
 
@@ -137,38 +149,40 @@ def being_written(m: Array, word: int, t: int) -> bool:
 @part
 def step_array(m: Array, t: int) -> None:
     """Move rows into the array: from the registers of A, B and D, and into these from the scratchpad's pipes."""
+    # A row goes in when the registers of A, B and D all hold one; rows of a flush need none.
     full = m[ARRAY.valid] != 0 and (m[ARRAY.flush] != 0 or m[ARRAY.has] == ALL)
     last = full and m[ARRAY.fired] == m[ARRAY.total] - 1
     may_ask = (m[ARRAY.valid] == 0 or last) and ready(m, Q.tags, t) and ready(m, Q.totals, t)
     if full:
-        out = row_offset((m[CHIP.first_out] + m[CHIP.rows_out]) & (OUT_RING - 1))
-        m[out + RESULTS.cycle] = t + 2 * m[CHIP.dim]
+        out = row_offset((m[SHARED.first_out] + m[SHARED.rows_out]) & (OUT_RING - 1))
+        m[out + RESULTS.cycle] = t + 2 * m[SHARED.dim]
         m[out + RESULTS.identity] = m[ARRAY.newest]
         m[out + RESULTS.last] = last
-        m[CHIP.rows_out] += 1
+        m[SHARED.rows_out] += 1
         m[ARRAY.fired] = 0 if last else m[ARRAY.fired] + 1
         m[ARRAY.has] = 0
-        m[CHIP.active] = 1
+        m[SHARED.active] = 1
     asked = False
     if count(m, Q.control):
         asked = feed(m, full or may_ask, may_ask)
-    elif m[CHIP.ex_state] == DOES.flushes and may_ask:
-        m[ARRAY.valid], m[ARRAY.total], m[ARRAY.flush] = 1, m[CHIP.dim], 1
-        m[ARRAY.newest] = later(m[ARRAY.newest], 1)
-        m[CHIP.active] = 1
+    elif m[SHARED.ex_state] == EX_STATE.flushes and may_ask:
+        m[ARRAY.valid] = 1
+        m[ARRAY.total] = m[SHARED.dim]
+        m[ARRAY.flush] = 1
+        m[ARRAY.newest] = later_identity(m[ARRAY.newest], 1)
+        m[SHARED.active] = 1
         asked = True
     if last and not asked:
         m[ARRAY.valid] = 0
-    m[CHIP.may_ask] = may_ask
-    m[CHIP.asked] = asked
+    m[SHARED.may_ask] = may_ask
+    m[SHARED.asked] = asked
 
 
 @part
 def feed(m: Array, open_: bool, may_ask: bool) -> bool:
-    """Obey the oldest control signals: put rows into the registers, and begin an operation; return whether one began.
-
-    `open_`: the registers take new rows in any case.
-    """
+    """Carry out the oldest control signals: fill the registers, and begin an operation; return whether one began."""
+    # `open_`: the registers take new rows although they are full. The signals wait until all rows that they name have
+    # arrived from their banks, and until the array takes the operation that they begin.
     control = peek(m, Q.control, 0)
     wanted = control & (ALL if open_ else ALL & ~m[ARRAY.has])
     stuck = control >> 3 & 1 != 0 and not may_ask
@@ -188,19 +202,21 @@ def feed(m: Array, open_: bool, may_ask: bool) -> bool:
     if not (control & 7 and may_ask):
         return False
     op = row_offset(control >> 32)
-    m[ARRAY.valid], m[ARRAY.total], m[ARRAY.flush] = 1, m[op + OPERATIONS.total], 0
+    m[ARRAY.valid] = 1
+    m[ARRAY.total] = m[op + OPERATIONS.total]
+    m[ARRAY.flush] = 0
     tag = row_offset((m[Q.tags + QUEUE.head] + count(m, Q.tags)) & (RING - 1))
-    m[tag + TAGS.identity] = later(m[ARRAY.newest], 3 if m[op + OPERATIONS.os] else 2)
+    m[tag + TAGS.identity] = later_identity(m[ARRAY.newest], 3 if m[op + OPERATIONS.os] else 2)
     m[tag + TAGS.entry] = m[op + OPERATIONS.entry]
     m[tag + TAGS.local] = m[op + OPERATIONS.local]
     m[tag + TAGS.rows] = m[op + OPERATIONS.rows]
     push(m, Q.tags, 0)
-    m[ARRAY.newest] = later(m[ARRAY.newest], 1)
+    m[ARRAY.newest] = later_identity(m[ARRAY.newest], 1)
     push(m, Q.totals, m[op + OPERATIONS.total] << 3 | m[ARRAY.newest])
     return True
 
 
 @part
-def later(identity: int, by: int) -> int:
+def later_identity(identity: int, by: int) -> int:
     """Return the identity of a later product."""
     return identity + by - PRODUCTS if identity + by >= PRODUCTS else identity + by

@@ -1,6 +1,7 @@
 """Translation, the crossbar with its buffers, and the memory behind it.
 
-TLBuffers hold two elements each way (rocket-chip's defaults). The memory answers in order, one beat a cycle.
+TLBuffers hold two elements each way (rocket-chip's defaults). The memory answers in order, one beat a cycle, as the
+responder did with which the RTL was measured (docs/gemmini.md).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.layout import at, row_offset
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
 from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
-from tilewright.targets.gemmini.timing.state import CHIP
+from tilewright.targets.gemmini.timing.state import SHARED
 
-#: What a request is.
+#: The kinds of requests, in the two lowest bits of an item. A write of several beats ends with a LAST_PUT.
 GET, PUT, LAST_PUT = range(3)
 #: Kinds of pages and rows, of which a snapshot sees only whether they are the same: pages of the DMA's reader, pages of
 #: its writer, rows of the scratchpad, rows of the accumulator.
@@ -22,7 +23,7 @@ FREED = saved(RULE.wire, reset=-1)
 
 
 class Reader:
-    """The DMA's reader. T: a request before its translation, X: behind it."""
+    """The DMA's reader. T: the register of a request before its translation, X: after it."""
 
     freed_at = FREED
     page = saved(RULE.page, among=READ_PAGES, reset=-1)  # translated last
@@ -36,7 +37,7 @@ class Reader:
     x_page = saved(RULE.page, when="x_valid", among=READ_PAGES)
     x_hit = saved(when="x_valid")
     x_ok = WIRE  # whether it may pass
-    busy = PLAIN  # whether a row is in hand
+    busy = PLAIN  # whether there is a current row
     slot = saved(when="busy")  # the load of this row
     address = saved(RULE.of_load, when="busy", of="slot")
     row = saved(RULE.row_of_load, when="busy", of="slot")
@@ -45,7 +46,10 @@ class Reader:
 
 
 class Writer:
-    """The DMA's writer. T: a request before its translation, X: behind it, S: one that a retry displaced."""
+    """The DMA's writer.
+
+    T: the register of a request before its translation, X: after it, S: one displaced by a retry.
+    """
 
     freed_at = FREED
     page = saved(RULE.page, among=WRITTEN_PAGES, reset=-1)
@@ -60,9 +64,9 @@ class Writer:
     x_hit = PLAIN
     x_asked = PLAIN  # whether the shared TLB was asked
     x_ok = WIRE
-    beats = PLAIN  # of the request in hand, that are left
+    beats = PLAIN  # of the current request, still to be sent
     page_of = saved(RULE.page, when="beats", among=WRITTEN_PAGES)
-    command = saved(RULE.command, when="state")  # of the row in hand
+    command = saved(RULE.command, when="state")  # of the current row
     address = saved(RULE.of_store, when="state", of="command")
     bytes = saved(when="state")
     sent = saved(when="state")
@@ -98,7 +102,7 @@ class Answer:
 
     due = saved(RULE.due)
     beats = PLAIN
-    item = WIRE  # see snapshot.visit_bus
+    item = WIRE  # see snapshot.serialise_bus
 
 
 READER = registers(Reader, 3)
@@ -109,11 +113,10 @@ ANSWERS = table(Answer, "answers")
 
 
 def translate(m: Array) -> None:
-    """Decide which requests pass their translation in this cycle (FrontendTLB.scala).
-
-    Each client keeps the page of its last request. Others ask the shared TLB, which takes one client a cycle; the
-    other one must try again.
-    """
+    """Decide which requests pass their translation in this cycle (FrontendTLB.scala)."""
+    # Each client keeps the page of its last request. A request for another page asks the shared TLB, which takes one
+    # client a cycle; the other client must try again. The TLB always hits: translation was bare in the measured runs.
+    # The shared TLB has a round-robin arbiter: if both ask, the client that was not served last wins.
     read, write = m[READER.x_valid] and not m[READER.x_hit], m[WRITER.x_asked] and not m[WRITER.x_hit]
     if read and write:
         read, write = m[CROSSBAR.tlb_last] == 0, m[CROSSBAR.tlb_last] != 0
@@ -135,12 +138,13 @@ def step_bus(m: Array, t: int) -> None:
         m[WRITER.freed_at] = t
     if count(m, Q.a_out):
         item = pop(m, Q.a_out, t)
+        # The memory answers a write after its last beat.
         if item & 3 != PUT:
-            answer = row_offset(around(m, m[CHIP.first_answer] + m[CHIP.answers]))
-            m[answer + ANSWERS.due] = t + m[CHIP.latency]
+            answer = row_offset(wrapped_answer(m, m[SHARED.first_answer] + m[SHARED.answers]))
+            m[answer + ANSWERS.due] = t + m[SHARED.latency]
             m[answer + ANSWERS.beats] = item >> 2 & 0xFF if item & 3 == GET else 1
             m[answer + ANSWERS.item] = item >> 10 << 1 | (item & 3 != GET)
-            m[CHIP.answers] += 1
+            m[SHARED.answers] += 1
     if count(m, Q.a_read) + count(m, Q.a_write) and ready(m, Q.a_out, t):
         arbitrate(m, t)
     if count(m, Q.d_in):
@@ -149,27 +153,28 @@ def step_bus(m: Array, t: int) -> None:
         if ready(m, queue, t):
             pop(m, Q.d_in, t)
             push(m, queue, beat >> 1)
-    if m[CHIP.answers] and m[at(ANSWERS.due, m[CHIP.first_answer])] <= t and ready(m, Q.d_in, t):
-        answer = row_offset(m[CHIP.first_answer])
+    if m[SHARED.answers] and m[at(ANSWERS.due, m[SHARED.first_answer])] <= t and ready(m, Q.d_in, t):
+        answer = row_offset(m[SHARED.first_answer])
         m[CROSSBAR.beat] += 1
-        m[CHIP.progress] += 1
+        m[SHARED.progress] += 1
         last = m[CROSSBAR.beat] == m[answer + ANSWERS.beats]
         push(m, Q.d_in, m[answer + ANSWERS.item] >> 1 << 2 | last << 1 | m[answer + ANSWERS.item] & 1)
         if last:
             m[CROSSBAR.beat] = 0
-            m[CHIP.answers] -= 1
-            m[CHIP.first_answer] = around(m, m[CHIP.first_answer] + 1)
+            m[SHARED.answers] -= 1
+            m[SHARED.first_answer] = wrapped_answer(m, m[SHARED.first_answer] + 1)
 
 
 @part
-def around(m: Array, place: int) -> int:
-    """Return a place in the ring of answers."""
-    size = m[CHIP.max_reads] + m[CHIP.max_writes]
+def wrapped_answer(m: Array, place: int) -> int:
+    """Return a place in the ring of answers, which has a place for each transaction and not a power of two."""
+    size = m[SHARED.max_reads] + m[SHARED.max_writes]
     return place - size if place >= size else place
 
 
 def arbitrate(m: Array, t: int) -> None:
-    """Let one client's request into the memory's buffer: of the one that did not win last; a Put keeps the bus."""
+    """Let a client's request into the memory's buffer: of the one that did not win last."""
+    # A write keeps the bus until its last beat, because TileLink does not interleave the beats of messages.
     write = count(m, Q.a_write) > 0 and (count(m, Q.a_read) == 0 or m[CROSSBAR.held] != 0 or m[CROSSBAR.last] == 0)
     if write:
         item = pop(m, Q.a_write, t)
@@ -178,19 +183,21 @@ def arbitrate(m: Array, t: int) -> None:
     elif not m[CROSSBAR.held]:
         item = pop(m, Q.a_read, t)
         m[CROSSBAR.last] = 0
-        item = item << 10 | m[at(TRANSACTIONS.size, item)] >> m[CHIP.lg_bus] << 2
+        item = item << 10 | m[at(TRANSACTIONS.size, item)] >> m[SHARED.lg_bus] << 2
     else:
         return
     push(m, Q.a_out, item)
-    m[CHIP.progress] += 1
+    m[SHARED.progress] += 1
 
 
 def packet(m: Array, vaddr: int, left: int) -> tuple[int, int]:
-    """Return the size of the next request, and its useful bytes: the smallest size with the most (DMA.scala)."""
-    size = 1 << m[CHIP.lg_bus]
+    """Return the size of the next request in bytes, and how many of them are wanted, of `left` from `vaddr` on."""
+    # Requests are aligned to their size. The smallest size with the most wanted bytes is taken (DMA.scala:
+    # read_packet), so 16 bytes across a 16-byte line become one request of 32 [R: gemmini_timing rule 7].
+    size = 1 << m[SHARED.lg_bus]
     best = size
     most = min(size - (vaddr & (size - 1)), left)
-    while size < m[CHIP.dma_bytes]:
+    while size < m[SHARED.dma_bytes]:
         size *= 2
         useful = min(size - (vaddr & (size - 1)), left)
         if useful > most:

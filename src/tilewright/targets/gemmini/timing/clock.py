@@ -1,18 +1,24 @@
-"""The machine, cycle by cycle: all units in one loop. A cycle in which no register changes ends a wait at once."""
+"""The machine, cycle by cycle: all units in one loop.
+
+A cycle runs the units from the last consumer to the first producer, so each sees what the others had at the start of
+the cycle. A unit that has nothing to do is not called. If a cycle changes no register, later ones will not either until
+a known event (a row leaves the array, an answer of the memory): the loop goes on there at once. Before some commands of
+the host, `check` may skip a section that repeats an earlier one (repeat.py).
+"""
 
 from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import compiled, part
-from tilewright.targets.gemmini.timing.array import ARRAY, DOES, RESULTS, step_array, step_results
+from tilewright.targets.gemmini.timing.array import ARRAY, EX_STATE, RESULTS, step_array, step_results
 from tilewright.targets.gemmini.timing.bus import ANSWERS, READER, WRITER, step_bus, translate
 from tilewright.targets.gemmini.timing.controller import PIPE, step_banks, step_execute, step_transposes
 from tilewright.targets.gemmini.timing.layout import at
 from tilewright.targets.gemmini.timing.load import LOADS, step_loads, step_reader
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo
 from tilewright.targets.gemmini.timing.moves import (
+    INCOMING,
     MERGER,
-    MOVED,
     REPEATER,
     SCALER,
     step_merger,
@@ -22,14 +28,15 @@ from tilewright.targets.gemmini.timing.moves import (
 from tilewright.targets.gemmini.timing.program import Program, find_configurations
 from tilewright.targets.gemmini.timing.queues import Q, count, peek
 from tilewright.targets.gemmini.timing.repeat import check
-from tilewright.targets.gemmini.timing.state import CHIP, TO_ARRAY, TO_WRITER
+from tilewright.targets.gemmini.timing.state import SHARED, TO_ARRAY, TO_WRITER
 from tilewright.targets.gemmini.timing.station import step_station
 from tilewright.targets.gemmini.timing.store import STORES, step_dispatch, step_stores
 from tilewright.targets.gemmini.timing.unroll import front_is_busy, step
 from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 from tilewright.targets.gemmini.timing.writer import step_writer
 
-#: Cycles after which a machine without progress will not make any more. Steps of a loop without a command count too.
+#: Steps of the loop without progress, after which the machine is taken for stalled. It must be longer than any wait in
+#: which registers change: steps of a loop without a command may take many thousand cycles.
 PATIENCE = 1 << 20
 #: The machine has reached the limit of cycles.
 UNFINISHED = -2
@@ -38,18 +45,19 @@ UNFINISHED = -2
 @part
 def begin_cycle(m: Array) -> None:
     """Reset the wires, and note which commands of the trackers are complete."""
-    m[CHIP.active] = m[CHIP.spad_writes] = m[CHIP.acc_writes] = m[CHIP.acc_adds] = m[CHIP.ex_reads] = 0
-    m[CHIP.ex_done] = m[CHIP.ld_done] = m[CHIP.st_done] = -1
-    if m[CHIP.loads_used]:
-        m[CHIP.ld_done] = complete_slot(m, LOADS.valid, LOADS.left)
-    if m[CHIP.stores_used]:
-        m[CHIP.st_done] = complete_slot(m, STORES.valid, STORES.left)
+    # A tracker reports completions from its registers, before the units of this cycle change them.
+    m[SHARED.active] = m[SHARED.spad_writes] = m[SHARED.acc_writes] = m[SHARED.acc_adds] = m[SHARED.ex_reads] = 0
+    m[SHARED.ex_done] = m[SHARED.ld_done] = m[SHARED.st_done] = -1
+    if m[SHARED.loads_used]:
+        m[SHARED.ld_done] = complete_slot(m, LOADS.valid, LOADS.left)
+    if m[SHARED.stores_used]:
+        m[SHARED.st_done] = complete_slot(m, STORES.valid, STORES.left)
 
 
 @part
 def complete_slot(m: Array, valid: int, left: int) -> int:
     """Return the first slot of a tracker whose command is complete, -1 if there is none (DMACommandTracker.scala)."""
-    for slot in range(m[CHIP.slots]):
+    for slot in range(m[SHARED.slots]):
         if m[at(valid, slot)] and m[at(left, slot)] == 0:
             return slot
     return -1
@@ -57,9 +65,11 @@ def complete_slot(m: Array, valid: int, left: int) -> int:
 
 @part
 def is_busy(m: Array) -> bool:
-    """Return the busy wire (Controller.scala), without the front end; a preload that waits for its compute is none."""
-    entries = m[CHIP.number] + m[CHIP.number + 1] + m[CHIP.number + 2]
-    if entries and not (entries == 1 and m[CHIP.number + 1] == 1 and m[CHIP.lone]):
+    """Return the busy wire (Controller.scala), without the front end."""
+    # A lone preload that waits for its compute does not count (ReservationStation.scala: solitary_preload), so a fence
+    # may end before it.
+    entries = m[SHARED.number] + m[SHARED.number + 1] + m[SHARED.number + 2]
+    if entries and not (entries == 1 and m[SHARED.number + 1] == 1 and m[SHARED.lone]):
         return True
     if m[READER.requests] or m[WRITER.requests] or m[WRITER.state]:
         return True
@@ -69,12 +79,13 @@ def is_busy(m: Array) -> bool:
 def next_event(m: Array, t: int) -> int:
     """Return the next cycle in which something is due, if no register changed in cycle `t`."""
     event = NEVER
-    if m[CHIP.rows_out]:
-        event = m[at(RESULTS.cycle, m[CHIP.first_out])]
-    if m[CHIP.answers] and m[at(ANSWERS.due, m[CHIP.first_answer])] > t:
-        event = min(event, m[at(ANSWERS.due, m[CHIP.first_answer])])
+    # Rows and answers are in order, so the first one of each is due first.
+    if m[SHARED.rows_out]:
+        event = m[at(RESULTS.cycle, m[SHARED.first_out])]
+    if m[SHARED.answers] and m[at(ANSWERS.due, m[SHARED.first_answer])] > t:
+        event = min(event, m[at(ANSWERS.due, m[SHARED.first_answer])])
     for i in range(count(m, Q.scaling)):
-        due = m[at(MOVED.due, peek(m, Q.scaling, i))]
+        due = m[at(INCOMING.due, peek(m, Q.scaling, i))]
         if due > t:
             event = min(event, due)
     return event
@@ -83,25 +94,25 @@ def next_event(m: Array, t: int) -> int:
 @part
 def step_units(m: Array, p: Program, t: int) -> None:
     """Step each unit that has something to do, from the last consumer to the first producer."""
-    if m[CHIP.rows_out] and m[at(RESULTS.cycle, m[CHIP.first_out])] == t:
+    if m[SHARED.rows_out] and m[at(RESULTS.cycle, m[SHARED.first_out])] == t:
         step_results(m, t)
     if m[READER.t_valid] | m[READER.x_valid] | m[WRITER.t_valid] | m[WRITER.x_valid]:
         translate(m)
-    if m[REPEATER.valid] | m[SCALER.wide_valid] | m[REPEATER.zeros_valid] | m[CHIP.zeros_valid]:
+    if m[REPEATER.valid] | m[SCALER.wide_valid] | m[REPEATER.zeros_valid] | m[SHARED.zeros_valid]:
         step_writes(m, t)
     if m[SCALER.valid] | count(m, Q.scaling):
         step_scaling(m, t)
     if m[MERGER.valid] | count(m, Q.d_read):
         step_merger(m, t)
     requests = count(m, Q.a_read) | count(m, Q.a_write) | count(m, Q.a_out)
-    if requests | m[CHIP.answers] | count(m, Q.d_in) | count(m, Q.d_write):
+    if requests | m[SHARED.answers] | count(m, Q.d_in) | count(m, Q.d_write):
         step_bus(m, t)
     translating = m[WRITER.t_valid] | m[WRITER.x_valid] | m[WRITER.x_asked] | m[WRITER.s_valid]
-    if translating | m[WRITER.state] | m[CHIP.pipe] | m[CHIP.full] | count(m, Q.issue):
+    if translating | m[WRITER.state] | m[SHARED.pipe] | m[SHARED.full] | count(m, Q.issue):
         step_writer(m, t)
     if m[READER.t_valid] | m[READER.x_valid] | m[READER.busy] | count(m, Q.reads):
         step_reader(m, t)
-    if m[ARRAY.valid] or count(m, Q.control) or m[CHIP.ex_state] >= DOES.flushes:
+    if m[ARRAY.valid] or count(m, Q.control) or m[SHARED.ex_state] >= EX_STATE.flushes:
         step_array(m, t)
     for pipe in (TO_ARRAY.fetched, TO_WRITER.fetched):
         if m[pipe + PIPE.under_way]:
@@ -119,7 +130,10 @@ def step_units(m: Array, p: Program, t: int) -> None:
 
 @compiled
 def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, limit: int) -> int:
-    """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED."""
+    """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED.
+
+    `accept` int64 [n] gets the cycle in which each command of the host is accepted.
+    """
     t = 0
     last_busy = 0
     seen = 0
@@ -128,7 +142,7 @@ def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo
     while t < limit:
         while m[FRONT.next_host] == memo.registers[MEMO.next_check]:
             check(m, p, plan, accept, memo, t, last_busy)
-            t = memo.registers[MEMO.goes_on]
+            t = memo.registers[MEMO.resume]
             last_busy = memo.registers[MEMO.last_busy]
             waited = 0
         idle = not is_busy(m)
@@ -138,11 +152,12 @@ def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo
         taken = step_station(m, p, plan, t)
         moved = step(m, plan, accept, t, taken, idle)
         after = t + 1
-        waited = waited + 1 if m[CHIP.progress] == seen else 0
-        seen = m[CHIP.progress]
+        waited = waited + 1 if m[SHARED.progress] == seen else 0
+        seen = m[SHARED.progress]
         if waited == PATIENCE:
             return -1
-        if not moved and m[CHIP.active] == 0:
+        # Nothing changed. If nothing is due either, the run is over, or the machine stalls with work that is left.
+        if not moved and m[SHARED.active] == 0:
             after = next_event(m, t)
             if after == NEVER:
                 return -1 if busy or m[FRONT.next_host] < accept.shape[0] else last_busy + 1

@@ -1,37 +1,42 @@
-"""The execute controller (ExecuteController.scala), and the unroller of transposed preloads before it."""
+"""The execute controller (ExecuteController.scala), and the unroller of transposed preloads before it.
+
+The controller works on up to three commands at once: the compute of one pair together with the preload of the next, so
+that the array takes new weights while the last rows of A go through it.
+"""
 
 from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.isa.work import EX
-from tilewright.targets.gemmini.timing.array import ALL, DOES, OPERATIONS, being_written, in_progress
+from tilewright.targets.gemmini.timing.array import ALL, EX_STATE, OPERATIONS, being_written, owes_result
 from tilewright.targets.gemmini.timing.layout import RING, at, row_offset
 from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, is_garbage, local
 from tilewright.targets.gemmini.timing.program import COMPUTE_FLIP, COMPUTE_STAY, CONFIG, PRELOAD
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
 from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, columns, registers, saved, table
-from tilewright.targets.gemmini.timing.state import CHIP, TO_ARRAY, TO_WRITER, Pipe
+from tilewright.targets.gemmini.timing.state import SHARED, TO_ARRAY, TO_WRITER, Pipe
 
+#: The modes of an operation (perform_single_preload, perform_mul_pre, perform_single_mul).
 ONLY_PRELOAD, BOTH, ONLY_COMPUTE = range(3)
 
 
 class Execution:
-    """What the controller does. Three numbers are for A, B and D."""
+    """The registers of the controller. Three numbers are for A, B and D."""
 
     mode = PLAIN
     total = PLAIN  # rows that go through the array
-    a_turned = PLAIN  # this and the next two: set by configurations
-    b_turned = PLAIN
+    a_transposed = PLAIN  # this and the next two: set by configurations
+    b_transposed = PLAIN
     a_stride = PLAIN
     base = saved(RULE.spad_row, size=3)  # the first row (-1: none)
     rows = saved(size=3)
     filled = saved(size=3)  # whether they have columns
     at = saved(size=3)  # the row to read
-    begun = PLAIN  # the operands of which any row was read, as bits
+    begun = PLAIN  # the operands of which a row was read, as bits
     offset = PLAIN  # of A's row
     un_state = PLAIN  # of the unroller of transposed preloads
-    un_turned = PLAIN
+    un_transposed = PLAIN
     op = POINTER  # in the table of operations
 
 
@@ -50,39 +55,42 @@ COMMANDS = table(IssuedCommand, "commands")
 
 
 def step_transposes(m: Array, t: int) -> None:
-    """Pass commands on. A transposed preload (WS) becomes preload, compute, preload (TransposePreloadUnroller.scala).
+    """Pass commands on.
 
-    The compute in the middle should have no operands, but in the RTL it keeps those of the compute behind it.
+    A transposed preload (WS) becomes preload, compute, preload (TransposePreloadUnroller.scala).
     """
+    # The first preload brings the weights into the transposer, and has no result; the second one has the result, and no
+    # weights. The compute between them should have no operands. But upstream clears fields of its instruction instead
+    # of its registers (first_compute_cmd.cmd.inst.rs1), so it keeps those of the compute after it.
     if not ready(m, Q.executes, t):
         return
     item = peek(m, Q.transposes, 0)
     command = row_offset(item)
     if m[EXECUTION.un_state] == 0:
-        turned = m[command + COMMANDS.funct] == PRELOAD and m[EXECUTION.un_turned] != 0
-        if turned and count(m, Q.transposes) < 2:
+        transposed = m[command + COMMANDS.funct] == PRELOAD and m[EXECUTION.un_transposed] != 0
+        if transposed and count(m, Q.transposes) < 2:
             return
-        if not turned or m[at(COMMANDS.funct, peek(m, Q.transposes, 1))] != COMPUTE_FLIP:
+        if not transposed or m[at(COMMANDS.funct, peek(m, Q.transposes, 1))] != COMPUTE_FLIP:
             if m[command + COMMANDS.funct] == CONFIG and not m[command + COMMANDS.rs1] >> 7 & 1:
-                m[EXECUTION.un_turned] = (m[CHIP.only_ws] or m[command + COMMANDS.rs1] >> 2 & 1 != 0) and m[
-                    command + COMMANDS.rs1
-                ] >> 9 & 1 != 0
+                rs1 = m[command + COMMANDS.rs1]
+                weight_stationary = m[SHARED.only_ws] != 0 or rs1 >> 2 & 1 != 0
+                m[EXECUTION.un_transposed] = weight_stationary and rs1 >> 9 & 1 != 0
             push(m, Q.executes, pop(m, Q.transposes, t))
             return
-    new = m[CHIP.next_command]
-    m[CHIP.next_command] = (new + 1) & (RING - 1)
+    new = m[SHARED.next_command]
+    m[SHARED.next_command] = (new + 1) & (RING - 1)
     source = row_offset(peek(m, Q.transposes, 1)) if m[EXECUTION.un_state] == 1 else command
-    made = row_offset(new)
+    inserted = row_offset(new)
     for column in range(COMMANDS.funct, COMMANDS.entry + 1):
-        m[made + column] = m[source + column]
+        m[inserted + column] = m[source + column]
     if m[EXECUTION.un_state] == 0:
-        m[made + COMMANDS.rs2] = m[made + COMMANDS.rs2] | 0xFFFFFFFF
-        m[made + COMMANDS.entry] = -1
+        m[inserted + COMMANDS.rs2] = m[inserted + COMMANDS.rs2] | 0xFFFFFFFF
+        m[inserted + COMMANDS.entry] = -1
     elif m[EXECUTION.un_state] == 1:
-        m[made + COMMANDS.funct] = COMPUTE_STAY
-        m[made + COMMANDS.entry] = -1
+        m[inserted + COMMANDS.funct] = COMPUTE_STAY
+        m[inserted + COMMANDS.entry] = -1
     else:
-        m[made + COMMANDS.rs1] |= 0xFFFFFFFF
+        m[inserted + COMMANDS.rs1] |= 0xFFFFFFFF
         pop(m, Q.transposes, t)
     m[EXECUTION.un_state] = m[EXECUTION.un_state] + 1 if m[EXECUTION.un_state] < 2 else 0
     push(m, Q.executes, new)
@@ -91,33 +99,39 @@ def step_transposes(m: Array, t: int) -> None:
 @part
 def step_execute(m: Array, t: int) -> None:
     """Run the controller: begin an operation, read a row of each operand, end it."""
-    pending = m[CHIP.pending] >= 0 or m[CHIP.pending + 1] >= 0
-    if pending and m[CHIP.ex_done] < 0:
-        which = CHIP.pending if m[CHIP.pending] >= 0 else CHIP.pending + 1
-        m[CHIP.ex_done] = m[which]
+    # The station takes one completion a cycle. A command without a result waits here while the array reports one.
+    pending = m[SHARED.pending] >= 0 or m[SHARED.pending + 1] >= 0
+    if pending and m[SHARED.ex_done] < 0:
+        which = SHARED.pending if m[SHARED.pending] >= 0 else SHARED.pending + 1
+        m[SHARED.ex_done] = m[which]
         m[which] = -1
-    if m[CHIP.ex_state] == DOES.idle:
+    if m[SHARED.ex_state] == EX_STATE.idle:
         if count(m, Q.executes):
             begin(m, t, pending)
-        elif m[CHIP.os] and in_progress(m, t):
-            m[CHIP.ex_state] = DOES.flushes
-            m[CHIP.active] = 1
-    elif m[CHIP.ex_state] == DOES.flushes:
-        if m[CHIP.asked]:
-            m[CHIP.ex_state] = DOES.flushing
-            m[CHIP.active] = 1
-    elif m[CHIP.ex_state] == DOES.flushing and m[CHIP.may_ask]:
-        m[CHIP.ex_state] = DOES.idle
-        m[CHIP.active] = 1
+        elif m[SHARED.os] and owes_result(m, t):
+            m[SHARED.ex_state] = EX_STATE.flushes
+            m[SHARED.active] = 1
+    elif m[SHARED.ex_state] == EX_STATE.flushes:
+        if m[SHARED.asked]:
+            m[SHARED.ex_state] = EX_STATE.flushing
+            m[SHARED.active] = 1
+    elif m[SHARED.ex_state] == EX_STATE.flushing and m[SHARED.may_ask]:
+        m[SHARED.ex_state] = EX_STATE.idle
+        m[SHARED.active] = 1
         return
-    if m[CHIP.ex_state] == DOES.computes and ready(m, Q.control, t):
+    if m[SHARED.ex_state] == EX_STATE.computes and ready(m, Q.control, t):
         read(m, t)
 
 
 def begin(m: Array, t: int, pending: bool) -> None:
-    """Begin what the first three commands allow."""
+    """Begin the operation that the first three commands allow.
+
+    `pending`: a completion of an earlier command is not reported yet.
+    """
     n = count(m, Q.executes)
-    first, second = row_offset(peek(m, Q.executes, 0)), row_offset(peek(m, Q.executes, 1))
+    # Places beyond the queue's end hold old commands. They are looked at only if there are enough commands (n).
+    first = row_offset(peek(m, Q.executes, 0))
+    second = row_offset(peek(m, Q.executes, 1))
     third = row_offset(peek(m, Q.executes, 2))
     config = m[first + COMMANDS.funct] == CONFIG
     preload = m[first + COMMANDS.funct] == PRELOAD
@@ -129,52 +143,61 @@ def begin(m: Array, t: int, pending: bool) -> None:
         both = n > 2 and m[second + COMMANDS.funct] == PRELOAD and not hazard(m, second, third, t)
         start(m, BOTH if both else ONLY_COMPUTE)
         return
-    busy = in_progress(m, t)
+    # A configuration waits until the array is empty [R: gemmini_timing rule 20]. Rows leave only while others go in, so
+    # the array is flushed for it. Output-stationary results are flushed out whenever the next operation has to wait.
+    busy = owes_result(m, t)
     if config and not busy and not pending:
         if m[first + COMMANDS.entry] >= 0:
-            m[CHIP.ex_done] = m[first + COMMANDS.entry]
+            m[SHARED.ex_done] = m[first + COMMANDS.entry]
         configure_array(m, m[first + COMMANDS.rs1], m[first + COMMANDS.rs2])
         pop(m, Q.executes, t)
-    elif busy and (m[CHIP.os] or config):
-        m[CHIP.ex_state] = DOES.flushes
-        m[CHIP.active] = 1
+    elif busy and (m[SHARED.os] or config):
+        m[SHARED.ex_state] = EX_STATE.flushes
+        m[SHARED.active] = 1
 
 
 def hazard(m: Array, preload: int, compute: int, t: int) -> bool:
-    """Return whether a preload or its compute reads from where a result begins that the array still holds."""
-    found = being_written(m, m[preload + COMMANDS.rs1], t) or being_written(m, m[compute + COMMANDS.rs1], t)
-    return found or being_written(m, m[compute + COMMANDS.rs2], t)
+    """Return whether a preload or its compute reads from the row where a result begins that the array still holds."""
+    reads_result = being_written(m, m[preload + COMMANDS.rs1], t) or being_written(m, m[compute + COMMANDS.rs1], t)
+    return reads_result or being_written(m, m[compute + COMMANDS.rs2], t)
 
 
 def configure_array(m: Array, rs1: int, rs2: int) -> None:
     """Take the fields of config_ex."""
     if not rs1 >> 7 & 1:
-        m[EXECUTION.a_turned] = rs1 >> 8 & 1
-        m[EXECUTION.b_turned] = rs1 >> 9 & 1
-        m[CHIP.os] = not m[CHIP.only_ws] and not rs1 >> 2 & 1
+        m[EXECUTION.a_transposed] = rs1 >> 8 & 1
+        m[EXECUTION.b_transposed] = rs1 >> 9 & 1
+        m[SHARED.os] = not m[SHARED.only_ws] and not rs1 >> 2 & 1
     m[EXECUTION.a_stride] = rs1 >> 16 & 0xFFFF
-    m[CHIP.c_stride] = rs2 >> 48 & 0xFFFF
+    m[SHARED.c_stride] = rs2 >> 48 & 0xFFFF
 
 
 def start(m: Array, mode: int) -> None:
-    """Set the operands of an operation: which are read, from where, and how many rows go through the array.
-
-    What goes through the transposer enters together with the preload, one operation earlier than the rest.
-    """
-    m[CHIP.ex_state] = DOES.computes
+    """Set the operands of an operation: which of them are read, from where, and how many rows go through the array."""
+    # An operand that goes through the transposer must be there one operation earlier. So it is read together with the
+    # preload, from the compute after it; the others are read with their own compute.
+    m[SHARED.ex_state] = EX_STATE.computes
     m[EXECUTION.mode] = mode
-    m[CHIP.active] = 1
-    a_turns, b_turns = m[EXECUTION.a_turned] != m[CHIP.os], m[CHIP.os] != 0 and m[EXECUTION.b_turned] != 0
-    d_turns = m[CHIP.os] == 0 and m[EXECUTION.b_turned] != 0
+    m[SHARED.active] = 1
+    # Whether an operand goes through the transposer. Output-stationary, the array itself takes A by columns, so an A
+    # that is not transposed needs it (MeshWithDelays.scala: a_is_from_transposer).
+    a_turns = m[EXECUTION.a_transposed] != m[SHARED.os]
+    b_turns = m[SHARED.os] != 0 and m[EXECUTION.b_transposed] != 0
+    d_turns = m[SHARED.os] == 0 and m[EXECUTION.b_transposed] != 0
     later = 1 if mode == ONLY_PRELOAD else 2
     a = row_offset(peek(m, Q.executes, later if mode == ONLY_PRELOAD or a_turns else 0))
     b = row_offset(peek(m, Q.executes, later if mode == ONLY_PRELOAD or b_turns else 0))
     preload = row_offset(peek(m, Q.executes, 0 if mode == ONLY_PRELOAD else 1))
-    operand(m, 0, m[a + COMMANDS.rs1], m[EXECUTION.a_turned] != 0, mode == BOTH or a_turns == (mode == ONLY_PRELOAD))
+    operand(
+        m, 0, m[a + COMMANDS.rs1], m[EXECUTION.a_transposed] != 0, mode == BOTH or a_turns == (mode == ONLY_PRELOAD)
+    )
     operand(m, 1, m[b + COMMANDS.rs2], b_turns, mode == BOTH or b_turns == (mode == ONLY_PRELOAD))
     operand(m, 2, m[preload + COMMANDS.rs1], d_turns, mode != ONLY_COMPUTE)
-    m[EXECUTION.total] = m[CHIP.dim]
-    if m[CHIP.os] == 0 and m[EXECUTION.base + 2] < 0 and not (a_turns or b_turns or d_turns):
+    # All rows of the array go through, unless no weights are brought and nothing is transposed. Then only those of A
+    # and D do, but at least four: fewer could write an accumulator row again before the first write is done (upstream's
+    # comment at total_rows; gemmini_timing rule 15).
+    m[EXECUTION.total] = m[SHARED.dim]
+    if m[SHARED.os] == 0 and m[EXECUTION.base + 2] < 0 and not (a_turns or b_turns or d_turns):
         m[EXECUTION.total] = max(
             m[EXECUTION.rows] if m[EXECUTION.base] >= 0 else 1,
             m[EXECUTION.rows + 1] if m[EXECUTION.base + 1] >= 0 else 1,
@@ -187,37 +210,44 @@ def start(m: Array, mode: int) -> None:
     m[op + OPERATIONS.total] = m[EXECUTION.total]
     m[op + OPERATIONS.local] = result & 0xFFFFFFFF
     m[op + OPERATIONS.entry] = -1 if nowhere else m[preload + COMMANDS.entry]
-    m[op + OPERATIONS.rows], m[op + OPERATIONS.os] = result >> 48 & 2 * m[CHIP.dim] - 1, m[CHIP.os]
+    m[op + OPERATIONS.rows] = result >> 48 & 2 * m[SHARED.dim] - 1
+    m[op + OPERATIONS.os] = m[SHARED.os]
 
 
-def operand(m: Array, k: int, word: int, turned: bool, takes: bool) -> None:
-    """Set one operand; its rows and columns are exchanged if it is transposed."""
-    fit = 2 * m[CHIP.dim] - 1
+def operand(m: Array, k: int, word: int, transposed: bool, takes: bool) -> None:
+    """Set operand `k` of an operation, which reads it if `takes`."""
+    # A transposed one has its rows and columns exchanged.
+    fit = 2 * m[SHARED.dim] - 1
     kind, row = local(m, word)
     rows, columns = word >> 48 & fit, word >> 32 & fit
     m[EXECUTION.base + k] = row if kind != ABSENT and takes else -1
-    m[EXECUTION.rows + k] = columns if turned else rows
-    m[EXECUTION.filled + k] = rows > 0 if turned else columns > 0
+    m[EXECUTION.rows + k] = columns if transposed else rows
+    m[EXECUTION.filled + k] = rows > 0 if transposed else columns > 0
+    # ex_read_from_acc is built, but the RTL waits for ever for such a row [R: docs/gemmini.md].
     if takes and kind == IN_ACC:
-        m[CHIP.ex_state] = DOES.stalled
+        m[SHARED.ex_state] = EX_STATE.stalled
 
 
 @part
 def bank_of(m: Array, k: int, row: int) -> int:
-    """Return the bank of a row of operand `k`, or a negative number of its own if there is no operand."""
+    """Return the bank of a row of operand `k`; without an operand, a negative number that no other operand has."""
     return (
-        (m[EXECUTION.base + k] + row & m[CHIP.spad]) >> m[CHIP.lg_spad_bank] if m[EXECUTION.base + k] >= 0 else -1 - k
+        (m[EXECUTION.base + k] + row & m[SHARED.spad]) >> m[SHARED.lg_spad_bank]
+        if m[EXECUTION.base + k] >= 0
+        else -1 - k
     )
 
 
 @part
-def must_wait(m: Array, k: int, other: int, same_bank: bool, next_other: int) -> bool:
-    """Return whether operand `k` waits for another: it is one row ahead, or comes later in the same bank."""
+def must_wait(m: Array, k: int, rival: int, same_bank: bool, rival_next: int) -> bool:
+    """Return whether operand `k` must wait for operand `rival` (ExecuteController.scala: must_wait_for)."""
+    # It waits if it is one row ahead, or if both are at the same row in the same bank and `rival` comes first: A, B, D.
+    # `rival_next`: the row after the rival's.
     begun = m[EXECUTION.begun] >> k & 1
-    begun_other = m[EXECUTION.begun] >> other & 1
-    ahead = begun != 0 and m[EXECUTION.at + k] == next_other
+    rival_begun = m[EXECUTION.begun] >> rival & 1
+    ahead = begun != 0 and m[EXECUTION.at + k] == rival_next
     return ahead or (
-        same_bank and other < k and begun == begun_other and m[EXECUTION.at + k] == m[EXECUTION.at + other]
+        same_bank and rival < k and begun == rival_begun and m[EXECUTION.at + k] == m[EXECUTION.at + rival]
     )
 
 
@@ -231,10 +261,11 @@ def read(m: Array, t: int) -> None:
     begun = m[EXECUTION.begun]
     bank_a = bank_of(m, 0, m[EXECUTION.offset])
     bank_b = bank_of(m, 1, b)
-    bank_d = bank_of(m, 2, m[CHIP.dim] - 1 - d)
+    bank_d = bank_of(m, 2, m[SHARED.dim] - 1 - d)
     ab = bank_a == bank_b
     ad = bank_a == bank_d
     bd = bank_b == bank_d
+    # In the usual case, all three are at the same row of different banks, and nobody waits.
     together = a == b and b == d and begun in (0, ALL) and not (ab or ad or bd) and last > 0
     a_goes = b_goes = d_goes = True
     if not together:
@@ -244,9 +275,11 @@ def read(m: Array, t: int) -> None:
         a_goes = not (must_wait(m, 0, 1, ab, after_b) or must_wait(m, 0, 2, ad, after_d))
         b_goes = not (must_wait(m, 1, 0, ab, after_a) or must_wait(m, 1, 2, bd, after_d))
         d_goes = not (must_wait(m, 2, 0, ad, after_a) or must_wait(m, 2, 1, bd, after_b))
+    # Control signals: which operands go on (bits 0 to 2), whether an operation begins (3), the bank of each (from 8 on,
+    # 8 bits each, 0: none), and the operation (from 32 on).
     control = (begun == 0) << 3 | m[EXECUTION.op] << 32
     control |= fetch(m, 0, bank_a, a, a_goes) | fetch(m, 1, bank_b, b, b_goes)
-    control |= fetch(m, 2, bank_d, m[CHIP.dim] - 1 - d, d_goes)
+    control |= fetch(m, 2, bank_d, m[SHARED.dim] - 1 - d, d_goes)
     push(m, Q.control, control)
     if control & 1:
         m[EXECUTION.offset] = 0 if a == last else m[EXECUTION.offset] + m[EXECUTION.a_stride]
@@ -260,6 +293,8 @@ def read(m: Array, t: int) -> None:
 @part
 def next_rows(m: Array, control: int) -> bool:
     """Go on to the next row of each operand that was read; return whether the operation ends."""
+    # It ends when every operand is at its last row and goes on, or is back at row 0 already. At its begin all are at
+    # row 0 too, so a row must have been read in an earlier cycle (about_to_fire_all_rows).
     last = m[EXECUTION.total] - 1
     ends = m[EXECUTION.begun] != 0
     for k in range(3):
@@ -273,17 +308,15 @@ def next_rows(m: Array, control: int) -> bool:
 
 @part
 def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
-    """Ask a bank for a row of operand `k`; return the control signals for it: the operand goes on, its bank.
-
-    Rows beyond the operand's are zeros, which need no reading. A bank cannot be read while it is written, or while the
-    row before waits for its pipe.
-    """
+    """Ask a bank for a row of operand `k`; return its control signals: the operand goes on, and its bank."""
+    # Rows beyond the operand's are zeros, which are not read. A bank has one port, so it cannot be read while it is
+    # written. It cannot be read either while the row before waits for its pipe (Scratchpad.scala: q_will_be_empty).
     if not goes:
         return 0
     signals = 1 << k
     if bank >= 0 and row < m[EXECUTION.rows + k]:
-        m[CHIP.ex_reads] |= 1 << bank
-        if (m[CHIP.spad_writes] | m[TO_ARRAY.held] | m[TO_WRITER.held]) >> bank & 1:
+        m[SHARED.ex_reads] |= 1 << bank
+        if (m[SHARED.spad_writes] | m[TO_ARRAY.held] | m[TO_WRITER.held]) >> bank & 1:
             return 0
         m[TO_ARRAY.fetched] |= 1 << bank
         m[TO_ARRAY.under_way] = 1
@@ -293,26 +326,27 @@ def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
 
 
 def finish(m: Array, t: int) -> None:
-    """End an operation: its commands leave, and those without a result are complete."""
-    m[CHIP.progress] += 1
-    m[CHIP.ex_state] = DOES.idle
+    """End an operation: its commands leave. Computes and preloads without a result are complete."""
+    # A preload with a result is complete when the array writes the result's last row.
+    m[SHARED.progress] += 1
+    m[SHARED.ex_state] = EX_STATE.idle
     first = row_offset(pop(m, Q.executes, t))
     if m[EXECUTION.mode] == ONLY_PRELOAD:
-        m[CHIP.pending] = m[first + COMMANDS.entry] if is_garbage(m, m[first + COMMANDS.rs2]) else -1
+        m[SHARED.pending] = m[first + COMMANDS.entry] if is_garbage(m, m[first + COMMANDS.rs2]) else -1
     else:
-        m[CHIP.pending] = m[first + COMMANDS.entry]
+        m[SHARED.pending] = m[first + COMMANDS.entry]
         if m[EXECUTION.mode] == BOTH:
             second = row_offset(pop(m, Q.executes, t))
-            m[CHIP.pending + 1] = m[second + COMMANDS.entry] if is_garbage(m, m[second + COMMANDS.rs2]) else -1
+            m[SHARED.pending + 1] = m[second + COMMANDS.entry] if is_garbage(m, m[second + COMMANDS.rs2]) else -1
 
 
 @part
 def step_banks(m: Array, reader: int) -> None:
-    """Move rows that were read through the pipes to a reader; one is held in its bank if the pipe is stalled.
-
-    A row stays in its stage only while all later stages hold rows (Pipeline.scala).
-    """
-    first, second = m[reader + PIPE.first], m[reader + PIPE.second]
+    """Move the rows that were read through the pipes of their banks to a reader (TO_ARRAY, TO_WRITER)."""
+    # All banks move at once, a bit per bank. A row stays in its stage only while all later stages of its bank hold rows
+    # (Pipeline.scala); then the row after it is held in the bank.
+    first = m[reader + PIPE.first]
+    second = m[reader + PIPE.second]
     third = m[reader + PIPE.third]
     last = m[reader + PIPE.last]
     entering = m[reader + PIPE.fetched] | m[reader + PIPE.held]
@@ -329,5 +363,5 @@ def step_banks(m: Array, reader: int) -> None:
     m[reader + PIPE.fetched] = 0
     m[reader + PIPE.held] = entering & stays
     if after != (first, second, third, last):
-        m[CHIP.active] = 1
+        m[SHARED.active] = 1
     m[reader + PIPE.under_way] = (after[0] | after[1] | after[2] | after[3]) != 0

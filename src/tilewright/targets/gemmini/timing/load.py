@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.isa.work import LD
+from tilewright.targets.gemmini.isa.work import LD, SCALE_ONE
 from tilewright.targets.gemmini.timing.bus import READER, TRANSACTIONS, packet
 from tilewright.targets.gemmini.timing.layout import at, row_offset
 from tilewright.targets.gemmini.timing.operands import columns_of, is_acc, rows_of
-from tilewright.targets.gemmini.timing.program import CONFIG, ONE, Program, configured
+from tilewright.targets.gemmini.timing.program import CONFIG, Program, configured
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready, take
 from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registers, saved, table
-from tilewright.targets.gemmini.timing.state import CHIP, LG_PAGE, MOVING
+from tilewright.targets.gemmini.timing.state import LG_PAGE, MOVE_STATE, SHARED
 
 
 class Loader:
-    """The controller of loads: its state, and the row and slot of the load in hand."""
+    """The controller of loads: its state, and the row and tracker slot of the current load."""
 
     state = PLAIN
     row = PLAIN
@@ -23,7 +23,7 @@ class Loader:
 
 
 class ActiveLoad:
-    """A load in its tracker. What follows from the command and its configuration is set again with a snapshot."""
+    """A load in its tracker. Fields that follow from the command and its configuration are wires: `track` sets them."""
 
     valid = PLAIN
     entry = saved(RULE.entry, when="valid", among=LD)
@@ -51,48 +51,49 @@ def step_loads(m: Array, p: Program, t: int) -> None:
     item = peek(m, Q.loads, 0)
     row = m[LOADER.row]
     config = p.prims[item >> 6, 0] & 127 == CONFIG
-    if config or (m[LOADER.state] == MOVING.sending and row == 0):  # a load of one row
-        m[LOADER.state] = MOVING.waiting
+    if config or (m[LOADER.state] == MOVE_STATE.sending and row == 0):  # a load of one row
+        m[LOADER.state] = MOVE_STATE.waiting
         pop(m, Q.loads, t)
         return
-    if m[LOADER.state] == MOVING.waiting:
-        if m[CHIP.loads_used] == m[CHIP.slots]:
+    if m[LOADER.state] == MOVE_STATE.waiting:
+        if m[SHARED.loads_used] == m[SHARED.slots]:
             return
         m[LOADER.slot] = first_free(m, LOADS.valid)
-        m[CHIP.loads_used] += 1
+        m[SHARED.loads_used] += 1
         slot = row_offset(m[LOADER.slot])
         track(m, p, slot, item >> 6)
         m[slot + LOADS.valid] = 1
         m[slot + LOADS.entry] = item & 63
         m[slot + LOADS.left] = m[slot + LOADS.columns] * m[slot + LOADS.rows] << m[slot + LOADS.wide]
-        m[CHIP.active] = 1
+        m[SHARED.active] = 1
         if m[slot + LOADS.left] == 0:  # nothing to load, which trips an assertion in the RTL
             pop(m, Q.loads, t)
             return
-        m[LOADER.state] = MOVING.waiting_dma
+        m[LOADER.state] = MOVE_STATE.waiting_dma
     load = row_offset(m[LOADER.slot])
+    # Address 0 stands for zeros, which a writer of its own makes: they pass loads that wait for the memory.
     if m[load + LOADS.address] == 0:
-        if m[CHIP.zeros_valid]:
+        if m[SHARED.zeros_valid]:
             return
-        m[CHIP.zeros_valid] = 1
-        m[CHIP.zeros_slot] = m[LOADER.slot]
-        m[CHIP.zeros_column] = 0
-        m[CHIP.zeros_address] = m[load + LOADS.local] + row
-        m[CHIP.active] = 1
+        m[SHARED.zeros_valid] = 1
+        m[SHARED.zeros_slot] = m[LOADER.slot]
+        m[SHARED.zeros_column] = 0
+        m[SHARED.zeros_address] = m[load + LOADS.local] + row
+        m[SHARED.active] = 1
     elif ready(m, Q.reads, t):
         push(m, Q.reads, m[LOADER.slot] << 32 | row)
     else:
         return
     last = row == m[load + LOADS.rows] - 1
     m[LOADER.row] = 0 if last else row + 1
-    m[LOADER.state] = MOVING.sending
+    m[LOADER.state] = MOVE_STATE.sending
     if last and row:
-        m[LOADER.state] = MOVING.waiting
+        m[LOADER.state] = MOVE_STATE.waiting
         pop(m, Q.loads, t)
 
 
 def track(m: Array, p: Program, load: int, prim: int) -> None:
-    """Keep what the rows of a load have in common, which follows from its command and its configuration."""
+    """Set the fields of a load that follow from its command and its configuration."""
     rs1 = p.prims[prim, 1]
     rs2 = p.prims[prim, 2]
     config = configured(p, prim, 1)
@@ -101,12 +102,13 @@ def track(m: Array, p: Program, load: int, prim: int) -> None:
     m[load + LOADS.stride] = configured(p, prim, 2)
     m[load + LOADS.columns] = columns_of(rs2)
     m[load + LOADS.rows] = rows_of(rs2)
+    # With stride 0, the row is read once and written again and again, from the last row to the first (repeats).
     m[load + LOADS.repeats] = 0
     if m[load + LOADS.stride] == 0 and rs1 != 0 and rows_of(rs2) > 0:
         m[load + LOADS.rows] = 1
         m[load + LOADS.repeats] = rows_of(rs2) - 1
     m[load + LOADS.block] = config >> 16 & 0xFFFF
-    m[load + LOADS.scaled] = config != 0 and config >> 32 & 0xFFFFFFFF != ONE
+    m[load + LOADS.scaled] = config != 0 and config >> 32 & 0xFFFFFFFF != SCALE_ONE
     m[load + LOADS.pixels] = max(config >> 8 & 0xFF, 1) if config else 0
     m[load + LOADS.in_acc] = is_acc(rs2)
     m[load + LOADS.adds] = rs2 >> 30 & 1
@@ -124,17 +126,18 @@ def first_free(m: Array, valid: int) -> int:
 
 @part
 def lg_bytes(rs2: int, config: int) -> int:
-    """Return the logarithm of the bytes of an element of a load."""
+    """Return the logarithm of an element's bytes in DRAM: int32 for the accumulator unless `shrunk`, else int8."""
     return 2 if is_acc(rs2) and not config >> 2 & 1 else 0
 
 
 def step_reader(m: Array, t: int) -> None:
-    """Run the reader: a request passes its translation in two cycles; one that the bus refuses goes around again."""
+    """Run the reader: a request passes its translation in two cycles; one that the bus refuses begins again."""
+    # A retry comes before a new request (DMA.scala: tlb_arb), and takes the first stage from it.
     again = False
     item = m[READER.x_item]
     page = m[READER.x_page]
     if m[READER.x_valid] | m[READER.t_valid]:
-        m[CHIP.active] = 1
+        m[SHARED.active] = 1
     if m[READER.x_valid]:
         again = not (m[READER.x_ok] and ready(m, Q.a_read, t))
         if not again:
@@ -148,8 +151,8 @@ def step_reader(m: Array, t: int) -> None:
         m[READER.t_valid] = 1
         m[READER.t_item] = item
         m[READER.t_page] = page
-    elif m[READER.busy] and m[READER.requests] + (m[READER.freed_at] == t) < m[CHIP.max_reads]:
-        ask(m)
+    elif m[READER.busy] and m[READER.requests] + (m[READER.freed_at] == t) < m[SHARED.max_reads]:
+        request_packet(m)
     if not m[READER.busy] and count(m, Q.reads):
         request = take(m, Q.reads)
         load = row_offset(request >> 32)
@@ -158,19 +161,21 @@ def step_reader(m: Array, t: int) -> None:
         m[READER.slot] = request >> 32
         m[READER.asked] = 0
         m[READER.address] = m[load + LOADS.address] + row * m[load + LOADS.stride]
-        m[READER.row] = m[load + LOADS.local] + row & (m[CHIP.acc] if m[load + LOADS.in_acc] else m[CHIP.spad])
+        m[READER.row] = m[load + LOADS.local] + row & (m[SHARED.acc] if m[load + LOADS.in_acc] else m[SHARED.spad])
 
 
-def ask(m: Array) -> None:
-    """Make one request of the row in hand."""
+def request_packet(m: Array) -> None:
+    """Make one request of the current row: reserve a transaction, which says where the bytes go (XactTracker.scala)."""
     load = row_offset(m[READER.slot])
     left = (m[load + LOADS.columns] << m[load + LOADS.wide]) - m[READER.asked]
     size, useful = packet(m, m[READER.address], left)
+    # Which of the free transactions is taken changes no time. The hardware takes the lowest one; in turn, a snapshot
+    # can count them from the newest one.
     i = m[READER.next]
     while m[at(TRANSACTIONS.taken, i)]:
-        i = i + 1 if i + 1 < m[CHIP.max_reads] else 0
+        i = i + 1 if i + 1 < m[SHARED.max_reads] else 0
     m[READER.next] = i
-    lg_row = m[CHIP.lg_dim] + m[load + LOADS.wide]
+    lg_row = m[SHARED.lg_dim] + m[load + LOADS.wide]
     x = row_offset(i)
     m[x + TRANSACTIONS.taken] = 1
     m[x + TRANSACTIONS.slot] = m[READER.slot]
@@ -187,4 +192,4 @@ def ask(m: Array) -> None:
     m[READER.asked] += useful
     if useful == left:
         m[READER.busy] = 0
-    m[CHIP.active] = 1
+    m[SHARED.active] = 1

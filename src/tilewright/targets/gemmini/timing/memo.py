@@ -1,8 +1,8 @@
-"""What a run remembers of itself: snapshots, and a relation between two stretches of the program.
+"""The memory of a run for its repetitions: snapshots, and a relation between two sections of the program.
 
-Pages of DRAM and rows of the memories are related if one does in a stretch what the other does in the other stretch.
-The relation is one to one, because the machine compares pages and rows with each other; related rows are in the same
-bank.
+A page of DRAM, or a row of a memory, in one section is related to a page or row in the other section if both are used
+in the same way there. The machine sees of pages and rows only which are equal and in which bank they lie. So two
+sections take the same time if their pages and rows are related one to one, and related rows are in the same bank.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ FOUR = saved(RULE.fixed, size=4)
 class MemoRegisters:
     """Numbers of a memo."""
 
-    stamp = FIXED  # the number of the relation
+    # The number of the current relation. Entries of the tables count only if they bear it, so that a new relation
+    # begins without clearing tables of thousands of rows.
+    stamp = FIXED
     pairs = FIXED  # the pairs of pages in it
     identity = FIXED  # whether all rows are their own partners
     last_pair = FOUR  # the last pair of each of two clients
@@ -30,13 +32,13 @@ class MemoRegisters:
     lg_bank = FOUR  # the logarithm of a bank's rows
     banks = FOUR
     line = FIXED  # bytes of the largest request; requests do not cross lines of this size
-    next_check = FIXED  # the command of the host before which the state is looked at next
+    next_check = FIXED  # the command of the host before which the state is saved next
     check = FIXED  # its place in Memo.checks
-    gap = FIXED  # the least primitive commands between two
-    snapshots = FIXED
-    free = FIXED  # the next free places on the tape, for words and for pages and rows
+    gap = FIXED  # the least number of primitive commands between two checks
+    count = FIXED  # snapshots so far
+    free = FIXED  # the next free places in the archive: of words, and of pages and rows
     free_related = FIXED
-    goes_on = FIXED  # the cycle in which the run goes on
+    resume = FIXED  # the cycle in which the run goes on
     last_busy = FIXED  # the last one in which the machine was busy
     skipped = FIXED  # cycles that were copied
 
@@ -52,10 +54,10 @@ class Pair:
 class Related:
     """The partner of a row."""
 
-    forth: int  # the number of the relation in which the row has a partner
-    back: int  # that in which it is one
+    forward: int  # the number of the relation in which the row has a partner
+    backward: int  # the number of the relation in which it is a partner
     partner: int
-    known: int  # rows from here on of which it is known that their partners follow each other
+    checked: int  # rows from this one on whose partners were found to follow each other
 
 
 MEMO = columns(MemoRegisters)
@@ -64,23 +66,24 @@ RELATED = columns(Related)
 
 
 class Memo(NamedTuple):
-    """Snapshots of a run, and what is needed to know where it repeats itself."""
+    """The snapshots of a run, and the relation between two of its sections."""
 
-    registers: Array  # int64: see above, alike.py and repeat.py
-    tape: Array  # int64 [TAPE]: the snapshots; see tape.py
-    checks: Array  # int64: the commands of the host before which the state is looked at, and one that never comes
-    marks: Array  # int64 [n]: hashes of what follows a command
+    registers: Array  # int64: see MemoRegisters
+    archive: Array  # int64: the snapshots' words; see archive.py
+    checks: Array  # int64: the commands of the host before which the state may be saved, and NEVER
+    fingerprints: Array  # int64 [n]: hashes of a command and of the ones after it
     prims: Array  # int64 [n + 1]: the primitive commands that come from the commands before
     loops: Array  # int64 [n + 1]: the loops that the commands before start
-    kept: Array  # int64 [k, 12]: about the snapshots; see repeat.py
-    table: Array  # int64: the newest snapshot with a hash of its words, -1: none
+    snapshots: Array  # int64 [k, 12]: see repeat.SnapshotColumns
+    table: Array  # int64: for each hash the newest snapshot whose words have it, -1: none
     pages: Array  # int64 [s, 3]: the relation of pages, a hash table
     rows: Array  # int64 [rows of scratchpad and accumulator, 4]: the relation of rows
 
 
 @part
 def slot(r: Array, pages: Array, key: int) -> int:
-    """Return the place of a page in the hash table, or where it belongs."""
+    """Return the place of a page in the hash table, or the place where it is to be put."""
+    # Open addressing: `relate_pages` keeps half of the table free, so that a free place is near.
     last = pages.shape[0] - 1
     place = (key * 0x9E3779B97F4A7C1 >> 20) & last
     while pages[place, PAIR.stamp] == r[MEMO.stamp] and pages[place, PAIR.key] != key:
@@ -90,10 +93,8 @@ def slot(r: Array, pages: Array, key: int) -> int:
 
 @part
 def clear(memo: Memo, identity: bool) -> None:
-    """Begin a new relation. `identity`: rows are to be their own partners, which costs less.
-
-    The last row of the accumulator is its own partner, as the controller may take the garbage address for it.
-    """
+    """Begin a new relation. `identity`: rows are to be their own partners, which costs less."""
+    # The last row of the accumulator is its own partner, as the controller may take the garbage address for it.
     r = memo.registers
     r[MEMO.stamp] += 1
     r[MEMO.identity] = identity
@@ -106,21 +107,22 @@ def clear(memo: Memo, identity: bool) -> None:
 
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
     """Let `new` be the partner of page `old`; return False if one of them has another, or if there are too many."""
+    # Successive requests are mostly in one page: `equivalent_lines` compares the last pair before it calls this.
     r[MEMO.last_pair + 2 * client] = old
     r[MEMO.last_pair + 2 * client + 1] = new
     key = old << 2 | client << 1
     back = new << 2 | client << 1 | 1
-    one = slot(r, pages, key)
-    if pages[one, PAIR.stamp] == r[MEMO.stamp]:
-        return bool(pages[one, PAIR.value] == new)
+    place = slot(r, pages, key)
+    if pages[place, PAIR.stamp] == r[MEMO.stamp]:
+        return bool(pages[place, PAIR.value] == new)
     if pages[slot(r, pages, back), PAIR.stamp] == r[MEMO.stamp] or 4 * r[MEMO.pairs] > pages.shape[0]:
         return False
-    pages[one, PAIR.stamp] = r[MEMO.stamp]
-    pages[one, PAIR.key] = key
-    pages[one, PAIR.value] = new
-    other = slot(r, pages, back)
-    pages[other, PAIR.stamp] = r[MEMO.stamp]
-    pages[other, PAIR.key] = back
+    pages[place, PAIR.stamp] = r[MEMO.stamp]
+    pages[place, PAIR.key] = key
+    pages[place, PAIR.value] = new
+    reverse = slot(r, pages, back)
+    pages[reverse, PAIR.stamp] = r[MEMO.stamp]
+    pages[reverse, PAIR.key] = back
     r[MEMO.pairs] += 1
     return True
 
@@ -128,36 +130,38 @@ def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> boo
 @part
 def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
     """Let `new` be the partner of row `old`; return False if one of them has another, or if their banks differ."""
-    one = r[MEMO.first_row + kind] + old
-    other = r[MEMO.first_row + kind] + new
+    row = r[MEMO.first_row + kind] + old
+    target = r[MEMO.first_row + kind] + new
     stamp = r[MEMO.stamp]
-    if rows[one, RELATED.forth] == stamp or rows[other, RELATED.back] == stamp:
-        return bool(rows[one, RELATED.forth] == stamp and rows[one, RELATED.partner] == new)
+    if rows[row, RELATED.forward] == stamp or rows[target, RELATED.backward] == stamp:
+        return bool(rows[row, RELATED.forward] == stamp and rows[row, RELATED.partner] == new)
     if old >> r[MEMO.lg_bank + kind] != new >> r[MEMO.lg_bank + kind]:
         return False
-    rows[one, RELATED.forth] = stamp
-    rows[one, RELATED.partner] = new
-    rows[one, RELATED.known] = 1
-    rows[other, RELATED.back] = stamp
+    rows[row, RELATED.forward] = stamp
+    rows[row, RELATED.partner] = new
+    rows[row, RELATED.checked] = 1
+    rows[target, RELATED.backward] = stamp
     return True
 
 
 @part
 def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: int) -> bool:
-    """Relate ranges of rows, within a memory, row by row; see relate_rows."""
+    """Relate two ranges of rows of one memory, row by row; return False if that fails (see relate_rows)."""
     if not relate_rows(r, rows, kind, old, new):
         return False
+    # Operands are used again and again: rows that were related from this one on need no second look. The first row was
+    # related just now, so its partner is `new`, and the partners of the rows after it follow that one.
     place = r[MEMO.first_row + kind] + old
-    for x in range(rows[place, RELATED.known], size):
+    for x in range(rows[place, RELATED.checked], size):
         if not relate_rows(r, rows, kind, old + x, new + x):
             return False
-    rows[place, RELATED.known] = max(rows[place, RELATED.known], size)
+    rows[place, RELATED.checked] = max(rows[place, RELATED.checked], size)
     return True
 
 
 @part
 def is_row(r: Array, kind: int, row: int) -> bool:
-    """Return whether a memory has this row. Controllers wrap addresses late, so some lie behind the last row."""
+    """Return whether a memory has this row: the controllers wrap addresses late, so some lie beyond the last row."""
     return row >= 0 and row >> r[MEMO.lg_bank + kind] < r[MEMO.banks + kind]
 
 
@@ -180,7 +184,7 @@ def has_partner(memo: Memo, kind: int, old: int) -> bool:
         return bool(memo.pages[slot(r, memo.pages, old << 2 | kind << 1), PAIR.stamp] == r[MEMO.stamp])
     if r[MEMO.identity] or not is_row(r, kind, old):
         return r[MEMO.identity] != 0
-    return bool(memo.rows[r[MEMO.first_row + kind] + old, RELATED.forth] == r[MEMO.stamp])
+    return bool(memo.rows[r[MEMO.first_row + kind] + old, RELATED.forward] == r[MEMO.stamp])
 
 
 @part

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.timing.state import CHIP
+from tilewright.targets.gemmini.timing.state import SHARED
 
-#: What a word of an operand names.
+#: The memory that an operand's word names.
 ABSENT, IN_SPAD, IN_ACC = range(3)
 
 
@@ -18,8 +18,8 @@ def is_acc(word: int) -> int:
 
 @part
 def is_garbage(m: Array, word: int) -> bool:
-    """Return whether an operand's word has the address that stands for none (LocalAddr.scala)."""
-    return (word & m[CHIP.garbage]) == m[CHIP.garbage]
+    """Return whether an operand's word has the garbage address, which means "no operand" (LocalAddr.scala)."""
+    return (word & m[SHARED.garbage]) == m[SHARED.garbage]
 
 
 @part
@@ -28,8 +28,8 @@ def local(m: Array, word: int) -> tuple[int, int]:
     if is_garbage(m, word):
         return ABSENT, 0
     if is_acc(word):
-        return IN_ACC, word & m[CHIP.acc]
-    return IN_SPAD, word & m[CHIP.spad]
+        return IN_ACC, word & m[SHARED.acc]
+    return IN_SPAD, word & m[SHARED.spad]
 
 
 @part
@@ -47,4 +47,4 @@ def columns_of(word: int) -> int:
 @part
 def blocks_of(m: Array, word: int) -> int:
     """Return the blocks of columns, each as wide as the array, of an operand's word."""
-    return (columns_of(word) + m[CHIP.dim] - 1) >> m[CHIP.lg_dim]
+    return (columns_of(word) + m[SHARED.dim] - 1) >> m[SHARED.lg_dim]

@@ -1,7 +1,9 @@
 """The queues of the machine: rings of numbers.
 
 The units run from the last consumer to the first producer. So an element that enters a queue is not seen before the
-next cycle. An ordinary queue that is full takes no element in the cycle in which it loses one; a piped queue does.
+next cycle, as in the hardware, where it passes a register. An ordinary queue that is full takes no element in the cycle
+in which it loses one: its `ready` is a register. A piped queue does, because its `ready` also looks at the consumer
+(Queue(pipe=true) of Chisel).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.layout import RING
 from tilewright.targets.gemmini.timing.records import columns, queues
-from tilewright.targets.gemmini.timing.state import CHIP
+from tilewright.targets.gemmini.timing.state import SHARED
 
 
 class QueueWords:
@@ -19,7 +21,7 @@ class QueueWords:
     count: int
     head: int  # the place of the first element
     length: int
-    left: int  # the cycle in which an element left last, with the number that did (two bits)
+    left: int  # the cycle in which elements left last, times four, plus how many did
     items: int
 
 
@@ -68,6 +70,7 @@ def count(m: Array, queue: int) -> int:
 @part
 def ready(m: Array, queue: int, t: int) -> bool:
     """Return whether a queue takes an element in cycle `t`."""
+    # The consumer ran first, so elements that left in this cycle still count. Of a piped queue, `left` is never set.
     left = m[queue + QUEUE.left]
     return m[queue] + (left & 3 if left >> 2 == t else 0) < m[queue + QUEUE.length]
 
@@ -77,18 +80,18 @@ def push(m: Array, queue: int, value: int) -> None:
     """Put an element into a queue that is ready."""
     m[item(m, queue, count(m, queue))] = value
     m[queue + QUEUE.count] += 1
-    m[CHIP.active] = 1
+    m[SHARED.active] = 1
 
 
 @part
 def peek(m: Array, queue: int, place: int) -> int:
-    """Return the element at a place behind the first."""
+    """Return the element `place` places after the first one."""
     return m[item(m, queue, place)]
 
 
 @part
 def item(m: Array, queue: int, place: int) -> int:
-    """Return where the element at a place behind the first is."""
+    """Return the place in the machine of the element `place` places after the first one."""
     return queue + QUEUE.items + ((m[queue + QUEUE.head] + place) & (RING - 1))
 
 
@@ -106,5 +109,5 @@ def take(m: Array, queue: int) -> int:
     head = m[queue + QUEUE.head]
     m[queue + QUEUE.head] = (head + 1) & (RING - 1)
     m[queue + QUEUE.count] -= 1
-    m[CHIP.active] = 1
+    m[SHARED.active] = 1
     return m[queue + QUEUE.items + head]

@@ -1,9 +1,9 @@
-"""Declared state: the machine is one array of numbers, in which records of named numbers have their places.
+"""The declaration of state: records of named numbers, each with what a snapshot does with it.
 
-A record is a class whose attributes are fields, each with what a snapshot does with it. `registers` and `table` give a
-record its place: registers lie first, then queues, then tables. They return the places of its fields, as attributes of
-the same names. (They return a module, because Numba takes the attributes of modules as constants.) So nothing else
-lists the state.
+A record is a class whose attributes are fields. `registers` and `table` give a record its place in the machine's array
+(layout.py), and return the places of its fields as attributes of the same names. They return a module, because Numba
+takes the attributes of modules as constants. Everything else follows from these declarations: what a snapshot saves,
+values after reset, and what the tests ruin. So no other list of the state can become incomplete.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, ROWS, TA
 
 R = TypeVar("R")
 
-#: All phases in which a row of a table may be: see `Saved.phases`.
+#: All phases in which a row of a table may be, as bits: see `Saved.phases`.
 ALWAYS = 7
 #: No place.
 NOWHERE = -1
 
 
 class Saved(NamedTuple):
-    """A field, which a snapshot saves by `rule` if one of the fields `when` of its record is not 0 (none: always)."""
+    """A declared field.
+
+    A snapshot saves it by `rule`, if one of the fields `when` of its record is not 0 (if given).
+    """
 
     rule: int
     when: tuple[str, ...]
@@ -36,7 +39,7 @@ class Saved(NamedTuple):
     reset: int  # the value after reset
 
 
-#: The fields of each record that has a place, by this place, the rows of those that are tables, lengths of the queues.
+#: The fields of each declared record, by its place; the rows of those that are tables; the lengths of the queues.
 DECLARED: dict[int, dict[str, tuple[int, Saved]]] = {}
 TABLE_ROWS: dict[int, int] = {}
 LENGTHS: list[int] = []
@@ -44,6 +47,7 @@ LENGTHS: list[int] = []
 
 def _laid(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, Saved]]]:
     """Return the places of the fields of a record that begins at `place`, and its fields."""
+    # Fields are either values (what `saved` returns) or mere annotations (`columns`).
     places = ModuleType(record.__name__, record.__doc__)
     fields = dict[str, tuple[int, Saved]]()
     named = [name for name, value in vars(record).items() if isinstance(value, Saved)]
@@ -57,9 +61,10 @@ def _laid(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, Saved]]]
 
 
 def _declared(record: type[R], place: int, limit: int) -> R:
-    """Return the places of the fields of a part of the machine."""
+    """Give a record its place in the machine, and return the places of its fields."""
     places, fields = _laid(record, place)
     assert sum(saved.size for _, saved in fields.values()) <= limit, f"{record.__name__} has too many numbers"
+    # A second import of the same module, under another name, declares the same record again.
     assert DECLARED.setdefault(place, fields) == fields, f"{record.__name__} has the place of another record"
     return places
 
@@ -92,25 +97,26 @@ def queues(record: type[R]) -> R:
 
 
 class SnapshotRules:
-    """What a snapshot does with a field; snapshot.visit_field says what each rule means."""
+    """What a snapshot does with a field; snapshot.serialise_field says what each rule means."""
 
-    fixed: int  # nothing: it is a parameter
-    wire: int  # nothing: it is set before it is read
-    pointer: int  # the place of the first element in a ring, from which others count, becomes 0
-    plain: int
+    # The first three are not saved, which _rules relies on.
+    fixed: int  # a parameter of the machine
+    wire: int  # set in each cycle before it is read, or derived from what is saved
+    pointer: int  # a place in a ring from which others count: a snapshot has it at 0
+    plain: int  # saved as it is
     scaled: int
     command: int
     taken: int
     entry: int
     transaction: int
-    moved_row: int
+    incoming_row: int
     product: int
     page: int
     local: int
     local_command: int
     local_result: int
     row_of_load: int
-    stored_row: int
+    outgoing_row: int
     spad_row: int
     of_load: int
     of_store: int
@@ -127,7 +133,7 @@ class Columns:
     place: int
     rule: int
     when: int  # two fields, of which one must not be 0
-    other: int
+    or_when: int
     of: int
     among: int
     phases: int
@@ -184,7 +190,7 @@ def register_rules() -> Array:
 
 def pointers() -> Array:
     """Return the places of all registers that are 0 in a snapshot."""
-    fields = [field for each in _registers() for field in each.values() if field[1].rule == RULE.pointer]
+    fields = [field for record in _registers() for field in record.values() if field[1].rule == RULE.pointer]
     return np.array([place + x for place, saved in fields for x in range(saved.size)], np.int64)
 
 

@@ -1,8 +1,9 @@
-"""Repetition: a machine that is in a state again, with like commands to come, does the same again.
+"""Repetition: a machine that is in a known state again, with equivalent commands to come, does the same again.
 
-The state is looked at before certain commands of the host. If an earlier state is the same, the times of the commands
-since then are copied, as far as the commands to come are alike, and the machine is set to the state at the end. That is
-the method of E. Schnarr, J. Larus: Fast Out-Of-Order Processor Simulation Using Memoization (ASPLOS 1998).
+Before certain commands of the host, the state is saved (`check`). If an earlier snapshot has the same words, the times
+of the commands that followed it are copied, as long as the new commands are equivalent to the old ones; then the
+machine is set to the state at the end of that section. This is the method of E. Schnarr, J. Larus: Fast Out-Of-Order
+Processor Simulation Using Memoization (ASPLOS 1998).
 """
 
 from __future__ import annotations
@@ -17,121 +18,127 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import Funct
 from tilewright.targets.gemmini.isa.work import EX, ST, local
 from tilewright.targets.gemmini.loops import Expansion
-from tilewright.targets.gemmini.timing.alike import alike, alike_hosts, alike_loops
+from tilewright.targets.gemmini.timing.archive import HEADER, KIND_BITS, LENGTH, PLACES, WORDS
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
+from tilewright.targets.gemmini.timing.equivalent import equivalent, equivalent_hosts, equivalent_loops
 from tilewright.targets.gemmini.timing.memo import MEMO, NEVER, Memo, clear, has_partner, partner, relate
 from tilewright.targets.gemmini.timing.program import CONFIG, Program
 from tilewright.targets.gemmini.timing.records import columns
-from tilewright.targets.gemmini.timing.snapshot import visit
+from tilewright.targets.gemmini.timing.snapshot import serialise
 from tilewright.targets.gemmini.timing.station import STATION, TIMES
-from tilewright.targets.gemmini.timing.tape import KIND_BITS, LENGTH, PLACES, TAPE, WORDS
 from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 
 W = TypeVar("W", int, Array)
 
 
-class Kept:
-    """Columns of Memo.kept: a snapshot."""
+class SnapshotColumns:
+    """The columns of Memo.snapshots."""
 
-    place: int  # the host's next command
+    host: int  # the host's next command
     cycle: int
-    begin: int  # where its words begin and end
+    begin: int  # where its words begin in the archive, and where they end
     end: int
-    first: int  # where its pages and rows begin and end
-    last: int
-    took: int  # the commands that the station took
+    related_begin: int  # where its pages and rows begin, and where they end
+    related_end: int
+    taken: int  # the number of commands that the station took before
     busy: int  # the last busy cycle
-    low_host: int  # what the state refers to
+    low_host: int  # the first command, primitive command and loop that the state refers to
     low_prim: int
     low_loop: int
-    before: int  # the one before with the same hash
+    previous: int  # the newest earlier snapshot whose words have the same hash
 
 
-KEPT = columns(Kept)
-#: Snapshots, words of one at most, places in the hash tables of states and pages.
-MOST = 8192
-LARGEST = 1 << 15
+SNAPSHOT = columns(SnapshotColumns)
+#: The most snapshots of a run, and the most words of one. When the memory for them is used up, no more are made.
+MAX_SNAPSHOTS = 8192
+MAX_WORDS = 1 << 15
+#: Places in the hash tables of states, and of pages.
 BUCKETS = 1 << 14
 PAGES = 1 << 14
-#: Snapshots with the same words that are tried; cycles that are worth going on with at once; the primitive commands in
-#: flight with which only stretches in the same rows are tried.
-TRIED = 8
-ENOUGH = 1000
-MANY = 512
-#: The least primitive commands between two checks. A command is checked if its mark is the least among so many before
-#: and behind it.
-LEAST = 8
-REACH = 32
+#: The most earlier snapshots that are tried at one check. The search ends with the first one after which the run
+#: repeats for this number of cycles.
+MAX_TRIES = 8
+ENOUGH_CYCLES = 1000
+#: With this many primitive commands in flight, only sections in the same rows are tried: each try would relate the rows
+#: of all these commands.
+MANY_PRIMS = 512
+#: The least number of primitive commands between two checks. A command of the host is a candidate if its fingerprint is
+#: the smallest among its neighbours, WINDOW before it and WINDOW after it.
+MIN_GAP = 8
+WINDOW = 32
 #: No snapshot.
-NO = -1
-#: Programs with fewer primitive commands are not looked at.
-SHORT = 256
+NONE = -1
+#: Programs with fewer primitive commands are simulated without snapshots.
+MIN_PRIMS = 256
 
 
 def memo(expansion: Expansion, config: Config) -> Memo:
-    """Return an empty memo of a program, with the commands of the host before which the state is looked at.
-
-    These are the hardware loops, and the commands with the least mark of their neighbourhood, as winnowing chooses the
-    fingerprints of texts. So repetitions are looked at in like places.
-    """
+    """Return an empty memo of a program, with the commands of the host before which the state is to be saved."""
+    # These are the starts of hardware loops, and the commands whose fingerprint is the smallest of their neighbourhood.
+    # That is winnowing, which chooses fingerprints of texts: the choice depends only on the commands around a place, so
+    # a section that comes again is saved at the same places again.
     rows = config.all_spad_rows + config.acc_rows
     n = len(expansion.commands)
-    if len(expansion.prims) < SHORT:
+    if len(expansion.prims) < MIN_PRIMS:
         n = 0
     registers = np.zeros(64, np.int64)
     registers[MEMO.line] = max(config.dma_bytes, config.bus_bytes)
-    registers[MEMO.gap] = LEAST
+    registers[MEMO.gap] = MIN_GAP
     registers[MEMO.next_check] = 0 if n else NEVER
     registers[[MEMO.free, MEMO.free_related]] = WORDS, PLACES
-    for kind, first, each, banks in (
+    for kind, first, bank_rows, banks in (
         (SPAD_ROWS, 0, config.spad_rows, config.spad_banks),
         (ACC_ROWS, config.all_spad_rows, config.acc_rows // config.acc_banks, config.acc_banks),
     ):
         registers[MEMO.first_row + kind] = first
         registers[MEMO.banks + kind] = banks
-        registers[MEMO.lg_bank + kind] = each.bit_length() - 1
+        registers[MEMO.lg_bank + kind] = bank_rows.bit_length() - 1
     run = expansion.loops.run[:n]
     entry = expansion.entry[:n]
     starts = expansion.loops.starts
     sizes = np.where(entry >= 0, 1, 0)
     sizes[run >= 0] = (starts[:, -1] - starts[:, 0])[run[run >= 0]]
-    marks = _marks(expansion, config, n)
-    least = np.pad(marks, REACH, constant_values=np.iinfo(np.int64).max)
+    fingerprints = _fingerprints(expansion, config, n)
+    least = np.pad(fingerprints, WINDOW, constant_values=np.iinfo(np.int64).max)
+    # The minimum over a sliding window, by doubling its width: numpy has none, and a loop over commands would be slow.
     width = 1
-    while width <= 2 * REACH:
-        step = min(width, 2 * REACH + 1 - width)
+    while width <= 2 * WINDOW:
+        step = min(width, 2 * WINDOW + 1 - width)
         least = np.minimum(least[:-step], least[step:])
         width = width + step
-    checks = np.flatnonzero((run >= 0) | (marks == least))
+    checks = np.flatnonzero((run >= 0) | (fingerprints == least))
     return Memo(
         registers=registers,
-        tape=np.empty(LENGTH if n else WORDS, np.int64),
+        archive=np.empty(LENGTH if n else WORDS, np.int64),
         checks=np.append(checks, NEVER),
-        marks=marks,
+        fingerprints=fingerprints,
         prims=np.append(0, np.cumsum(sizes)),
         loops=np.append(0, np.cumsum(run >= 0)),
-        kept=np.empty((MOST if n else 1, len(Kept.__annotations__)), np.int64),
-        table=np.full(BUCKETS if n else 1, NO),
+        snapshots=np.empty((MAX_SNAPSHOTS if n else 1, len(SnapshotColumns.__annotations__)), np.int64),
+        table=np.full(BUCKETS if n else 1, NONE),
         pages=np.zeros((PAGES if n else 1, 3), np.int64),
         rows=np.zeros((rows if n else 1, 4), np.int64),
     )
 
 
-def _marks(expansion: Expansion, config: Config, n: int) -> Array:
-    """Return hashes of the first n commands and of those behind them, without DRAM addresses and rows, int64 [n]."""
+def _fingerprints(expansion: Expansion, config: Config, n: int) -> Array:
+    """Return a hash for each of the first n commands and the seven after it, int64 [n]."""
+    # DRAM addresses and rows do not count, but for the bits of an address that decide how the DMA cuts it: commands
+    # that may turn out equivalent must get the same hash.
     entry = expansion.entry[:n]
-    own = expansion.entry[:n] >= 0
-    funct, rs1, rs2 = expansion.prims[entry[own]].view(np.int64).T
+    is_prim = expansion.entry[:n] >= 0
+    funct, rs1, rs2 = expansion.prims[entry[is_prim]].view(np.int64).T
     fields = funct & 127 != Funct.CONFIG
-    executes = expansion.kind[entry[own]] == EX
+    executes = expansion.kind[entry[is_prim]] == EX
     line = max(config.dma_bytes, config.bus_bytes)
     address = np.where(executes, _without_row(rs1, config), rs1 & line - 1)
-    marks = expansion.commands[:n, 0].astype(np.int64)
-    hashed = mixed(mixed(np.zeros_like(funct), funct), np.where(fields, address, rs1))
-    marks[own] = mixed(hashed, np.where(fields, _without_row(rs2, config), rs2))
+    fingerprints = expansion.commands[:n, 0].astype(np.int64)
+    hashed = mix(mix(np.zeros_like(funct), funct), np.where(fields, address, rs1))
+    fingerprints[is_prim] = mix(hashed, np.where(fields, _without_row(rs2, config), rs2))
+    # Each pass doubles how many commands a hash covers. A factor keeps their order in it.
     for lag in (1, 2, 4):
-        marks[:-lag] += 0x2545F4914F6CDD1D * marks[lag:]
-    return marks
+        fingerprints[:-lag] += 0x2545F4914F6CDD1D * fingerprints[lag:]
+    return fingerprints
 
 
 def _without_row(words: Array, config: Config) -> Array:
@@ -142,96 +149,104 @@ def _without_row(words: Array, config: Config) -> Array:
 
 
 @part
-def mixed(hashed: W, word: W) -> W:
-    """Return a hash with one more word."""
-    found = (hashed ^ word) * 0x9E3779B97F4A7C1
-    return found ^ (found >> 29 & 0xFFFFFFFF)
+def mix(hashed: W, word: W) -> W:
+    """Return a hash that also covers `word`. The same in numpy and in compiled code, where both wrap at 64 bits."""
+    product = (hashed ^ word) * 0x9E3779B97F4A7C1
+    return product ^ (product >> 29 & 0xFFFFFFFF)
 
 
 def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, last_busy: int) -> None:
-    """Save the state before the host's next command. If those to come repeat earlier ones, go on behind these."""
+    """Save the state before the host's next command, and skip ahead if the commands to come repeat earlier ones."""
+    # MEMO.resume and MEMO.last_busy tell where the run goes on: in cycle `t`, if nothing is skipped.
     r = memo.registers
     place = m[FRONT.next_host]
-    new = r[MEMO.snapshots]
-    r[MEMO.goes_on] = t
+    new = r[MEMO.count]
+    r[MEMO.resume] = t
     r[MEMO.last_busy] = last_busy
-    if new == MOST or max(r[MEMO.free] + PLACES, r[MEMO.free_related]) + LARGEST > LENGTH:
+    if new == MAX_SNAPSHOTS or max(r[MEMO.free] + PLACES, r[MEMO.free_related]) + MAX_WORDS > LENGTH:
         r[MEMO.next_check] = NEVER
         return
     await_check(memo, place + 1, memo.prims[place] + r[MEMO.gap])
     save(m, p, plan, memo, place, t)
-    own = memo.kept[new]
+    newest = memo.snapshots[new]
     longest = 0
-    end = NO
-    start = NO
+    end = NONE
+    start = NONE
     identity = True
-    last = NO
+    last = NONE
     how = True
-    for rows in range(2 if memo.prims[place] - own[KEPT.low_prim] < MANY else 1):
-        old = own[KEPT.before]
+    # First with all rows of the memories in their own place, which is cheap and the usual case; then with a relation of
+    # rows, for loops that alternate between the halves of the scratchpad.
+    for rows in range(2 if memo.prims[place] - newest[SNAPSHOT.low_prim] < MANY_PRIMS else 1):
+        old = newest[SNAPSHOT.previous]
         tried = 0
-        while old >= 0 and tried < TRIED and longest < ENOUGH:
-            if memo.marks[memo.kept[old, KEPT.place]] == memo.marks[place] and equal(memo.kept[old], own, memo.tape):
+        while old >= 0 and tried < MAX_TRIES and longest < ENOUGH_CYCLES:
+            older = memo.snapshots[old]
+            similar = memo.fingerprints[older[SNAPSHOT.host]] == memo.fingerprints[place]
+            if similar and same_words(older, newest, memo.archive):
                 tried += 1
                 last = old
                 how = rows == 0
-                reached = agreed(m, p, plan, memo, old, new, how)
-                cycles = memo.kept[reached, KEPT.cycle] - memo.kept[old, KEPT.cycle] if reached >= 0 else 0
+                reached = agreement(m, p, plan, memo, old, new, how)
+                cycles = memo.snapshots[reached, SNAPSHOT.cycle] - older[SNAPSHOT.cycle] if reached >= 0 else 0
                 if cycles > longest:
                     longest = cycles
                     end = reached
                     start = old
                     identity = how
-            old = memo.kept[old, KEPT.before]
+            old = older[SNAPSHOT.previous]
     if end >= 0:
+        # The memo holds the relation of the snapshot that was tried last. `repeat` needs that of the best one.
         if last != start or how != identity:
-            agreed(m, p, plan, memo, start, new, identity)
+            agreement(m, p, plan, memo, start, new, identity)
         repeat(m, p, plan, accept, memo, start, end)
 
 
 def save(m: Array, p: Program, plan: FrontPlan, memo: Memo, place: int, t: int) -> None:
-    """Save the state before the host's command `place` as the newest snapshot."""
+    """Save the state before the host's command `place`, in cycle `t`, as the newest snapshot."""
     r = memo.registers
-    tape = memo.tape
-    own = memo.kept[r[MEMO.snapshots]]
+    archive = memo.archive
+    snapshot = memo.snapshots[r[MEMO.count]]
     rewind(memo, r[MEMO.free], place, t)
-    tape[TAPE.sets] = 0
-    visit(m, p, plan, tape)
-    own[KEPT.place] = place
-    own[KEPT.cycle] = t
-    own[KEPT.begin] = r[MEMO.free]
-    own[KEPT.end] = tape[TAPE.cursor]
-    own[KEPT.first] = r[MEMO.free_related]
-    own[KEPT.last] = tape[TAPE.related]
-    own[KEPT.took] = m[STATION.order]
-    own[KEPT.busy] = r[MEMO.last_busy]
+    archive[HEADER.sets] = 0
+    serialise(m, p, plan, archive)
+    snapshot[SNAPSHOT.host] = place
+    snapshot[SNAPSHOT.cycle] = t
+    snapshot[SNAPSHOT.begin] = r[MEMO.free]
+    snapshot[SNAPSHOT.end] = archive[HEADER.cursor]
+    snapshot[SNAPSHOT.related_begin] = r[MEMO.free_related]
+    snapshot[SNAPSHOT.related_end] = archive[HEADER.related]
+    snapshot[SNAPSHOT.taken] = m[STATION.order]
+    snapshot[SNAPSHOT.busy] = r[MEMO.last_busy]
     for x in range(3):
-        own[KEPT.low_host + x] = tape[TAPE.low_host + x]
+        snapshot[SNAPSHOT.low_host + x] = archive[HEADER.low_host + x]
+    # Snapshots with the same hash form a list, newest first: its head is in the table, the rest in `previous`.
     hashed = 0
-    for at in range(own[KEPT.begin], own[KEPT.end]):
-        hashed = hashed * 0x2545F4914F6CDD1D + tape[at]
-    bucket = mixed(0, hashed) & (BUCKETS - 1)
-    own[KEPT.before] = memo.table[bucket]
-    memo.table[bucket] = r[MEMO.snapshots]
-    r[MEMO.free] = own[KEPT.end]
-    r[MEMO.free_related] = own[KEPT.last]
-    r[MEMO.snapshots] += 1
+    for at in range(snapshot[SNAPSHOT.begin], snapshot[SNAPSHOT.end]):
+        hashed = hashed * 0x2545F4914F6CDD1D + archive[at]
+    bucket = mix(0, hashed) & (BUCKETS - 1)
+    snapshot[SNAPSHOT.previous] = memo.table[bucket]
+    memo.table[bucket] = r[MEMO.count]
+    r[MEMO.free] = snapshot[SNAPSHOT.end]
+    r[MEMO.free_related] = snapshot[SNAPSHOT.related_end]
+    r[MEMO.count] += 1
 
 
 def rewind(memo: Memo, cursor: int, place: int, t: int) -> None:
-    """Put the tape to the words from `cursor` on, for cycle `t` before the host's command `place`."""
-    tape = memo.tape
-    tape[TAPE.now] = t
-    tape[TAPE.cursor] = cursor
-    tape[TAPE.related] = memo.registers[MEMO.free_related]
-    tape[TAPE.first_host] = place
-    tape[TAPE.first_prim] = memo.prims[place]
-    tape[TAPE.first_loop] = memo.loops[place]
+    """Set the archive to read or write words from `cursor` on, in cycle `t` before the host's command `place`."""
+    # Numbers of commands and loops, and cycles, count from those of that moment, so snapshots of other moments compare.
+    archive = memo.archive
+    archive[HEADER.now] = t
+    archive[HEADER.cursor] = cursor
+    archive[HEADER.related] = memo.registers[MEMO.free_related]
+    archive[HEADER.first_host] = place
+    archive[HEADER.first_prim] = memo.prims[place]
+    archive[HEADER.first_loop] = memo.loops[place]
 
 
 @part
 def await_check(memo: Memo, place: int, prims: int) -> None:
-    """Set the command before which the state is looked at next: not before `place`, nor `prims` primitive commands."""
+    """Choose the next check: the first candidate from command `place` on, with `prims` primitive commands before it."""
     r = memo.registers
     while memo.checks[r[MEMO.check]] < place or (
         memo.checks[r[MEMO.check]] < NEVER and memo.prims[memo.checks[r[MEMO.check]]] < prims
@@ -240,105 +255,112 @@ def await_check(memo: Memo, place: int, prims: int) -> None:
     r[MEMO.next_check] = memo.checks[r[MEMO.check]]
 
 
-def equal(one: Array, other: Array, tape: Array) -> bool:
+def same_words(old: Array, new: Array, archive: Array) -> bool:
     """Return whether two snapshots have the same words."""
-    shift = other[KEPT.begin] - one[KEPT.begin]
-    if one[KEPT.end] + shift != other[KEPT.end]:
+    shift = new[SNAPSHOT.begin] - old[SNAPSHOT.begin]
+    if old[SNAPSHOT.end] + shift != new[SNAPSHOT.end]:
         return False
-    at = one[KEPT.begin]
-    while at < one[KEPT.end] and tape[at] == tape[at + shift]:
+    at = old[SNAPSHOT.begin]
+    while at < old[SNAPSHOT.end] and archive[at] == archive[at + shift]:
         at += 1
-    return bool(at == one[KEPT.end])
+    return bool(at == old[SNAPSHOT.end])
 
 
-def agreed(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int, identity: bool) -> int:
-    """Return how far the run behind `new` repeats that behind `old`: the last snapshot of this stretch, or NO.
-
-    All commands that the states refer to, and all to come, must be alike; with `identity` also in the same rows.
-    """
-    one = memo.kept[old]
-    other = memo.kept[new]
+def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int, identity: bool) -> int:
+    """Return how far the run after snapshot `new` repeats the run after `old`: the last snapshot reached, or NONE."""
+    # All commands that the states refer to, and all commands to come, must be equivalent; with `identity`, in the same
+    # rows.
+    earlier = memo.snapshots[old]
+    later = memo.snapshots[new]
     clear(memo, identity)
-    shift = other[KEPT.first] - one[KEPT.first]
-    for at in range(one[KEPT.first], one[KEPT.last]):
-        kind = memo.tape[at] & (1 << KIND_BITS) - 1
-        if not relate(memo, kind, memo.tape[at] >> KIND_BITS, memo.tape[at + shift] >> KIND_BITS):
-            return NO
-    here = one[KEPT.place]
-    there = other[KEPT.place]
-    hosts = other[KEPT.place] - one[KEPT.place]
+    # The two states name pages and rows in the same order, so the k-th of one belongs to the k-th of the other.
+    shift = later[SNAPSHOT.related_begin] - earlier[SNAPSHOT.related_begin]
+    for at in range(earlier[SNAPSHOT.related_begin], earlier[SNAPSHOT.related_end]):
+        kind = memo.archive[at] & (1 << KIND_BITS) - 1
+        if not relate(memo, kind, memo.archive[at] >> KIND_BITS, memo.archive[at + shift] >> KIND_BITS):
+            return NONE
+    here = earlier[SNAPSHOT.host]
+    there = later[SNAPSHOT.host]
+    hosts = later[SNAPSHOT.host] - earlier[SNAPSHOT.host]
     prims = memo.prims[there] - memo.prims[here]
     loops = memo.loops[there] - memo.loops[here]
-    for x in range(one[KEPT.low_loop], memo.loops[here]):
-        if not alike_loops(plan, x, x + loops, prims):
-            return NO
-    for x in range(one[KEPT.low_host], here):
-        if not alike_hosts(plan, memo, x, x + hosts):
-            return NO
-    best = NO
+    for x in range(earlier[SNAPSHOT.low_loop], memo.loops[here]):
+        if not equivalent_loops(plan, x, x + loops, prims):
+            return NONE
+    for x in range(earlier[SNAPSHOT.low_host], here):
+        if not equivalent_hosts(plan, memo, x, x + hosts):
+            return NONE
+    # Compare command by command, until one differs. Each snapshot that lies between `old` and `new`, and whose pages
+    # and rows are all related, is a place at which the copy may end: its state is that of the new run at the same
+    # place.
+    best = NONE
     after = old + 1
     host = here
-    x = one[KEPT.low_prim]
+    x = earlier[SNAPSHOT.low_prim]
     n = plan.item.shape[0]
     while True:
         while x < memo.prims[host]:
-            if not (host == here and is_over(p, x, one[KEPT.cycle])) and not alike(m, p, plan, memo, x, x + prims):
+            over = host == here and is_over(p, x, earlier[SNAPSHOT.cycle])
+            if not over and not equivalent(m, p, plan, memo, x, x + prims):
                 return best
             x += 1
-        loop = plan.loops.run[host - 1] if host > here else NO
-        if loop >= 0 and not alike_loops(plan, loop, loop + loops, prims):
+        loop = plan.loops.run[host - 1] if host > here else NONE
+        if loop >= 0 and not equivalent_loops(plan, loop, loop + loops, prims):
             return best
-        if memo.kept[after, KEPT.place] == host:
+        if memo.snapshots[after, SNAPSHOT.host] == host:
             if all_have_partners(memo, after):
                 best = after
             after += 1
-        if after > new or host + hosts == n or not alike_hosts(plan, memo, host, host + hosts):
+        if after > new or host + hosts == n or not equivalent_hosts(plan, memo, host, host + hosts):
             return best
         host += 1
 
 
 @part
 def is_over(p: Program, x: int, t: int) -> bool:
-    """Return whether nothing refers to a command any more: rows of stores and configurations last beyond their end."""
+    """Return whether nothing in the machine refers to command `x` any more in cycle `t`."""
+    # Stores and configurations never count as over: a store is done when its last row is read, which may be long before
+    # it is written, and a configuration counts until the next one.
     return p.queue[x] != ST and p.prims[x, 0] & 127 != CONFIG and 0 <= p.times[x, TIMES.done] < t
 
 
 @part
 def all_have_partners(memo: Memo, snapshot: int) -> bool:
     """Return whether all pages and rows of a snapshot have partners."""
-    for at in range(memo.kept[snapshot, KEPT.first], memo.kept[snapshot, KEPT.last]):
-        if not has_partner(memo, memo.tape[at] & (1 << KIND_BITS) - 1, memo.tape[at] >> KIND_BITS):
+    for at in range(memo.snapshots[snapshot, SNAPSHOT.related_begin], memo.snapshots[snapshot, SNAPSHOT.related_end]):
+        if not has_partner(memo, memo.archive[at] & (1 << KIND_BITS) - 1, memo.archive[at] >> KIND_BITS):
             return False
     return True
 
 
 def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old: int, end: int) -> None:
-    """Copy what happened from snapshot `old` to `end`, as having happened since the newest; go on at its end."""
+    """Copy the events between the snapshots `old` and `end` to the time since the newest one, and go on after them."""
     r = memo.registers
-    one = memo.kept[old]
-    other = memo.kept[r[MEMO.snapshots] - 1]
-    last = memo.kept[end]
-    hosts = other[KEPT.place] - one[KEPT.place]
-    later = other[KEPT.cycle] - one[KEPT.cycle]
-    prims = memo.prims[other[KEPT.place]] - memo.prims[one[KEPT.place]]
-    for x in range(one[KEPT.low_prim], memo.prims[last[KEPT.place]]):
+    earlier = memo.snapshots[old]
+    newest = memo.snapshots[r[MEMO.count] - 1]
+    last = memo.snapshots[end]
+    hosts = newest[SNAPSHOT.host] - earlier[SNAPSHOT.host]
+    later = newest[SNAPSHOT.cycle] - earlier[SNAPSHOT.cycle]
+    prims = memo.prims[newest[SNAPSHOT.host]] - memo.prims[earlier[SNAPSHOT.host]]
+    for x in range(earlier[SNAPSHOT.low_prim], memo.prims[last[SNAPSHOT.host]]):
         for event in range(3):
             t = p.times[x, event]
-            if one[KEPT.cycle] <= t < last[KEPT.cycle]:
+            if earlier[SNAPSHOT.cycle] <= t < last[SNAPSHOT.cycle]:
                 p.times[x + prims, event] = t + later
-    for x in range(one[KEPT.place], last[KEPT.place]):
+    for x in range(earlier[SNAPSHOT.host], last[SNAPSHOT.host]):
         accept[x + hosts] = accept[x] + later
-    for x in range(one[KEPT.took], last[KEPT.took]):
-        p.order[x + other[KEPT.took] - one[KEPT.took]] = p.order[x] + prims
-    place = last[KEPT.place] + hosts
-    tape = memo.tape
-    rewind(memo, last[KEPT.begin], place, last[KEPT.cycle] + later)
-    tape[TAPE.sets] = 1
-    for at in range(last[KEPT.first], last[KEPT.last]):
-        here = r[MEMO.free_related] + at - last[KEPT.first]
-        tape[here] = partner(memo, tape[at] & (1 << KIND_BITS) - 1, tape[at] >> KIND_BITS)
-    visit(m, p, plan, tape)
-    r[MEMO.goes_on] = last[KEPT.cycle] + later
-    r[MEMO.last_busy] = last[KEPT.busy] + later
-    r[MEMO.skipped] += last[KEPT.cycle] - one[KEPT.cycle]
+    for x in range(earlier[SNAPSHOT.taken], last[SNAPSHOT.taken]):
+        p.order[x + newest[SNAPSHOT.taken] - earlier[SNAPSHOT.taken]] = p.order[x] + prims
+    place = last[SNAPSHOT.host] + hosts
+    archive = memo.archive
+    # The state at the end is that of `end`, with pages and rows replaced by their partners.
+    rewind(memo, last[SNAPSHOT.begin], place, last[SNAPSHOT.cycle] + later)
+    archive[HEADER.sets] = 1
+    for at in range(last[SNAPSHOT.related_begin], last[SNAPSHOT.related_end]):
+        here = r[MEMO.free_related] + at - last[SNAPSHOT.related_begin]
+        archive[here] = partner(memo, archive[at] & (1 << KIND_BITS) - 1, archive[at] >> KIND_BITS)
+    serialise(m, p, plan, archive)
+    r[MEMO.resume] = last[SNAPSHOT.cycle] + later
+    r[MEMO.last_busy] = last[SNAPSHOT.busy] + later
+    r[MEMO.skipped] += last[SNAPSHOT.cycle] - earlier[SNAPSHOT.cycle]
     await_check(memo, place, 0)

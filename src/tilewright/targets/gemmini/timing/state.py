@@ -1,4 +1,8 @@
-"""The state that units share: parameters of the machine, wires, and registers."""
+"""The state that units share: parameters of the machine, wires, and registers.
+
+Wires carry a value from one unit to others within a cycle. The units run in a fixed order (clock.step_units), in which
+each wire is set before it is read.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from tilewright.targets.gemmini.timing.records import (
 )
 
 
-class Chip:
+class Shared:
     """Parameters, wires, and the registers that several units use."""
 
     dim = FIXED
@@ -42,12 +46,12 @@ class Chip:
     ld_done = WIRE  # the slot of the tracker
     st_done = WIRE
     spad_writes = WIRE  # banks, as bits, that are written
-    acc_writes = WIRE  # those that are offered a write
+    acc_writes = WIRE  # banks that are offered a write
     acc_adds = WIRE
-    ex_reads = WIRE  # those that the array reads
-    progress = WIRE  # see `went_on`
+    ex_reads = WIRE  # banks that the array reads
+    progress = WIRE  # counts steps that bring the program on; a run in which it stands still is stalled (clock.py)
     number = saved(size=3)  # of the station: entries in use in each queue
-    lone = PLAIN  # whether a preload waits for its compute
+    lone = PLAIN  # whether the newest execute command is a preload, whose compute has not arrived
     loads_used = PLAIN  # slots of the trackers in use
     stores_used = PLAIN
     zeros_valid = PLAIN  # a row of zeros to write
@@ -71,7 +75,7 @@ class Chip:
     acc_held = PLAIN  # those whose row waits for the writer
 
 
-class Moving:
+class MoveState:
     """The states of the controllers of loads and stores."""
 
     waiting: int
@@ -80,7 +84,7 @@ class Moving:
 
 
 class Bank:
-    """The rows of a bank of the accumulator that are being written: see moves.written."""
+    """The rows of a bank of the accumulator that are being written: see moves.write_mark."""
 
     rows = saved(RULE.wire, size=4, reset=-1)
 
@@ -97,8 +101,8 @@ class Pipe:
     under_way = PLAIN  # whether there are any
 
 
-CHIP = registers(Chip, 0)
-MOVING = columns(Moving)
+SHARED = registers(Shared, 0)
+MOVE_STATE = columns(MoveState)
 TO_ARRAY = registers(Pipe, 1)
 TO_WRITER = registers(Pipe, 2)
 ACC_BANKS = table(Bank, "acc_banks")
@@ -108,8 +112,10 @@ LG_PAGE = 12
 
 
 @part
-def moved(stages: int, last: int) -> int:
-    """Move a pipeline on (Pipeline.scala), a bit per stage: rows behind a gap move, and all if `last` is empty."""
+def advance(stages: int, last: int) -> int:
+    """Return the occupied stages of a pipeline a cycle later, a bit per stage (Pipeline.scala)."""
+    # The last stage does not drain here. A stage stalls only if all stages after it are occupied: so a gap closes,
+    # although the end of the pipeline stands still.
     stalled = 0
     if stages & last:
         stalled = stop = last

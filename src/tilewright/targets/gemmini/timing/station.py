@@ -1,4 +1,10 @@
-"""The reservation station (ReservationStation.scala): entries, dependencies, issue and completion."""
+"""The reservation station (ReservationStation.scala): entries, dependencies, issue and completion.
+
+Each queue has its entries, and issues its commands in order. A new command notes which entries of the other two queues
+it must wait for: those of older commands that use its rows, if one of the two writes. The masks stay as they are when
+entries become free; `ready_entry` looks only at entries in use. So a mask is wrong once a new command takes such an
+entry, and `forget` clears it then.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +19,16 @@ from tilewright.targets.gemmini.timing.operands import ABSENT, IN_ACC, blocks_of
 from tilewright.targets.gemmini.timing.program import CONFIG, PRELOAD, Program, configured
 from tilewright.targets.gemmini.timing.queues import Q, push, ready
 from tilewright.targets.gemmini.timing.records import COMMAND, RULE, WIRE, columns, registers, saved, table
-from tilewright.targets.gemmini.timing.state import CHIP
+from tilewright.targets.gemmini.timing.state import SHARED
 from tilewright.targets.gemmini.timing.store import STORES
-from tilewright.targets.gemmini.timing.unroll import NONE, finished, offered
+from tilewright.targets.gemmini.timing.unroll import NONE, note_finished, offered
 from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 
 class Station:
-    """Three numbers are for the queues of loads, execute commands and stores."""
+    """The registers of the station. Three numbers are for the queues of loads, execute commands and stores."""
 
-    valid = saved(RULE.wire, size=3)  # entries in use, as bits; a snapshot numbers them
+    valid = saved(RULE.wire, size=3)  # entries in use, as bits; a snapshot gives them new numbers
     unissued = saved(size=3)  # how many
     first = saved(RULE.pointer, size=3)  # the place of the first of these
     order = saved(RULE.taken)  # commands taken so far
@@ -30,7 +36,7 @@ class Station:
 
 
 class OperandSpan:
-    """The rows of an operand."""
+    """The rows of an operand as the station sees them: from `start` to `end`, past the end of the memory if `wraps`."""
 
     kind: int
     start: int
@@ -39,10 +45,7 @@ class OperandSpan:
 
 
 class Entry:
-    """An entry. Commands of one queue are issued in their order, so it waits for other queues alone.
-
-    The rows of its operands follow from its command.
-    """
+    """An entry. Its operands follow from its command: `a` is what it writes, or else what it reads first (opa, opb)."""
 
     command = COMMAND
     writes = WIRE
@@ -57,7 +60,7 @@ class Unissued:
     entry = saved(RULE.wire, size=3)
 
 
-class Recorded:
+class EventColumns:
     """The columns of Program.times."""
 
     taken: int
@@ -69,35 +72,37 @@ STATION = registers(Station, 13)
 ENTRIES = table(Entry, "entries")
 WAITING = table(Unissued, "waiting")
 SPAN = columns(OperandSpan)
-TIMES = columns(Recorded)
+TIMES = columns(EventColumns)
 
 
 @part
 def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
     """Issue, complete and take commands in cycle `t`; return whether the command of the front end is taken."""
-    before_ld = m[CHIP.number]
-    before_ex = m[CHIP.number + 1]
-    before_st = m[CHIP.number + 2]
+    # The hardware decides on registers: an entry that becomes free in this cycle can be taken only in the next one.
+    before_ld = m[SHARED.number]
+    before_ex = m[SHARED.number + 1]
+    before_st = m[SHARED.number + 2]
     if m[STATION.unissued] | m[STATION.unissued + 1] | m[STATION.unissued + 2]:
-        load = issuing(m, LD, Q.loads, t)
-        execute = issuing(m, EX, Q.transposes, t)
-        store = issuing(m, ST, Q.stores, t)
+        load = ready_entry(m, LD, Q.loads, t)
+        execute = ready_entry(m, EX, Q.transposes, t)
+        store = ready_entry(m, ST, Q.stores, t)
         if load >= 0:
             issue(m, p, LD, load, t)
         if execute >= 0:
             issue(m, p, EX, execute, t)
         if store >= 0:
             issue(m, p, ST, store, t)
-    if m[CHIP.ex_done] >= 0:
-        complete(m, p, EX, m[CHIP.ex_done], t)
-    elif m[CHIP.ld_done] >= 0:
-        m[at(LOADS.valid, m[CHIP.ld_done])] = 0
-        m[CHIP.loads_used] -= 1
-        complete(m, p, LD, m[at(LOADS.entry, m[CHIP.ld_done])], t)
-    elif m[CHIP.st_done] >= 0:
-        m[at(STORES.valid, m[CHIP.st_done])] = 0
-        m[CHIP.stores_used] -= 1
-        complete(m, p, ST, m[at(STORES.entry, m[CHIP.st_done])], t)
+    # One completion a cycle, in this order of priority [R: gemmini_timing rule 22]. Another one is reported again.
+    if m[SHARED.ex_done] >= 0:
+        complete(m, p, EX, m[SHARED.ex_done], t)
+    elif m[SHARED.ld_done] >= 0:
+        m[at(LOADS.valid, m[SHARED.ld_done])] = 0
+        m[SHARED.loads_used] -= 1
+        complete(m, p, LD, m[at(LOADS.entry, m[SHARED.ld_done])], t)
+    elif m[SHARED.st_done] >= 0:
+        m[at(STORES.valid, m[SHARED.st_done])] = 0
+        m[SHARED.stores_used] -= 1
+        complete(m, p, ST, m[at(STORES.entry, m[SHARED.st_done])], t)
     prim = offered(m)
     if prim == NONE:
         return False
@@ -113,8 +118,11 @@ def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
 
 
 @part
-def issuing(m: Array, q: int, to: int, t: int) -> int:
-    """Return the entry of queue `q` that is issued, -1 if none: the oldest one, if it waits for nothing."""
+def ready_entry(m: Array, q: int, to: int, t: int) -> int:
+    """Return the oldest entry of queue `q` that is not issued, if it waits for nothing and its controller takes it.
+
+    Otherwise return -1. `to`: the queue of the controller.
+    """
     if m[STATION.unissued + q] == 0 or not ready(m, to, t):
         return -1
     entry = m[at(WAITING.entry, m[STATION.first + q]) + q]
@@ -132,13 +140,13 @@ def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
     prim = m[at(ENTRIES.command, 64 * q + entry)]
     p.times[prim, TIMES.issued] = t
     m[STATION.first + q] = (m[STATION.first + q] + 1) & (RING - 1)
-    m[CHIP.progress] += 1
+    m[SHARED.progress] += 1
     m[STATION.unissued + q] -= 1
     if q != EX and p.prims[prim, 0] & 127 == CONFIG:
         complete(m, p, q, entry, t)
     if q == EX:
-        item = m[CHIP.next_command]
-        m[CHIP.next_command] = (item + 1) & (RING - 1)
+        item = m[SHARED.next_command]
+        m[SHARED.next_command] = (item + 1) & (RING - 1)
         command = row_offset(item)
         m[command + COMMANDS.funct] = p.prims[prim, 0] & 127
         m[command + COMMANDS.rs1] = p.prims[prim, 1]
@@ -150,7 +158,7 @@ def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
 
 
 def forget(m: Array, q: int, entry: int) -> None:
-    """Let no entry of another queue wait for an entry of queue `q` any longer, because a new command takes it."""
+    """Let no entry wait for an entry of queue `q` any longer, because a new command takes that one."""
     m[STATION.awaited + q] &= ~(1 << entry)
     for of in range(3):
         left = 0 if of == q else m[STATION.valid + of]
@@ -163,13 +171,13 @@ def forget(m: Array, q: int, entry: int) -> None:
 
 def complete(m: Array, p: Program, q: int, entry: int, t: int) -> None:
     """Free the entry of a completed command."""
-    m[CHIP.active] = 1
+    m[SHARED.active] = 1
     m[STATION.valid + q] &= ~(1 << entry)
-    m[CHIP.number + q] -= 1
-    m[CHIP.progress] += 1
+    m[SHARED.number + q] -= 1
+    m[SHARED.progress] += 1
     prim = m[at(ENTRIES.command, 64 * q + entry)]
     p.times[prim, TIMES.done] = t
-    finished(m, p.unroller[prim], q)
+    note_finished(m, p.unroller[prim], q)
 
 
 def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> None:
@@ -185,56 +193,58 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
     m[STATION.order] += 1
     p.times[prim, TIMES.taken] = t
     if q == EX and funct != CONFIG:
-        m[CHIP.lone] = funct == PRELOAD
+        m[SHARED.lone] = funct == PRELOAD
     set_operands(m, p, e)
     depend(m, q, e)
     m[at(WAITING.entry, (m[STATION.first + q] + m[STATION.unissued + q]) & (RING - 1)) + q] = entry
     m[STATION.unissued + q] += 1
     m[STATION.valid + q] |= 1 << entry
-    m[CHIP.number + q] += 1
+    m[SHARED.number + q] += 1
 
 
 def set_operands(m: Array, p: Program, e: int) -> None:
     """Set the rows of the operands of an entry, as the station sees them."""
+    # hazards/touch.py: tracked has the same ranges for whole programs.
     prim = m[e + ENTRIES.command]
     funct = p.prims[prim, 0] & 127
     rs1 = p.prims[prim, 1]
     rs2 = p.prims[prim, 2]
-    fit = 2 * m[CHIP.dim] - 1
+    fit = 2 * m[SHARED.dim] - 1
     config = configured(p, prim, 1)
     m[e + ENTRIES.writes] = funct == PRELOAD
     m[e + ENTRIES.a] = ABSENT
     m[e + ENTRIES.b] = ABSENT
     if funct == CONFIG:
         return
+    # A range goes from an operand's first row to its last, with the rows between its blocks and strides.
     if p.queue[prim] == LD:
         pixels = 0 if is_acc(rs2) else max((config >> 8 & 0xFF) - 1, 0)
-        span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * (config >> 16 & 0xFFFF) + rows_of(rs2), pixels)
+        set_span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * (config >> 16 & 0xFFFF) + rows_of(rs2), pixels)
     elif p.queue[prim] == ST:
-        span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * m[CHIP.dim] + rows_of(rs2), 0)
+        set_span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * m[SHARED.dim] + rows_of(rs2), 0)
         if config >> 4 & 3:  # with pooling, all rows up to the end of the accumulator's bank
-            end = (((rs2 & m[CHIP.acc]) >> m[CHIP.lg_acc_bank]) + 1) << m[CHIP.lg_acc_bank]
-            m[e + ENTRIES.a + SPAN.wraps] = end > m[CHIP.acc]
-            # The hardware makes the end a row of the accumulator.
-            m[e + ENTRIES.a + SPAN.end] = end & m[CHIP.acc] if is_acc(rs2) else 0
+            end = (((rs2 & m[SHARED.acc]) >> m[SHARED.lg_acc_bank]) + 1) << m[SHARED.lg_acc_bank]
+            m[e + ENTRIES.a + SPAN.wraps] = end > m[SHARED.acc]
+            # The hardware makes the end a row of the accumulator (next_bank_addr), also for one of the scratchpad.
+            m[e + ENTRIES.a + SPAN.end] = end & m[SHARED.acc] if is_acc(rs2) else 0
     elif funct == PRELOAD:
-        span(m, e + ENTRIES.a, rs2, (rs2 >> 48 & fit) * (configured(p, prim, 2) >> 48 & 0xFFFF), 0)
-        span(m, e + ENTRIES.b, rs1, rs1 >> 48 & fit, 0)
+        set_span(m, e + ENTRIES.a, rs2, (rs2 >> 48 & fit) * (configured(p, prim, 2) >> 48 & 0xFFFF), 0)
+        set_span(m, e + ENTRIES.b, rs1, rs1 >> 48 & fit, 0)
     else:
-        turned = p.whole[prim] >= 0 and p.prims[p.whole[prim], 1] >> 8 & 1 != 0
-        span(m, e + ENTRIES.a, rs1, (rs1 >> (32 if turned else 48) & fit) * (config >> 16 & 0xFFFF), 0)
-        span(m, e + ENTRIES.b, rs2, rs2 >> 48 & fit, 0)
+        # Strides count from any configuration, the transposition only from one that sets more than strides.
+        transposed = p.whole[prim] >= 0 and p.prims[p.whole[prim], 1] >> 8 & 1 != 0
+        set_span(m, e + ENTRIES.a, rs1, (rs1 >> (32 if transposed else 48) & fit) * (config >> 16 & 0xFFFF), 0)
+        set_span(m, e + ENTRIES.b, rs2, rs2 >> 48 & fit, 0)
 
 
 @part
-def span(m: Array, place: int, word: int, rows: int, before: int) -> None:
-    """Set a range of rows; its end wraps around at the end of the memory.
-
-    Repeated pixels begin `before` the operand, but within the same half of the scratchpad.
-    """
+def set_span(m: Array, place: int, word: int, rows: int, before: int) -> None:
+    """Set a range of rows; its end wraps around at the end of the memory."""
+    # Repeated pixels begin `before` rows earlier, but in the same half of the scratchpad. The range does not get longer
+    # by them (total_mvin_rows), so the last rows of such a load are not tracked.
     kind, start = local(m, word)
-    half = (m[CHIP.spad] + 1) >> 1
-    mask = m[CHIP.acc] if kind == IN_ACC else m[CHIP.spad]
+    half = (m[SHARED.spad] + 1) >> 1
+    mask = m[SHARED.acc] if kind == IN_ACC else m[SHARED.spad]
     start = max(start - before, half if start > half else 0)
     m[place] = kind
     m[place + SPAN.start] = start
@@ -253,31 +263,33 @@ def overlap(m: Array, x: int, y: int) -> bool:
 
 
 def depend(m: Array, q: int, e: int) -> None:
-    """Set the entries of other queues that a new one waits for."""
-    for other in range(3):
-        left = m[STATION.valid + other]
+    """Set the masks of the entries of other queues that a new entry waits for."""
+    for old_q in range(3):
+        left = m[STATION.valid + old_q]
         waits = 0
-        if other == q or (m[e + ENTRIES.a] == ABSENT and m[e + ENTRIES.b] == ABSENT):
+        if old_q == q or (m[e + ENTRIES.a] == ABSENT and m[e + ENTRIES.b] == ABSENT):
             left = 0
-        old = row_offset(64 * other)
+        old = row_offset(64 * old_q)
         bit = 1
         while left:
-            if left & 1 and conflict(m, q, e, other, old):
+            if left & 1 and conflict(m, q, e, old_q, old):
                 waits |= bit
             left >>= 1
             old += WIDTH
             bit <<= 1
-        m[e + ENTRIES.waits + other] = waits
-        m[STATION.awaited + other] |= waits
+        m[e + ENTRIES.waits + old_q] = waits
+        m[STATION.awaited + old_q] |= waits
 
 
-def conflict(m: Array, q: int, e: int, other: int, old: int) -> bool:
-    """Return whether a command of queue `q` waits for an older one of another queue."""
+def conflict(m: Array, q: int, e: int, old_q: int, old: int) -> bool:
+    """Return whether a new command of queue `q` waits for an older one of queue `old_q`."""
+    # Readers wait for writers, and writers for both. Of loads, `a` is written, of stores it is read; an execute command
+    # writes `a` only if it is a preload. (deps_ld, deps_ex and deps_st of ReservationStation.scala.)
     if q == LD:
         return overlap(m, e + ENTRIES.a, old + ENTRIES.a) or (
-            other == EX and overlap(m, e + ENTRIES.a, old + ENTRIES.b)
+            old_q == EX and overlap(m, e + ENTRIES.a, old + ENTRIES.b)
         )
-    if q == EX and other == LD:
+    if q == EX and old_q == LD:
         return overlap(m, e + ENTRIES.a, old + ENTRIES.a) or overlap(m, e + ENTRIES.b, old + ENTRIES.a)
-    writes = m[e + ENTRIES.writes] if q == EX else other == LD or m[old + ENTRIES.writes] != 0
+    writes = m[e + ENTRIES.writes] if q == EX else old_q == LD or m[old + ENTRIES.writes] != 0
     return bool(writes) and overlap(m, e + ENTRIES.a, old + ENTRIES.a)

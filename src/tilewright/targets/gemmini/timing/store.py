@@ -1,4 +1,4 @@
-"""The store controller (StoreController.scala) and the way of its rows to the writer (Scratchpad.scala)."""
+"""The store controller (StoreController.scala), and the queues between it and the writer (Scratchpad.scala)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tilewright.targets.gemmini.timing.operands import (
 from tilewright.targets.gemmini.timing.program import CONFIG, Program, configured
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, ready
 from tilewright.targets.gemmini.timing.records import COMMAND, PLAIN, POINTER, RULE, registers, saved, table
-from tilewright.targets.gemmini.timing.state import CHIP, MOVING, TO_ARRAY, TO_WRITER
+from tilewright.targets.gemmini.timing.state import MOVE_STATE, SHARED, TO_ARRAY, TO_WRITER
 
 
 class Storer:
-    """The controller of stores. P: the pixel of a pooling in hand, W: its window."""
+    """The controller of stores. P: the current pixel of a pooled store, W: the place in its window."""
 
     state = PLAIN
     slot = PLAIN
@@ -46,11 +46,11 @@ class ActiveStore:
     left = saved(when="valid")
 
 
-class StoredRow:
-    """A row on its way to the writer: where it lies (ABSENT: nowhere), its bytes, and its command."""
+class OutgoingRow:
+    """A row on its way to the writer: the memory and the row that it is read from, its bytes, and its command."""
 
-    kind = PLAIN
-    row = saved(RULE.stored_row, when="kind", of="kind")
+    kind = PLAIN  # ABSENT: it is not read, and the writer gets zeros
+    row = saved(RULE.outgoing_row, when="kind", of="kind")
     bytes = PLAIN
     block = PLAIN
     ends = PLAIN  # whether it ends a request of the writer
@@ -61,11 +61,13 @@ class StoredRow:
 
 STORER = registers(Storer, 10)
 STORES = table(ActiveStore, "stores")
-STORED = table(StoredRow, "stored")
+OUTGOING = table(OutgoingRow, "outgoing")
 
 
 def step_stores(m: Array, p: Program, t: int) -> None:
-    """Run the store controller: a configuration takes a cycle, a store one cycle a row, or an element of a window."""
+    """Run the store controller: a configuration takes a cycle, a store one cycle a row, or one a pixel of a window."""
+    # A command leaves its queue in the cycle of its last row; one of a single row only a cycle later, because its row
+    # counter is 0 again, as at its start.
     item = peek(m, Q.stores, 0)
     prim = item >> 6
     rs1 = p.prims[prim, 1]
@@ -75,44 +77,46 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         m[STORER.row] + m[STORER.block] + m[STORER.p_row] + m[STORER.p_column] + m[STORER.w_row] + m[STORER.w_column]
         == 0
     )
-    single = first and m[STORER.state] == MOVING.sending  # a store of one row
+    single = first and m[STORER.state] == MOVE_STATE.sending  # a store of one row
     if single or p.prims[prim, 0] & 127 == CONFIG:
-        m[STORER.state] = MOVING.waiting
+        m[STORER.state] = MOVE_STATE.waiting
         pop(m, Q.stores, t)
         return
     pooling = config >> 4 & 3 != 0
     rows = rows_of(rs2)
     blocks = blocks_of(m, rs2)
     stride = store_stride(p, prim)
-    if m[STORER.state] == MOVING.waiting:
-        if m[CHIP.stores_used] == m[CHIP.slots]:
+    if m[STORER.state] == MOVE_STATE.waiting:
+        if m[SHARED.stores_used] == m[SHARED.slots]:
             return
         m[STORER.slot] = first_free(m, STORES.valid)
         slot = row_offset(m[STORER.slot])
         m[slot + STORES.valid] = 1
         m[slot + STORES.entry] = item & 63
+        # A store is complete when its last row has been read on chip, not when its bytes are in DRAM [R: gemmini_timing
+        # rule 8]. So the tracker counts rows, or pixels of windows.
         m[slot + STORES.left] = rows * blocks
         if pooling:
             window = config >> 6 & 3
             m[slot + STORES.left] = (config >> 32 & 0xFF) * (config >> 40 & 0xFF) * window * window
-        m[CHIP.stores_used] += 1
-        m[CHIP.active] = 1
+        m[SHARED.stores_used] += 1
+        m[SHARED.active] = 1
         if m[slot + STORES.left] == 0:  # nothing to store, which trips an assertion in the RTL
             pop(m, Q.stores, t)
             return
-        m[STORER.state] = MOVING.waiting_dma
+        m[STORER.state] = MOVE_STATE.waiting_dma
     if not ready(m, Q.dispatch, t):
         return
     new = m[STORER.next]
     m[STORER.next] = (new + 1) & (RING - 1)
     w = row_offset(new)
-    m[w + STORED.slot] = m[STORER.slot]
-    m[w + STORED.command] = prim
-    last = windowed(m, w, rs1, rs2, config, stride) if pooling else plain(m, w, rs1, rs2, stride)
+    m[w + OUTGOING.slot] = m[STORER.slot]
+    m[w + OUTGOING.command] = prim
+    last = pooled_pixel(m, w, rs1, rs2, config, stride) if pooling else plain_row(m, w, rs1, rs2, stride)
     push(m, Q.dispatch, new)
-    m[STORER.state] = MOVING.sending
+    m[STORER.state] = MOVE_STATE.sending
     if last and not first:
-        m[STORER.state] = MOVING.waiting
+        m[STORER.state] = MOVE_STATE.waiting
         pop(m, Q.stores, t)
 
 
@@ -122,108 +126,117 @@ def store_stride(p: Program, prim: int) -> int:
     return configured(p, prim, 2) & 0xFFFFFFFF
 
 
-def place(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
-    """Set where a row lies, and its bytes for the writer."""
+def set_row(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
+    """Set where a row is read, and how many bytes the writer gets of it."""
     acc = is_acc(rs2)
-    m[w + STORED.kind] = IN_ACC if acc else IN_SPAD
-    m[w + STORED.row] = rs2 + row & (m[CHIP.acc] if acc else m[CHIP.spad])
-    m[w + STORED.bytes] = (columns_of(rs2) - 1 & m[CHIP.dim] - 1) + 1 if last_block else m[CHIP.dim]
+    m[w + OUTGOING.kind] = IN_ACC if acc else IN_SPAD
+    m[w + OUTGOING.row] = rs2 + row & (m[SHARED.acc] if acc else m[SHARED.spad])
+    m[w + OUTGOING.bytes] = (columns_of(rs2) - 1 & m[SHARED.dim] - 1) + 1 if last_block else m[SHARED.dim]
     if acc and rs2 >> 29 & 1:
-        m[w + STORED.bytes] *= 4
+        m[w + OUTGOING.bytes] *= 4
 
 
-def plain(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
-    """Make the request of one row of a block; return whether it is the last one."""
+def plain_row(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
+    """Make the request of a row of a block; return whether it is the store's last one."""
+    # The blocks of a row follow each other, so that the writer can send them in one request.
     row = m[STORER.row]
     block = m[STORER.block]
     ends = block == blocks_of(m, rs2) - 1
     last = row == rows_of(rs2) - 1
-    place(m, w, rs2, block * m[CHIP.dim] + row, ends)
+    set_row(m, w, rs2, block * m[SHARED.dim] + row, ends)
     if is_garbage(m, rs2):
-        m[w + STORED.kind] = ABSENT
-    m[w + STORED.block] = block
-    m[w + STORED.ends] = ends
-    m[w + STORED.address] = rs1 + row * stride
+        m[w + OUTGOING.kind] = ABSENT
+    m[w + OUTGOING.block] = block
+    m[w + OUTGOING.ends] = ends
+    m[w + OUTGOING.address] = rs1 + row * stride
     m[STORER.block] = 0 if ends else block + 1
     if ends:
         m[STORER.row] = 0 if last else row + 1
     return ends and last
 
 
-def windowed(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int) -> bool:
-    """Make the request of one element of a pooling window; return whether it is the last one."""
+def pooled_pixel(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int) -> bool:
+    """Make the request of a pixel of a pooling window; return whether it is the store's last one."""
+    # A pixel outside of the image is not read; the writer takes zeros, and keeps the maximum of the window.
     size = config >> 6 & 3
     o_columns = config >> 56 & 0xFF
     y = m[STORER.p_row] * (config >> 4 & 3) + m[STORER.w_row] - (config >> 8 & 3)
     x = m[STORER.p_column] * (config >> 4 & 3) + m[STORER.w_column] - (config >> 10 & 3)
-    place(m, w, rs2, y * o_columns + x, True)
+    set_row(m, w, rs2, y * o_columns + x, True)
     if y < 0 or x < 0 or y >= config >> 48 & 0xFF or x >= o_columns:
-        m[w + STORED.kind] = ABSENT
-    m[w + STORED.block] = 0
-    m[w + STORED.ends] = m[STORER.w_row] == size - 1 and m[STORER.w_column] == size - 1
-    m[w + STORED.address] = rs1 + (m[STORER.p_row] * (config >> 24 & 0xFF) + m[STORER.p_column]) * stride
+        m[w + OUTGOING.kind] = ABSENT
+    m[w + OUTGOING.block] = 0
+    m[w + OUTGOING.ends] = m[STORER.w_row] == size - 1 and m[STORER.w_column] == size - 1
+    m[w + OUTGOING.address] = rs1 + (m[STORER.p_row] * (config >> 24 & 0xFF) + m[STORER.p_column]) * stride
+    # Nested loops, the innermost first: a counter moves on when the one before it has begun again.
     return (
-        counted(m, STORER.w_column, size)
-        and counted(m, STORER.w_row, size)
-        and counted(m, STORER.p_column, config >> 40 & 0xFF)
-        and counted(m, STORER.p_row, config >> 32 & 0xFF)
+        count_up(m, STORER.w_column, size)
+        and count_up(m, STORER.w_row, size)
+        and count_up(m, STORER.p_column, config >> 40 & 0xFF)
+        and count_up(m, STORER.p_row, config >> 32 & 0xFF)
     )
 
 
 @part
-def counted(m: Array, place: int, end: int) -> bool:
-    """Advance a counter, which begins again at its end; return whether it did."""
+def count_up(m: Array, place: int, end: int) -> bool:
+    """Advance a counter, which begins again when it reaches `end`; return whether it did."""
     m[place] = m[place] + 1 if m[place] + 1 != end else 0
     return m[place] == 0
 
 
 def step_dispatch(m: Array, t: int) -> None:
-    """Move the rows of stores towards the writer: read, through the absent normaliser, to the scale unit, to issue."""
+    """Move the rows of stores towards the writer, through the queues dispatch, norm, scale and issue."""
+    # A row is read on its way from `dispatch` to `norm`. Rows of the accumulator then pass the normaliser, which is not
+    # built and only passes them on, and the scale unit; all others skip both, but keep their place in the order.
     if count(m, Q.scale) and ready(m, Q.issue, t):
-        if m[at(STORED.kind, peek(m, Q.scale, 0))] != IN_ACC:
+        if m[at(OUTGOING.kind, peek(m, Q.scale, 0))] != IN_ACC:
             push(m, Q.issue, pop(m, Q.scale, t))
-        elif count(m, Q.passed) and not m[CHIP.full]:
+        elif count(m, Q.passed) and not m[SHARED.full]:
             pop(m, Q.passed, t)
-            m[CHIP.pipe] |= 1
+            m[SHARED.pipe] |= 1
             push(m, Q.issue, pop(m, Q.scale, t))
     if count(m, Q.norm) and ready(m, Q.scale, t):
         item = peek(m, Q.norm, 0)
-        if m[at(STORED.kind, item)] != IN_ACC:
+        if m[at(OUTGOING.kind, item)] != IN_ACC:
             push(m, Q.scale, pop(m, Q.norm, t))
         else:
-            bank = 1 << (m[at(STORED.row, item)] >> m[CHIP.lg_acc_bank])
-            if (m[CHIP.acc_fetched] | m[CHIP.acc_held]) & bank and ready(m, Q.passed, t):
-                m[CHIP.acc_fetched] &= ~bank
-                m[CHIP.acc_held] &= ~bank
+            bank = 1 << (m[at(OUTGOING.row, item)] >> m[SHARED.lg_acc_bank])
+            if (m[SHARED.acc_fetched] | m[SHARED.acc_held]) & bank and ready(m, Q.passed, t):
+                m[SHARED.acc_fetched] &= ~bank
+                m[SHARED.acc_held] &= ~bank
                 push(m, Q.passed, 0)
                 push(m, Q.scale, pop(m, Q.norm, t))
-    if m[CHIP.acc_fetched]:
-        m[CHIP.acc_held] |= m[CHIP.acc_fetched]
-        m[CHIP.acc_fetched] = 0
-        m[CHIP.active] = 1
+    if m[SHARED.acc_fetched]:
+        m[SHARED.acc_held] |= m[SHARED.acc_fetched]
+        m[SHARED.acc_fetched] = 0
+        m[SHARED.active] = 1
     if count(m, Q.dispatch) and ready(m, Q.norm, t):
         dispatch(m, t)
 
 
 def dispatch(m: Array, t: int) -> None:
-    """Read a row for the writer: reads of the array come first, and writes of single-ported banks."""
+    """Read a row for the writer, unless its bank is taken."""
+    # Banks of the scratchpad have one port: a write comes first, then a read of the array, then this one
+    # (Scratchpad.scala: bank_ios). A bank whose row waits for its pipe cannot be read either. A row of the accumulator
+    # cannot be read while it is being written, and a bank not while it adds, which takes both of its ports
+    # (AccumulatorMem.scala).
     w = row_offset(peek(m, Q.dispatch, 0))
-    row = m[w + STORED.row]
-    if m[w + STORED.kind] == IN_SPAD:
-        bank = row >> m[CHIP.lg_spad_bank]
+    row = m[w + OUTGOING.row]
+    if m[w + OUTGOING.kind] == IN_SPAD:
+        bank = row >> m[SHARED.lg_spad_bank]
         held = m[TO_ARRAY.held] | m[TO_WRITER.held]
-        if (m[CHIP.ex_reads] | m[CHIP.spad_writes] | held) >> bank & 1:
+        if (m[SHARED.ex_reads] | m[SHARED.spad_writes] | held) >> bank & 1:
             return
         m[TO_WRITER.fetched] = 1 << bank
         m[TO_WRITER.under_way] = 1
-    elif m[w + STORED.kind] == IN_ACC:
-        bank = row >> m[CHIP.lg_acc_bank]
+    elif m[w + OUTGOING.kind] == IN_ACC:
+        bank = row >> m[SHARED.lg_acc_bank]
         if in_flight(m, row, t):
-            m[CHIP.active] = 1
+            m[SHARED.active] = 1
             return
-        if (m[CHIP.acc_held] | m[CHIP.acc_adds]) >> bank & 1:
+        if (m[SHARED.acc_held] | m[SHARED.acc_adds]) >> bank & 1:
             return
-        m[CHIP.acc_fetched] |= 1 << bank
-    m[at(STORES.left, m[w + STORED.slot])] -= 1
+        m[SHARED.acc_fetched] |= 1 << bank
+    m[at(STORES.left, m[w + OUTGOING.slot])] -= 1
     push(m, Q.norm, pop(m, Q.dispatch, t))
-    m[CHIP.progress] += 1
+    m[SHARED.progress] += 1

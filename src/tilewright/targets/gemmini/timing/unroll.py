@@ -5,7 +5,9 @@ unroller, and OUT, from which the reservation station takes them. An unroller co
 it has a loop, its primitive commands leave it, and other commands wait in its queue. Source: Controller.scala,
 LoopMatmul.scala and LoopConv.scala (ucb-bar/gemmini at 8c3f992).
 
-A cycle is: look at `offered`, decide whether the command is taken, then call `step` once.
+A cycle is: look at `offered`, decide whether the command is taken, then call `step` once. Most cycles change nothing
+here, because an unroller is faster than the station. Then FRONT.still is set, and `step` returns at once until an input
+changes.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from tilewright.targets.gemmini.timing.unroll_streams import (
     stream,
 )
 
-#: What a command does in the front end, the values of `FrontPlan.action`. That after a configuration: to run a loop.
+#: What a command does in the front end: the values of `FrontPlan.action`. The value after a configuration's is that of
+#: the command that starts a loop.
 PASS = 0
 CONFIGURE_MATMUL = 1
 CONFIGURE_CONV = 3
@@ -50,7 +53,7 @@ NONE = -(1 << 62)
 
 
 def plan(expansion: Expansion, config: Config) -> FrontPlan:
-    """Return what the front end needs to know of an expanded program on this machine."""
+    """Return the plan of the front end for an expanded program on this machine."""
     functs = expansion.commands[:, 0].astype(np.int64)
     action = np.zeros(len(functs), np.int64)
     for funct, unroller in UNROLLER.items():
@@ -79,7 +82,7 @@ def front_is_busy(m: Array) -> bool:
 
 
 @part
-def finished(m: Array, unroller: int, queue: int) -> None:
+def note_finished(m: Array, unroller: int, queue: int) -> None:
     """Note that a command of an unroller (1, 2; 0: of the host) is done. Call it before the `step` of that cycle."""
     if unroller:
         m[FRONT.ended + 3 * (unroller - 1) + queue] += 1
@@ -96,6 +99,7 @@ def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, id
     """
     if m[FRONT.still] and not (taken or idle or m[FRONT.done]):
         return False
+    # The lengths at the start of the cycle count: hardware queues of two entries decide on registers.
     moved = taken
     raw = count(m, Q.raw)
     conv = count(m, Q.to_conv)
@@ -118,6 +122,7 @@ def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, id
         accepted[command] = cycle
         m[FRONT.next_host] += 1
         moved = True
+    # Completions reach the unrollers' counters at the end of the cycle.
     if m[FRONT.done]:
         m[FRONT.done] = 0
         moved = True
@@ -137,10 +142,11 @@ def loops_of(m: Array, u: int) -> int:
 
 @part
 def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
-    """Advance an unroller and its queue by a cycle; `room`: the next queue has an empty place."""
+    """Advance an unroller and its queue by a cycle. `room`: the next queue has an empty place."""
     configured = loops_of(m, u)
     head = m[FRONT.head + u]
     moved = False
+    # A new loop goes into the slot of the older loop if that is free, else into the other one.
     target = 1 - head if m[at(SLOT.configured, 2 * u + head)] else head
     if configured:
         idle = idle_streams(m, u)
@@ -160,11 +166,10 @@ def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
 
 @part
 def _take_command(m: Array, plan: FrontPlan, u: int, room: bool, configured: int, target: int) -> bool:
-    """Take a command from an unroller's queue, if there is one that need not wait, and return whether there was.
-
-    It is for this unroller, or passes on if there is `room`. `configured`: the loops of the unroller, which may have
-    changed in this cycle; `target`: the slot for a new one.
-    """
+    """Take a command from an unroller's queue, unless it must wait; return whether one was taken."""
+    # A command of this unroller's loops waits while both slots are in use. Any other command passes on to the next
+    # queue, if there is `room` and the unroller has no loop: program order is kept. `configured`: the loops of the
+    # unroller at the start of the cycle; `target`: the slot for a new loop.
     queue, first = (Q.to_conv, CONFIGURE_CONV) if u == OF_CONV else (Q.to_matmul, CONFIGURE_MATMUL)
     if count(m, queue) == 0:
         return False

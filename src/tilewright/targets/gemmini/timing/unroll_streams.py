@@ -29,16 +29,16 @@ NOTHING = -1
 
 
 class FrontEnd:
-    """What the front end keeps beside loops and queues. Some numbers are for the two unrollers."""
+    """The registers of the front end beside loops and queues. Arrays of two are for the two unrollers."""
 
     next_host = saved(RULE.host)  # the next command of the host
     residual = PLAIN  # whether residual addition is on in LOOP_WS
     still = PLAIN  # whether the last cycle changed nothing
     done = WIRE  # whether a command was done in this cycle
     head = saved(size=2)  # the slot of the older loop
-    settled = saved(size=2, reset=-1)  # the idle streams for which advance_slots has nothing to do; -1: not known
+    settled = saved(size=2, reset=-1)  # the idle streams for which advance_slots changes nothing; -1: not known
     unfinished = saved(size=6)  # loads, execute commands, stores that were sent and are not done
-    ended = saved(RULE.wire, size=6)  # those that are done in this cycle
+    ended = saved(RULE.wire, size=6)  # commands that are done in this cycle
 
 
 class LoopSlot:
@@ -68,7 +68,7 @@ STREAM = table(LoopStream, "loop_streams")
 
 
 class FrontPlan(NamedTuple):
-    """What the front end reads.
+    """The program as the front end needs it.
 
     `item` [n] is what enters the queues for a command: the number of a primitive command, or -1 - the command's number.
     """
@@ -96,23 +96,23 @@ def idle_streams(m: Array, u: int) -> int:
     """Return the streams of unroller `u` that do nothing, as bits."""
     idle = 0
     for x in range(5):
-        own = stream(u, x)
-        if m[own + STREAM.active] == 0 and m[own + STREAM.early] < 0 and m[own + STREAM.late] < 0:
+        row = stream(u, x)
+        if m[row + STREAM.active] == 0 and m[row + STREAM.early] < 0 and m[row + STREAM.late] < 0:
             idle |= 1 << x
     return idle
 
 
 @part
-def elsewhere(m: Array, u: int, idle: int, x: int, slot: int) -> bool:
+def is_elsewhere(m: Array, u: int, idle: int, x: int, slot: int) -> bool:
     """Return whether stream `x` has no more commands for the loop in `slot`."""
     return bool(m[stream(u, x) + STREAM.slot] != slot or (idle >> x) & 1)
 
 
 @part
-def pause(m: Array, plan: FrontPlan, own: int, loop: int) -> int:
+def pause(m: Array, plan: FrontPlan, row: int, loop: int) -> int:
     """Return the steps without a command before the next command of a stream, or after its last one."""
-    due = m[own + STREAM.next]
-    return plan.loops.idle[due] if due < m[own + STREAM.end] else plan.loops.tail[loop]
+    due = m[row + STREAM.next]
+    return plan.loops.idle[due] if due < m[row + STREAM.end] else plan.loops.tail[loop]
 
 
 def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) -> bool:
@@ -123,16 +123,19 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
     """
     head = m[FRONT.head + u]
     first = row_offset(2 * u + head)
+    # Decide on the registers at the start of the cycle: a stream that starts now cannot start another one.
     started = m[at(SLOT.started, 2 * u)], m[at(SLOT.started, 2 * u + 1)]
     moved = done = m[first + SLOT.finished] == ALL_BITS
     for x in range(5):
         if not (idle >> x) & 1:
             continue
-        own = stream(u, x)
-        finished = at(SLOT.finished, 2 * u + m[own + STREAM.slot])
-        if ((started[m[own + STREAM.slot]] & ~m[finished]) >> x) & 1:
+        row = stream(u, x)
+        finished = at(SLOT.finished, 2 * u + m[row + STREAM.slot])
+        if ((started[m[row + STREAM.slot]] & ~m[finished]) >> x) & 1:
             m[finished] |= 1 << x
             moved = True
+        # A stream goes to the other slot when it has started in the older one. Execute commands start after all loads
+        # of their loop, stores after the execute commands.
         which = 1 - head if (started[head] >> x) & 1 else head
         slot = row_offset(2 * u + which)
         before = started[which]
@@ -143,11 +146,11 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
         moved = True
         m[slot + SLOT.started] |= 1 << x
         loop = m[slot + SLOT.loop]
-        m[own + STREAM.active] = 1
-        m[own + STREAM.slot] = which
-        m[own + STREAM.next] = plan.loops.starts[loop, x]
-        m[own + STREAM.end] = plan.loops.starts[loop, x + 1]
-        m[own + STREAM.idle] = pause(m, plan, own, loop) if x == EXECUTE else 0
+        m[row + STREAM.active] = 1
+        m[row + STREAM.slot] = which
+        m[row + STREAM.next] = plan.loops.starts[loop, x]
+        m[row + STREAM.end] = plan.loops.starts[loop, x + 1]
+        m[row + STREAM.idle] = pause(m, plan, row, loop) if x == EXECUTE else 0
     if done:
         m[first + SLOT.configured] = m[first + SLOT.started] = m[first + SLOT.finished] = 0
         m[FRONT.head + u] = 1 - head
@@ -164,6 +167,8 @@ def has_room(m: Array, plan: FrontPlan, u: int, queue: int) -> bool:
 @part
 def offered_by_matmul(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
     """Return the stream whose next command leaves if there is room for it, or NOTHING. `idle` as in idle_streams."""
+    # The priority is C, execute, D, then A or B (LoopMatmul.scala: arb). Each kind of command stops while as many of
+    # its commands are unfinished as the station has entries for them, so that they cannot block the others there.
     if has_room(m, plan, OF_MATMUL, ST) and _store_is_due(m, plan, idle, residual):
         return STORE
     if has_room(m, plan, OF_MATMUL, EX) and _execute_is_due(m, plan, idle):
@@ -178,13 +183,13 @@ def offered_by_matmul(m: Array, plan: FrontPlan, idle: int, residual: bool) -> i
 
 @part
 def _has_next(m: Array, x: int) -> bool:
-    own = stream(OF_MATMUL, x)
-    return bool(m[own + STREAM.active] != 0 and m[own + STREAM.next] < m[own + STREAM.end])
+    row = stream(OF_MATMUL, x)
+    return bool(m[row + STREAM.active] != 0 and m[row + STREAM.next] < m[row + STREAM.end])
 
 
 @part
 def _counter(m: Array, plan: FrontPlan, x: int, column: int) -> int:
-    """Return a counter of a stream: of its next command, or 0 after the last one."""
+    """Return a counter of a stream at its next command. After the last one it is 0, as in the RTL."""
     return plan.loops.at[m[stream(OF_MATMUL, x) + STREAM.next], column] if _has_next(m, x) else 0
 
 
@@ -197,12 +202,13 @@ def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
     last_k = plan.loops.at[due, 0]
     columns = plan.loops.at[due, 1]
     i = plan.loops.at[due, 2]
+    # A store is due when the last product of its blocks has been sent; in a residual addition, when B has passed them.
     if residual:
-        if elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) and elsewhere(m, OF_MATMUL, idle, LOAD_B, slot):
+        if is_elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) and is_elsewhere(m, OF_MATMUL, idle, LOAD_B, slot):
             return True
         row, column = _counter(m, plan, LOAD_B, 0), _counter(m, plan, LOAD_B, 1)
         return row > i or (row == i and column >= columns)
-    if elsewhere(m, OF_MATMUL, idle, EXECUTE, slot):
+    if is_elsewhere(m, OF_MATMUL, idle, EXECUTE, slot):
         return True
     k = _counter(m, plan, EXECUTE, 0)
     j = _counter(m, plan, EXECUTE, 1)
@@ -213,7 +219,7 @@ def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
 @part
 def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
     slot = m[stream(OF_MATMUL, EXECUTE) + STREAM.slot]
-    if not _has_next(m, EXECUTE) or not elsewhere(m, OF_MATMUL, idle, LOAD_D, slot):
+    if not _has_next(m, EXECUTE) or not is_elsewhere(m, OF_MATMUL, idle, LOAD_D, slot):
         return False
     due = m[stream(OF_MATMUL, EXECUTE) + STREAM.next]
     k = plan.loops.at[due, 0]
@@ -221,16 +227,18 @@ def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
     i = plan.loops.at[due, 2]
     a_k = _counter(m, plan, LOAD_A, 0)
     a_i = _counter(m, plan, LOAD_A, 1)
-    if not (elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) or a_k > k or (a_k == k and a_i > i)):
+    if not (is_elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) or a_k > k or (a_k == k and a_i > i)):
         return False
     b_k = _counter(m, plan, LOAD_B, 0)
     b_j = _counter(m, plan, LOAD_B, 1)
-    return elsewhere(m, OF_MATMUL, idle, LOAD_B, slot) or b_k > k or (a_k == k and b_j > j)
+    # The RTL compares A's k here, not B's.
+    return is_elsewhere(m, OF_MATMUL, idle, LOAD_B, slot) or b_k > k or (a_k == k and b_j > j)
 
 
 @part
 def _a_or_b(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
-    """Return the load stream that the arbiter of A and B connects."""
+    """Return the load stream that the arbiter of A and B connects (WeightedArbiter.scala; forceA, forceB)."""
+    # The older loop's stream comes first. Within a loop, B's first block does, then A until it is ahead of B.
     a_idle, b_idle = (idle >> LOAD_A) & 1 == 1, (idle >> LOAD_B) & 1 == 1
     slot_a, slot_b = m[stream(OF_MATMUL, LOAD_A) + STREAM.slot], m[stream(OF_MATMUL, LOAD_B) + STREAM.slot]
     if residual and slot_a == slot_b:
@@ -253,15 +261,16 @@ def step_matmul(m: Array, sent: int) -> bool:
     """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
     moved = sent >= 0
     if moved:
-        own = stream(OF_MATMUL, sent)
-        m[own + STREAM.next] += 1
-        if m[own + STREAM.next] == m[own + STREAM.end]:
-            m[own + STREAM.active] = 0
-    if m[FRONT.settled + OF_MATMUL] < 0:  # a stream that has just started may have no command, of an absent operand
+        row = stream(OF_MATMUL, sent)
+        m[row + STREAM.next] += 1
+        if m[row + STREAM.next] == m[row + STREAM.end]:
+            m[row + STREAM.active] = 0
+    # A stream that has just started may have no command: its operand is absent.
+    if m[FRONT.settled + OF_MATMUL] < 0:
         for x in range(5):
-            own = stream(OF_MATMUL, x)
-            if m[own + STREAM.active] != 0 and m[own + STREAM.next] == m[own + STREAM.end]:
-                m[own + STREAM.active] = 0
+            row = stream(OF_MATMUL, x)
+            if m[row + STREAM.active] != 0 and m[row + STREAM.next] == m[row + STREAM.end]:
+                m[row + STREAM.active] = 0
                 moved = True
     return moved
 
@@ -269,6 +278,7 @@ def step_matmul(m: Array, sent: int) -> bool:
 @part
 def offered_by_conv(m: Array, plan: FrontPlan) -> int:
     """Return the stream whose oldest command leaves if there is room for it, or NOTHING."""
+    # The numbers of streams are their priority (LoopConv.scala: arb).
     for x in range(5):
         if m[stream(OF_CONV, x) + STREAM.late] >= 0 and has_room(m, plan, OF_CONV, queue_of(x)):
             return x
@@ -280,51 +290,53 @@ def step_conv(m: Array, plan: FrontPlan, idle: int, sent: int) -> bool:
     """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
     moved = sent >= 0
     slot = m[stream(OF_CONV, EXECUTE) + STREAM.slot]
-    ahead = True  # no load of the execute stream's loop is to come
+    # Execute commands wait for all loads of their loop, stores for all execute commands. And loads of the next loop
+    # wait while loads of the execute stream's loop are to come, which are needed first.
+    ahead = True
     for x in range(LOAD_D, LOAD_A + 1):
-        ahead = ahead and elsewhere(m, OF_CONV, idle, x, slot)
+        ahead = ahead and is_elsewhere(m, OF_CONV, idle, x, slot)
     started = m[at(SLOT.started, 2 * OF_CONV + slot)]
     finished = m[at(SLOT.finished, 2 * OF_CONV + slot)]
     waiting = (started >> EXECUTE) & 1 == 1 and (finished >> EXECUTE) & 1 == 0 and finished & LOAD_BITS != LOAD_BITS
-    executed = elsewhere(m, OF_CONV, idle, EXECUTE, m[stream(OF_CONV, STORE) + STREAM.slot])
+    executed = is_elsewhere(m, OF_CONV, idle, EXECUTE, m[stream(OF_CONV, STORE) + STREAM.slot])
     for x in range(5):
-        own = stream(OF_CONV, x)
+        row = stream(OF_CONV, x)
         if x == STORE:
             free = executed
         elif x == EXECUTE:
             free = ahead
         else:
-            free = not (waiting and m[own + STREAM.slot] != slot)
-        if m[own + STREAM.active] != 0 or m[own + STREAM.early] >= 0 or m[own + STREAM.late] >= 0:
-            loop = m[at(SLOT.loop, 2 * OF_CONV + m[own + STREAM.slot])]
-            moved |= _step_stream(m, own, plan, loop, x == EXECUTE, free, x == sent)
+            free = not (waiting and m[row + STREAM.slot] != slot)
+        if m[row + STREAM.active] != 0 or m[row + STREAM.early] >= 0 or m[row + STREAM.late] >= 0:
+            loop = m[at(SLOT.loop, 2 * OF_CONV + m[row + STREAM.slot])]
+            moved |= _step_stream(m, row, plan, loop, x == EXECUTE, free, x == sent)
     return moved
 
 
 @part
-def _step_stream(m: Array, own: int, plan: FrontPlan, loop: int, execute: bool, free: bool, sent: bool) -> bool:
-    """Move one stream on, and return whether it has changed.
+def _step_stream(m: Array, row: int, plan: FrontPlan, loop: int, execute: bool, free: bool, sent: bool) -> bool:
+    """Move the stream in this row of the table on, and return whether it has changed.
 
-    `free`: it may put a command into its pipeline; `sent`: the last stage's command left.
+    `free`: it may put a command into its pipeline; `sent`: the command in the last stage has left.
     """
-    early = m[own + STREAM.early]
-    stalled = m[own + STREAM.late] >= 0 and not sent
+    early = m[row + STREAM.early]
+    stalled = m[row + STREAM.late] >= 0 and not sent
     moved = not stalled and early >= 0
     if not stalled:
-        m[own + STREAM.late] = early
-        m[own + STREAM.early] = -1
-    if m[own + STREAM.active] == 0:
+        m[row + STREAM.late] = early
+        m[row + STREAM.early] = -1
+    if m[row + STREAM.active] == 0:
         return moved
-    if m[own + STREAM.idle] > 0:
+    if m[row + STREAM.idle] > 0:
         moved = True
-        m[own + STREAM.idle] -= 1
-    elif m[own + STREAM.next] < m[own + STREAM.end] and free and not (stalled and early >= 0):
+        m[row + STREAM.idle] -= 1
+    elif m[row + STREAM.next] < m[row + STREAM.end] and free and not (stalled and early >= 0):
         moved = True
-        m[own + STREAM.early] = m[own + STREAM.next]
-        m[own + STREAM.next] += 1
+        m[row + STREAM.early] = m[row + STREAM.next]
+        m[row + STREAM.next] += 1
         if execute:
-            m[own + STREAM.idle] = pause(m, plan, own, loop)
-    if m[own + STREAM.next] == m[own + STREAM.end] and m[own + STREAM.idle] == 0:
-        m[own + STREAM.active] = 0
+            m[row + STREAM.idle] = pause(m, plan, row, loop)
+    if m[row + STREAM.next] == m[row + STREAM.end] and m[row + STREAM.idle] == 0:
+        m[row + STREAM.active] = 0
         return True
     return moved

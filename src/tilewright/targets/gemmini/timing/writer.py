@@ -7,55 +7,63 @@ from tilewright.targets.gemmini.timing.bus import LAST_PUT, PUT, WRITER, packet
 from tilewright.targets.gemmini.timing.layout import row_offset
 from tilewright.targets.gemmini.timing.operands import IN_ACC, IN_SPAD
 from tilewright.targets.gemmini.timing.queues import Q, count, peek, push, ready, take
-from tilewright.targets.gemmini.timing.state import CHIP, LG_PAGE, TO_WRITER, moved
-from tilewright.targets.gemmini.timing.store import STORED
+from tilewright.targets.gemmini.timing.state import LG_PAGE, SHARED, TO_WRITER, advance
+from tilewright.targets.gemmini.timing.store import OUTGOING
 
 IDLE, NEW_REQUEST, IN_REQUEST = range(3)
-LAST_SCALE = 1 << 7  # the last stage of the scale pipeline
+LAST_SCALE = 1 << 7  # the last of the eight stages of the scale pipeline
 
 
 def step_writer(m: Array, t: int) -> None:
-    """Run the writer: a request of some beats for each packet of the row in hand; then take the next row."""
+    """Run the writer: send the requests of the current row beat by beat, then take the next row."""
+    # A beat leaves only while a transaction is free, also the second beat of a write that has its transaction already
+    # (DMA.scala: untranslated_a.valid needs !xactBusy.andR). With one write in flight, such a write never ends. A
+    # transaction that ends in this cycle is free in the next one.
     if (
         step_translation(m, t)
         and m[WRITER.state]
-        and m[WRITER.requests] + (m[WRITER.freed_at] == t) < m[CHIP.max_writes]
+        and m[WRITER.requests] + (m[WRITER.freed_at] == t) < m[SHARED.max_writes]
     ):
         write_beat(m)
     go = False
     if count(m, Q.issue) and m[WRITER.state] == IDLE:
         w = row_offset(peek(m, Q.issue, 0))
-        if m[w + STORED.kind] == IN_ACC:
-            go = m[CHIP.pipe] & LAST_SCALE != 0
+        # The row must have arrived: from the accumulator at the end of the scale pipeline, from the scratchpad at the
+        # end of its bank's pipe. A pixel of a pooling window outside of the image is not read at all.
+        if m[w + OUTGOING.kind] == IN_ACC:
+            go = m[SHARED.pipe] & LAST_SCALE != 0
             if go:
-                m[CHIP.pipe] &= ~LAST_SCALE
-        elif m[w + STORED.kind] == IN_SPAD:
-            bank = 1 << (m[w + STORED.row] >> m[CHIP.lg_spad_bank])
+                m[SHARED.pipe] &= ~LAST_SCALE
+        elif m[w + OUTGOING.kind] == IN_SPAD:
+            bank = 1 << (m[w + OUTGOING.row] >> m[SHARED.lg_spad_bank])
             go = m[TO_WRITER.last] & bank != 0
             m[TO_WRITER.last] &= ~bank
         else:
             go = True
         if go:
             take(m, Q.issue)
-            m[WRITER.state] = NEW_REQUEST if m[w + STORED.ends] else IDLE
-            m[WRITER.address] = m[w + STORED.address]
-            m[WRITER.bytes] = m[w + STORED.block] * m[CHIP.dim] + m[w + STORED.bytes]
+            # Rows that do not end a request, such as all pixels of a pooling window but the last, are only collected.
+            m[WRITER.state] = NEW_REQUEST if m[w + OUTGOING.ends] else IDLE
+            m[WRITER.address] = m[w + OUTGOING.address]
+            m[WRITER.bytes] = m[w + OUTGOING.block] * m[SHARED.dim] + m[w + OUTGOING.bytes]
             m[WRITER.sent] = 0
-            m[WRITER.command] = m[w + STORED.command]
-    if m[CHIP.pipe]:
-        after = moved(m[CHIP.pipe], LAST_SCALE)
-        if after != m[CHIP.pipe]:
-            m[CHIP.active] = 1
-        m[CHIP.pipe] = after
-    m[CHIP.full] = m[CHIP.pipe] & 1
+            m[WRITER.command] = m[w + OUTGOING.command]
+    if m[SHARED.pipe]:
+        after = advance(m[SHARED.pipe], LAST_SCALE)
+        if after != m[SHARED.pipe]:
+            m[SHARED.active] = 1
+        m[SHARED.pipe] = after
+    m[SHARED.full] = m[SHARED.pipe] & 1
 
 
 def step_translation(m: Array, t: int) -> bool:
-    """Move requests through translation in two stages; return whether the first one takes a new request."""
+    """Move requests through translation in two stages; return whether the first stage takes a new request."""
+    # A request that is not translated goes back to the first stage. The request that was there is displaced to a shadow
+    # register, from which it returns next (DMA.scala: retry_a, shadow_retry_a).
     free = m[WRITER.x_valid] == 0
     retry = False
     if m[WRITER.x_valid]:
-        m[CHIP.active] = 1
+        m[SHARED.active] = 1
         if not m[WRITER.x_ok]:
             free = retry = True
         elif ready(m, Q.a_write, t):
@@ -71,10 +79,14 @@ def step_translation(m: Array, t: int) -> bool:
     if free:
         m[WRITER.x_valid] = moves and not retry
     if moves:
-        m[CHIP.active] = 1
-        m[WRITER.x_item], m[WRITER.x_page], m[WRITER.t_valid] = m[WRITER.t_item], m[WRITER.t_page], 0
+        m[SHARED.active] = 1
+        m[WRITER.x_item] = m[WRITER.t_item]
+        m[WRITER.x_page] = m[WRITER.t_page]
+        m[WRITER.t_valid] = 0
         if retry:
-            m[WRITER.s_valid], m[WRITER.s_item], m[WRITER.s_page] = 1, m[WRITER.t_item], m[WRITER.t_page]
+            m[WRITER.s_valid] = 1
+            m[WRITER.s_item] = m[WRITER.t_item]
+            m[WRITER.s_page] = m[WRITER.t_page]
     if retry:
         m[WRITER.t_valid] = 1
         m[WRITER.t_item] = item
@@ -88,14 +100,17 @@ def step_translation(m: Array, t: int) -> bool:
 
 
 def write_beat(m: Array) -> None:
-    """Send a beat."""
+    """Send a beat of the current row, the first one of a new request with its transaction."""
     if m[WRITER.state] == NEW_REQUEST:
         size, useful = packet(m, m[WRITER.address], m[WRITER.bytes] - m[WRITER.sent])
-        m[WRITER.page_of], m[WRITER.beats] = (m[WRITER.address] & ~(size - 1)) >> LG_PAGE, size >> m[CHIP.lg_bus]
+        m[WRITER.page_of] = (m[WRITER.address] & ~(size - 1)) >> LG_PAGE
+        m[WRITER.beats] = size >> m[SHARED.lg_bus]
         m[WRITER.address] += useful
         m[WRITER.sent] += useful
         m[WRITER.requests] += 1
     m[WRITER.beats] -= 1
-    m[WRITER.t_valid], m[WRITER.t_page], m[WRITER.t_item] = 1, m[WRITER.page_of], PUT if m[WRITER.beats] else LAST_PUT
+    m[WRITER.t_valid] = 1
+    m[WRITER.t_page] = m[WRITER.page_of]
+    m[WRITER.t_item] = PUT if m[WRITER.beats] else LAST_PUT
     m[WRITER.state] = IN_REQUEST if m[WRITER.beats] else NEW_REQUEST if m[WRITER.sent] < m[WRITER.bytes] else IDLE
-    m[CHIP.active] = 1
+    m[SHARED.active] = 1

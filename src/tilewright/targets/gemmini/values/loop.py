@@ -1,6 +1,7 @@
 """The effect of primitive commands on the memories, for S samples: one compiled loop over the commands.
 
-`machine` builds the tables; here is the meaning of each command. Sums wrap as the config's semantics say.
+`machine.py` builds the tables; this file has the meaning of each command. Sums wrap as the config's semantics say. All
+arithmetic is on integers and float32, and exact to the bit: the results are compared with golden data.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ LANES = 16
 
 def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
     """Write `loop.products`: a loop over rows, and in it one over the factors of a row, with the sums in a register."""
+    # Written by hand, so that the sums of a row stay in one vector register during the inner loop.
     from llvmlite import ir
 
     sums, at, pitch, factors, first, stride, rows, depth, weights = operands
@@ -35,8 +37,8 @@ def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]
     total = builder.phi(lanes)
     total.add_incoming(held, before)
     factor = builder.sext(builder.load(builder.gep(factors, [builder.add(start, k)])), ir.IntType(32))
-    one = builder.insert_element(ir.Constant(lanes, ir.Undefined), factor, ir.IntType(32)(0))
-    spread = builder.shuffle_vector(one, ir.Constant(lanes, ir.Undefined), ir.Constant(lanes, [0] * LANES))
+    first_lane = builder.insert_element(ir.Constant(lanes, ir.Undefined), factor, ir.IntType(32)(0))
+    spread = builder.shuffle_vector(first_lane, ir.Constant(lanes, ir.Undefined), ir.Constant(lanes, [0] * LANES))
     weight = builder.load(vector(weights, builder.add(at, builder.mul(k, pitch))), align=4)
     more = builder.add(total, builder.mul(spread, weight))
     total.add_incoming(more, builder.block)
@@ -67,16 +69,16 @@ def _loop(builder: Any, count: Any) -> Any:
     return counter, close
 
 
-#: What a step does; a step without an effect on data has the action -1.
+#: The actions of steps; a step without an effect on data has the action -1.
 LOAD, STORE, POOL, COMPUTE = range(4)
-#: Columns of the table of loads: where an mvin writes, what it reads. PITCH: bytes from a sample to the next one.
+#: Columns of the table of loads: the target of an mvin, then its source. PITCH: bytes from a sample to the next one.
 L_ROW, L_ROWS, L_COLS, L_ACC, L_ACCUMULATE, L_ZEROS, L_STRIDE, L_BLOCK_STRIDE, L_SHRUNK, L_PIXELS = range(10)
 L_PLACE, L_PITCH = range(10, 12)
-#: Columns of the table of stores: what an mvout reads, where it writes, and how it pools.
+#: Columns of the table of stores: the source of an mvout, its target, and its pooling.
 S_ROW, S_ROWS, S_COLS, S_ACC, S_FULL, S_STRIDE, S_RELU, S_PLACE, S_PITCH = range(9)
 S_UPAD, S_LPAD, S_POOL_STRIDE, S_POOL_SIZE, S_OUT_DIM, S_POROWS, S_POCOLS, S_OROWS, S_OCOLS = range(9, 18)
-#: Columns of the table of computes: operands A, D (of OS: B), W and C, and what config_ex says. WEIGHTS: 1 for WS.
-#: SUMS: 1 for WS whose weights are sums of OS; the array then takes their low 8 bits (PE.scala).
+#: Columns of the table of computes: operands A, D (of OS: B), W and C, and the settings of config_ex. WEIGHTS: 1 for
+#: WS. SUMS: 1 for WS whose weights are sums of OS; the array then takes their low 8 bits (PE.scala).
 A_ROW, A_ROWS, A_COLS, A_STRIDE, A_TRANSPOSED, D_ROW, D_ROWS, D_COLS, D_TRANSPOSED = range(9)
 FRESH, W_ROW, W_ROWS, W_COLS, W_TRANSPOSED = range(9, 14)
 C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU, SUMS = range(14, 24)
@@ -102,7 +104,7 @@ class Tables(NamedTuple):
     computes: Array
 
 
-class Chips(NamedTuple):
+class Memories(NamedTuple):
     """The memories: `memory` int8 (DRAM), spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim).
 
     Element (k, j) of `array` is the weight of input k for output j; of OS, the sum of row k and column j. `sums`,
@@ -120,8 +122,8 @@ class Chips(NamedTuple):
 class Rules(NamedTuple):
     """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array.
 
-    `overflows`: one product of a row and a column, with D, may need more bits. Rows of the scratchpad from `floor` on
-    keep repeated pixels out of those before it.
+    `overflows`: one product of a row and a column, with D, may need more bits. Repeated pixels of scratchpad
+    rows from `floor` on are not written to rows before it.
     """
 
     relu_first: int
@@ -132,25 +134,27 @@ class Rules(NamedTuple):
 
 
 @compiled
-def run(sequence: Array, tables: Tables, chips: Chips, rules: Rules) -> None:
+def run(sequence: Array, tables: Tables, memories: Memories, rules: Rules) -> None:
     """Execute the steps of a sequence (int64) in order."""
     for at in range(sequence.shape[0]):
         step = sequence[at]
         action = tables.action[step]
         entry = tables.entry[step]
-        for sample in range(chips.spad.shape[0]):
-            spad = chips.spad[sample]
-            acc = chips.acc[sample]
+        for sample in range(memories.spad.shape[0]):
+            spad = memories.spad[sample]
+            acc = memories.acc[sample]
             if action == LOAD:
-                load(tables.loads[entry], tables.load_scales[entry], chips.memory, spad, acc, sample, rules.floor)
+                load(tables.loads[entry], tables.load_scales[entry], memories.memory, spad, acc, sample, rules.floor)
             elif action == STORE:
                 scale = tables.store_scales[entry]
-                store(tables.stores[entry], scale, chips.memory, spad, acc, sample, rules.relu_first)
+                store(tables.stores[entry], scale, memories.memory, spad, acc, sample, rules.relu_first)
             elif action == POOL:
                 scale = tables.store_scales[entry]
-                pool(tables.stores[entry], scale, chips.memory, spad, acc, sample, rules.relu_first)
+                pool(tables.stores[entry], scale, memories.memory, spad, acc, sample, rules.relu_first)
             elif action == COMPUTE:
-                compute(tables.computes[entry], spad, acc, chips.array[sample], chips.sums, chips.factors, rules)
+                compute(
+                    tables.computes[entry], spad, acc, memories.array[sample], memories.sums, memories.factors, rules
+                )
 
 
 @part
@@ -162,6 +166,7 @@ def wrapped(value: int, bits: int) -> int:
 
 def scaled(value: int, scale: float) -> int:
     """Return int32 times float32, rounded to float32, then half to even, saturated to int8."""
+    # Adding 1.5 * 2**23 leaves no bits for a fraction, so float32 rounds half to even; `rint` is not available here.
     product = np.float32(np.float32(value) * np.float32(scale))
     product = min(max(product, FLOOR), CEILING)
     return min(max(int(np.float32(product + ROUNDER) - ROUNDER), LOW), HIGH)
@@ -183,121 +188,124 @@ def word(memory: Array, at: int) -> int:
     return low | int(memory[at + 3]) << 24
 
 
-def load(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, floor: int) -> None:
-    """Execute an mvin, `own` being its row of the table."""
+def load(mvin: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, floor: int) -> None:
+    """Execute an mvin; `mvin` is its row of the table."""
     dim = spad.shape[1]
-    cols = own[L_COLS]
+    cols = mvin[L_COLS]
     blocks = (cols + dim - 1) // dim
-    for nth in range(own[L_ROWS] * blocks):
+    # Blocks of `dim` columns lie block_stride rows apart. Copies of a pixel lie one row earlier each, and further right
+    # (PixelRepeater.scala); those before the half of the scratchpad are not written.
+    for nth in range(mvin[L_ROWS] * blocks):
         line = nth // blocks
         block = nth % blocks
-        source = own[L_PLACE] + sample * own[L_PITCH] + line * own[L_STRIDE]
+        source = mvin[L_PLACE] + sample * mvin[L_PITCH] + line * mvin[L_STRIDE]
         first = block * dim
-        row = own[L_ROW] + line + block * own[L_BLOCK_STRIDE]
+        row = mvin[L_ROW] + line + block * mvin[L_BLOCK_STRIDE]
         width = min(dim, cols - first)
-        if own[L_ACC]:
-            load_acc(own, scale, memory, source, first, acc[row], width)
-        elif own[L_ZEROS] == 0 and scale == 1 and own[L_PIXELS] == 1:
+        if mvin[L_ACC]:
+            load_acc(mvin, scale, memory, source, first, acc[row], width)
+        elif mvin[L_ZEROS] == 0 and scale == 1 and mvin[L_PIXELS] == 1:
             target = spad[row]
             data = memory[source + first : source + first + width]
             for col in range(width):
                 target[col] = data[col]
         else:
             for col in range(width):
-                value = 0 if own[L_ZEROS] else scaled(int(memory[source + first + col]), scale)
-                for pixel in range(min(own[L_PIXELS], row - (floor if row >= floor else 0) + 1)):
+                value = 0 if mvin[L_ZEROS] else scaled(int(memory[source + first + col]), scale)
+                for pixel in range(min(mvin[L_PIXELS], row - (floor if row >= floor else 0) + 1)):
                     spad[row - pixel, col + pixel * cols] = value
 
 
-def load_acc(own: Array, scale: float, memory: Array, source: int, first: int, target: Array, width: int) -> None:
+def load_acc(mvin: Array, scale: float, memory: Array, source: int, first: int, target: Array, width: int) -> None:
     """Execute one row of one block of an mvin to the accumulator."""
     for col in range(width):
         value = 0
-        if own[L_ZEROS] == 0:
-            if own[L_SHRUNK]:
+        if mvin[L_ZEROS] == 0:
+            if mvin[L_SHRUNK]:
                 value = scaled(int(memory[source + first + col]), scale)
             else:
                 value = word(memory, source + 4 * (first + col))
-        if own[L_ACCUMULATE]:
+        if mvin[L_ACCUMULATE]:
             value = wrapped(int(target[col]) + value, 32)
         target[col] = value
 
 
-def leaving(own: Array, scale: float, spad: Array, acc: Array, row: int, col: int, relu_first: int) -> int:
-    """Return an element as int8, as it leaves the scratchpad or the accumulator."""
-    if own[S_ACC] == 0:
+def stored_code(mvout: Array, scale: float, spad: Array, acc: Array, row: int, col: int, relu_first: int) -> int:
+    """Return an element of the scratchpad or the accumulator as the int8 code that is stored."""
+    if mvout[S_ACC] == 0:
         return int(spad[row, col])
     value = int(acc[row, col])
-    if own[S_RELU] and relu_first:
+    # RTL applies ReLU before the scale, libgemmini after it: they differ if the scale is negative.
+    if mvout[S_RELU] and relu_first:
         value = max(value, 0)
     value = scaled(value, scale)
-    return max(value, 0) if own[S_RELU] and not relu_first else value
+    return max(value, 0) if mvout[S_RELU] and not relu_first else value
 
 
-def store(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
-    """Execute an mvout without pooling, `own` being its row of the table."""
+def store(mvout: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
+    """Execute an mvout without pooling; `mvout` is its row of the table."""
     dim = spad.shape[1]
-    for line in range(own[S_ROWS]):
-        target = own[S_PLACE] + sample * own[S_PITCH] + line * own[S_STRIDE]
-        for col in range(own[S_COLS]):
-            row = own[S_ROW] + line + col // dim * dim
+    for line in range(mvout[S_ROWS]):
+        target = mvout[S_PLACE] + sample * mvout[S_PITCH] + line * mvout[S_STRIDE]
+        for col in range(mvout[S_COLS]):
+            row = mvout[S_ROW] + line + col // dim * dim
             element = col % dim
-            if own[S_FULL]:
+            if mvout[S_FULL]:
                 value = int(acc[row, element])
                 for byte in range(4):
                     memory[target + 4 * col + byte] = wrapped(value >> 8 * byte, 8)
             else:
-                memory[target + col] = leaving(own, scale, spad, acc, row, element, relu_first)
+                memory[target + col] = stored_code(mvout, scale, spad, acc, row, element, relu_first)
 
 
-def pool(own: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
+def pool(mvout: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
     """Execute an mvout with max pooling. Pixels outside the image count as 0."""
-    size = own[S_POOL_SIZE]
-    columns = own[S_OCOLS]
-    for place in range(own[S_POROWS] * own[S_POCOLS]):
-        y, x = place // own[S_POCOLS], place % own[S_POCOLS]
-        top = y * own[S_POOL_STRIDE] - own[S_UPAD]
-        side = x * own[S_POOL_STRIDE] - own[S_LPAD]
-        target = own[S_PLACE] + sample * own[S_PITCH] + (y * own[S_OUT_DIM] + x) * own[S_STRIDE]
-        for channel in range(own[S_COLS]):
+    size = mvout[S_POOL_SIZE]
+    columns = mvout[S_OCOLS]
+    for place in range(mvout[S_POROWS] * mvout[S_POCOLS]):
+        y, x = place // mvout[S_POCOLS], place % mvout[S_POCOLS]
+        top = y * mvout[S_POOL_STRIDE] - mvout[S_UPAD]
+        side = x * mvout[S_POOL_STRIDE] - mvout[S_LPAD]
+        target = mvout[S_PLACE] + sample * mvout[S_PITCH] + (y * mvout[S_OUT_DIM] + x) * mvout[S_STRIDE]
+        for channel in range(mvout[S_COLS]):
             most = LOW
             for pixel in range(size * size):
                 down = top + pixel // size
                 across = side + pixel % size
                 value = 0
-                if 0 <= down < own[S_OROWS] and 0 <= across < columns:
-                    row = own[S_ROW] + down * columns + across
-                    value = leaving(own, scale, spad, acc, row, channel, relu_first)
+                if 0 <= down < mvout[S_OROWS] and 0 <= across < columns:
+                    row = mvout[S_ROW] + down * columns + across
+                    value = stored_code(mvout, scale, spad, acc, row, channel, relu_first)
                 most = max(most, value)
             memory[target + channel] = most
 
 
-def compute(own: Array, spad: Array, acc: Array, array: Array, sums: Array, factors: Array, rules: Rules) -> None:
-    """Execute a compute, `own` being its row of the table: load a fresh array, multiply, write the result."""
-    if own[FRESH]:
-        fill(own, spad, array)
-    if own[WEIGHTS] == 0:
-        accumulate(own, spad, array, factors, rules.bits)
-        for line in range(own[C_ROWS]):
+def compute(command: Array, spad: Array, acc: Array, array: Array, sums: Array, factors: Array, rules: Rules) -> None:
+    """Execute a compute, whose row of the table is `command`: load a fresh array, multiply, write the result."""
+    if command[FRESH]:
+        fill(command, spad, array)
+    if command[WEIGHTS] == 0:
+        accumulate(command, spad, array, factors, rules.bits)
+        for line in range(command[C_ROWS]):
             for col in range(sums.shape[1]):
                 sums[line, col] = array[line, col]
     else:
-        times(own, spad, array, sums, factors, own[SUMS] and rules.bits < 32)
-    for line in range(own[C_ROWS]):  # the array has taken all rows of A before the first result leaves it
-        write(own, spad, acc, sums[line], line, rules)
+        times(command, spad, array, sums, factors, command[SUMS] and rules.bits < 32)
+    for line in range(command[C_ROWS]):  # the array has taken all rows of A before the first result leaves it
+        write(command, spad, acc, sums[line], line, rules)
 
 
-def fill(own: Array, spad: Array, array: Array) -> None:
+def fill(command: Array, spad: Array, array: Array) -> None:
     """Write W, or the initial sums of OS, to the array; elements beyond the operand are zero."""
-    base = own[W_ROW]
-    rows = own[W_ROWS]
-    cols = own[W_COLS]
+    base = command[W_ROW]
+    rows = command[W_ROWS]
+    cols = command[W_COLS]
     for line in range(array.shape[0]):
         target = array[line]
         for col in range(array.shape[1]):
             target[col] = 0
     for line in range(rows):
-        if own[W_TRANSPOSED]:
+        if command[W_TRANSPOSED]:
             for col in range(cols):
                 array[line, col] = spad[base + col, line]
         else:
@@ -307,14 +315,14 @@ def fill(own: Array, spad: Array, array: Array) -> None:
                 target[col] = source[col]
 
 
-def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
+def read_a(command: Array, spad: Array, factors: Array, line: int) -> None:
     """Write row `line` of A to `factors`, with zeros beyond the operand."""
-    base = own[A_ROW]
-    stride = own[A_STRIDE]
-    cols = own[A_COLS]
-    if line >= own[A_ROWS]:
+    base = command[A_ROW]
+    stride = command[A_STRIDE]
+    cols = command[A_COLS]
+    if line >= command[A_ROWS]:
         cols = 0
-    if own[A_TRANSPOSED]:
+    if command[A_TRANSPOSED]:
         for depth in range(cols):
             factors[depth] = spad[base + stride * depth, line]
     elif cols:
@@ -325,27 +333,27 @@ def read_a(own: Array, spad: Array, factors: Array, line: int) -> None:
         factors[depth] = 0
 
 
-def times(own: Array, spad: Array, array: Array, sums: Array, factors: Array, narrow: bool) -> None:
+def times(command: Array, spad: Array, array: Array, sums: Array, factors: Array, narrow: bool) -> None:
     """Write D + A * W to `sums`; `narrow`: with the low 8 bits of W."""
     dim = array.shape[0]
-    rows = min(own[C_ROWS], own[A_ROWS])
-    depth = own[A_COLS]
-    for line in range(own[C_ROWS]):
+    rows = min(command[C_ROWS], command[A_ROWS])
+    depth = command[A_COLS]
+    for line in range(command[C_ROWS]):
         total = sums[line]
         for col in range(dim):
             total[col] = 0
-        if line < own[D_ROWS]:
-            source = spad[own[D_ROW] + line]
-            for col in range(own[D_COLS]):
+        if line < command[D_ROWS]:
+            source = spad[command[D_ROW] + line]
+            for col in range(command[D_COLS]):
                 total[col] = source[col]
-    if dim % LANES == 0 and not narrow and not own[A_TRANSPOSED] and rows > 0 and depth > 0:
+    if dim % LANES == 0 and not narrow and not command[A_TRANSPOSED] and rows > 0 and depth > 0:
         for low in range(0, dim, LANES):
-            place = own[A_ROW] * dim
-            stride = own[A_STRIDE] * dim
+            place = command[A_ROW] * dim
+            stride = command[A_STRIDE] * dim
             products(sums, low, dim, spad, place, stride, rows, depth, array)
         return
     for line in range(rows):
-        read_a(own, spad, factors, line)
+        read_a(command, spad, factors, line)
         total = sums[line]
         for k in range(depth):
             weights = array[k]
@@ -368,31 +376,31 @@ def products(
     sums[:rows, low : low + LANES] += flat.astype(np.int32) @ weights[:depth, low : low + LANES]
 
 
-def accumulate(own: Array, spad: Array, array: Array, factors: Array, bits: int) -> None:
+def accumulate(command: Array, spad: Array, array: Array, factors: Array, bits: int) -> None:
     """Add A * B to the sums of an output-stationary array."""
-    base = own[D_ROW]
-    rows = own[D_ROWS]
-    for line in range(own[A_ROWS]):
-        read_a(own, spad, factors, line)
-        for col in range(own[D_COLS]):
+    base = command[D_ROW]
+    rows = command[D_ROWS]
+    for line in range(command[A_ROWS]):
+        read_a(command, spad, factors, line)
+        for col in range(command[D_COLS]):
             total = int(array[line, col])
             for depth in range(rows):
-                factor = spad[base + col, depth] if own[D_TRANSPOSED] else spad[base + depth, col]
+                factor = spad[base + col, depth] if command[D_TRANSPOSED] else spad[base + depth, col]
                 total += int(factors[depth]) * int(factor)
             array[line, col] = wrapped(total, bits)
 
 
-def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
+def write(command: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Rules) -> None:
     """Write row `line` of the result, which is in `sums` [dim]."""
-    row = own[C_ROW] + line * own[C_STRIDE]
-    shift = own[SHIFT]
-    cols = own[C_COLS]
+    row = command[C_ROW] + line * command[C_STRIDE]
+    shift = command[SHIFT]
+    cols = command[C_COLS]
     if rules.overflows:
         for col in range(cols):
             sums[col] = wrapped(int(sums[col]), rules.bits)
-    if own[C_ACC] == 0:
+    if command[C_ACC] == 0:
         target = spad[row]
-        relu = own[C_RELU]
+        relu = command[C_RELU]
         for col in range(cols):
             value = min(max(shifted(int(sums[col]), shift), LOW), HIGH)
             target[col] = max(value, 0) if relu else value
@@ -401,6 +409,6 @@ def write(own: Array, spad: Array, acc: Array, sums: Array, line: int, rules: Ru
         for col in range(cols):
             sums[col] = shifted(int(sums[col]), shift)
     held = acc[row]
-    keep = own[C_ACCUMULATE]
+    keep = command[C_ACCUMULATE]
     for col in range(cols):
         held[col] = wrapped(int(sums[col]) + keep * int(held[col]), 32)

@@ -23,8 +23,8 @@ ELEMENT_US = 0.3
 class Plan:
     """A program as the loop executes it: its tables, DRAM ranges (int64 [k]) and number of elements.
 
-    On machines with a normaliser, the loop leaves the steps in `norms` to `Machine`: its configs, and mvouts of the
-    accumulator without pooling.
+    On machines with a normaliser, `Machine` executes the steps in `norms` instead of the loop: configs of the
+    normaliser, and mvouts of the accumulator without pooling.
     """
 
     work: Work
@@ -45,7 +45,7 @@ def plan(work: Work, config: Config) -> Plan:
     ):
         action[steps] = kind
         index[steps] = np.arange(len(steps))
-    action[work.stores.step[work.stores.own["pool_stride"] > 0]] = loop.POOL
+    action[work.stores.step[work.stores.settings["pool_stride"] > 0]] = loop.POOL
     moves = *_loads(work.loads), *_stores(work.stores)
     tables = loop.Tables(action, index, *moves, _computes(work.computes, config))
     moved = [(moves.local.rows * moves.local.cols).sum() for moves in work.moves]
@@ -53,7 +53,7 @@ def plan(work: Work, config: Config) -> Plan:
     elements = int(sum(moved) + products.sum())
     norms = np.zeros(0, np.int64)
     if config.normaliser:
-        stores = work.stores.step[(work.stores.local.acc == 1) & (work.stores.own["pool_stride"] == 0)]
+        stores = work.stores.step[(work.stores.local.acc == 1) & (work.stores.settings["pool_stride"] == 0)]
         norms = np.sort(np.concatenate([work.config_st[0], work.config_norm[0], stores]))
     return Plan(work, tables, transfers(work.loads), transfers(work.stores), elements, norms)
 
@@ -71,23 +71,23 @@ def _rows(*columns: Array) -> Array:
 def _loads(moves: Moves) -> tuple[Array, Array]:
     """Return the table of mvins and their scales, float32 [k]; an int32 is never scaled."""
     place = moves.local
-    own = moves.own
+    settings = moves.settings
     none = np.zeros(len(moves.step), np.int64)
     zeros = (moves.dram == 0).astype(np.int64)
-    pixels = np.where(place.acc == 1, 1, np.maximum(own["pixels"], 1))
-    sizes = place.rows, place.cols, place.acc, place.accumulate, zeros, own["stride"], own["block_stride"]
-    return _rows(place.row, *sizes, own["shrunk"], pixels, none, none), _float(own["scale"])
+    pixels = np.where(place.acc == 1, 1, np.maximum(settings["pixels"], 1))
+    sizes = place.rows, place.cols, place.acc, place.accumulate, zeros, settings["stride"], settings["block_stride"]
+    return _rows(place.row, *sizes, settings["shrunk"], pixels, none, none), _float(settings["scale"])
 
 
 def _stores(moves: Moves) -> tuple[Array, Array]:
     """Return the table of mvouts and their scales, float32 [k]."""
     place = moves.local
-    own = moves.own
+    settings = moves.settings
     none = np.zeros(len(moves.step), np.int64)
-    relu = (own["activation"] == RELU).astype(np.int64)
-    sizes = place.rows, place.cols, place.acc, place.full & place.acc, own["stride"], relu
+    relu = (settings["activation"] == RELU).astype(np.int64)
+    sizes = place.rows, place.cols, place.acc, place.full & place.acc, settings["stride"], relu
     names = "upad", "lpad", "pool_stride", "pool_size", "out_dim", "porows", "pocols", "orows", "ocols"
-    return _rows(place.row, *sizes, none, none, *(own[name] for name in names)), _float(own["scale"])
+    return _rows(place.row, *sizes, none, none, *(settings[name] for name in names)), _float(settings["scale"])
 
 
 def _extent(place: Local) -> tuple[Array, Array, Array]:
@@ -97,24 +97,25 @@ def _extent(place: Local) -> tuple[Array, Array, Array]:
 
 
 def _computes(work: Computes, config: Config) -> Array:
-    own = work.own
+    settings = work.settings
     c_row, c_rows, c_cols = _extent(work.c)
-    weights = own["dataflow"]
+    weights = settings["dataflow"]
     if config.rules.extra_rows == "kept":
         c_rows = np.minimum(c_rows, work.streamed)
     return _rows(
         *_extent(work.a),
-        own["a_stride"],
-        own["transpose_a"],
+        settings["a_stride"],
+        settings["transpose_a"],
         *_extent(work.d),
-        own["transpose_b"],
+        settings["transpose_b"],
         work.fresh,
         *_extent(work.w),
-        own["transpose_b"] & weights,
-        *(c_row, c_rows, c_cols, own["c_stride"], work.c.acc, work.c.accumulate),
+        settings["transpose_b"] & weights,
+        *(c_row, c_rows, c_cols, settings["c_stride"], work.c.acc, work.c.accumulate),
         weights,
-        np.where(weights, 0, own["shift"]),
-        (own["activation"] == RELU).astype(np.int64),
+        np.where(weights, 0, settings["shift"]),
+        (settings["activation"] == RELU).astype(np.int64),
+        # WS after OS with kept weights: the array holds sums, of which it takes the low 8 bits as weights (PE.scala).
         weights & (_last(weights == 0) >= np.maximum(_last(work.fresh == 1), 0)),
     )
 
@@ -137,6 +138,7 @@ class Machine:
         self.array = np.zeros((samples, config.dim, config.dim), np.int32)
         bits = config.pe_bits if rules.sums == "pe_bits" else 32
         self.normaliser = Normaliser(samples)
+        # If a row of A times a column of W, with D, always fits the sums' bits, the loop need not wrap them.
         overflows = config.dim * (1 << 14) + (1 << 7) >= 1 << (bits - 1)
         first = rules.relu == "before_scale"
         shifts = rules.os_shift == "always"
@@ -145,6 +147,7 @@ class Machine:
 
     def run(self, plan: Plan, sequence: Array) -> None:
         """Execute the steps in `sequence` (int64) of a plan. Raises MachineError if one leaves its DRAM segment."""
+        # The loop runs up to each step of the normaliser, which is executed here.
         low = 0
         for high in np.flatnonzero(np.isin(sequence, plan.norms)).tolist():
             self._run(plan, sequence[low:high])
@@ -163,45 +166,49 @@ class Machine:
         used[count + entry[(chosen == loop.STORE) | (chosen == loop.POOL)]] = True
         first = np.concatenate([plan.loads[0], plan.stores[0]])
         end = np.where(used, np.concatenate([plan.loads[1], plan.stores[1]]), first)
+        # All DRAM that the steps use becomes one array for the loop. Places of moves that do not run stay empty ranges,
+        # so that they need no segment.
         memory, places = self.dram.span(self.samples, first, end, np.arange(len(first)) >= count)
         tables.loads[:, [loop.L_PLACE, loop.L_PITCH]] = places[:count]
         tables.stores[:, [loop.S_PLACE, loop.S_PITCH]] = places[count:]
         sums = np.zeros_like(self.array[0])
-        chips = loop.Chips(memory.view(np.int8), self.spad, self.acc, self.array, sums, np.zeros(len(sums), np.int8))
+        memories = loop.Memories(
+            memory.view(np.int8), self.spad, self.acc, self.array, sums, np.zeros(len(sums), np.int8)
+        )
         share = len(sequence) / max(len(tables.action), 1)
         run = loop.run.of(int(ELEMENT_US * plan.elements * self.samples * share))
-        run(np.ascontiguousarray(sequence), tables, chips, self._rules)
+        run(np.ascontiguousarray(sequence), tables, memories, self._rules)
 
     def _normalise(self, plan: Plan, step: int) -> None:
         """Execute a step of the normaliser."""
-        for (steps, own), set_by in (
+        for (steps, mvout), set_by in (
             (plan.work.config_st, self.normaliser.config_st),
             (plan.work.config_norm, self.normaliser.config_norm),
         ):
             for index in np.flatnonzero(steps == step).tolist():
-                set_by({name: int(column[index]) for name, column in own.items()})
+                set_by({name: int(column[index]) for name, column in mvout.items()})
         if plan.work.kind[step] != MVOUT:
             return
         at = plan.tables.entry[step]
         moves = plan.work.stores
-        own = plan.tables.stores[at]
+        mvout = plan.tables.stores[at]
         dim = self.config.dim
-        cols = int(own[loop.S_COLS])
+        cols = int(mvout[loop.S_COLS])
         command = int(moves.local.norm[at])
-        for line in range(own[loop.S_ROWS]):
-            row = own[loop.S_ROW] + line
+        for line in range(mvout[loop.S_ROWS]):
+            row = mvout[loop.S_ROW] + line
             blocks = [self.acc[:, row + first, : cols - first] for first in range(0, cols, dim)]
             if not self.normaliser.count_row(blocks, command):
                 continue
             values = self.normaliser.activated(np.concatenate(blocks, axis=1))
-            if not own[loop.S_FULL]:
-                values = self._leaving(values, own[loop.S_RELU], plan.tables.store_scales[at]).astype(np.int8)
+            if not mvout[loop.S_FULL]:
+                values = self._requantised(values, mvout[loop.S_RELU], plan.tables.store_scales[at]).astype(np.int8)
             data = np.ascontiguousarray(values).view(np.uint8)
-            address = int(moves.dram[at] + line * own[loop.S_STRIDE])
+            address = int(moves.dram[at] + line * mvout[loop.S_STRIDE])
             self.dram.writable(self.samples, address, 1, data.shape[1], 0, f"mvout {step}")[:, 0] = data
 
-    def _leaving(self, values: Array, relu: int, scale: Array) -> Array:
+    def _requantised(self, values: Array, relu: int, scale: Array) -> Array:
         if relu and self._rules.relu_first:
             values = np.maximum(values, 0)
-        found = rounded(values, scale)
-        return np.maximum(found, 0) if relu and not self._rules.relu_first else found
+        scaled = rounded(values, scale)
+        return np.maximum(scaled, 0) if relu and not self._rules.relu_first else scaled

@@ -32,7 +32,7 @@ class Activation(IntEnum):
     NONE, RELU, LAYERNORM, IGELU, SOFTMAX = range(5)
 
 
-#: What a command does to all blocks of a row but the last.
+#: The command that applies to all blocks of a row but the last one.
 PARTIAL = {Norm.MEAN: Norm.SUM, Norm.INV_STDDEV: Norm.VARIANCE, Norm.INV_SUM_EXP: Norm.SUM_EXP}
 
 
@@ -59,22 +59,22 @@ class Normaliser:
         """Return a copy that later commands do not change."""
         return deepcopy(self)
 
-    def config_st(self, own: Mapping[str, int]) -> None:
+    def config_st(self, values: Mapping[str, int]) -> None:
         """Set the activation. NONE keeps SOFTMAX, which only config_norm can name."""
-        if own["activation"] or self.activation != Activation.SOFTMAX:
-            self.activation = Activation(own["activation"])
+        if values["activation"] or self.activation != Activation.SOFTMAX:
+            self.activation = Activation(values["activation"])
 
-    def config_norm(self, own: Mapping[str, int]) -> None:
-        self.stat = own["stat"]
-        if own["only_stat"]:
+    def config_norm(self, values: Mapping[str, int]) -> None:
+        self.stat = values["stat"]
+        if values["only_stat"]:
             return
-        self.qb = np.int32(own["qb"])
-        self.qc = np.int32(own["qc"])
-        self.activation = Activation(min(own["high"] << 2 | self.activation, Activation.SOFTMAX))
-        if own["inverse"]:
-            self.qln2_inv = np.int32(own["qln2"])
+        self.qb = np.int32(values["qb"])
+        self.qc = np.int32(values["qc"])
+        self.activation = Activation(min(values["high"] << 2 | self.activation, Activation.SOFTMAX))
+        if values["inverse"]:
+            self.qln2_inv = np.int32(values["qln2"])
         else:
-            self.qln2 = np.int32(own["qln2"])
+            self.qln2 = np.int32(values["qln2"])
 
     def count_row(self, blocks: list[Array], command: int) -> bool:
         """Add a row, int32 (S, columns) for each block, to the statistics. Return whether it is to be written."""
@@ -116,6 +116,7 @@ class Normaliser:
 
     def _exp(self, block: Array) -> Array:
         """Return the integer exponential of a row below its maximum."""
+        # exp(x) = 2**-power * exp(near), with `near` in one interval, where a parabola is close enough (I-BERT).
         below = block - self.most[self.stat]
         power = (-below * self.qln2_inv) >> 16
         near = below + power * self.qln2 + self.qb

@@ -2,7 +2,10 @@
 
 A tile's input lies in the scratchpad once for each column of the kernel and each row phase of the stride, without gaps.
 So the pixels that a block of weights needs are always consecutive rows, and blocks of A are full whatever the width of
-the image. Weights pass through a ring; sums alternate between the halves of the accumulator.
+the image. Weights pass through a ring of places; sums alternate between the halves of the accumulator.
+
+`shape.py` derives tiles, jobs and steps from a layer. `stage.py` provides a job's inputs and offsets, in places of
+`places.py`. `issue.py` gives each command a time, by which the program is sorted; `_Emission` drives them all.
 """
 
 from __future__ import annotations
@@ -16,44 +19,45 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.schedule import ranges
 from tilewright.targets.gemmini.compiler.convolutions import MOST, MOST_POOLED, NO_POOL
-from tilewright.targets.gemmini.compiler.leaving import Leaving
+from tilewright.targets.gemmini.compiler.requantise import RequantisingStore
 from tilewright.targets.gemmini.compiler.streams.issue import SCALED, WEIGHTS, Group, Issue
-from tilewright.targets.gemmini.compiler.streams.places import Ring, Shelf
+from tilewright.targets.gemmini.compiler.streams.places import InputBuffer, Ring
 from tilewright.targets.gemmini.compiler.streams.shape import Job, Shape, Tile
 from tilewright.targets.gemmini.compiler.streams.stage import Addresses, Inputs, Sums
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc
 
-#: Cycles of products that one load of weights serves, from which on few loads in advance are enough.
+#: If one load of weights serves at least this many cycles of products, few loads in advance are enough.
 SLOW = 128
-#: How many loads of weights are ahead of the products, by lanes: with these numbers, no lane is written and read at
-#: once. If one load serves few products, and otherwise.
+#: The loads of weights that are ahead of the products, by the number of lanes: if a load serves few products, and
+#: otherwise. With these numbers, no lane is written while it is read.
 AHEAD = {2: (5, 3), 3: (5, 2)}
-#: Unless `eager`, no loads in advance are issued in so many cycles before a group of products ends.
+#: Unless `eager`, no loads in advance are issued in the last cycles of a group of products: their writes would take the
+#: port of banks that the next group reads.
 SPARED = 64
 
 
 class _Emission:
-    """The jobs of a convolution (`work`), and what the scratchpad, the accumulator and the units are busy with."""
+    """The jobs of a convolution (`work`), and the state of the scratchpad, the accumulator and the units meanwhile."""
 
     def __init__(self, shape: Shape, to: Addresses) -> None:
         self.shape = shape
         self.to = to
         self.issue = Issue(shape.config)
-        self.shelf = Shelf(shape.lanes[0], shape.chunk)
+        self.input_buffer = InputBuffer(shape.lanes[0], shape.chunk)
         self.ring = Ring(shape.lanes[1])
         self.stored = np.zeros(shape.config.acc_rows)
         self.arrives: dict[int, float] = {}  # loads of weights
         self.pooling: tuple[int, ...] = ()
         self.inputs = [
-            Inputs(shape, self.issue, self.shelf, to.x, turn, *which) for turn, which in enumerate(shape.turns)
+            Inputs(shape, self.issue, self.input_buffer, to.x, turn, *which) for turn, which in enumerate(shape.turns)
         ]
         halves = cycle((0, shape.config.acc_rows // 2))
         last = self.inputs[-1]
         self.work = [
-            (own, Sums(shape, self.issue, self.stored, to.d, job, next(halves)))
-            for own in self.inputs
-            for job in shape.jobs(own.part, own.tile, own is last)
+            (inputs, Sums(shape, self.issue, self.stored, to.d, job, next(halves)))
+            for inputs in self.inputs
+            for job in shape.jobs(inputs.part, inputs.tile, inputs is last)
         ]
         unit = shape.units[0]
         served = max(shape.most[0] * shape.most[1], shape.config.dim) * min(shape.blocks, unit.blocks) * unit.steps
@@ -63,11 +67,11 @@ class _Emission:
         self.before = -1
 
     def run(self) -> Array:
-        """Return the commands of the convolution but for the first configs, uint64 [n, 3]."""
+        """Return the commands of the convolution after its first configs, uint64 [n, 3]."""
         for nth, (inputs, sums) in enumerate(self.work):
             after = self.work[nth + 1] if nth + 1 < len(self.work) else None
             self._job(inputs, sums, after)
-            self._leave(inputs.tile, sums)
+            self._store_results(inputs.tile, sums)
         return self.issue.array()
 
     def _job(self, inputs: Inputs, sums: Sums, after: tuple[Inputs, Sums] | None) -> None:
@@ -77,16 +81,18 @@ class _Emission:
         job = sums.job
         below = (job.group - inputs.part.first) * shape.layer.group[0] // shape.config.dim
         ends = after is None or after[0] is not inputs  # the last job of the tile
-        self.shelf.keep = inputs.chunk(0)
+        self.input_buffer.keep = inputs.chunk(0)
         sums.complete()
         for index, step in enumerate(shape.steps):
             channels = below + step.block
-            if ends:  # the chunks before are no longer needed
-                self.shelf.keep = inputs.chunk(channels)
+            # Other jobs of the tile begin with its first chunk again. The last job leaves chunks behind as it goes on.
+            if ends:
+                self.input_buffer.keep = inputs.chunk(channels)
             for block in range(job.first, job.first + job.blocks):
                 load = shape.load_of(job.group, block, index)
                 ready = max(sums.ready, self._arrival(load), inputs.ready(job, step, channels))
                 unit = shape.units[block]
+                # A load brings `steps` steps of `blocks` blocks; this is the block's place among them.
                 weights = index % unit.steps * unit.blocks + block - unit.first
                 group = Group(
                     0.0,
@@ -99,11 +105,11 @@ class _Emission:
                 )
                 issue.compute(ready, sums.blocks, group)
                 self.ring.used[load] = issue.computed
-                self.shelf.use(inputs.chunk(channels), issue.computed)
+                self.input_buffer.use(inputs.chunk(channels), issue.computed)
                 self._prefetch(inputs, after)
 
     def _prefetch(self, inputs: Inputs, after: tuple[Inputs, Sums] | None) -> None:
-        """Load while the DMA is idle: the next job's offsets, the rest of this tile's input, the next tile's."""
+        """Load while the DMA is idle: the next job's offsets, the rest of this tile's input, then the next tile's."""
         issue = self.issue
         turn = inputs.turn + 1
         while issue.loaded < issue.computed - (0 if self.shape.eager else SPARED):
@@ -125,18 +131,21 @@ class _Emission:
                     yield load
 
     def _arrival(self, load: int) -> float:
-        """Return when weights arrive; have some loads in advance."""
+        """Return when weights arrive, and issue the loads of weights that are to be ahead of the products."""
         if load != self.before:
             self.before = load
             self.loading -= 1
-            while self.loading < self.ahead and (one := next(self.coming, None)) is not None:
-                self._load_weights(one)
+            while self.loading < self.ahead and (next_load := next(self.coming, None)) is not None:
+                self._load_weights(next_load)
                 self.loading += 1
-            self._load_weights(load)  # they may have given way to others since
+            self._load_weights(load)  # a later load may have taken its place in the ring
         return self.arrives[load]
 
     def _load_weights(self, load: int) -> None:
-        """Load weights, unless they are there; the first ones block by block."""
+        """Load weights, unless they are in the ring.
+
+        The first ones come block by block, so that products begin early.
+        """
         if load in self.ring.place:
             return
         shape = self.shape
@@ -157,42 +166,44 @@ class _Emission:
             arrived = issue.load(max(free, issue.began), WEIGHTS, *at, columns, config.dim, beats)
             self.arrives[load] = self.arrives.get(load, arrived) if cut.first else arrived
 
-    def _leave(self, tile: Tile, sums: Sums) -> None:
+    def _store_results(self, tile: Tile, sums: Sums) -> None:
         """Add the stores of a job."""
-        own = self.shape.layer
+        layer = self.shape.layer
         job = sums.job
         config = self.shape.config
-        full = own.leaves.scale is None
+        full = layer.store.scale is None
         y, x, _, width = tile.out
         for block in range(job.first, job.first + job.blocks):
             columns = self.shape.width(job.group, block)
             row = sums.row(block)
-            channel = job.group * own.group[1] + block * config.dim
-            if own.pool != NO_POOL:
+            channel = job.group * layer.group[1] + block * config.dim
+            if layer.pool != NO_POOL:
                 self._pool(tile, job, row, columns, channel)
                 continue
             for pixel, rows in ranges(job.pixels, config.dim):  # a tile has whole rows, or is a part of one
                 line, column = divmod(job.pixel + pixel, width)
-                place = (tile.image * own.out[0] + y + line) * own.out[1] + x + column
-                address = self.to.y + (place * own.channels[1] + channel) * own.leaves.nbytes
+                place = (tile.image * layer.out[0] + y + line) * layer.out[1] + x + column
+                address = self.to.y + (place * layer.channels[1] + channel) * layer.store.nbytes
                 cost = SCALED * rows * (ACC_BYTES if full else 1)
                 self.issue.store(address, acc(row + pixel, full=full), columns, rows, cost)
                 self.stored[row + pixel : row + pixel + rows] = self.issue.stored
 
     def _pool(self, tile: Tile, job: Job, row: int, columns: int, channel: int) -> None:
         """Add the pooled store of a block of outputs."""
-        own = self.shape.layer
+        layer = self.shape.layer
         pool = self.shape.layer.pool
         image = *tile.pooled[2:], *tile.out[2:], *tile.pads
         if image != self.pooling:
-            self.pooling, made, scale = image, Commands(self.shape.config), own.leaves.scale
+            self.pooling = image
+            config_st = Commands(self.shape.config)
+            scale = layer.store.scale
             assert scale is not None, "sums are not pooled"
-            sizes = pool.stride[0], pool.kernel[0], own.pooled[1]
-            made.gemmini_extended2_config_st(own.channels[1], own.leaves.activation, scale, *sizes, *image)
-            self.issue.configure(made.array)
-        place = (tile.image * own.pooled[0] + tile.pooled[0]) * own.pooled[1] + tile.pooled[1]
+            sizes = pool.stride[0], pool.kernel[0], layer.pooled[1]
+            config_st.gemmini_extended2_config_st(layer.channels[1], layer.store.activation, scale, *sizes, *image)
+            self.issue.configure(config_st.array)
+        place = (tile.image * layer.pooled[0] + tile.pooled[0]) * layer.pooled[1] + tile.pooled[1]
         reads = image[0] * image[1] * pool.kernel[0] * pool.kernel[1]
-        self.issue.store(self.to.y + place * own.channels[1] + channel, acc(row), columns, 0, reads * SCALED)
+        self.issue.store(self.to.y + place * layer.channels[1] + channel, acc(row), columns, 0, reads * SCALED)
         self.stored[row : row + job.pixels] = self.issue.stored
 
 
@@ -214,16 +225,14 @@ class Stream(Shape):
         return self.layer.inputs
 
     @property
-    def leaves(self) -> Leaving:
-        return self.layer.leaves
+    def store(self) -> RequantisingStore:
+        return self.layer.store
 
     def tilings(self, config: Config) -> Iterator[Stream]:
-        """Yield tiles of several shapes, whose sums fit half of the accumulator.
-
-        Pooling windows overlap, so large tiles compute the fewest results twice: they come first.
-        """
+        """Yield tiles of several shapes, whose sums fit half of the accumulator."""
+        # Pooling windows overlap, so large tiles compute the fewest results twice: they come first.
         half = config.acc_rows // 2
-        found = dict[Stream, None]()
+        tilings = dict[Stream, None]()
         sizes = sorted({max(half // share, 1) for share in (1, 2, 4, 8)})
         for pixels in sizes if self.layer.pool == NO_POOL else reversed(sizes):
             rows, columns = self._rectangle(pixels)
@@ -234,10 +243,10 @@ class Stream(Shape):
             most = min(self.all_blocks, half // taken)
             for blocks in (most, min(most, config.spad_blocks)):
                 whole = blocks == self.all_blocks or blocks < config.spad_blocks
-                made = replace(tile, blocks=blocks if whole else blocks - blocks % config.spad_blocks)
-                if made.lanes[0] and made.fits_registers:
-                    found[made] = None
-        yield from found
+                tiling = replace(tile, blocks=blocks if whole else blocks - blocks % config.spad_blocks)
+                if tiling.lanes[0] and tiling.fits_registers:
+                    tilings[tiling] = None
+        yield from tilings
 
     @property
     def fits_registers(self) -> bool:
@@ -252,36 +261,34 @@ class Stream(Shape):
         yield replace(self, ends=False, eager=False)
 
     def _rectangle(self, pixels: int) -> tuple[int, int]:
-        """Return the rows and columns of tiles whose results take about `pixels` rows of the accumulator a block.
-
-        Without pooling, a tile has whole rows of the image, or is a part of one row.
-        """
-        own = self.layer
+        """Return the rows and columns of tiles whose results take about `pixels` rows of the accumulator a block."""
+        # Without pooling, a tile has whole rows of the image, or is a part of one row.
+        layer = self.layer
         dim = self.config.dim
-        if own.pool == NO_POOL:
-            columns = min(own.pooled[1], pixels)
-            rows = min(own.pooled[0], pixels // columns)
-            columns = -(-own.pooled[1] // -(-own.pooled[1] // columns))
-            if own.pooled[0] == 1:
-                columns = min(own.pooled[1], -(-columns // dim) * dim)
+        if layer.pool == NO_POOL:
+            columns = min(layer.pooled[1], pixels)
+            rows = min(layer.pooled[0], pixels // columns)
+            columns = -(-layer.pooled[1] // -(-layer.pooled[1] // columns))
+            if layer.pooled[0] == 1:
+                columns = min(layer.pooled[1], -(-columns // dim) * dim)
         else:
             for side in count(1):
-                rows, columns = min(side, own.pooled[0]), min(side, own.pooled[1])
-                larger = replace(self, rows=min(side + 1, own.pooled[0]), columns=min(side + 1, own.pooled[1]))
+                rows, columns = min(side, layer.pooled[0]), min(side, layer.pooled[1])
+                larger = replace(self, rows=min(side + 1, layer.pooled[0]), columns=min(side + 1, layer.pooled[1]))
                 if larger.most[0] * larger.most[1] > pixels or (larger.rows, larger.columns) == (rows, columns):
                     break
-        return -(-own.pooled[0] // -(-own.pooled[0] // rows)), columns
+        return -(-layer.pooled[0] // -(-layer.pooled[0] // rows)), columns
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
         """Return the commands. `x`, `w`, `d`, `y`: DRAM addresses of inputs, weights, offsets and results."""
         out = Commands(config)
-        own = self.layer
+        layer = self.layer
         out.gemmini_config_ex(WEIGHT_STATIONARY, 0, 0)
-        out.gemmini_extended4_config_ld(own.window.stride[1] * own.channels[0], 1.0, False, self.places[-1], 0)
+        out.gemmini_extended4_config_ld(layer.window.stride[1] * layer.channels[0], 1.0, False, self.places[-1], 0)
         out.gemmini_extended3_config_ld(config.dim * config.spad_blocks, 1.0, False, 1)
         out.gemmini_extended3_config_ld(0, 1.0, False, 2)
-        if own.pool == NO_POOL:
-            own.leaves.configure(out, own.channels[1])
+        if layer.pool == NO_POOL:
+            layer.store.configure(out, layer.channels[1])
         out.extend(_Emission(self, Addresses(x, w, d, y)).run())
         out.gemmini_fence()
         return out

@@ -23,15 +23,18 @@ ARRIVES = 13
 ZEROS = 3
 REPEATED = 7
 #: Cycles from the end of a job's products to its first store, and cycles of the scale unit for a row.
-LEAVES = 50
+STORE_DELAY = 50
 SCALED = SCALE_CYCLES / SCALE_ROWS
 #: The load states: inputs, weights, offsets, whose rows are repeated.
 INPUTS, WEIGHTS, OFFSETS = range(3)
 
 
 class Group(NamedTuple):
-    """Products of one block of weights with blocks of A, from these rows of the scratchpad on, for rows of the
-    accumulator. `adds`: to what is there. A row of A has `inner` numbers, one of the result `columns`."""
+    """The products of a block of weights with blocks of A.
+
+    `weights`, `a`: the first rows in the scratchpad; `c`: the first row of sums in the accumulator, to which they are
+    added with `adds`. A row of A has `inner` numbers, a row of sums `columns`.
+    """
 
     time: float
     weights: int
@@ -43,9 +46,10 @@ class Group(NamedTuple):
 
 
 class Issue:
-    """The commands of a program, and until when its DMA (`loaded`), array (`computed`) and writer (`stored`) are busy.
+    """The commands of a program, each with a time.
 
-    `began` is when the array began its last group.
+    The DMA is busy until `loaded`, the array until `computed`, and the writer until `stored`. The array began its last
+    group at `began`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -57,9 +61,9 @@ class Issue:
         self._groups: dict[tuple[int, ...], list[Group]] = {}
 
     def load(self, free: float, state: int, dram: int, local: int, columns: int, rows: int, beats: int = 1) -> float:
-        """Load rows of `beats` beats each, and return when the last one arrives. Address 0 stands for zeros.
+        """Load rows of `beats` beats each, and return when the last row arrives. Address 0 stands for zeros.
 
-        The places are taken until the cycle `free`.
+        The rows on chip are in use until the cycle `free`.
         """
         start = max(self.loaded, free)
         config = self.config
@@ -70,28 +74,28 @@ class Issue:
         if state == OFFSETS:
             self.loaded = start + rows + REPEATED
         else:
+            # A row takes its beats, or its share of a slot of the DMA if latency keeps all slots busy (rule 6).
             held = config.memory_latency + SLOT + beats
             self.loaded = start + rows * max(beats, held / config.reads_in_flight)
         return self.loaded + config.memory_latency + ARRIVES
 
     def compute(self, ready: float, blocks: tuple[int, ...], group: Group) -> None:
-        """Compute a group of products, not before the cycle `ready`. `blocks` are the rows of each block of A.
-
-        The array takes the next weights during the last block, and streams all of its rows then.
-        """
+        """Compute a group of products, not before the cycle `ready`. `blocks` are the rows of each block of A."""
+        # The array takes the next weights during the last block, and streams all of its rows then.
         self.began = start = max(self.computed, ready)
         self._groups.setdefault(blocks, []).append(Group(start, *group[1:]))
         self.computed = start + sum(max(rows, LEAST_ROWS) for rows in blocks[:-1]) + self.config.dim
 
     def store(self, dram: int, local: int, columns: int, rows: int, cost: float) -> None:
         """Store rows of the sums that were computed last; it takes `cost` cycles."""
-        start = max(self.stored, self.computed + LEAVES)
+        start = max(self.stored, self.computed + STORE_DELAY)
         self._stores.append((start, dram, local, columns, rows))
         self.stored = start + cost
 
     def configure(self, commands: Array) -> None:
         """Add commands, uint64 [n, 3], before the next store."""
-        self._others.append((max(self.stored, self.computed + LEAVES) - 0.5, commands))
+        # Half a cycle earlier: the program is sorted by time.
+        self._others.append((max(self.stored, self.computed + STORE_DELAY) - 0.5, commands))
 
     def array(self) -> Array:
         """Return the commands in the order of their times, uint64 [n, 3]."""
@@ -109,16 +113,16 @@ class Issue:
         """Return the times and commands of groups with the same blocks, each preload before its compute."""
         sizes = np.array(blocks)
         count = len(groups)
-        taken = np.maximum(sizes, LEAST_ROWS)
-        time = np.array([group.time for group in groups])[:, None] + np.cumsum(taken) - taken
-        given = np.array([group[1:] for group in groups], np.int64)
-        weights, a, c, inner, columns, adds = np.repeat(given, len(blocks), axis=0).T
+        cycles = np.maximum(sizes, LEAST_ROWS)
+        time = np.array([group.time for group in groups])[:, None] + np.cumsum(cycles) - cycles
+        operands_of_group = np.array([group[1:] for group in groups], np.int64)
+        weights, a, c, inner, columns, adds = np.repeat(operands_of_group, len(blocks), axis=0).T
         rows, first, fresh = (
-            np.tile(one, count) for one in (sizes, np.cumsum(sizes) - sizes, np.arange(len(blocks)) == 0)
+            np.tile(per_block, count) for per_block in (sizes, np.cumsum(sizes) - sizes, np.arange(len(blocks)) == 0)
         )
         result = {"c": 1 << ACC | adds << ACCUMULATE | c + first, "c_cols": columns, "c_rows": rows}
-        own = {"bd": np.where(fresh, weights, GARBAGE_ADDR), "bd_cols": columns, "bd_rows": inner}
-        preloads = rows_of("preload", **own, **result)
+        block_operand = {"bd": np.where(fresh, weights, GARBAGE_ADDR), "bd_cols": columns, "bd_rows": inner}
+        preloads = rows_of("preload", **block_operand, **result)
         full = np.full(len(rows), self.config.dim)
         operands = {"a": a + first, "a_cols": inner, "a_rows": rows}
         operands |= {"bd": np.full(len(rows), GARBAGE_ADDR), "bd_cols": full, "bd_rows": rows}

@@ -1,4 +1,4 @@
-"""What a tiled convolution is made of: tiles and jobs, the steps of a sum, copies of the input, loads of weights."""
+"""The parts of a tiled convolution: tiles and jobs, the steps of a sum, copies of the input, loads of weights."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ class Area(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A product of a sum. A comes from a block of channels and an area, `below` rows of results below its first row;
-    weights from this channel, kernel row and kernel column on. A row of A has `inner` numbers."""
+    """A product of a sum, of a block of channels of A with a block of weights.
+
+    A comes from an area, `below` rows of results below its first row; the weights begin at this channel, kernel row and
+    kernel column. A row of A has `inner` numbers.
+    """
 
     block: int
     area: int
@@ -43,8 +46,11 @@ class Step(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """How the weights of some blocks of outputs are loaded: the first block, blocks and steps beside each other in a
-    row of DRAM, the first row there, and the number of its first load."""
+    """The loads of the weights of some blocks of outputs.
+
+    `first`: the first block; `blocks`, `steps`: how many lie beside each other in a row of DRAM; `row`: the first row
+    there; `load`: the number of the first load.
+    """
 
     first: int
     blocks: int
@@ -54,8 +60,10 @@ class Unit(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A rectangle of the result, before pooling (`out`) and after it: first row and column, rows and columns. `pads`
-    are the rows and columns of pooling windows outside, above and left."""
+    """A rectangle of the result, before pooling (`out`) and after it: first row and column, rows and columns.
+
+    `pads` are the rows and columns of the pooling windows that lie outside of the image, above and left.
+    """
 
     image: int
     out: tuple[int, int, int, int]
@@ -75,10 +83,10 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """A convolution in tiles of `rows` x `columns` (pooled) results; jobs of `blocks` blocks of outputs.
+    """A convolution in tiles of `rows` x `columns` (pooled) results, and jobs of `blocks` blocks of outputs.
 
-    `ends`: the first and the last jobs are smaller, so that little waits for them. `eager`: inputs are loaded as early
-    as possible. `biased`: there are offsets.
+    `ends`: the first and the last jobs are smaller, so that the array starts early and the last store is short.
+    `eager`: inputs are loaded as early as possible. `biased`: there are offsets.
     """
 
     layer: Convolution
@@ -103,55 +111,56 @@ class Shape:
 
     @cached_property
     def parts(self) -> list[Range]:
-        """Groups whose inputs lie in the scratchpad together: those that one load spans."""
+        """The parts of the layer: groups whose inputs lie in the scratchpad together, because one load spans them."""
         many = self.layer.groups > 1 and self.layer.group[0] == self.config.dim
         return ranges(self.layer.groups, self.config.spad_blocks if many else 1)
 
     @cached_property
     def _phases(self) -> list[tuple[int, int]]:
-        """Of each row of the kernel: how many rows of results it lies below the first row, and the phase of the rest.
-
-        With a stride of 2, row 3 of the kernel needs rows of phase 1, one row of results further below.
-        """
+        """The offset of each kernel row from the first one: whole rows of results, and the phase of the stride."""
+        # With a stride of 2, row 3 of the kernel needs rows of phase 1, one row of results further below.
         window = self.layer.window
         return [divmod(row * window.dilation[0], window.stride[0]) for row in range(window.kernel[0])]
 
     @cached_property
     def areas(self) -> tuple[Area, ...]:
-        extra = {phase: max(below for below, own in self._phases if own == phase) for _, phase in self._phases}
+        extra = {
+            phase: max(below for below, row_phase in self._phases if row_phase == phase) for _, phase in self._phases
+        }
         columns = range(0, self.layer.window.kernel[1], self.layer.pixels)
         return tuple(Area(phase, column, extra[phase]) for phase in sorted(extra) for column in columns)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The products of a group's sums, in order; channels and their blocks count from those of the group."""
-        own = self.layer
+        """The products of a group's sums, in order. Channels and their blocks count from the group's first one."""
+        layer = self.layer
         dim = self.config.dim
-        found = list[Step]()
+        steps = list[Step]()
         for wide, (index, area) in product(
-            ranges(-(-own.group[0] // dim), self.config.spad_blocks), enumerate(self.areas)
+            ranges(-(-layer.group[0] // dim), self.config.spad_blocks), enumerate(self.areas)
         ):
+            # Row by row of the kernel within an area, so that products follow the input's lines as they arrive.
             rows = [(row, below) for row, (below, phase) in enumerate(self._phases) if phase == area.phase]
             for (row, below), block in product(rows, range(wide.first, wide.first + wide.size)):
-                inner = min(dim, own.group[0] - block * dim)
-                if own.pixels > 1:
-                    inner = min(own.pixels, own.window.kernel[1] - area.column) * own.group[0]
-                found.append(Step(block, index, below, block * dim, row, area.column, inner))
-        return tuple(found)
+                inner = min(dim, layer.group[0] - block * dim)
+                if layer.pixels > 1:
+                    inner = min(layer.pixels, layer.window.kernel[1] - area.column) * layer.group[0]
+                steps.append(Step(block, index, below, block * dim, row, area.column, inner))
+        return tuple(steps)
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
         """How the weights of each block of outputs are loaded."""
-        found = list[Unit]()
+        units = list[Unit]()
         row = 0
         load = 0
-        for one in ranges(self.all_blocks, self.config.spad_blocks):
-            steps = self.config.spad_blocks // one.size
-            found += one.size * [Unit(*one, steps, row, load)]
+        for blocks in ranges(self.all_blocks, self.config.spad_blocks):
+            steps = self.config.spad_blocks // blocks.size
+            units += blocks.size * [Unit(*blocks, steps, row, load)]
             count = -(-len(self.steps) // steps)
             row = row + count * self.config.dim
             load = load + count
-        return tuple(found)
+        return tuple(units)
 
     @property
     def loads(self) -> int:
@@ -165,25 +174,25 @@ class Shape:
         return group * self.loads + unit.load + step // unit.steps
 
     def weights(self, codes: Array, config: Config) -> Array:
-        """Return weights as they lie in DRAM: int8 [groups, rows, dim * blocks of a load], load behind load.
+        """Return weights as they lie in DRAM: int8 [groups, rows, dim * blocks of a load], one load after the other.
 
         `codes` are those of `Convolution.weights`, or (outputs, inputs) of a matrix product.
         """
-        own = self.layer
+        layer = self.layer
         dim = self.config.dim
         outputs = self.layer.group[1]
-        held = codes.T[None, None, None] if codes.ndim == 2 else own.weights(codes, config)
-        whole = np.zeros((own.groups, len(self.steps), dim, self.all_blocks * dim), np.int8)
+        held = codes.T[None, None, None] if codes.ndim == 2 else layer.weights(codes, config)
+        whole = np.zeros((layer.groups, len(self.steps), dim, self.all_blocks * dim), np.int8)
         for index, step in enumerate(self.steps):
-            columns = slice(step.column, step.column + own.pixels)
+            columns = slice(step.column, step.column + layer.pixels)
             taken = held[:, step.row, columns, step.channel : step.channel + dim]
-            whole[:, index, : step.inner, :outputs] = taken.reshape(own.groups, -1, outputs)
-        made = np.zeros((own.groups, self.loads * dim, dim * self.config.spad_blocks), np.int8)
+            whole[:, index, : step.inner, :outputs] = taken.reshape(layer.groups, -1, outputs)
+        image = np.zeros((layer.groups, self.loads * dim, dim * self.config.spad_blocks), np.int8)
         for (first, blocks, beside, row, _), index in product(dict.fromkeys(self.units), range(len(self.steps))):
             rows = slice(row + index // beside * dim, row + index // beside * dim + dim)
             columns = slice(index % beside * blocks * dim, (index % beside + 1) * blocks * dim)
-            made[:, rows, columns] = whole[:, index, :, first * dim : (first + blocks) * dim]
-        return made
+            image[:, rows, columns] = whole[:, index, :, first * dim : (first + blocks) * dim]
+        return image
 
     @property
     def most(self) -> tuple[int, int]:
@@ -220,10 +229,8 @@ class Shape:
 
     @cached_property
     def lanes(self) -> tuple[tuple[Lane, ...], tuple[Lane, ...]]:
-        """The rows of the scratchpad for inputs, and for weights, in banks of their own if possible; () if none fit.
-
-        Inputs of less than half a bank leave the other banks to the weights.
-        """
+        """The rows of the scratchpad for inputs and for weights, in separate banks if possible; () if none fit."""
+        # Inputs of less than half a bank leave the other banks to the weights.
         bank = self.config.spad_rows
         banks = self.config.spad_banks
         rows = self.config.all_spad_rows
@@ -234,6 +241,8 @@ class Shape:
                 return lanes[:1], lanes[1:4]
             if self.chunks <= bank // self.chunk * 2:
                 return lanes[:2], lanes[2:4]
+        # Small machines have no banks to spare: inputs take two quarters, or more, and weights the rest, in two lanes
+        # each.
         needed = -(-self.chunks // 2) * self.chunk
         for share in (rows // 4, rows * 3 // 8):
             rest = rows // 2 - share
@@ -249,13 +258,13 @@ class Shape:
 
     def _tiles(self, begins: bool, ends: bool) -> Iterator[Tile]:
         """Yield the tiles of a part; with `begins` and `ends`, the first and the last one are small."""
-        own = self.layer
+        layer = self.layer
         images = self.layer.images
         for image in range(images):
-            every = [ranges(own.pooled[0], self.rows), ranges(own.pooled[1], self.columns)]
+            every = [ranges(layer.pooled[0], self.rows), ranges(layer.pooled[1], self.columns)]
             every[self.flat] = self._cut(begins and image == 0, ends and image == images - 1)
             for rows, columns in product(*every):
-                y, x = own.results(0, *rows), own.results(1, *columns)
+                y, x = layer.results(0, *rows), layer.results(1, *columns)
                 pooled = rows.first, columns.first, rows.size, columns.size
                 yield Tile(image, (y.first, x.first, y.size, x.size), pooled, (y.before, x.before))
 
@@ -266,7 +275,7 @@ class Shape:
 
     @property
     def few(self) -> int:
-        """The rows, or columns, of the small tiles at the beginning and at the end; 0: there are none."""
+        """The rows, or columns, of the small tiles at the beginning and at the end; 0: there are no small tiles."""
         few = 2 * self.config.dim if self.flat else -(-2 * self.config.dim // self.columns)
         size = (self.rows, self.columns)[self.flat]
         return few if self.ends and 3 * few <= size and 4 * few <= self.layer.pooled[self.flat] else 0
@@ -311,8 +320,11 @@ class Shape:
 
 
 def split(pixels: int, dim: int) -> tuple[int, ...]:
-    """Return the rows of the blocks of A: about equal ones, and a full one at the end, whose rows bring new weights."""
+    """Return the rows of the blocks of A: about equal ones, and a full one at the end.
+
+    During the last block, the array takes the weights of the next one, which needs all of its rows.
+    """
     rest = max(pixels - dim, 0)
     count = -(-rest // dim)
-    each = [rest // count + (nth < rest % count) for nth in range(count)]
-    return (*each, min(pixels, dim))
+    sizes = [rest // count + (nth < rest % count) for nth in range(count)]
+    return (*sizes, min(pixels, dim))

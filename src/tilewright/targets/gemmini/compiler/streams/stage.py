@@ -1,4 +1,4 @@
-"""What a job needs before its products: the input of its tile, and offsets in the accumulator."""
+"""The operands that a job needs before its products: the input of its tile, and offsets in the accumulator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tilewright.array import Array
 from tilewright.schedule import Range, ranges
 from tilewright.targets.gemmini.compiler.streams.issue import INPUTS, OFFSETS, Issue
-from tilewright.targets.gemmini.compiler.streams.places import Shelf
+from tilewright.targets.gemmini.compiler.streams.places import InputBuffer
 from tilewright.targets.gemmini.compiler.streams.shape import Job, Shape, Step, Tile, split
 from tilewright.targets.gemmini.config import ACC_BYTES
 from tilewright.targets.gemmini.isa.macros import acc
@@ -25,18 +25,20 @@ class Addresses(NamedTuple):
 
 
 class Inputs:
-    """The input of a tile for a part of the groups; the first line of chunks is loaded block by block at the begin.
+    """The input of a tile for a part of the groups. A line is a row of an area; `turn` counts the tiles of all parts.
 
-    A line is a row of an area; `turn` counts the tiles of all parts.
+    The first chunks of a layer are loaded block by block, so that products begin early; later ones as wide as one load.
     """
 
-    def __init__(self, shape: Shape, issue: Issue, shelf: Shelf, x: int, turn: int, part: Range, tile: Tile) -> None:
+    def __init__(
+        self, shape: Shape, issue: Issue, input_buffer: InputBuffer, x: int, turn: int, part: Range, tile: Tile
+    ) -> None:
         self.shape = shape
         self.part = part
         self.tile = tile
         self.turn = turn
         self._issue = issue
-        self._shelf = shelf
+        self._input_buffer = input_buffer
         self._x = x
         inputs = shape.layer.group[0]
         every = shape.layer.channels[0]
@@ -46,8 +48,8 @@ class Inputs:
         self._wanted = deque(
             (block, area, line)
             for block in range(0, -(-self._depth // shape.config.dim), shape.config.spad_blocks)
-            for area, own in enumerate(shape.areas)
-            for line in range(tile.out[2] + own.extra)
+            for area, copy in enumerate(shape.areas)
+            for line in range(tile.out[2] + copy.extra)
         )
 
     def chunk(self, block: int) -> int:
@@ -58,25 +60,26 @@ class Inputs:
         """Return the first row of an area of a block of channels."""
         shape = self.shape
         within = block % shape.config.spad_blocks * shape.places[-1]
-        return self._shelf.place[self.chunk(block)] + within + shape.places[area]
+        return self._input_buffer.place[self.chunk(block)] + within + shape.places[area]
 
     def ready(self, job: Job, step: Step, block: int) -> float:
-        """Return when the products of a step may begin, one pixel after the other; load what is not there."""
-        found = 0.0
+        """Return when the products of a step may begin, one pixel after the other; load lines that are missing."""
+        ready = 0.0
         width = self.tile.out[3]
         first, last = (step.below + pixel // width for pixel in (job.pixel, job.pixel + job.pixels - 1))
         for line in range(first, last + 1):
             if (block, step.area, line) not in self._arrived:
                 self._load(block, step.area, line)
+            # A pixel may arrive as many cycles later as there are pixels before it in the job.
             for column, when in self._arrived[block, step.area, line]:
-                found = max(found, when - max(0, (line - step.below) * width + column - job.pixel))
-        return found
+                ready = max(ready, when - max(0, (line - step.below) * width + column - job.pixel))
+        return ready
 
     def prefetch(self, now: float) -> bool:
         """Load the next line, if there is room now; return whether there was."""
         while self._wanted and self._wanted[0] in self._arrived:
             self._wanted.popleft()
-        if not self._wanted or not self._shelf.take(self.chunk(self._wanted[0][0]), now):
+        if not self._wanted or not self._input_buffer.take(self.chunk(self._wanted[0][0]), now):
             return False
         self._load(*self._wanted.popleft(), now)
         return True
@@ -87,49 +90,49 @@ class Inputs:
         return not self._wanted
 
     def _load(self, block: int, index: int, line: int, now: float = 0.0) -> None:
-        """Load a line for a block of channels, and for those beside it."""
+        """Load a line for a block of channels, and for the blocks that the same load spans."""
         shape = self.shape
-        own = self.shape.layer
+        layer = self.shape.layer
         config = self.shape.config
         wide = config.spad_blocks
         area = shape.areas[index]
-        window = own.window
+        window = layer.window
         if self.turn == 0 and block < wide:
             low, high = block, block + 1
         else:
             low = block - block % wide
             high = min(low + wide, -(-self._depth // config.dim))
-        self._shelf.take(self.chunk(low))
+        self._input_buffer.take(self.chunk(low))
         columns = min((high - low) * config.dim, self._depth - low * config.dim)
-        if own.pixels > 1:
-            columns = min(own.pixels, window.kernel[1] - area.column) * own.group[0]
+        if layer.pixels > 1:
+            columns = min(layer.pixels, window.kernel[1] - area.column) * layer.group[0]
         y, x, _, width = self.tile.out
         row = (y + line) * window.stride[0] + area.phase - window.padding[0]
         begin = x * window.stride[1] + area.column * window.dilation[1] - window.padding[2]
         step = window.stride[1]
         inside = range(0)  # the pixels that do not lie in the border
-        if 0 <= row < own.size[0]:
-            inside = range(max(0, -(begin // step)), min(width, (own.size[1] - 1 - begin) // step + 1))
+        if 0 <= row < layer.size[0]:
+            inside = range(max(0, -(begin // step)), min(width, (layer.size[1] - 1 - begin) // step + 1))
         edges = (0, inside.start, inside.stop, width) if inside else (0, 0, 0, width)
-        apart = step * own.channels[0]
+        stride = step * layer.channels[0]
         place = self.place(low, index) + line * width
-        dram = self._x + ((self.tile.image * own.size[0] + row) * own.size[1] + begin) * own.channels[0]
-        dram += self.part.first * own.group[0] + low * config.dim
-        beats = -(-columns // config.bus_bytes) + (apart % config.bus_bytes > 0)
-        free = max(now, self._shelf.free[self.chunk(low)])
-        found = list[tuple[int, float]]()
+        dram = self._x + ((self.tile.image * layer.size[0] + row) * layer.size[1] + begin) * layer.channels[0]
+        dram += self.part.first * layer.group[0] + low * config.dim
+        beats = -(-columns // config.bus_bytes) + (stride % config.bus_bytes > 0)
+        free = max(now, self._input_buffer.free[self.chunk(low)])
+        arrivals = list[tuple[int, float]]()
         for side, (left, right) in enumerate(pairwise(edges)):
             for piece in ranges(right - left, config.dim):
                 at = left + piece.first
-                address = dram + at * apart if side == 1 else 0
+                address = dram + at * stride if side == 1 else 0
                 when = self._issue.load(free, INPUTS, address, place + at, columns, piece.size, beats)
-                found.append((at, when))
-        for one in range(low, high):
-            self._arrived[one, index, line] = found
+                arrivals.append((at, when))
+        for loaded in range(low, high):
+            self._arrived[loaded, index, line] = arrivals
 
 
 class Sums:
-    """The sums of a job, from row `place` of the accumulator on; `ready` when their offsets are there.
+    """The sums of a job, from row `place` of the accumulator on. Their offsets are there from the time `ready` on.
 
     `stored` has the times of the last stores, of each row of the accumulator.
     """

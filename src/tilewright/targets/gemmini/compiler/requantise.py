@@ -16,8 +16,8 @@ RELU = 1
 
 
 @dataclass(frozen=True)
-class Leaving:
-    """What a store does to sums. `scale`: one float32 factor, rounded half to even; None: they leave as int32."""
+class RequantisingStore:
+    """A store of sums: multiplied by the float32 `scale`, rounded half to even and clipped to int8. None: as int32."""
 
     scale: float | None = None
     relu: bool = False
@@ -43,16 +43,14 @@ class Leaving:
 
 #: The reason why a machine runs no hardware loop.
 NO_LOOPS = "dataflow=os: the hardware loops need a machine with dataflow ws or both"
-#: The host requantises.
-SUMS = Leaving()
+#: The store of plain sums, which the host requantises.
+SUMS = RequantisingStore()
 
 
-def leaving(site: Site, rounding: Rounding) -> Leaving | str:
-    """Return how the codes of a layer leave the accumulator, or the reason why its scale unit cannot make them.
-
-    The unit multiplies by one float32 and rounds half to even: the rule `float` of onnxruntime and XNNPACK, for
-    symmetric codes and one scale for all weights.
-    """
+def requantising_store(site: Site, rounding: Rounding) -> RequantisingStore | str:
+    """Return the store that makes the codes of a layer, or the reason why the scale unit cannot make them."""
+    # The unit multiplies by one float32 and rounds half to even: the rule `float` of onnxruntime and XNNPACK, for
+    # symmetric codes and one scale for all weights.
     op = site.node.op
     out = site.output
     assert isinstance(op, Linear)
@@ -66,4 +64,4 @@ def leaving(site: Site, rounding: Rounding) -> Leaving | str:
         return "weights have a scale per channel; `tilewright quantize --scheme symmetric` gives them one"
     if requant.high != np.iinfo(np.int8).max or requant.low not in (np.iinfo(np.int8).min, 0):
         return f"results are clipped to {requant.low}..{requant.high}; a store clips to -128..127 or 0..127"
-    return Leaving(float(factors[0]), requant.low == 0)
+    return RequantisingStore(float(factors[0]), requant.low == 0)

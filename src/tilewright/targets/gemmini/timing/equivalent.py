@@ -1,0 +1,224 @@
+"""Commands that take the machine the same time, up to a relation of DRAM pages and of rows of the memories.
+
+Data never influences time. So two commands are equivalent if they have the same fields, apart from their places in
+memory; if their rows in DRAM are cut into the same requests, in related pages; and if their rows on chip are related,
+which keeps every comparison of rows and every conflict between banks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright.array import Array
+from tilewright.sim.jit import part
+from tilewright.targets.gemmini.isa.work import EX, LD
+from tilewright.targets.gemmini.timing.bus import ACC_ROWS, READ_PAGES, SPAD_ROWS, WRITTEN_PAGES
+from tilewright.targets.gemmini.timing.load import lg_bytes
+from tilewright.targets.gemmini.timing.memo import MEMO, Memo, relate_pages, relate_ranges
+from tilewright.targets.gemmini.timing.operands import blocks_of, columns_of, is_acc, is_garbage, rows_of
+from tilewright.targets.gemmini.timing.program import CONFIG, PRELOAD, Program, configured
+from tilewright.targets.gemmini.timing.state import LG_PAGE, SHARED
+from tilewright.targets.gemmini.timing.store import store_stride
+from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
+
+PAGE_BYTES = 1 << LG_PAGE
+#: Lines of a move that are looked at.
+MOST_LINES = 4096
+
+
+class Move(NamedTuple):
+    """The extent of a move in DRAM and on chip."""
+
+    lines: int  # rows in DRAM; all bytes that a pooled store may write count as one row
+    size: int  # bytes of a row
+    stride: int  # bytes from row to row
+    span: int  # rows on chip from the first to the last
+    absolute: bool  # whether more rows count than these: with repeated pixels, pooling, or no columns
+
+
+@part
+def load_move(m: Array, p: Program, prim: int) -> Move:
+    """Return the extent of a load."""
+    rs1 = p.prims[prim, 1]
+    rs2 = p.prims[prim, 2]
+    config = configured(p, prim, 1)
+    stride = configured(p, prim, 2)
+    rows = rows_of(rs2)
+    blocks = blocks_of(m, rs2)
+    return Move(
+        0 if rs1 == 0 else rows if stride else min(rows, 1),
+        columns_of(rs2) << lg_bytes(rs2, config),
+        stride,
+        (blocks - 1) * (config >> 16 & 0xFFFF) + rows,
+        config >> 8 & 0xFF > 1 or blocks == 0,
+    )
+
+
+@part
+def store_move(m: Array, p: Program, prim: int) -> Move:
+    """Return the extent of a store."""
+    rs2 = p.prims[prim, 2]
+    config = configured(p, prim, 1)
+    stride = store_stride(p, prim)
+    rows = rows_of(rs2)
+    blocks = blocks_of(m, rs2)
+    # The bytes that a pooled store writes depend on sizes that its configuration alone names, and configurations are
+    # compared anyway. So an upper bound of what it reaches is enough to relate its pages.
+    pooled = config >> 4 & 3 > 0
+    size = (columns_of(rs2) + m[SHARED.dim]) * (4 if rs2 >> 29 & 1 else 1)
+    if pooled:
+        last = max(((config >> 32 & 0xFF) - 1) * (config >> 24 & 0xFF) + (config >> 40 & 0xFF) - 1, 0)
+        size += last * stride
+    return Move(1 if pooled else rows, size, stride, (blocks - 1) * m[SHARED.dim] + rows, pooled or blocks == 0)
+
+
+@part
+def equivalent(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
+    """Return whether two primitive commands are equivalent (see the head of this file)."""
+    rs1 = p.prims[old, 1]
+    rs2 = p.prims[old, 2]
+    new_rs1 = p.prims[new, 1]
+    new_rs2 = p.prims[new, 2]
+    funct = p.prims[old, 0] & 127
+    q = p.queue[old]
+    identity = memo.registers[MEMO.identity] != 0
+    if p.prims[old, 0] != p.prims[new, 0] or q != p.queue[new]:
+        return False
+    if p.unroller[old] != p.unroller[new]:
+        return False
+    # The unrollers compare the steps of commands between streams, so these must agree; the host's commands have none.
+    for x in range(3 if p.unroller[old] else 0):
+        if plan.loops.at[old, x] != plan.loops.at[new, x] or plan.loops.idle[old] != plan.loops.idle[new]:
+            return False
+    if rs2 != new_rs2 and (identity or funct == CONFIG):
+        return False
+    if funct == CONFIG or (q == EX and identity):
+        return bool(rs1 == new_rs1)
+    if q == EX:
+        return equivalent_operands(m, p, memo, old, new)
+    return equivalent_moves(m, p, memo, old, new)
+
+
+@part
+def equivalent_moves(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
+    """Return whether two loads, or two stores, are equivalent."""
+    for word in range(1, 3):
+        if configured(p, old, word) != configured(p, new, word):
+            return False
+    r = memo.registers
+    loads = p.queue[old] == LD
+    move = load_move(m, p, old) if loads else store_move(m, p, old)
+    if r[MEMO.identity] == 0:
+        rs2 = p.prims[old, 2]
+        new_rs2 = p.prims[new, 2]
+        if move.absolute or not equivalent_rows(m, r, memo.rows, rs2, new_rs2, move.span, 0):
+            return False
+    client = READ_PAGES if loads else WRITTEN_PAGES
+    return equivalent_lines(r, memo.pages, client, p.prims[old, 1], p.prims[new, 1], move)
+
+
+@part
+def equivalent_operands(m: Array, p: Program, memo: Memo, old: int, new: int) -> bool:
+    """Return whether two preloads, or two computes, are equivalent."""
+    rs1, rs2 = p.prims[old, 1], p.prims[old, 2]
+    preload = p.prims[old, 0] & 127 == PRELOAD
+    size1 = side(m, rs1)
+    size2 = side(m, rs2)
+    stride = result_or_row_stride(p, old, preload)
+    if stride != result_or_row_stride(p, new, preload):
+        return False
+    if preload:
+        # An output-stationary result is written from its last row backwards, and a stride takes it out of the rows that
+        # the station tracks (array.step_results).
+        if stride != 1 and not m[SHARED.only_ws]:
+            return False
+        size2 = size2 * stride
+        reach1 = m[SHARED.dim]
+        reach2 = 0
+    else:
+        size1 = size1 * stride
+        reach1 = m[SHARED.dim] * stride
+        reach2 = m[SHARED.dim]
+    first = equivalent_rows(m, memo.registers, memo.rows, rs1, p.prims[new, 1], size1, reach1)
+    return first and equivalent_rows(m, memo.registers, memo.rows, rs2, p.prims[new, 2], size2, reach2)
+
+
+@part
+def result_or_row_stride(p: Program, prim: int, preload: bool) -> int:
+    """Return the distance of the rows that a preload's result takes, or of those of a compute's A."""
+    return configured(p, prim, 2) >> 48 & 0xFFFF if preload else configured(p, prim, 1) >> 16 & 0xFFFF
+
+
+@part
+def side(m: Array, word: int) -> int:
+    """Return the rows of an operand that may be transposed."""
+    fit = 2 * m[SHARED.dim] - 1
+    return max(word >> 48 & fit, word >> 32 & fit)
+
+
+def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int, reach: int) -> bool:
+    """Return whether the words of two operands of `rows` rows are equivalent; relate their rows."""
+    # The execute controller compares the banks of `reach` rows, though it may read fewer of them.
+    if is_garbage(m, old) or is_garbage(m, new):
+        return old == new
+    in_acc = is_acc(old) != 0
+    mask = m[SHARED.acc] if in_acc else m[SHARED.spad]
+    if (old ^ new) & ~mask:
+        return False
+    first = old & mask
+    partner = new & mask
+    # Different rows are compared only in the plain case: the operand neither wraps around, nor lies in several banks.
+    if first != partner:
+        if first + rows > mask or partner + rows > mask:
+            return False
+        bank = m[SHARED.lg_spad_bank]
+        last = max(reach - 1, 0)
+        if first >> bank != (first + last) >> bank or partner >> bank != (partner + last) >> bank:
+            return False
+    kind = ACC_ROWS if in_acc else SPAD_ROWS
+    before = min(rows, mask + 1 - first)
+    wrapped = min(rows - before, mask + 1)  # rows that wrap around to the start of the memory
+    return relate_ranges(r, related, kind, first, partner, before) and (
+        wrapped == 0 or relate_ranges(r, related, kind, 0, 0, wrapped)
+    )
+
+
+def equivalent_lines(r: Array, pages: Array, client: int, first: int, second: int, move: Move) -> bool:
+    """Return whether moves at two addresses make the same requests, in pages that can be related (DMA.scala)."""
+    # Requests are aligned and not larger than a line. So they are the same if both addresses have the same place in a
+    # line. If both have the same place in a page, it is enough to look at each page once instead of at each line.
+    line = r[MEMO.line]
+    if (first ^ second) & (line - 1) or (first == 0) != (second == 0):
+        return False
+    if (first ^ second) & (PAGE_BYTES - 1) == 0:
+        line = PAGE_BYTES
+    lines = 0
+    for row in range(move.lines):
+        x = row * move.stride
+        end = x + move.size
+        while x < end and lines < MOST_LINES:
+            page = (first + x) >> LG_PAGE
+            partner = (second + x) >> LG_PAGE
+            again = r[MEMO.last_pair + 2 * client] == page and r[MEMO.last_pair + 2 * client + 1] == partner
+            if not again and not relate_pages(r, pages, client, page, partner):
+                return False
+            x += line - ((first + x) & (line - 1))
+            lines += 1
+    return lines < MOST_LINES
+
+
+def equivalent_loops(plan: FrontPlan, old: int, new: int, prims: int) -> bool:
+    """Return whether two loops have the same streams, `prims` primitive commands apart."""
+    equal = plan.loops.tail[old] == plan.loops.tail[new] and plan.loops.residual[old] == plan.loops.residual[new]
+    for x in range(6):
+        equal = equal and plan.loops.starts[old, x] + prims == plan.loops.starts[new, x]
+    return bool(equal)
+
+
+def equivalent_hosts(plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
+    """Return whether the front end treats two commands of the host in the same way."""
+    if plan.action[old] != plan.action[new] or (plan.item[old] < 0) != (plan.item[new] < 0):
+        return False
+    if (plan.loops.run[old] < 0) != (plan.loops.run[new] < 0):
+        return False
+    return bool(memo.prims[old + 1] - memo.prims[old] == memo.prims[new + 1] - memo.prims[new])
