@@ -93,18 +93,17 @@ OPERANDS = {"data": 8, "weight": 8, "bias": 32}
 class Engine(Part):
     """The engine behind its registers.
 
-    `start` runs the layer of `descriptor`, which is stable from 4 cycles before on.
+    `start` runs the layer of `descriptor`, which must be stable from four cycles before.
     """
 
     def __init__(self, config: Config) -> None:
-        # `waiting`: the engine requests that the PS moves block `block` of store number `store`, to DDR if `write` is
-        # set. The PS pulses `done` after that. With two frames, the PS sets `job` and waits for `ready` instead
-        # (paging.Ahead). `hold` stops the engine too.
-        # `idle`: no layer runs.
-        # `interrupt`: the engine waits (is ready) or is idle.
-        # The PS's port moves one beat of store number `page_store` per cycle: `page_write` writes `page_data`;
-        # `page_result` is the beat of the result store that was addressed in the cycle before. `factor_write` sets a
-        # word of the requantisation factors (results.py). `moves`, `stage`, `step`, `lane` show what the engine does.
+        # `waiting`: the PS must move block `block` of store number `store`, to DDR if `write` is set, and then pulse
+        # `done`. With two frames, the PS sets `job`, waits for `ready`, moves the block and pulses `done`
+        # (stores.Ahead). `hold`: the PS stops the engine. `idle`: no layer runs. `interrupt`: the engine waits (is
+        # ready) or is idle. The PS's port moves one beat of store number `page_store` per cycle. `page_write`:
+        # `page_data` is written. `page_result`: the beat of the result store that was addressed in the cycle before.
+        # `factor_write`: a word of the requantisation factors is set (results.py). `moves`, `stage`, `step`, `lane`
+        # show the state of the engine.
         require(config)
         self.config = config
         self.beat = 8 * beat_bytes(config)

@@ -38,15 +38,12 @@ class Groups(Part):
     """Walks through the position groups, and requests the data of each, a line per cycle."""
 
     def __init__(self, config: Config) -> None:
-        # `start` begins a layer with its first group. `next` goes on to the following one; without `more`, there is
-        # none to load.
-        # `asks`: line `offset` of block `block` is requested, of which the words of 16 channels from place `slot` on
-        # are those of channel group `group` of pixel (`row`, `column`) of the window.
-        # `pair`: they are those of two groups.
-        # `filled`: with this cycle's request, all data have been requested.
-        # `kept`: all blocks fit the store.
-        # Of the group that is loaded, `count` is the number of its positions, `sides` at which sides of the image each
-        # of them lies, and `is_end` tells that it is the image's last one.
+        # `start`: begin a layer with its first group. `next`: go on to the following one. `more`: there is a group to
+        # load. Without it, `next` requests nothing. `asks`: line `offset` of block `block` is requested. Its words from
+        # place `slot` on are 16 channels: group `group` of pixel (`row`, `column`) of the window. `pair`: the 16 words
+        # after them are the next group of channels. `filled`: with this cycle's request, all data have been requested.
+        # `kept`: all blocks fit the store. `count`: the positions of the group that is loaded. `sides`: the sides of
+        # the image at which each of them lies. `is_end`: this group is the image's last one.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -188,9 +185,9 @@ class WindowBuffer(Part):
     """Holds two groups of positions, numbers 0 and 1."""
 
     def __init__(self, config: Config) -> None:
-        # A request of Groups (`asks` .. `pair`) for position group `fills` is followed by its line `line` a cycle
-        # later. The words of uint8 become int8 numbers. `pixels` are those of channel group `group` of position group
-        # `uses`, in the same cycle: row by row, 16 channels each.
+        # The inputs `asks` to `pair` are a request of Groups, for position group `fills`.
+        # `line`: the line that was requested, a cycle later. Words of uint8 become int8 numbers.
+        # `pixels`: channel group `group` of position group `uses`, in the same cycle: row by row, 16 channels each.
         self.columns = columns(config)
         super().__init__(
             **flags(In, "asks", "pair", "fills", "uses"),

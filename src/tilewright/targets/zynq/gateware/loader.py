@@ -47,13 +47,15 @@ LANE = data.StructLayout(
 
 
 class Walker(Part):
-    """What both walkers have in common. `start` begins a layer."""
+    """The ports of a walker. `start` begins a layer."""
 
     def __init__(self, config: Config) -> None:
-        # The step `next_lane` may be in the cycle of `next_iteration` or of `next_sum`.
+        # `next_lane`: go to the next lane. It may come together with one of the next two.
+        # `next_iteration`: go to the next iteration of the same sum. `next_sum`: go to the next sum.
         # `complete`: the lanes so far, with that of this cycle, complete the sum.
-        # `last`: this sum is the layer's last. `column` is the output channel or the FC output.
-        # `short`: fewer than all lanes' products of an FC sum are left.
+        # `last`: this sum is the layer's last one.
+        # `column`: the output channel or the FC output.
+        # `short`: fewer products of an FC sum are left than there are lanes.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),

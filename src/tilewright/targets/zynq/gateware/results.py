@@ -173,13 +173,14 @@ FACTOR_PORTS = ("factor_address", "factor_data", "factor_write")
 
 
 class ResultWriter(Part):
-    """The common part of both paths of results, with the `members` of each."""
+    """The common part of both paths of results. `members`: the ports that one of them adds."""
 
     def __init__(self, config: Config, beat: int, **members: Any) -> None:
-        # `pools`: the pool's result is complete in two cycles. `start` begins a layer, `ends` ends it.
-        # `leaves`: a block has to leave.
-        # `done`: it has left.
-        # `column`: the channel of a result. FACTOR_PORTS set the requantisation factors.
+        # `start`: a layer begins. `ends`: it has ended.
+        # `pools`: the pool's result will be complete in two cycles.
+        # `leaves`: a complete block must be moved to DDR. `done`: the PS has moved it.
+        # `column`: the channel of a result.
+        # FACTOR_PORTS set the requantisation factors.
         self.config = config
         self.store = ResultStore(config.result_bits, beat, config.frames)
         super().__init__(
@@ -223,8 +224,9 @@ class Results(ResultWriter):
     """Writes results one by one. `writes` takes a place; the result's sum is at `sum` late() cycles later."""
 
     def __init__(self, config: Config, beat: int) -> None:
-        # `last`: it is the layer's last result. `block` is the one that has to leave. `full`: the engine must not go
-        # on, or with two frames, not begin a result.
+        # `last`: this result is the layer's last one.
+        # `block`: the number of the block that must be moved next.
+        # `full`: the engine must not go on; with two frames, it must not begin a result.
         blocks = Out(config.block_bits)
         super().__init__(config, beat, writes=In(1), last=In(1), sum=In(signed(BITS)), block=blocks)
 
@@ -265,9 +267,8 @@ class GroupResults(ResultWriter):
     """Writes the results of an engine with `window=1`: several sums are complete at once, one is written per cycle."""
 
     def __init__(self, config: Config, beat: int) -> None:
-        # `complete`: `sums` are `sum_count` complete sums. `begins` and `ends_group` are the first and the last cycle
-        # of a group of `count` results, whose places are taken when it ends.
-        # `is_last`: they are the layer's last results.
+        # `complete`: `sums` holds `sum_count` complete sums. `begins`, `ends_group`: the first and the last cycle of a
+        # group of `count` results. Their places are taken at the end. `is_last`: they are the layer's last results.
         # `full`: the group must not begin.
         pulses = flags(In, "complete", "begins", "ends_group", "is_last")
         counts = {name: In(range(config.outputs + 1)) for name in ("count", "sum_count")}

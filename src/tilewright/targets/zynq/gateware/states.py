@@ -72,15 +72,11 @@ class States(Part):
     """The states. `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
-        # `requests`: the loader requests the operands of lane `lane`, the `first` of a sum in the state REQUEST.
-        # `take`: the unit takes its sum.
-        # `accumulates`: the sum is added, to the bias with `begins`.
-        # `writes`: the place of a result is taken; its sum is in the accumulator `late` cycles later.
-        # `elements`: the pool requests an element.
-        # `ends`: the layer's last step.
-        # `complete`, `last`: see loader.Walker.
-        # `short`: fewer products are left than the unit has lanes.
-        # `pool_last`: the pool's last element.
+        # `requests`: the loader requests the operands of lane `lane`; in the state REQUEST, `first` marks the first
+        # lane of a sum. `take`: the unit takes its sum. `accumulates`: the unit's sum is added; `begins`: to the bias
+        # instead of the accumulator. `writes`: the place of a result is taken. Its sum is in the accumulator `late`
+        # cycles later. `elements`: the pool requests an element. `ends`: the layer's last step. `complete`, `last`: see
+        # loader.Walker. `short`: fewer products are left than the unit has lanes. `pool_last`: the pool's last element.
         # `flushed`: the layer's last block of results has left its store.
         self.config = config
         super().__init__(

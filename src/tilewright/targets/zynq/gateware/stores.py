@@ -25,8 +25,8 @@ class Pages(wiring.Signature):
     """A store's page requests. `miss`: its access misses block `block`, or the result block is complete."""
 
     def __init__(self, block_bits: int) -> None:
-        # `ready`, with two frames: the store has a free frame, or a block that has to leave. `done` is high in the
-        # cycle in which the PS has moved the block.
+        # `ready`, with two frames: the store has a free frame, or a block that must be moved.
+        # `done`: the PS has moved the block in this cycle.
         super().__init__({"miss": Out(1), "block": Out(block_bits), "ready": Out(1), "done": In(1)})
 
 
@@ -102,13 +102,13 @@ class Store(Part):
     """A store that the PS fills. `start` empties it."""
 
     def __init__(self, read: Read, beats: int, beat: int, frames: int) -> None:
-        # The PS writes `beat` bits at a time: `data` to beat number `address` of a frame with `write`; there are
-        # `beats`.
-        # With two frames, the PS loads the blocks in the order of their uses: the k-th into frame k modulo 2, and
-        # `pages.done` ends each load. An access to another block than the one before is the next use; with `kept`, the
-        # use of a block is its number. With `begins`, an iteration begins at `read.block` (or would, after a result is
-        # written): this frees the frames of earlier uses, and the access also needs the next use if `more` is set.
-        # `moves`: the engine makes the access. `pages.ready`: a frame is free.
+        # `write`: the PS writes `data`, of `beat` bits, to beat number `address` of a frame, which has `beats`.
+        # `moves`: the engine makes the access of `read`. With two frames, the PS loads the blocks in the order of their
+        # uses, the k-th use into frame k modulo 2; `pages.done` ends each load. An access to another block than the
+        # last one is the next use. The other inputs are for two frames: `kept`: all blocks stay in the store, so the
+        # number of a use is that of its block. `begins`: an iteration begins at `read.block`, or will do so after a
+        # result is written. Frames of earlier uses are free from then on. `more`: this iteration also needs the next
+        # use. `pages.ready`: a frame is free.
         self.beat = beat
         self.frames = frames
         super().__init__(
@@ -187,8 +187,8 @@ class ResultStore(Part):
     """The store that the PS empties: one block of 2**`word_bits` result codes, or two, each in a frame."""
 
     def __init__(self, word_bits: int, beat: int, frames: int = 1) -> None:
-        # The engine writes `code` to word `offset` of frame `frame` with `en`. The PS reads `data`, `beat` bits at a
-        # time: it is beat number `address` of frame `leaving`, of a cycle before.
+        # `en`: the engine writes `code` to word `offset` of frame `frame`.
+        # `data`: the beat, of `beat` bits, that the PS addressed a cycle before: number `address` of frame `leaving`.
         self.beat = beat
         self.lines = (1 << word_bits) * 8 // beat
         self.frames = frames

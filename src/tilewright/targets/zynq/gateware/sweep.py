@@ -30,15 +30,15 @@ class Sweep(Part):
     """The loops. `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
-        # `iterates`: iteration number `time` of a sum of channel (FC: column) `column` is computed, with line `line` of
-        # weight block `block`, and for FC with line `time` of the data.
-        # `begins`: it is the sum's first, `completes`: its last. `count` sums are computed, of positions at `sides` of
-        # the image; their data are in half `half` of the window buffer.
-        # `ends_channel`: the channel's last cycle, with `is_last` that of the layer.
-        # `elements`: the pool requests an element.
+        # `iterates`: iteration number `time` of a sum is computed, for channel (FC: column) `column`. It takes line `line` of
+        # weight block `block`; in an FC layer, also line `time` of the data.
+        # `begins`, `completes`: it is the sum's first, or last, iteration.
+        # `count`: the sums that are computed at once, for positions at `sides` of the image.
+        # `half`: the half of the window buffer that has their data.
+        # `ends_channel`: the channel's last cycle. `is_last`: the channel is the layer's last one.
+        # `elements`: the pool requests an element. `pool_last`: it is the pool's last one.
         # `ends`: the layer's last step.
         # `next`, `more`: see Groups, whose outputs are the inputs `filled`, `is_end`, `next_count`, `next_sides`.
-        # `pool_last`: this is the pool's last element.
         # `flushed`: the layer's last block of results has left its store.
         self.config = config
         sides = len(SIDES) * config.outputs

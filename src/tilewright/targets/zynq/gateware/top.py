@@ -49,10 +49,10 @@ class ZynqSystem(Part):
     """The engine with its registers. `control` is the PS's port for them."""
 
     def __init__(self, config: Config) -> None:
-        # `interrupt`: the engine waits for a page (with two frames: it is ready for one), or is idle.
-        # The PS moves blocks through the port `bram`: `address` counts beats; above the beat in the block it has the
-        # number of the store. `enable` with `write` writes `write_data`; `read_data` comes a cycle later, of the result
-        # store.
+        # `interrupt`: the engine waits for a page (with two frames: it is ready for one), or is idle. The PS moves
+        # blocks through the ports `bram_..`. `address` counts beats; the bits above the beat in a block are the number
+        # of the store. `enable` and `write` together write `write_data`. `read_data` is the beat of the result store
+        # that was addressed a cycle before.
         self.engine = engine_of(config)
         self.ahead = config.frames > 1
         self.lines = len(self.engine.page_address)

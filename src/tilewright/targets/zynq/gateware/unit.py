@@ -36,9 +36,9 @@ class ComputeUnit(Part):
     """Multiplies and adds LANES pairs of operands."""
 
     def __init__(self) -> None:
-        # With `fill`, the lane number `lane` takes `data` and `weight`. With `take`, `sum` becomes the sum of all lanes
-        # in the next cycle; lanes must have been filled in order, the last one in the cycle before or earlier. `clear`
-        # sets `sum` to 0.
+        # `fill`: lane number `lane` takes `data` and `weight`. `take`: `sum` becomes the sum of all lanes in the next
+        # cycle. They must have been filled in order, the last one in the cycle before or earlier. `clear`: `sum`
+        # becomes 0.
         super().__init__(
             lane=In(range(LANES)),
             fill=In(1),
@@ -140,10 +140,9 @@ class Pool(Part):
     """Takes one element per cycle, in the order of the planes' words."""
 
     def __init__(self, config: Config) -> None:
-        # With `next`, the element at `data` is read; `word` is its code a cycle later, with `arrives`.
-        # `gives`: the element completes a result, which is `result` two cycles after the element was read. The register
-        # holds the row above in a memory, since a row's length differs from layer to layer; the element to the left is
-        # in a register.
+        # `next`: the element at `data` is read. `arrives`: its code, a cycle later, is `word`. `gives`: the element
+        # completes a result, which is in `result` two cycles after the element was read. The row above is kept in a
+        # memory, since a row's length differs from layer to layer; the element to the left is kept in a register.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
