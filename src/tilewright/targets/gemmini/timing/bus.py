@@ -86,7 +86,7 @@ class Crossbar:
 
 
 class Transaction:
-    """A read request: the load, its useful bytes, its size, the useless bytes before them, and where they belong."""
+    """A read request: its load, useful bytes, size, the useless bytes before them (shift), and the target on chip."""
 
     taken = PLAIN
     slot = saved(when="taken")
@@ -98,7 +98,7 @@ class Transaction:
 
 
 class Answer:
-    """An answer of the memory to come. The item is twice its transaction, or 1: an acknowledgement of a write."""
+    """An answer of the memory that is due. `item`: twice the transaction of a read, or 1 to acknowledge a write."""
 
     due = saved(RULE.due)
     beats = PLAIN

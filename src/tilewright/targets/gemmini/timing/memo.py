@@ -167,7 +167,7 @@ def is_row(r: Array, kind: int, row: int) -> bool:
 
 @part
 def relate(memo: Memo, kind: int, old: int, new: int) -> bool:
-    """Let a page or row be the partner of another one; return False if it cannot be."""
+    """Make page or row `new` the partner of `old`; return False if that contradicts the relation."""
     r = memo.registers
     if kind < SPAD_ROWS:
         return relate_pages(r, memo.pages, kind, old, new)

@@ -57,7 +57,7 @@ from tilewright.targets.gemmini.timing.station import ENTRIES, STATION, WAITING,
 from tilewright.targets.gemmini.timing.store import OUTGOING, STORER, STORES
 from tilewright.targets.gemmini.timing.unroll_streams import SLOT, STREAM, FrontPlan
 
-#: Stands for an empty stage of an unroller.
+#: The word of an empty stage of an unroller's pipeline.
 EMPTY = 1 << 62
 
 

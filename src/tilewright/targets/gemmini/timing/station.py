@@ -29,10 +29,10 @@ class Station:
     """The registers of the station. Three numbers are for the queues of loads, execute commands and stores."""
 
     valid = saved(RULE.wire, size=3)  # entries in use, as bits; a snapshot gives them new numbers
-    unissued = saved(size=3)  # how many
-    first = saved(RULE.pointer, size=3)  # the place of the first of these
+    unissued = saved(size=3)  # the number of entries that are not issued
+    first = saved(RULE.pointer, size=3)  # the place of the oldest of them in WAITING
     order = saved(RULE.taken)  # commands taken so far
-    awaited = saved(RULE.wire, size=3)  # entries, as bits, for which an entry may wait; follows from these
+    awaited = saved(RULE.wire, size=3)  # entries, as bits, for which any entry may wait
 
 
 class OperandSpan:

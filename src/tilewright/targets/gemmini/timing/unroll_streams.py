@@ -57,7 +57,7 @@ class LoopStream:
     next = saved(RULE.command, when="active")  # its next command and its end, in the expanded commands
     end = saved(RULE.taken, when="active")
     slot = PLAIN
-    idle = PLAIN  # steps without a command that come next
+    idle = PLAIN  # steps without a command before the next one
     early = saved(RULE.staged, reset=NOTHING)  # the two stages of its pipeline (LOOP_CONV_WS only; NOTHING: empty)
     late = saved(RULE.staged, reset=NOTHING)
 

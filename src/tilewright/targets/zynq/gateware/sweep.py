@@ -30,16 +30,14 @@ class Sweep(Part):
     """The loops. `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
-        # `iterates`: iteration number `time` of a sum is computed, for channel (FC: column) `column`. It takes line `line` of
-        # weight block `block`; in an FC layer, also line `time` of the data.
-        # `begins`, `completes`: it is the sum's first, or last, iteration.
-        # `count`: the sums that are computed at once, for positions at `sides` of the image.
-        # `half`: the half of the window buffer that has their data.
-        # `ends_channel`: the channel's last cycle. `is_last`: the channel is the layer's last one.
-        # `elements`: the pool requests an element. `pool_last`: it is the pool's last one.
-        # `ends`: the layer's last step.
-        # `next`, `more`: see Groups, whose outputs are the inputs `filled`, `is_end`, `next_count`, `next_sides`.
-        # `flushed`: the layer's last block of results has left its store.
+        # `iterates`: iteration number `time` of a sum is computed, for channel (FC: column) `column`. It takes line
+        # `line` of weight block `block`; in an FC layer, also line `time` of the data. `begins`, `completes`: it is the
+        # sum's first, or last, iteration. `count`: the sums that are computed at once, for positions at `sides` of the
+        # image. `half`: the half of the window buffer that has their data. `ends_channel`: the channel's last cycle.
+        # `is_last`: the channel is the layer's last one. `elements`: the pool requests an element. `pool_last`: it is
+        # the pool's last one. `ends`: the layer's last step. `next`, `more`: see Groups, whose outputs are the inputs
+        # `filled`, `is_end`, `next_count`, `next_sides`. `flushed`: the layer's last block of results has left its
+        # store.
         self.config = config
         sides = len(SIDES) * config.outputs
         super().__init__(
