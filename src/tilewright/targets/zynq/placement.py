@@ -69,7 +69,7 @@ def weight_blocks(layer: Layer) -> int:
 
 
 def data(layer: Layer) -> Placement:
-    """Return where the input codes of a sample, (rows, cols, ic) or (r), lie: (blocks, words)."""
+    """Return the placement of a sample's input codes, (rows, cols, ic) or (r), in (blocks, words)."""
     config = layer.config
     words = layer.config.block_words("data")
     codes = Placement.of(layer.input_shape, "uint8")
@@ -92,7 +92,7 @@ def data(layer: Layer) -> Placement:
 
 
 def weight(layer: Layer) -> Placement:
-    """Return where the weights, (oc, 9, ic) or (l, r), lie: (blocks, words)."""
+    """Return the placement of the weights, (oc, 9, ic) or (l, r), in (blocks, words)."""
     config = layer.config
     words = layer.config.block_words("weight")
     if layer.kind == Kind.FC:
@@ -113,12 +113,12 @@ def weight(layer: Layer) -> Placement:
 
 
 def bias(layer: Layer) -> Placement:
-    """Return where the biases of all channels lie: int32 (blocks, biases per block)."""
+    """Return the placement of the biases of all channels in int32 (blocks, biases per block)."""
     return _cut(Placement.of((layer.channels,), "int32"), layer.config.block_words("bias"))
 
 
 def result(layer: Layer) -> Placement:
-    """Return where the results of a sample lie, flat, in the order of writing."""
+    """Return the placement of a sample's results: flat, in the order of writing."""
     return Placement.of((layer.outputs,), "uint8").take(0, writing_order(layer))
 
 

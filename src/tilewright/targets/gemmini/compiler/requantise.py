@@ -1,4 +1,4 @@
-"""How the results of a layer leave the accumulator: as int8 codes, by its scale unit, or as the sums themselves."""
+"""The store of a layer's results: as int8 codes, made by the scale unit of the accumulator, or as plain sums."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Flight(NamedTuple):
 
 
 def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) -> tuple[OperandRows, ...]:
-    """Return where a loop keeps its operands; nothing for a residual addition, whose halves always alternate."""
+    """Return the rows of a loop's operands; none for a residual addition, whose halves always alternate."""
     if unroller == CONV:
         shape = TileShape(r, config)
         a = shape.input_rows

@@ -69,7 +69,7 @@ class CommandStream(NamedTuple):
 
 
 class OnChip(NamedTuple):
-    """Where a loop keeps its operands: the first row of A, the row after B, the first row of C and D.
+    """The places of a loop's operands: the first row of A, the row after B, the first row of C and D.
 
     `a` and `b_end` are rows of the scratchpad, or of the accumulator in a residual addition; `c` is a row of the
     accumulator.

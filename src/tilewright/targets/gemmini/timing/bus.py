@@ -77,10 +77,10 @@ class Writer:
 
 
 class Crossbar:
-    """Who was served last (1: the writer)."""
+    """The arbiters of the shared TLB and of the bus. A client is 0 (the reader) or 1 (the writer)."""
 
-    tlb_last = PLAIN
-    last = PLAIN
+    tlb_last = PLAIN  # the client that the TLB served last
+    last = PLAIN  # the client whose request entered the memory's buffer last
     held = PLAIN  # whether a Put holds the bus
     beat = PLAIN  # beats of the first answer that have left
 

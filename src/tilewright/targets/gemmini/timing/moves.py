@@ -118,7 +118,7 @@ def write_acc(m: Array, row: int, adds: int, t: int) -> bool:
 
 @part
 def write_mark(row: int, t: int) -> int:
-    """Return what a bank of the accumulator keeps of a row that is written from cycle `t` on, in its place `t & 3`."""
+    """Return the mark of a row that is written from cycle `t` on. Its bank keeps the mark in place `t & 3`."""
     # A mark holds its cycle. So old marks need no clearing: `in_flight` looks for other cycles.
     return t << 24 | row
 

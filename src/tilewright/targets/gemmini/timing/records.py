@@ -1,4 +1,4 @@
-"""The declaration of state: records of named numbers, each with what a snapshot does with it.
+"""The declaration of state: records of named numbers, each with the rule by which a snapshot saves it.
 
 A record is a class whose attributes are fields. `registers` and `table` give a record its place in the machine's array
 (layout.py), and return the places of its fields as attributes of the same names. They return a module, because Numba
@@ -97,7 +97,7 @@ def queues(record: type[R]) -> R:
 
 
 class SnapshotRules:
-    """What a snapshot does with a field; snapshot.serialise_field says what each rule means."""
+    """The rules by which a snapshot saves a field; snapshot.serialise_field has the meaning of each."""
 
     # The first three are not saved, which _rules relies on.
     fixed: int  # a parameter of the machine

@@ -124,7 +124,7 @@ class ZynqWalk(Walk):
 
     @cached_property
     def placements(self) -> Mapping[str, PlacedTensor]:
-        """Where the tensors lie in DDR: the input as it is, results in the order of writing."""
+        """The places of the tensors in DDR: the input as it is, results in the order of writing."""
         if not self._launched.sites:
             return {}
         site = self._launched.sites[0]

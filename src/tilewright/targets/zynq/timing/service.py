@@ -125,7 +125,7 @@ class Schedule(NamedTuple):
 
 
 def schedule(layer: Layer, paged: bool = True) -> Schedule:
-    """Return when pages are served and when the engine waits. Without `paged`, all blocks are loaded from the start."""
+    """Return the page services and the waits of a layer. Without `paged`, all blocks are loaded from the start."""
     engine = walk.engine_cycles(layer)
     if not paged:
         return _frozen(layer.config, engine, [], {})

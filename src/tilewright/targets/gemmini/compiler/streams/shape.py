@@ -150,7 +150,7 @@ class Shape:
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
-        """How the weights of each block of outputs are loaded."""
+        """The loads of the weights of each block of outputs."""
         units = list[Unit]()
         row = 0
         load = 0
