@@ -110,6 +110,7 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
             if content.size:
                 expected[name] = content
             continue
+        # Instructions may load the rest of the file's last page, but not the next kind of data.
         following = min((start for start in where.values() if start > address), default=last)
         size = max(content.size, min(page, last - address, following - address))
         if size > content.size:

@@ -38,10 +38,10 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One or more nodes that the machine runs as one layer (see joint.py); only the last one's result reaches DRAM.
+    """A layer of a chain: one or more nodes (see joint.py), of which only the last one's result reaches DRAM.
 
-    `operands`: the tensors that it reads as input tiles. `reads`: for each, which members (indices) write it; () if the
-    host does. `fixed`: whether the plan is the user's, and must stay.
+    `operands`: the tensors that it reads as input tiles. `reads`: for each operand, the indices of the members that
+    write it; () if the host writes it. `fixed`: whether the plan is the user's, and must stay.
     """
 
     sites: tuple[Site, ...]
@@ -101,9 +101,9 @@ class Chain:
         return node.view is None and node.site is self.members[node.members[0]].sites[0]
 
     def stores_first(self) -> Chain:
-        """Return a chain of the same independent members: those with the most bytes to store per micro-op come first.
+        """Return a chain of the same independent members, in the order of their work per byte that they store.
 
-        Their last byte planes are then stored while the others compute.
+        The last byte planes of a member are then stored while the next one computes.
         """
 
         def work_per_byte(member: Member) -> float:
@@ -157,9 +157,9 @@ class Chain:
 
 
 def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[str, Layout]]:
-    """Return the tensors that a member's layer reads as input tiles (not as weights): their names and layouts.
+    """Return the names and layouts of the tensors that a member's layer reads as input tiles.
 
-    A residual comes last. It has the layout of the result.
+    A residual comes last; it has the layout of the result.
     """
     first = sites[0]
     layout = _input_layout(layer, first, batch)
@@ -244,9 +244,9 @@ def chains_layers(config: Config, rounding: Rounding) -> bool:
 def chains(
     graph: Graph, config: Config, rounding: Rounding, timing: str, schedule: Schedule, starts: bool
 ) -> Iterator[Chain | HostStep]:
-    """Yield the graph's nodes: chains of nodes that the machine runs, and a host step for each other node.
+    """Yield chains of nodes that the machine runs, and a host step for each other node, in the order of the graph.
 
-    They are in the graph's order, but for members of several nodes, which stand where their last node does. Layers in
+    Fused nodes stand where the last of them does. Layers in
     the schedule get its plans, or with `starts` the faster of its plan and the search's.
     Raises InputError if one of the plans breaks a rule.
     """
@@ -254,7 +254,6 @@ def chains(
     plain = Context(config, rounding, timing, proven=None if chained else ranges(graph, rounding))
 
     def faster_together(sites: tuple[Site, ...]) -> bool:
-        """By the bounds of their plans."""
         layers = [lower_fused(part, plain) for part in (sites, sites[:-1], sites[-1:])]
         bounds = [inf if isinstance(layer, str) else least(layer.layer, config, timing) for layer in layers]
         return bounds[0] < sum(bounds[1:]) and not isinstance(plan_layer(sites, plain), str)
@@ -288,8 +287,10 @@ def _extension(
 ) -> tuple[Lowered, Plan] | None:
     """Return the layer and plan with which nodes, lowered to `lowered`, can be the chain's next member, or None.
 
-    The form of the layer is checked before the search for its plan, and again after it, because that may change it.
+    The layout of a layer is checked before the search for its plan, which takes long, and again after it, because the
+    search may choose another form.
     """
+    # If the best layout does not match, the nodes are lowered with one pixel in a tile, as other layers write them.
     for single in (False, True):
         lowering = context._replace(single=single)
         form = lower_fused(sites, lowering) if single else lowered

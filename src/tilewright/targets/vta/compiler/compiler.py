@@ -36,7 +36,7 @@ from tilewright.targets.vta.timing import DEFAULT
 TARGET = "vta"
 #: Smallest token_depth: a compiled program keeps up to this many tokens in one queue.
 TOKENS = 2
-#: Why the host runs a node that needs no instructions in one launch with its neighbours.
+#: The reason why the host runs a node that would be a view in one launch with its neighbours.
 MOVES = "moves data only; the layers beside it have launches of their own (small token_depth, or `alone` in a schedule)"
 #: Token queues of this depth never filled in thousands of random networks; with shorter ones each launch is checked.
 AMPLE = 64
@@ -163,10 +163,10 @@ def _code(
 def _arranged(
     stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str
 ) -> tuple[tuple[Stage, ...], Draft]:
-    """Return the stages of a chain with their final plans, and the draft to emit: tuned, or as it is remembered.
+    """Return the stages of a chain with their final plans, and the draft to emit: tuned now, or as it was kept on disk.
 
-    What is remembered are the layers' plans and the order of the items, by their numbers in `WorkList.items`. The order
-    costs most of a compile to find, and one draft to repeat.
+    The plans of the layers and the order of the items (their numbers in `WorkList.items`) are kept. To find the order
+    is most of a compile's work; to repeat it takes one draft.
     Raises HazardError if a full token queue causes a deadlock.
     """
     new: list[TimedChain] = []
@@ -195,6 +195,7 @@ def _saved(best: TimedChain) -> dict[str, Any]:
     """
     items = best.work_list.items
     numbers = {(layer, id(item)): number for number, (layer, item) in enumerate(items)}
+    # A load of weights that was split has no number of its own: it counts as a part of the whole load.
     whole = {
         (layer, item.slot, item.chunk): number
         for number, (layer, item) in enumerate(items)
@@ -260,7 +261,7 @@ def _places(chain: Chain) -> tuple[TensorPlaces, ...]:
 
 
 def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, wanted: set[str]) -> NodeLayout:
-    """Return what the host must know of a node; of a member's nodes, the first one reads its tensors."""
+    """Return the layout of a node for the host. Of fused nodes, the first one has the tensors that are read."""
     index = node.members[0]
     name = node.site.node.name
     member = chain.members[index]

@@ -49,7 +49,7 @@ class ReducedLayer(NamedTuple):
 
     @property
     def sums(self) -> tuple[int, int]:
-        """The lowest and the highest sum that the machine computes, over any subset of the taps; 0 lies between."""
+        """The lowest and the highest sum that the machine computes, for any subset of the taps: low <= 0 <= high."""
         cached = _SUMS.setdefault(self.whole, {}) if self.whole else {}
         if self.w.shape not in cached:
             least, most = sums_of(self.w, self.start, self.low, self.high, padded=True)
@@ -127,7 +127,7 @@ def centred_weights(site: Site, op: Linear) -> tuple[Array, Array]:
 
 
 def _of_linear(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, Bounds]) -> Bounds | None:
-    """Return the ranges of an operator's output; None if unknown: the rule may not be monotonic, or sums may wrap."""
+    """Return the ranges of an operator's output; None if they cannot be derived from those of its sums."""
     x = site.input(0)
     bias = site.optional(2)
     out = site.output
@@ -147,7 +147,8 @@ def _of_linear(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, 
     added = np.abs(bias.data.astype(np.int64)).max() if bias is not None and bias.data is not None else 0
     requant = Requant.of_product(x, site.input(1), out, op.activation, rounding.delegated)
     if max(high.max(), -low.min()) + added > INT32_MAX or (requant.real >= 1).any():
-        return None
+        return None  # sums may wrap, or the rounding rule may not be monotonic
+    # Requantisation never decreases, so the ends of the sums give the ends of the codes.
     ends = op.finish(site, np.stack([low, high]).astype(np.int32), rounding).astype(np.int64)
     return Bounds(ends[0], ends[1])
 
@@ -180,18 +181,20 @@ def reduce_layer(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds
         return ReducedLayer(w, start, None, None, per_tap, none, none > 0, *end, site.input(1))
     codes = codes_of(x, proven)
     results = codes_of(site.output, proven)
+    # All sums of an output that is proven constant give its code: the host finishes the lowest one.
     fixed = centred_sums(site, w, start, proven)[0]
     needed = ~results.constant
     read = ~codes.constant
     held = codes.low - held_offset(x)
     if alone:
-        both = needed & read
+        both = needed & read  # a depthwise channel is read and computed, or neither
         both[0] |= not both.any()
         inputs = result = np.flatnonzero(both)
         per_tap -= np.where(~both[:, None], w[:, :, 0] * held[:, None], 0)
         w = w[both]
         start = np.arange(len(inputs))
     else:
+        # At least one channel must be left on both sides. The others count with their constant codes in `per_tap`.
         read[0] |= not read.any()
         needed[0] |= not needed.any()
         inputs = np.flatnonzero(read)

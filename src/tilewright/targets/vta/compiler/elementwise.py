@@ -142,7 +142,7 @@ def _results(
     held: tuple[Array, ...],
     rounding: Rounding,
 ) -> Array:
-    """For codes `held`, in the machine's form, return the reference results of `op` in the same form, int64."""
+    """Return the reference results of `op` for the codes `held`; both as int8 values that the machine holds."""
     shapes = [values.shape for values in held]
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)
@@ -162,7 +162,7 @@ def _applied(part: Scaling, acc: Array) -> Array:
 
 @lru_cache(maxsize=256)
 def proven_sum(op: Add, kinds: tuple[tuple[str, Quant | None], ...], rounding: Rounding) -> tuple[Scaling, ...] | None:
-    """Return the requantisations of an addition's operands and sum; None if none are right for all pairs of codes.
+    """Return the requantisations of an addition's operands and sum; None if no trial is right for all pairs of codes.
 
     `kinds`: the dtypes and the quantisation of the operands and of the result.
     """
@@ -174,6 +174,7 @@ def proven_sum(op: Add, kinds: tuple[tuple[str, Quant | None], ...], rounding: R
     wanted = _results(op, (tensors[0], tensors[1]), (), tensors[2], grid, rounding)
     about = grid[0] * float(left) + grid[1] * float(right) + constant
     bounds = int(wanted.min()), int(wanted.max())
+    # Only results that are close to a tie, and not clipped, can differ: trials test these first, which is fast.
     inside = (about > bounds[0] - 1) & (about < bounds[1] + 1)
     ties = np.nonzero((np.abs(about - np.floor(about) - 0.5) < NEAR) & inside)
     whole = np.indices(wanted.shape)
@@ -188,6 +189,7 @@ def _candidates(
 ) -> Iterator[tuple[Scaling, Scaling, Scaling]]:
     """Yield triples of requantisations to try (two operands, sum): first the nearest, then random ones (fixed seed)."""
     rng = np.random.default_rng(0)
+    # The larger the power of two, the smaller the rounding error of the integers; the sum must fit in BITS bits.
     most = floor(BITS - log2(256 * (left + right) + abs(constant)))
     for exponent in range(most, most - EXPONENTS, -1):
         first, second = (np.float32(real * 2.0**exponent) for real in (left, right))

@@ -97,7 +97,7 @@ def memory_map(config: Config) -> Stage:
 def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) -> BlockWalk:
     """Return the block walk: trace each tile that a GEMM uses back to its LOAD, or on to the STORE that takes it.
 
-    `steps`: all instructions, as they run. `mine` [n]: whether to report an instruction.
+    `steps`: all instructions in the order in which they run. `mine` [n]: whether to report an instruction.
     """
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
@@ -113,7 +113,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
             origin[Memory(move.memory)][move.base : move.end] = _tiles(move, program.config, dram, pads=True)
         if kernel[step] < 0 or (item := program.kernels[kernel[step]]).is_alu:
             continue
-        if item.reset or not item.dst.size:
+        if item.reset or not item.dst.size:  # cleared sums have no LOAD: their block is that of the next STORE
             origin[Memory.ACC][item.written] = NOWHERE
             continue
         if not mine[step]:
@@ -135,7 +135,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return, per GEMM, int64 [acc tiles, 2]: the block to which each is stored next, and that STORE's first block."""
+    """Return for each GEMM, int64 [acc tiles, 2]: the block where each tile is stored next, that STORE's first block."""
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
     at = np.full((program.config.acc.depth, 2), NOWHERE)

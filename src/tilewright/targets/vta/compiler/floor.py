@@ -28,10 +28,11 @@ from tilewright.targets.vta.timing import MODELS
 
 
 class NodeMinimum(NamedTuple):
-    """What every program does for a node with weights; codes and weights are bytes.
+    """The least work of any program for a node with weights; a code or weight is one byte.
 
-    `lanes` is the most products that one lane of the array can use in a micro-op. `weights` and `read` are the weights
-    and input codes that are multiplied, `written` the codes of the result that must reach DRAM. `source` is the input.
+    `lanes`: the most products that one lane of the array can use in a micro-op. `weights`, `read`: the numbers of
+    weights and of input codes that are multiplied. `written`: the number of result codes that must reach DRAM.
+    `source`: the name of the input.
     """
 
     products: int
@@ -74,7 +75,7 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
 
 @lru_cache(maxsize=64)
 def _nodes(graph: Graph, rounding: Rounding, constants: bool) -> dict[str, NodeMinimum]:
-    """Return what every program does, by node with weights; `constants`: channels proven constant may be left out."""
+    """Return the least work by node with weights; `constants`: channels that are proven constant may be left out."""
     proven = ranges(graph, rounding) if constants else {}
     readers: dict[str, list[Site]] = {}
     for site in graph.sites():
@@ -112,6 +113,7 @@ def _least(site: Site, proven: dict[str, Bounds], readers: Sequence[Site], is_ou
         met = (rows := x.size // depth)
         taps = 1
         pixels = rows
+    # The taps of the window that one input code meets, each for another output: all may be in one micro-op.
     reuse = prod(-(-k * gcd(s, d) // s) for k, s, d in zip(window.kernel, window.stride, window.dilation, strict=True))
     lanes = min(prod(window.kernel) * depth, outputs * depth // channels * reuse)
     joined = within is not None and isinstance(within.node.op, Add | MaxPool2D)  # the sums may go on in the machine

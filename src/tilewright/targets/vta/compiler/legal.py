@@ -85,7 +85,7 @@ def chunk_count(plan: Plan) -> int:
 
 
 def _violations(plan: Plan, config: Config) -> Iterator[Violation]:
-    """Yield the rules that a plan breaks; the rules on memories hold for tiles that are parts of their layer."""
+    """Yield the rules that a plan breaks. Those on memories are only meaningful if the tile is a part of the layer."""
     tile = plan.tile
     slots = plan.slots
     for (name, limit), what in zip(vars(whole(plan.layer)).items(), SIZES, strict=True):
@@ -168,12 +168,13 @@ def _over(
 
 
 def _smaller(plan: Plan, config: Config, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Yield fields of a plan, each with a smaller value for which it keeps all rules: the largest one, as a rule."""
+    """Yield fields of a plan, each with a smaller value with which the plan keeps all rules, usually the largest."""
     for name in names:
         fits = None
         part, key = name.split(".")
         low = 0 if part == "halvings" else 1
         high = attrgetter(name)(plan) - 1
+        # Bisection: a smaller value usually keeps the rules if a larger one does. The smallest value is tried first.
         while low <= high:
             middle = (low + high + 1) // 2 if fits is not None else low
             smaller: dict[str, Any] = {part: replace(getattr(plan, part), **{key: middle})}

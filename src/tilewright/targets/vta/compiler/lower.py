@@ -136,9 +136,11 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         channels = part.w.shape[2]
         kernel = prod(window.kernel)
         block = context.config.block
+        # A 1x1 window is a matrix product. With a stride, only the host can lay out the pixels that are read.
         if kernel == 1 and not any(window.padding) and (window.stride == (1, 1) or not context.single):
             what = "pixels" if window.stride == (1, 1) else "the pixels that its stride reads"
             return _matrix(site, part, pixels, context, what)
+        # With few channels, im2col fills tiles that would be mostly zeros. It must take fewer tiles than taps.
         if channels <= block // 2 and -(-kernel * channels // block) < kernel and not context.single:
             # Constant channels are not constant in the padding.
             padded = reduce_layer(site, w, start, None) if any(window.padding) else part
@@ -181,6 +183,7 @@ def _matrix(site: Site, part: ReducedLayer, rows: int, context: Context, what: s
         packing=packing(what, config, True, fold.pixels),
     )
     start = np.zeros(fold.weights.shape[0], np.int64)
+    # Sums need not be corrected by position: a matrix has no padding.
     correction = part.corrected(part.per_tap.sum(axis=1)[None, None])
     tiles = tiles_of(fold.weights, start, layer, block)
     lowered = Lowered(layer, tiles, correction, inputs=part.inputs, outputs=part.outputs)
@@ -253,6 +256,7 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     sums = width_of(depth * CODE_MIN * CODE_MAX, depth * CODE_MIN * CODE_MIN, config)
     deep = -(-depth // block)
     wide = -(-columns // block)
+    # The matrices lie side by side, so an output channel tile reads only the input tiles of its own matrix.
     bands = tuple((matrix * deep, matrix * deep + deep) for matrix in range(count) for _ in range(wide))
     width = -(-rows // config.batch)
     layer = Layer(
@@ -267,12 +271,12 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
         carries=sums.carries,
         packing=packing(f"{count} matrices", config, True),
     )
-    none = np.zeros((1, 1, count * wide * block), np.int32)
-    lowered = Lowered(layer, None, none)
+    correction = np.zeros((1, 1, count * wide * block), np.int32)
+    lowered = Lowered(layer, None, correction)
     centred = any(held_zero_point(site.input(index)) for index in (0, 1))
     if context.rounding.elementwise != "pow2" or centred or not context.requantises:
         return lowered
-    requantised = parameters.of_product_shift(site, "none", none, layer, config)
+    requantised = parameters.of_product_shift(site, "none", correction, layer, config)
     return lowered.requantised(requantised) if requantised else lowered
 
 
@@ -350,8 +354,8 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     unfolded = Fold(1, np.broadcast_to(np.int32(1), (channels, taps, 1)), window)
     layer = windowed(site, unfolded, channels, np.arange(channels), config, width, out=out)
     tiles = (np.eye(config.block, dtype=np.int8) * np.int8(factor or 1))[None, None, None]
-    none = np.zeros((len(rows), len(columns), 1), np.int32)
-    return Lowered(layer, tiles, none, row_class, column_class)
+    correction = np.zeros((len(rows), len(columns), 1), np.int32)
+    return Lowered(layer, tiles, correction, row_class, column_class)
 
 
 #: The operators that VTA can run, depending on the config and the rounding mode, and what lowers each.

@@ -39,11 +39,11 @@ class Lowered:
     """A layer and its constants.
 
     `tiles` int8 [out tile, k, tap, block, block]: the weights; None if the host supplies them at every run.
-    `correction` int32 [row class, column class, channel], to be subtracted from the sums: the input's zero point times
-    the sum of the weights whose taps lie inside the image (zero for pools). `row_class`, `column_class`: the class of
-    each output row and column (see classes_of). By default, nothing is subtracted. `parameters`: tiles of
-    parameters.py; None if the machine reads none. `inputs`, `outputs` int64: the channels that the machine reads and
-    computes, if not all (see constant.py). `strip`: the layout of strips, if tiles hold strips (see strips.py).
+    `correction` int32 [row class, column class, channel] is subtracted from the sums: the zero point of the input times
+    the sum of the weights whose taps lie inside the image. It is 0 by default, and for pools. `row_class`,
+    `column_class`: the class of each output row and column (see classes_of). `parameters`: tiles of parameters.py; None
+    if the machine reads no parameters. `inputs`, `outputs` int64: the channels that the machine reads and computes;
+    None for all channels (see constant.py). `strip`: the layout of strips, if tiles hold strips (see strips.py).
     `transposed`: the input lies as [row][channel tile][column]. `alternatives`: other forms of the same node.
     """
 
@@ -123,9 +123,12 @@ def windowed(
     out_tiles = -(-w.shape[0] // block)
     bands: tuple[tuple[int, int], ...] = ((0, 1),)  # folded pixels fill one tile
     if pixels == 1:
-        first, last = start // block, (start + w.shape[2] - 1) // block + 1
+        # The input tiles that the channels of each output tile read, first and one past the last.
+        first = start // block
+        last = (start + w.shape[2] - 1) // block + 1
         edges = np.arange(0, w.shape[0], block)
-        low, high = np.minimum.reduceat(first, edges), np.maximum.reduceat(last, edges)
+        low = np.minimum.reduceat(first, edges)
+        high = np.maximum.reduceat(last, edges)
         bands = tuple(zip(low.tolist(), high.tolist(), strict=True))
     link: Link = "banded"
     if all(band == (0, in_tiles) for band in bands):
@@ -194,6 +197,7 @@ def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
         if layer.link != "dense":
             lows = np.arange(layer.out_tiles) if layer.link == "diagonal" else np.array([b[0] for b in layer.bands])
         rows = np.arange(outputs)
+        # An output tile has weights only for the tiles of its band, so columns count from the band's first channel.
         columns = (start - lows[rows // block] * block)[:, None] + np.arange(depth)
         wide[rows[:, None], :, columns] = w.transpose(0, 2, 1)
     split = wide.reshape(layer.out_tiles, block, taps, layer.depth, block)
@@ -242,9 +246,10 @@ def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> F
     if pixels < 2:
         return Fold(1, w, Window())
     more_weights = (pixels - 1) * -(-depth // config.block) * config.wgt.tile_bytes * 8 // config.bus_bits
+    # Folding saves the sums of p - 1 of p rows, but repeats the weights in p diagonal blocks, which must be loaded.
     if more_weights > count * (pixels - 1) // pixels * TILE_CYCLES:
         return Fold(1, w, Window())
-    wide = np.zeros((pixels, outputs, 1, pixels, depth), w.dtype)
+    wide = np.zeros((pixels, outputs, 1, pixels, depth), w.dtype)  # a block diagonal matrix
     for pixel in range(pixels):
         wide[pixel, :, :, pixel] = w
     return Fold(pixels, wide.reshape(pixels * outputs, 1, pixels * depth), Window())
@@ -269,7 +274,7 @@ def folded_columns(
     at = np.arange(pixels)[:, None] * stride + np.arange(wide) * dilation - left
     first = int(at.min() // pixels)
     taps = int(at.max() // pixels) - first + 1
-    if taps > wide * pixels // 2:
+    if taps > wide * pixels // 2:  # each tap is a product with a whole tile: folding must save half of them
         return Fold(1, w, window)
     dense = np.zeros((outputs, high * wide, channels), w.dtype)
     dense[np.arange(outputs)[:, None], :, start[:, None] + np.arange(depth)] = w.transpose(0, 2, 1)
@@ -277,6 +282,7 @@ def folded_columns(
     folded = np.zeros((pixels, outputs, high, taps, pixels, channels), w.dtype)
     for (pixel, tap), position in np.ndenumerate(at):
         folded[pixel, :, :, position // pixels - first, position % pixels] = by_tap[:, :, tap]
+    # Folded taps count from `first`, which is negative if the window reaches into the tile before.
     padding = (window.padding[0], window.padding[1], -first, 0)
     return Fold(
         pixels,

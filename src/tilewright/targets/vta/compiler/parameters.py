@@ -63,6 +63,7 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
     if layer.matrix:
         column_class = np.zeros(layer.out[1] * fold, np.int64)
     less = held_offset(site.output)
+    # The float ALU takes the bits of a float32 in the place of an integer multiplier.
     if config.alu == "float":
         multiplier, shift = requant.real32.view(np.int32).astype(np.int64), np.array(0)
     else:
@@ -70,7 +71,7 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
     bounds = requant.low - less, requant.high - less
     multiplier, shift = (np.tile(np.broadcast_to(part, channels), fold) for part in (multiplier, shift))
     scaling = Scaling(multiplier, shift, zero_point=requant.zero_point - less, bounds=bounds)
-    if not correction.any():
+    if not correction.any():  # one class: the bias does not depend on the position
         row_class = 0 * row_class
         column_class = 0 * column_class
         correction = correction[:1, :1]
@@ -122,7 +123,7 @@ def _shifted(bias: Array, shift: int, bounds: tuple[int, int], config: Config) -
     """
     if not config.has_parameters:
         return bias[None] + ((1 << shift) >> 1), Immediates(0, *bounds, False, shift)
-    left = int(shift == 0)  # the multiplier of 2**31 would not fit
+    left = int(shift == 0)  # a multiplier of 2**31 does not fit in int32, so the sum is shifted left before
     scaling = Scaling(np.array(1 << (31 - shift - left)), np.array(left), 0, 0, bounds)
     return np.concatenate([bias[None], np.broadcast_to(factors(scaling, config), (FACTOR_TILES, len(bias)))]), None
 

@@ -150,7 +150,7 @@ def _estimate(sample: _Sample, config: Config, timing: str) -> tuple[float, int]
 def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
     """Return the instructions of a plan's first groups, and of its last if many equal ones lie between."""
     groups = tuple(plan.groups())
-    # Whole periods: what is left out must be a multiple of the pattern that it is extrapolated from.
+    # Whole periods, so that the pattern from which the others are extrapolated is complete.
     first, last = (plan.period * max(least, -(-FEW * least // plan.period)) for least in (2, 1))
     left_out = max(0, len(groups) - first - last)
     if left_out < first + last:

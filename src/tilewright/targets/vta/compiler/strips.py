@@ -53,6 +53,7 @@ def _widest(width: int, columns: int, channels: int, outputs: int, window: Windo
     """Return the layout with the fewest strips for an image of `width` columns; None if no strip fits a tile."""
     stride = window.stride[1]
     left = window.padding[2]
+    # A whole image row in one tile needs no overlap.
     if (columns - 1) * outputs + outputs <= block and width * channels <= block:
         return Strip(width, columns, channels, outputs, 0, 0)
     pixels = min(block // outputs, (block // channels - window.extent[1]) // stride + 1, columns)
@@ -71,6 +72,7 @@ def _lower_strip(
     outputs = len(w)
     tiles = -(-outputs // strip.outputs)
     strips = -(-site.output.shape[2] // strip.writes)
+    # The Toeplitz matrix of each kernel row: lane of an output pixel and channel by lane of an input pixel and channel.
     by_tap = np.zeros((tiles * strip.outputs, height, wide, w.shape[2]), w.dtype)
     by_tap[:outputs] = w.reshape(outputs, height, wide, -1)
     by_tap = by_tap.reshape(tiles, strip.outputs, height, wide, -1)

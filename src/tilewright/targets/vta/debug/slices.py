@@ -101,6 +101,7 @@ def _reset(kernel: Kernel, wanted: SliceBits, writes_out: bool) -> None:
 def _alu(kernel: Kernel, wanted: SliceBits) -> None:
     acc = wanted[ACC]
     if kernel.factors is not None:
+        # Backwards through the waves, as a later wave may read what an earlier one wrote.
         for dst, bias, factors in reversed(kernel.requantised):
             for tiles in (bias, *(shifted(factors, by) for by in range(FACTOR_TILES))):
                 _add(wanted[PAR], tiles, acc[dst])

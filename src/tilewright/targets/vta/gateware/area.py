@@ -137,6 +137,7 @@ def _weights(rows: Array, counts: Array) -> Array:
     scaled = rows / counts[:, None]
     kept = np.ones(rows.shape[1], np.bool_)
     weights = np.zeros(rows.shape[1])
+    # Least squares with the most negative weight left out, until no weight is negative.
     while True:
         weights[:] = 0
         weights[kept] = np.linalg.lstsq(scaled[:, kept], np.ones(len(counts)), rcond=None)[0]

@@ -150,6 +150,7 @@ class ComputeUnit(Part):
         opcode = dispatch.current[:3]
         loops = (opcode == Opcode.GEMM) | (opcode == Opcode.ALU)
         m.d.comb += drive(dispatch, finished=Mux(loops, computed, moved), may_end=1)
+        # Tokens and the end of an instruction follow its last write, `depth` cycles after the unit is free.
         ended: Value = Cat(dispatch.ends, dispatch.reserve, dispatch.ends & (opcode == Opcode.FINISH))
         ended = after(m, ended, self.depth - 1)
         m.d.comb += [self.ends.eq(ended[0]), self.tokens.push.eq(ended[1:3])]

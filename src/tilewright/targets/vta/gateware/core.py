@@ -211,6 +211,8 @@ class Core(Part):
             second = Mux(now.use_imm, immediate.replicate(config.batch * config.block), operand)
             results[number] = add_lanes(m, operation, self.acc.data, second, imm, now.writes & (now.own == number))
         pending: list[Value] = []
+        # `late` cycles behind the usual write: results of that latency are written; longer ones are still pending, and
+        # a micro-op that reads their tile must wait.
         for late in range(self.longest + 1):
             stage = work[write + late]
             for kind, value in results.items():

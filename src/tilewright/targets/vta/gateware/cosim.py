@@ -234,6 +234,7 @@ def _differences(
     for step, move, left in stored:
         name = f"#{step} {prepared.elaborated.table.describe(step)}"
         starts = move.address + np.arange(move.rows) * move.stride
+        # Each row is whole beats; the beats of STOREs follow each other on the bus in stream order.
         many = int(((starts + move.row_bytes - 1) // width - starts // width + 1).sum())
         mine = slice(done, min(done + many, count))
         places = beats.address[mine, None] + np.arange(width)
@@ -244,11 +245,11 @@ def _differences(
             differences.append((result.cycles, f"{name}: {done - count} of its {many} beats are missing on {DATA}"))
             break
         rows = starts[:, None] + np.arange(move.row_bytes)
-        astray = np.flatnonzero((strobes & ~np.isin(places, rows)).any(axis=1))
+        stray = np.flatnonzero((strobes & ~np.isin(places, rows)).any(axis=1))
         wrong = np.argwhere(memory[rows] != left)
-        if astray.size:
-            beat = int(beats.cycle[mine][astray[0]])
-            place = int(beats.address[mine][astray[0]])
+        if stray.size:
+            beat = int(beats.cycle[mine][stray[0]])
+            place = int(beats.address[mine][stray[0]])
             differences.append((beat, f"{name}: {COMMAND} sends a beat to {_where(dram, place)} in cycle {beat}"))
         elif wrong.size:
             place = int(rows[tuple(wrong[0])])

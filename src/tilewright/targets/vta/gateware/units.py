@@ -144,9 +144,10 @@ class Fetch(Part):
         config = self.config
         size = batch_of(config)
         room = BATCHES * batch_of(config)
+        # The address of the next request, the instructions left to request, and those left to pass on.
         address = Signal(32)
         left = Signal(32)
-        here = Signal(32)  # next request; left to request, to pass on
+        here = Signal(32)
         reserved = Signal(range(room + 1))
         many = Signal(range(size + 1))
         granted = Signal()

@@ -1,1 +1,1 @@
-"""VTA's instruction set: `fields` (opcodes, ids), `stream` (layouts, columns, units), `alu`, `text`, `meaning`."""
+"""VTA's instruction set: `fields` (layouts, units), `stream` (decoding), `alu` and `own` (operations), `text`."""

@@ -126,6 +126,7 @@ class InstructionBuffer:
         self.commit(source)
         last = self.rows[-1] if self.rows else None
         empty = last is not None and last[0] == Opcode.LOAD and not last[X_SIZE]
+        # As upstream, which only looks at the last instruction of the stream.
         if last is None or self.units[-1] != source or empty or last[push]:
             self._nop(source)
         self.rows[-1][push] = 1
@@ -144,6 +145,7 @@ class InstructionBuffer:
 
     def drain(self) -> None:
         """Pass tokens from every unit to the unit of FINISH, so that FINISH waits for all; leave no pop pending."""
+        # From both ends of the pipeline towards the unit of FINISH. Its own pops come last, so that one NOP takes all.
         home = self.pipeline.home
         path = self.pipeline.path
         last: list[tuple[int, int]] = []
@@ -314,6 +316,7 @@ class UopCache:
             start = self._offsets[index]
             last = self._policy(self._offsets, index, self._depth)
             count = self._offsets[last] - start
+            # A list is never split: if it does not fit behind the write pointer, it starts at 0.
             base = self._write if self._write + count <= self._depth else 0
             for cached, at in list(self._base.items()):
                 size = self._offsets[cached + 1] - self._offsets[cached]

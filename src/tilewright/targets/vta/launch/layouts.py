@@ -54,6 +54,7 @@ class Strip(NamedTuple):
     def arrange(self, image: Placement, tiles: int, strips: int, block: int) -> Placement:
         """Arrange an image [row][column][channel] as [row, strip][lane of all channel tiles]; zeros lie outside it."""
         height, width, channels = image.slots
+        # Overlapping strips repeat columns: `take` reads a column once for each strip that holds it.
         columns = self.first + np.arange(strips)[:, None] * self.step + np.arange(self.reads)
         before, after = max(0, -int(columns.min())), max(0, int(columns.max()) + 1 - width)
         padded = image.pad((0, 0), (before, after), (0, tiles * self.channels - channels))
@@ -137,6 +138,7 @@ class NodeLayout:
             return self._tiled(strips, self.in_tiles, self.in_pixels)
         if not self.turned:
             return self._tiled(self._image(place), self.in_tiles, self.in_pixels)
+        # [row][channel tile][column]: placed as usual, then the two outer axes change places.
         height, width = place.slots[-3:-1]
         tiles = self.in_pixels // width
         placed = self._tiled(self._image(place), tiles, self.in_tiles * width)

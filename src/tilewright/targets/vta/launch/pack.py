@@ -101,6 +101,7 @@ class Result(NamedTuple):
         """Return the codes or sums (S, *shape) that lie in bytes, uint8 (S, bytes); 0 in channels not computed."""
         stored = self.place.read(memory)
         if self.carried is not None:
+            # The sums include the top byte plane of an earlier tile: see plan.carried.
             top = memory.reshape(len(memory), self.form.planes, len(self.carried), -1)[:, -1].view(np.int8)
             carried = np.where(self.carried[:, None] >= 0, top[:, self.carried], 0)
             stored -= carried.reshape(stored.shape)

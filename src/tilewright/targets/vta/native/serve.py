@@ -157,6 +157,7 @@ class Server(serve.Server):
         """Return which regions (in order of address, apart) are loaded from, and stored to, bool [regions] each."""
         stream = decode(code, self.config)
         moved = moves(stream, self.config, dict.fromkeys(REGIONS, 0))
+        # A transfer may cross several regions, first..last-1: it counts +1 from the first on, and -1 from `last` on.
         first = np.searchsorted([region.end for region in regions], moved.address, side="right")
         last = np.searchsorted([region.address for region in regions], moved.dram_end, side="left")
 

@@ -86,7 +86,7 @@ class DeviceMemory:
         if name == "uop" or any(buffer.name == name for buffer in self.buffers):
             raise ProgramError("alloc", f"the name '{name}' is taken", "choose another name, or leave it out")
         address = UOPS + MAX_TRANSFER
-        for taken in self.buffers:
+        for taken in self.buffers:  # by address: the first gap that is large enough
             if address + size <= taken.address:
                 break
             address = paged(taken.address + taken.size)

@@ -128,6 +128,7 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
     of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]
     lists: list[Array] = []
+    # Two levels of sharing: fields between two LOADs of micro-ops, then fields with the very micro-ops.
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
     gemm = stream.opcode == Opcode.GEMM

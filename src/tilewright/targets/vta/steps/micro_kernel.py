@@ -259,21 +259,24 @@ class Kernels:
 
     @cached_property
     def spans(self) -> tuple[Array, Array, Array]:
-        """Three arrays [3, k], rows dst, src, wgt: lowest tile, highest tile + 1, whether all between are touched.
+        """Three arrays [3, k] with rows dst, src, wgt: the lowest tile, the highest tile + 1, whether it has no holes.
 
-        A tile index is the sum of one number from each of three sets: listed indices, outer steps, inner steps. Sorted
-        by widest gap, the sets cover a range without holes if no set has a gap wider than the range that the sets
-        before it cover. The third array is False also where this is not known.
+        A tile index is the sum of one number from each of three sets: listed indices, outer steps, inner steps. If the
+        sets are sorted by their widest gap, they cover a range without holes if no set has a gap wider than the range
+        that the sets before it cover. The third array is also False where this simple rule does not decide.
         """
         low, high, dense = (np.zeros((3, len(self)), kind) for kind in (np.int64, np.int64, np.bool_))
-        live = np.flatnonzero(self.micro_ops)
+        live = np.flatnonzero(self.micro_ops)  # the others touch nothing
         if not live.size:
             return low, high, dense
+        # The lists of all kernels lie end to end, so that one sort and one reduceat serve all kernels.
         sizes = self.listed[live]
         first = np.cumsum(sizes) - sizes
         listed = np.ascontiguousarray(np.concatenate([self.lists[index] for index in live.tolist()]).T)
         lowest = np.minimum.reduceat(listed, first, axis=1)
         highest = np.maximum.reduceat(listed, first, axis=1)
+        # Each list is moved behind the one before, so that a sort of all leaves them apart; `jump` is the gap before
+        # each.
         apart = np.repeat(np.arange(len(live)) * (1 + int(highest.max())), sizes)
         jump = np.zeros_like(listed)
         ascending = np.sort(listed + apart)
@@ -282,6 +285,7 @@ class Kernels:
         loops = self.fields[live, LOOPS].T
         step = loops[2:].reshape(3, 2, -1)
         reach = (loops[:2] - 1) * step
+        # A set is one number, its widest gap above its extent, so that a plain sort orders the sets by gap.
         sets = np.empty((3, 3, len(live)), np.int64)
         sets[0] = np.maximum.reduceat(jump, first, axis=1) << WIDE | highest - lowest
         sets[1:] = (step * (reach > 0) << WIDE | reach).swapaxes(0, 1)

@@ -117,6 +117,7 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
     mem = stream.mem
     store = stream.opcode == Opcode.STORE
     load = stream.opcode == Opcode.LOAD
+    # A transfer that the implementation ignores becomes NOTHING here.
     memory = np.where(store, int(Memory.OUT), np.where(load, mem.memory_type, NOTHING))
     memory = np.where(load & (memory == Memory.OUT), NOTHING, memory)
     if not rules.loads_acc_8bit or (config.acc.width, config.inp.width) != (32, 8):  # fsim aborts on other widths
@@ -189,6 +190,7 @@ def bounds(kernels: Kernels, config: Config) -> Array:
     table = np.zeros((len(examples), max(map(len, accesses)), 3), np.int64)
     for mine, item in zip(table, accesses, strict=True):
         mine[: len(item)] = item
+    # An access is (space, mode, operand); the operand selects the row of `low`, `high` and `dense`.
     space, mode, operand = table[kind[live]].transpose(2, 0, 1)
     number = np.arange(len(live))[:, None]
     live_rows = np.zeros((len(live), 1 + table.shape[1], 6), np.int64)

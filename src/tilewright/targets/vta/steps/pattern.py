@@ -67,6 +67,7 @@ class Pattern:
         Destinations that read the same weight tiles, or a subset of them, become the rows of one product. Products that
         read the same input tiles become the columns of one.
         """
+        # Families with the same inputs become one product with several columns.
         merged: dict[tuple[int, bytes], list[tuple[Array, Array, Array]]] = {}
         for src, wgt, dst in _families(self.dst, self.src, self.wgt):
             merged.setdefault((wgt.size, src.tobytes()), []).append((src, wgt, dst))
@@ -98,6 +99,7 @@ class Pattern:
         """
         source = self.dst if reads_own else self.src + shift
         reads_own = reads_own or np.array_equal(self.dst, source)
+        # The usual case: no tile is written twice, and none is read that another micro-op writes.
         once = ascending(self.dst).size == self.dst.size
         if once and (reads_own or not np.isin(source, self.dst).any()):
             return (slice(None),)
@@ -149,10 +151,13 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
     first = np.flatnonzero(np.concatenate([dst[:1] >= 0, dst[1:] != dst[:-1]]))
     depth = np.diff(np.append(first, dst.size))
     families: list[_Family] = []
-    for terms in sorted(set(depth.tolist()), reverse=True):  # longest lists first, so that shorter ones can join them
+    # Border pixels of a convolution use a subset of the weights: the longest lists come first, so that shorter ones can
+    # join their family, with NO_TILE in the place of missing terms.
+    for terms in sorted(set(depth.tolist()), reverse=True):
         heads = first[depth == terms]
         rows = heads[:, None] + np.arange(terms)
         weights = wgt[rows]
+        # Destinations with the same weight list, compared as bytes.
         same: dict[bytes, list[int]] = {}
         for index, content in enumerate(weights.view(f"V{weights.itemsize * terms}")[:, 0].tolist()):
             same.setdefault(content, []).append(index)
@@ -185,6 +190,7 @@ def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[in
     place = {tile: index for index, tile in enumerate(weights)}
     distinct = len(place) == len(weights)
     for family in families:
+        # A join multiplies zeros, which only pays off if at least a third of the terms exist.
         if distinct and 3 * len(weights) >= len(family.weights) and place.keys() <= family.place.keys():
             return family, [family.place[tile] for tile in weights]
     families.append(_Family(weights, place if distinct else {}, [], []))

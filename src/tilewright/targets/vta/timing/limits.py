@@ -95,11 +95,13 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
     spent = {unit: _occupancy(trace, unit) for unit in {line.gemm, line.alu}}
     for index in range(count):
         work = {unit: int(needed[steps[mine[steps] == index]].sum()) for unit, (steps, _) in spent.items()}
+        # The unit that the layer needs longest: only there can the argument hold.
         unit = max(work, key=lambda unit: work[unit])
         steps, cycles = spent[unit]
         of_layer = mine[steps] == index
         if not program.micro_ops[steps[of_layer]].any():
             continue
+        # The first layer also waits for its first instruction, the last one for its last store.
         ends = delivered(simulated) * bool(of_layer[0]) + drain(program, simulated, int(steps[-1])) * bool(of_layer[-1])
         total = int(cycles[of_layer].sum())
         if total == work[unit] + ends:

@@ -288,6 +288,7 @@ def _waits(kernel: Kernel, interval: int, latency: int) -> int:
     dst = kernel.dst
     src = kernel.src if kernel.reads_source else kernel.dst
     reads = first if kernel.reads_source else last
+    # Most instructions never reuse a tile so soon, which array operations find without the loop below.
     for back in range(1, min(count, latency)):
         again = (dst[back:] == dst[:-back]) & (last[back:] - last[:-back] < latency)
         again |= (src[back:] == dst[:-back]) & (reads[back:] - last[:-back] < latency)
@@ -306,6 +307,7 @@ def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int, rea
     late = 0
     for i in range(count):
         for tile, due in ((src[i], first[i]), (dst[i], last[i])):
+            # Backwards over the micro-ops whose writes may still be pending; `read` ascends.
             j = i - 1
             while j >= 0 and due + late - read[j] < latency:
                 if dst[j] == tile:

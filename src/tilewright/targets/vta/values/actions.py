@@ -73,6 +73,7 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     used = ascending(program.kernel[sequence])
     used = used[used >= 0]
     accumulates = dict(zip(used.tolist(), program.kernels.accumulates[used].tolist(), strict=True))
+    # As dictionaries, because the loop below runs once for each step.
     low, high = (dict(zip(used.tolist(), s[:, used].T.tolist(), strict=True)) for s in program.kernels.spans[:2])
     planned: list[Action] = []
     pending = _Pending()
@@ -120,6 +121,7 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
     kernel = program.kernel[sequence]
     moved = program.moves
     memory, base, tiles = (column[sequence] for column in (moved.memory, moved.base, moved.tiles))
+    # Rows of spans are dst, src, wgt.
     (low, first, _), (high, last, _), _ = program.kernels.spans
     reads = among(program.kernels.form, (ALU, ALU_IMMEDIATE))
     low, high = np.where(reads, np.minimum(low, first), low), np.where(reads, np.maximum(high, last), high)
@@ -145,6 +147,7 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     if not _may_store_resets(program, rows):
         return {}
+    # The last writer of each out tile, if that was a reset; a STORE that meets one needs its sum.
     writer = np.full(config.out.depth, -1, np.int64)
     stored: dict[int, list[Array]] = {}
     resets = kernels.resets.tolist()
@@ -206,6 +209,7 @@ class StepBatch:
         moved = self.program.moves
         numbers = self.numbers
         numbers = numbers[(program.kernel[numbers] >= 0) | ~among(moved.memory[numbers], _SILENT)]
+        # Kernels are numbered anew: the tables only hold those that the batch uses. -1 stands for no kernel.
         used, kernel = np.unique(np.append(program.kernel[numbers], -1), return_inverse=True)
         kernel = kernel.reshape(-1)[:-1] - 1
         kinds, kernels, tiles = _kernels(program.kernels, used[1:], program.config)
@@ -243,6 +247,7 @@ def plan(
     the compiled loop runs.
     """
     deep = _deep(program)[sequence]
+    # A deep instruction is a batch of its own; the plans before and behind it are made the same way.
     for at in np.flatnonzero(deep)[:1].tolist():
         parts = (plan(program, part, stored, samples) for part in (sequence[:at], sequence[at + 1 :]))
         return (*next(parts), StepBatch(program, sequence[at : at + 1], stored), *next(parts))
@@ -250,6 +255,7 @@ def plan(
     if len(sequence) < enough or program.config.stages != STAGES:
         return actions(program, sequence, stored)
     short = _short(program, samples)[sequence]
+    # Pairs (first, one past the last) of consecutive steps that the loop may take.
     runs = np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2)
     runs = runs[runs[:, 1] - runs[:, 0] >= SHORTEST]
     if (runs[:, 1] - runs[:, 0]).sum() < enough:
@@ -310,6 +316,7 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tabl
     if not rules.multiplies:
         code = np.where(code == AluOp.MUL, loop.NONE, code)
     stop = np.cumsum(kernels.listed[used])
+    # An inner loop runs over adjacent tiles if it steps by 1 in dst, and in src where src is read.
     first_is_src = column["use_imm"] * rules.immediate_reads_src * (code != loop.NONE)
     one_source = is_gemm | ((column["use_imm"] == 1) & (first_is_src == 0))
     side_by_side = (column["dst_factor_in"] == 1) & ((column["src_factor_in"] == 1) | one_source)

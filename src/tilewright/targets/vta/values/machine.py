@@ -88,13 +88,15 @@ class Machine:
         own_steps = tables.Expressions.of(self.config)
         stores = steps.kind == loop.STORE
         loads_wgt = (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
+        # The bytes of each step in one array; places[:, 1] is the distance from one sample to the next, 0 if they
+        # share.
         memory, places = self.dram.span(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
         base = steps.base[loads_wgt]
         end = base + (steps.height * steps.width)[loads_wgt]
         part = slice(base.min(initial=self.config.wgt.depth), end.max(initial=0))
-        wgt = self.wgt[:, part].copy()
+        wgt = self.wgt[:, part].copy()  # samples may share one array, which the batch of the first sample changes
         mirrors = self._mirrors  # each sample starts from the present state
         for sample in range(self.samples):
             copy = min(sample, len(self.wgt) - 1)
@@ -103,6 +105,7 @@ class Machine:
             chips = self.inp[sample], self.wgt[copy], self.acc[sample], self.out[sample]
             inp, weights, acc, out = (chip.reshape(-1) for chip in chips)
             at = places[:, 0] + sample * places[:, 1]
+            # The vector instructions multiply unsigned by signed bytes: inp has 128 added while the loop runs.
             biased = inp.view(np.uint8) ^ BIAS if loop.narrow(self.config) else inp
             held = loop.Chips(memory, at, biased, weights, acc, out, self._mirrors)
             loop.run.interruptible(
@@ -130,6 +133,7 @@ class Machine:
         if not writes_out:
             self._keep_out(kernel.written)
         elif is_stored:  # the out memory gets the sum that each destination's last micro-op would have accumulated
+            # Tiles that several micro-ops write were cleared by the one before the last.
             last, again = kernel.last_writes
             before = self.acc.copy()
             self.acc[:, again] = 0
