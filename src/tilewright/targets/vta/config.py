@@ -93,7 +93,6 @@ class Sram(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """The capacity of the memory in tiles."""
         return 1 << max(self.index_bits, 0)
 
     @property
@@ -178,6 +177,7 @@ class Config:
             data = read(source, ConfigError, given.FORM)
             folder = Path(source).parent
         assert isinstance(data, Mapping)
+        # The keys of a preset come first; the file's own keys replace them.
         data = given.on_preset(PRESETS, data, where)
         given.refuse_unknown(where, cls, [key for key in data if key not in DERIVED])
         if missing := [f.name for f in fields(cls) if f.default is MISSING and f.name not in data]:
@@ -349,7 +349,6 @@ class Config:
         return {operation.opcode: FIRST_OWN + index for index, operation in enumerate(self.own_alu)}
 
     def name_of(self, number: int) -> str:
-        """Return the name of an ALU operation in a decoded program."""
         return self.own_alu[number - FIRST_OWN].name if number >= FIRST_OWN else AluOp(number).name.lower()
 
     @property
@@ -373,7 +372,6 @@ class Config:
 
     @property
     def chips(self) -> list[Sram]:
-        """The machine's on-chip memories."""
         extensions = [self.sram(memory) for memory in (Memory.ALU_UOP, Memory.PAR) if memory in self.memories]
         return [self.uop, self.inp, self.wgt, self.acc, self.out, *extensions]
 
@@ -440,6 +438,7 @@ def _check(c: Config) -> None:
         if getattr(c, key) > c.LOG_ACC_WIDTH:
             reason = "an accumulator is at least as wide as the factors of its products"
             refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH}: {reason}")
+    # Depths are derived from bytes and tile sizes, so a legal size may still be no legal depth.
     for name, bits in c.index_bits._asdict().items():
         key = f"LOG_{name.upper()}_BUFF_SIZE"
         if not 1 <= bits <= SRAM_BASE_BITS:
@@ -473,6 +472,7 @@ def _check_extensions(c: Config, refuse: Callable[[str, str], None]) -> None:
     if c.stages == 4 and c.alu == "rounding":
         refuse("stages=4 does not support alu rounding, whose constants lie in gemm's part of acc", "set alu to fused")
     if c.stages == 4:
+        # The instruction formats are shared: fields are as wide as for the larger memory of GEMM's micro-ops.
         if c.alu_uop.index_bits > c.index_bits.uop:
             limit = f"2^{c.index_bits.uop}, the most that an instruction can address (LOG_UOP_BUFF_SIZE)"
             refuse(f"alu_uop holds 2^{c.alu_uop.index_bits} micro-ops, above {limit}", "decrease LOG_ALU_UOP_BUFF_SIZE")

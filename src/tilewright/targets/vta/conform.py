@@ -87,6 +87,7 @@ def _fields(vector: Mapping[str, Array], config: Config) -> str:
         for row, stored in enumerate(parsed(str(vector["fields"]))):
             part = getattr(stream, FORMAT_OF.get(int(stream.opcode[row]), ""), stream)
             for name, value in stored.items():
+                # The vectors name token bits as upstream does: pop_prev_dep.
                 ours = name.removesuffix("_dep")
                 source = stream if ours in COMMON_NAMES else part
                 if hasattr(source, ours) and int(getattr(source, ours)[row]) != value:

@@ -140,7 +140,6 @@ class _Executed:
 
 
 def products(config: Config, micro_ops: int, where: str = "") -> Work:
-    """Return the multiply-accumulates of GEMM micro-ops."""
     a = config.inp.width
     b = config.wgt.width
     c = config.acc.width

@@ -185,6 +185,7 @@ def _layer(data: object, where: str, number: int) -> LayerSchedule:
     place = f"layer {shown(name)}" if isinstance(name, str) else f"layers[{number}]"
     with naming(f"{where}, {place}", InputError):
         values = record(_LAYER, data, "", _ABSENT)
+        # `threads` gives the number of all slots at once; `slots` replaces single ones.
         threads = values.pop("threads")
         slots = record(types(Slots), values.pop("slots"), "slots", dict.fromkeys(types(Slots), threads))
         halvings = record(types(Halvings), values.pop("halvings"), "halvings", defaults(Halvings))

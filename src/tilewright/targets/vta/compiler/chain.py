@@ -127,9 +127,11 @@ class Chain:
         if not tensors or any(tensor.name not in self.results for tensor in tensors):
             return False
         parts, layouts = zip(*(self.results[tensor.name] for tensor in tensors), strict=True)
+        # Tiles that hold several pixels or rows do not keep their meaning in another shape.
         if any(layout.fold > 1 or layout.rows for layout in layouts):
             return False
         if isinstance(op, Concat):
+            # A channel tile that is not full, other than the last, would leave a gap between channels.
             if any(layout.channels % self.config.block for layout in layouts[:-1]) or not self._join(op, out, parts):
                 return False
         elif not isinstance(op, Reshape) or tensors[0].shape[-1:] != out.shape[-1:]:
@@ -228,6 +230,7 @@ def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context
     plans: list[tuple[Lowered, Plan]] = []
     if given and any(least(form.layer, config, timing) < inf for form in forms):
         plans.append(plan_of(given, tuple(site.node.name for site in sites), forms, config, context.source))
+    # A plan of the user's replaces the search; with `starts`, both are compared.
     if not plans or context.starts:
         plans += [(form, plan) for form in forms if (plan := best_plan(form.layer, config, timing))]
     return plans
@@ -258,6 +261,7 @@ def chains(
         bounds = [inf if isinstance(layer, str) else least(layer.layer, config, timing) for layer in layers]
         return bounds[0] < sum(bounds[1:]) and not isinstance(plan_layer(sites, plain), str)
 
+    # Which nodes are fused is decided before, because the layer takes the place of the last of them.
     shared = fused_nodes(graph, faster_together)
     given = {layer.layer: layer for layer in schedule.layers}
     context = plain._replace(given=given, starts=starts, source=schedule.source)
@@ -271,6 +275,7 @@ def chains(
         lowered = lower_fused(sites, context)
         joined = _extension(chain, sites, lowered, context) if chain.members else None
         layer = joined or plan_layer(sites, context, lowered)
+        # A layer that cannot follow the chain, and a host step, end the launch.
         if joined is None and chain.members:
             yield chain if chained else chain.stores_first()
             chain = Chain(config)

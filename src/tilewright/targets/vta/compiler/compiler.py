@@ -79,6 +79,7 @@ def _launches(chain: Chain, graph: Graph, timing: str, apart: set[str]) -> list[
             return [launch]
         if all(finding.kind != DEADLOCK for finding in timed(launch, chain.config, "hls").findings):
             return [launch]
+    # One launch for each member. A view has no instructions, so the host moves its data.
     alone: list[Launch | HostStep] = []
     for node in chain.nodes:
         if node.view:
@@ -96,6 +97,7 @@ def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Lau
 
     `alone`: whether it is a layer of a longer chain.
     """
+    # A result is an output of the launch if another step of the program, or its user, reads it.
     inside = {node.site.node.name for node in chain.nodes}
     wanted = {name for node in graph.nodes if node.name not in inside for name in node.inputs} | set(graph.results)
     places = _places(chain)
@@ -245,7 +247,7 @@ def _places(chain: Chain) -> tuple[TensorPlaces, ...]:
     results: dict[int, Place] = {}
     for segment in chain.segments:
         kind = "out" if members[segment[0]].lowered.layer.outputs_codes else "acc"
-        at = 0
+        at = 0  # the results of a concatenation follow each other in one segment
         for index in segment:
             results[index] = Place(f"{kind}{numbers[segment[0]]}", at)
             layer = members[index].lowered.layer
@@ -284,6 +286,7 @@ def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, 
     )
     if node.view:
         return form
+    # Weights that the host supplies at every run: it must know their order in DRAM.
     chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
     weights = None
     plan = f"{JOINED}{member.nodes[0]}"

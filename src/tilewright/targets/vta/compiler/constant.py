@@ -70,6 +70,7 @@ def ranges(graph: Graph, rounding: Rounding) -> dict[str, Bounds]:
         if isinstance(op, Linear):
             if result := _of_linear(site, op, rounding, bounds):
                 bounds[site.output.name] = result
+        # A pool gives a code between those of its window, and a reshape keeps channels if the last axis stays.
         elif x is not None and x.name in bounds:
             pool = isinstance(op, AveragePool2D | MaxPool2D) and op.activation == "none"
             if pool or (isinstance(op, Reshape) and x.shape[-1:] == site.output.shape[-1:]):

@@ -54,6 +54,7 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
     if not context.requantises:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     lowered = _elements(site, "add", context)
+    # A shift if the scales allow it; else float factors that are proven by trial, or TFLite's three rescalings.
     shifted = parameters.of_add_shift(site, op, lowered.layer) if rounding.elementwise == "pow2" else None
     if shifted is not None:
         requantised = Parameters(None, shifted)

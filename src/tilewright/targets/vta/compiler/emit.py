@@ -291,6 +291,7 @@ class _RunEmitter:
             numbers = tuple(lists.reserve(len(step.kernel.dst)) for step in steps)
         step_numbers = self.steps
         chosen = tuple(step_numbers.setdefault(step, len(step_numbers)) for step in steps)
+        # Operands depend on the slots only, so many runs share them.
         key = item[1:], gemm, steps[0].parameters, where
         if (operands := self._operands.get(key)) is None:
             used = _used(where, item, self._room, self._line.alu == self._line.gemm)

@@ -58,6 +58,7 @@ def walk(launch: Launch, config: Config, short: bool = False, layer: int | None 
     dram = image.dram({}, 1)
     program = elaborate(decode(image.insns, config), config, dram, image.bases)
     relation = order(program.table)
+    # A program that deadlocks is shown in stream order.
     steps = relation.sequence if relation.complete else np.arange(len(program.table))
     mine = np.ones(len(steps), np.bool_) if layer is None else launch.arrays["layer"] == layer
     traced = _trace(program, dram, steps.tolist(), mine.tolist())
@@ -135,7 +136,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return for each GEMM, int64 [acc tiles, 2]: the block where each tile is stored next, that STORE's first block."""
+    """Return, for each GEMM, the block to which a tile is stored next and that of its STORE: int64 [acc tiles, 2]."""
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
     at = np.full((program.config.acc.depth, 2), NOWHERE)
@@ -178,6 +179,7 @@ def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
         line = lines[-1] if lines else []
         if line and entry == line[-1]:
             continue
+        # The first two entries of a line decide whether it follows an input block or a weight block.
         keys = (2,) if by_sum else (0, 1) if len(line) < 2 else (shared,)
         same = [key for key in keys if line and entry[key] == line[-1][key]]
         if same:

@@ -52,6 +52,7 @@ def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict
     makers: dict[str, Site] = {}
     groups: dict[str, tuple[Site, ...]] = {}
     for site in graph.sites():
+        # The first operand whose node can be extended; a node joins at most one layer.
         for name in site.node.inputs:
             maker = makers.get(name) if name in inner else None
             if maker is None:
@@ -112,6 +113,7 @@ def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowe
         return "its input's codes differ from its sums by more than a scale"
     if (x.dtype, x.scale, x.zero_point) != (out.dtype, out.scale, out.zero_point) or op.activation != "none":
         return "its output has another range than its input"
+    # Each window needs an accumulator of its own for its maximum.
     rows, columns = out.shape[1:3]
     if None in (result_phase(window, 0, height, rows), result_phase(window, 1, width, columns)):
         return "its windows share more than their borders"

@@ -102,7 +102,6 @@ class Blocks(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The number of columns of sums, in all phases."""
         return sum(phase.span.extent for phase in self.columns)
 
     def tiles(self, y: int, x: int) -> int:

@@ -57,7 +57,6 @@ class Requantisation:
 
     @property
     def tiles(self) -> int:
-        """The number of parameter tiles per channel tile."""
         return self.biases + self.factors
 
     @cached_property
@@ -153,6 +152,7 @@ class Layer:
             same = self.clamp is None and residual == self.residual
             return self if same else replace(self, residual=residual, clamp=self.clamp and (0, 0))
         immediates = self.requantisation.immediates
+        # A residual in the middle splits the shift, and each part has instructions of its own.
         shifts = None if immediates.shift is None else _whole(immediates.shift)
         if self.residual and self.residual.after is not None and immediates.shift is not None:
             residual = Residual(0, 0, _whole(self.residual.after))

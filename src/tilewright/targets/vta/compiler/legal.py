@@ -57,6 +57,7 @@ def plan_of(
     if given.nodes and given.nodes != nodes:
         reason = f"nodes is {shown(given.nodes)}, but this layer computes {', '.join(nodes)}"
         raise InputError(where, reason, "nodes is only compared: leave it out, or take that of `explain`")
+    # `nodes` and `of` only guard against a schedule of another network; the plan does not use them.
     by_name = {form.form: form for form in forms}
     if given.form not in by_name:
         raise InputError(where, f"form {given.form} is not possible", f"possible here: {', '.join(by_name)}")
@@ -94,6 +95,7 @@ def _violations(plan: Plan, config: Config) -> Iterator[Violation]:
     if plan.layer.link == "banded" and tile.output_tiles > 1:
         reason = "each output channel tile reads input tiles of its own, so a group has one"
         yield Violation(f"tile.output_tiles {tile.output_tiles}: {reason}", ("tile.output_tiles",))
+    # The search's own plans are always legal, even of a layer with more chunks than a user's plan may have.
     if (count := chunk_count(plan)) > CHUNKS:
         searched = max(
             (chunk_count(ranked_plan) for ranked_plan in ranked_plans(plan.layer, config, DEFAULT)), default=0

@@ -99,12 +99,13 @@ def lower(site: Site, context: Context) -> Lowered | str:
         return reason if x.dtype.startswith("float") else f"{reason}; VTA multiplies int8"
     if x.data is not None:
         return f"the constant input '{x.name}' is not supported"
+    # The limits of images do not hold for operators that work on rows or single elements.
     is_image = len(x.shape) == 4 and not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize)
     if is_image and x.shape[0] != 1:
         return f"a batch of {x.shape[0]} in the model is not supported, only a batch of 1"
     if is_image and max(x.image[2], site.output.image[2]) > LARGEST_SIZE:
         return f"a row of its image has more than {LARGEST_SIZE} tiles, the limit of LOAD's x_stride"
-    try:
+    try:  # what the lowering refuses is a reason for the host to run the node
         return lowering(site, op, context)
     except TilewrightError as error:
         return error.reason
@@ -319,6 +320,7 @@ def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowe
     shape = site.input(0).shape
     rounding = context.rounding
     shifts = rounding.elementwise == "pow2"
+    # A mean over an image is a pool whose window is the image.
     if isinstance(op, Mean):
         if len(shape) != 4 or set(op.axes) != {1, 2}:
             return f"axes={list(op.axes)} of {list(shape)} is not supported; only a mean over rows and columns"

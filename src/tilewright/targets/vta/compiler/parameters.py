@@ -108,7 +108,6 @@ def of_product_shift(
 
 
 def _bias(site: Site, channels: int) -> Array:
-    """Return the bias of a linear operator's channels, int64 [channels]."""
     return np.zeros(channels, np.int64) if site.optional(2) is None else site.constant(2).astype(np.int64)
 
 

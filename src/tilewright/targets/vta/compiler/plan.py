@@ -84,7 +84,6 @@ class Group(NamedTuple):
         return transfers(layer.size, *inputs, self.rows.first, self.rows.size, self.columns.first, self.columns.size)
 
     def stores(self, layer: Layer) -> tuple[TileTransfer, ...]:
-        """Return the transfers that store one byte plane of the group."""
         rows, columns = self.rows, self.columns
         return transfers(layer.out, *self.outs, rows.start, rows.extent, columns.start, columns.extent)
 
@@ -164,7 +163,6 @@ class Plan:
         return self.layer.depth
 
     def groups(self) -> Iterator[Group]:
-        """Yield the groups in execution order."""
         layer = self.layer
         rows, columns = self._rows(), spans(layer, 1, self.tile.columns)
         tiles = [(r, c) for c in columns for r in rows] if self.keeps else [(r, c) for r in rows for c in columns]
@@ -210,6 +208,7 @@ class Plan:
         If `growing`, the smallest piece comes first and each piece loads its own inputs, so that sums start early. If
         not, the smallest piece comes last, so that little is left to store at the end; all pieces use one load.
         """
+        # Rows are halved, so that pieces are contiguous in DRAM; columns only where there are too few rows.
         axis = self._axis
         whole = group.columns if axis else group.rows
         sizes = []

@@ -332,7 +332,7 @@ def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array,
 
 
 def _alu_cycles(layer: Layer, intervals: Intervals) -> int:
-    """Return the ALU's cycles for one output tile."""
+    # The steps of epilogue.py, counted by the kind of their second operand.
     cycles = (layer.planes - 1) * intervals.alu_immediate
     if layer.kind == "max":
         cycles += intervals.alu_immediate * (1 + 2 * bool(layer.clamp)) + intervals.alu * layer.taps

@@ -38,6 +38,7 @@ def forms(site: Site, w: Array, start: Array, window: Window, width: Width, conf
 
     Output channel o reads K input channels from `start[o]` on.
     """
+    # Depthwise layers may put any number of channels into a tile; others need all channels in one.
     outputs, _, depth = w.shape
     alone = depth == 1 and np.array_equal(start, np.arange(outputs))
     if alone:

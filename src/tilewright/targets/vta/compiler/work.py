@@ -305,7 +305,6 @@ class Costs:
         self._joined: dict[Run, tuple[Step, ...]] = {}
 
     def step(self, step: Step) -> int:
-        """Return the cycles of a GEMM or ALU instruction."""
         once = self.timing.dispatch + self.timing.once(step.op, step.kernel.outer.extent)
         return self.intervals.of(step.op, step.imm is not None) * step.kernel.micro_ops + once
 

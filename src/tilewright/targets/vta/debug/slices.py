@@ -67,6 +67,7 @@ def _move(program: Elaborated, move: Move, wanted: SliceBits) -> int:
     size = program.config.dram_tile_bytes(memory)
     unit = granule(program.config)
     address = move.address + rows[:, None] * move.stride + columns * size
+    # DRAM counts in units of the smallest tile, so a tile may be several of them.
     spans = [address // unit + more for more in range(-(-size // unit))]
     chip = tiles[move.top : move.top + move.rows, move.left : move.left + len(columns)]
     if store:

@@ -110,7 +110,6 @@ def terms(config: Config) -> Array:
 
 @cache
 def points() -> tuple[Point, ...]:
-    """Return the measured designs."""
     data = json.loads(FILE.read_text("utf-8"))
     base = PRESETS[data["preset"]]
     return tuple(
@@ -220,7 +219,6 @@ def _products(config: Config) -> int:
 
 
 def _blocks(a: int, b: int) -> int:
-    """Return how many multiplier blocks (0 or 1) the product of an `a`-bit and a `b`-bit factor takes."""
     return int(min(a, b) >= NARROWEST and a + b >= SMALLEST)
 
 

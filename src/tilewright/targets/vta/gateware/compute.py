@@ -199,6 +199,7 @@ class ComputeUnit(Part):
                 with m.Case(operation.opcode):
                     m.d.comb += [late.eq(computes & (operation.latency > 0)), work.own.eq(Mux(computes, index, 0))]
         latch(m, drains, work.ends, core.drained)
+        # A nest without micro-ops never becomes valid, and is over at once.
         over = sequencer.ends | ~sequencer.valid
         return Mux(late, core.drained | ~(sequencer.valid | drains), over)
 
@@ -215,6 +216,7 @@ class ComputeUnit(Part):
             for name in OPERANDS:
                 field = f"{name}_factor_{loop}"
                 m.d.comb += nest[loop][name].eq(Mux(is_alu, alu.get(field, 0), gemm[field]))
+        # The sequencer counts from 0, so cycles are stored minus 1.
         of_alu = Mux(alu["use_imm"], cycles.alu_immediate, cycles.alu)
         is_req = is_alu & (opcode == AluOp.REQ)
         m.d.comb += nest.cycles.eq(Mux(is_alu, of_alu, cycles.gemm) - 1)

@@ -196,6 +196,7 @@ def _fields(config: Config) -> dict[str, int | str]:
 def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int | str]:
     """Return macros of the bits of the first `count` fields: first and last bit of a field, or the bit of a flag."""
     macros: dict[str, int | str] = {}
+    # Older releases of upstream number the fields of a format with one digit each.
     for number, field in zip("0123456789ABCDEFG", layout.fields[:count], strict=False):
         low = layout.offsets[field.name]
         flag = field.name in FLAGS

@@ -145,6 +145,7 @@ def parse(text: str, where: str) -> Expression:
         ) from None
     if len(steps) > MAX_STEPS:
         raise ConfigError(where, f"the expression has {len(steps)} steps; at most {MAX_STEPS} are allowed")
+    # The stack grows by one value for each operand, and shrinks by the operands of a step less its result.
     depth = most = 0
     for do, _ in steps:
         depth += 1 if do <= Do.CONSTANT else {Do.ABS: 0, Do.WRAP: 0, Do.WHERE: -2}.get(do, -1)

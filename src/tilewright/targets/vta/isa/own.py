@@ -75,6 +75,7 @@ class OwnOperation:
         for key in ("meaning", "lane"):
             if not isinstance(getattr(self, key), str):
                 raise ConfigError(self.where, f"{key} is {shown(getattr(self, key))}, not text")
+        # A frozen dataclass takes any value: types are checked here for files and for Python alike.
         kinds = self.energy if isinstance(self.energy, tuple) else ()
         if kinds != self.energy or not all(kind in KINDS for kind in kinds):
             raise ConfigError(self.where, f"energy is {shown(self.energy)}", f"give a list of {', '.join(KINDS)}")
@@ -198,7 +199,7 @@ def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bit
 
     Raises ConfigError for two that are equal, or for an opcode that does not fit.
     """
-    taken = dict(built_in)
+    taken = dict(built_in)  # by opcode: the names that messages give to operations
     for operation in operations:
         free = [str(number) for number in range(1 << bits) if number not in taken][:8]
         remedy = f"free opcodes are {', '.join(free)}" if free else ""

@@ -123,7 +123,6 @@ class NodeLayout:
 
     @property
     def result_bytes(self) -> int:
-        """The size of the result in DRAM."""
         return self.planes * self.input_bytes(result_like=True)
 
     def of_input(self, site: Site, shape: tuple[int, ...], channels: Array | None) -> Placement:

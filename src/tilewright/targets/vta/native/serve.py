@@ -104,7 +104,6 @@ class Server(serve.Server):
         return struct.pack("<2Q", *self._last)
 
     def uops(self, payload: bytes) -> bytes:
-        """List micro-ops on standard output."""
         code = np.frombuffer(payload, np.uint8).reshape(-1, UOP_BYTES)
         print(numbered(".uop", text.micro_ops(code, self.config)), end="", flush=True)
         return b""

@@ -158,7 +158,7 @@ def check_transfer(config: Config, item: Transfer) -> None:
     if base < 0 or base + tiles > chip.depth:
         reason = f"sram_index {base} with {tiles} tiles is outside {chip.name}"
         raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
-    if not rows or not columns:
+    if not rows or not columns:  # padding alone reads nothing of the buffer
         return
     end = offset + (rows - 1) * stride + columns
     size = config.dram_tile_bytes(memory)

@@ -90,7 +90,7 @@ class UopRecorder:
             raise ProgramError("uop_push", "is called after uop_loop_end", "record all micro-ops inside the loops")
         number = None if opcode is None else self._number(opcode)
         op = Shared(number, imm, bool(reset), self._uses_imm(number, imm))
-        self._op = self._op or op
+        self._op = self._op or op  # the first micro-op decides the fields of the instruction
         for name, value, before in zip(("opcode", "imm", "reset"), op, self._op, strict=False):
             if value != before:
                 now, then = map(self._name, (value, before)) if name == "opcode" else (value, before)
@@ -160,6 +160,7 @@ class UopRecorder:
         if len(operands) < len(uops) and (uops[2].any() or any(loop.wgt for loop in self._loops)):
             raise ProgramError(call, "its kernel has wgt indices, which the ALU does not read", "leave them out")
         for row, (field, (chip, tiles)) in enumerate(operands.items()):
+            # The largest index is that of the last iterations. Strides are fields without a sign.
             factors = [loop[1 + row] for loop in self._loops]
             reach = int(uops[row].max()) + sum((loop.extent - 1) * loop[1 + row] for loop in self._loops) + tiles - 1
             low, high = min(int(uops[row].min()), *factors, 0), max(reach, *factors, 0)

@@ -88,7 +88,6 @@ class Kernel:
 
     @property
     def size(self) -> int:
-        """The number of executed micro-ops."""
         return self.pattern.dst.size
 
     @cached_property
@@ -116,6 +115,7 @@ class Kernel:
             operands = (PAR, READ, SRC), (PAR, READ, FACTORS)
         elif self.is_alu:
             operands = ((ACC, READ, SRC),) if self.reads_source else ()
+        # Upstream's compute unit writes each result to acc and to the out memory.
         writes_out = config.rules.out_memory if self.is_alu else config.gemm_writes_out
         if self.reset and not config.rules.reset_writes_out:
             writes_out = False
@@ -169,7 +169,6 @@ class Kernel:
 
 
 def banks(tiles: Array, config: Config) -> Array:
-    """Return the number of the acc bank that holds each tile."""
     return tiles // (config.acc.depth // config.acc_banks)
 
 

@@ -102,7 +102,6 @@ class Moves(Fields):
 
     @cached_property
     def as_list(self) -> list[Move]:
-        """All moves, as a list of Move."""
         return self.of(slice(None))
 
     def of(self, steps: Array | slice) -> list[Move]:

@@ -89,7 +89,7 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
             item = program.kernels[kernel[step]]
             if not (item.is_alu or one_unit):
                 continue
-            fresh[item.written] = not item.reset
+            fresh[item.written] = not item.reset  # a reset leaves 0 in acc, and in hls another value in the out memory
         elif moves[step].memory in (Memory.ACC, Memory.ACC_8BIT):
             fresh[moves[step].base : moves[step].end] &= not one_unit
         elif moves[step].memory == Memory.OUT and not fresh[moves[step].base : moves[step].end].all():
@@ -129,6 +129,7 @@ def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
     updates = np.array([not kernel.reset for kernel in kernels])
     sources = np.array([kernel.reads_source for kernel in kernels])
     near: dict[int, tuple[str, int, int]] = {}
+    # The micro-ops of all kernels lie end to end; two of them count only if one kernel owns both.
     for apart in range(1, WRITE_BACK):
         written = dst[:-apart]
         mine = owner[apart:]

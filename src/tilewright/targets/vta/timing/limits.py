@@ -48,7 +48,6 @@ class Limits(NamedTuple):
 
 
 def summed(parts: Collection[Limits]) -> Limits:
-    """Return the sum of the limits of some layers."""
     gemm, alu, read, write = (sum(column) for column in zip(*(part[:4] for part in parts), strict=True))
     return Limits(gemm, alu, read, write, all(part.shared for part in parts))
 

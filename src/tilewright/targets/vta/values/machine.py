@@ -81,7 +81,6 @@ class Machine:
             self._accumulate(work)
 
     def _run_batch(self, batch: StepBatch) -> None:
-        """Execute a batch in one compiled loop, sample by sample."""
         table = batch.table
         steps = batch.table.steps
         shifts = self._shifts()
@@ -162,7 +161,7 @@ class Machine:
             places, terms = src.shape
             columns = wgt.shape[0]
             left = self.inp.take(src.reshape(-1), axis=1).reshape(samples, places, terms, batch, block)
-            if batch > 1:
+            if batch > 1:  # each row of a tile is a row of the product
                 left = left.swapaxes(2, 3)
             # Rows: samples (a separate axis if each has its own weights), places, batch. Columns: terms, block.
             copies = self.wgt.shape[0]
@@ -208,6 +207,7 @@ class Machine:
             if operation:
                 self.acc[:, dst] = operation.on(first, second, kernel.field)
                 continue
+            # A slice is a view of acc, so the result can be computed where it belongs, without a copy.
             in_place = isinstance(dst, slice) and not kernel.first_is_src and first.dtype == self.acc.dtype
             result = alu.operate(kernel.op, first, second, form, first if in_place else None)
             if result is not first:

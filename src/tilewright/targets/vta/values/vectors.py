@@ -47,6 +47,7 @@ def _emit_loop(
         group = builder.gep(wgt, [builder.add(builder.add(w, index(GROUP * low)), builder.mul(pitch, index(k)))])
         groups.append(builder.load(builder.bitcast(group, weights.as_pointer()), align=1))
     dot = dot_of(builder, groups, columns)
+    # 128 times the sum of the weights of each column: the bias of inp adds it to each sum, so it is subtracted before.
     excess = dot(sums([0] * columns), values([BIAS] * LANES))
     before = builder.block
     body = builder.append_basic_block()
@@ -89,6 +90,7 @@ def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[An
         for first in range(0, GROUP, 2):
             order = [GROUP * column + first + lane for column in range(columns) for lane in range(2)]
             rows.append(builder.sext(_shuffled(builder, group, order), pairs))
+    # Without VPDPBUSD: 16-bit products, two of which PMADDWD adds; without AVX2, plain 32-bit multiplications.
     has_avx2 = "avx2" in processor_features()
     multiplied = _intrinsic(builder, "avx2.pmadd.wd", sums, pairs, pairs) if has_avx2 else None
 
