@@ -109,8 +109,8 @@ def measure(
         cycles, misses, output = run(preset, machine, model, codes, timing, flags, mine)
         variant = VARIANTS["coupled" if preset or mine else name]
         ours, theirs = cycles / CLOCK_MHZ, variant.measured
-        if variant.beside:
-            before = run(None, of_variant(variant.beside), model, codes, timing)[0] / CLOCK_MHZ, None
+        if variant.compared_with:
+            before = run(None, of_variant(variant.compared_with), model, codes, timing)[0] / CLOCK_MHZ, None
         yield {
             "step": name,
             "cycles": cycles,
@@ -121,7 +121,7 @@ def measure(
             "document_speedup": before[1] / theirs if before[1] and theirs else None,
             "matches_golden": bool(np.array_equal(output.ravel(), golden.ravel())),
             "bram36": bill(TARGET.config(preset, {}))["bram36"],
-            "beside": variant.beside,
+            "beside": variant.compared_with,
             "compiler": " ".join((compiler().version, *flags)) if compiler().name == "zig" else compiler().version,
         }
         before = ours, theirs

@@ -26,7 +26,7 @@ def test_a_component_is_made_once_for_each_configuration_source_and_engine(
         return path
 
     def call(made_from: str = "{}", engine: str = "verilator") -> Path:
-        return build.remembered(made_from, package, engine, lambda: made_from)
+        return build.cached_library(made_from, package, engine, lambda: made_from)
 
     monkeypatch.setattr(build, "library", library)
     first = call()

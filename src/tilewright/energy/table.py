@@ -172,15 +172,15 @@ def _table(data: Mapping[str, Any]) -> Table:
     entries: dict[str, tuple[Entry, ...]] = {}
     alias: dict[str, str] = {}
     for number, item in enumerate(data["entry"], 1):
-        here = f"entry {number}"
-        values = record(_ENTRY, item, here, dict.fromkeys(_ENTRY.keys() - {"event"}))
+        where = f"entry {number}"
+        values = record(_ENTRY, item, where, dict.fromkeys(_ENTRY.keys() - {"event"}))
         event: str = values["event"]
         if values["as"] is not None:
             alias[event] = values["as"]
             continue
-        entry = _entry(here, values, data["technology"], data["source"])
+        entry = _entry(where, values, data["technology"], data["source"])
         if any((entry.bits, entry.bytes) == (earlier.bits, earlier.bytes) for earlier in entries.get(event, ())):
-            raise FieldError(here, f"is a second energy of {event} of this size", "remove one of the two")
+            raise FieldError(where, f"is a second energy of {event} of this size", "remove one of the two")
         entries[event] = (*entries.get(event, ()), entry)
     # An event that the file defines loses all its energies of the base table, of all sizes.
     defined = entries.keys() | alias.keys()
@@ -274,8 +274,8 @@ def estimate(events: Events, table: Table) -> Energy:
     for access in events.accesses:
         for write, count in ((False, access.reads), (True, access.writes)):
             add(f"sram {access.memory}", count, table.access(access.capacity, access.bits, write), "sram")
-    for event, moved in zip(DRAM, (events.read_bytes, events.write_bytes), strict=True):
-        add(event, 8 * moved, _per_bit(table, event), event)
+    for event, transferred in zip(DRAM, (events.read_bytes, events.write_bytes), strict=True):
+        add(event, 8 * transferred, _per_bit(table, event), event)
     opened = events.activations(table.row_bytes, table.banks)
     add("dram_activate", opened, table.of("dram_activate", 0), "dram_activate")
     if cycle := table.of("cycle", 0):

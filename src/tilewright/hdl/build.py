@@ -121,7 +121,7 @@ def library(component: Any, engine: str, source: str = "", extra: str = "") -> P
     return _kept(engine, source, extra, lambda folder: _verilator(folder, {f"{TOP}.v": to_verilog(source)}, TOP, ports))
 
 
-def remembered(made_from: str, package: Path, engine: str, make: Callable[[], Any]) -> Path:
+def cached_library(made_from: str, package: Path, engine: str, make: Callable[[], Any]) -> Path:
     """Return the path of the shared library that simulates the component that `make` returns, as `library` does.
 
     If it is in the cache, `make` is not called: this saves the seconds in which a component is elaborated. `made_from`
@@ -229,8 +229,8 @@ def _verilator(
         raise ConfigError("RTL model", "Verilator is not installed", hint("rtl"))
     root = Path(spec.origin).parent
     options = f"--cc -O3 --x-assign {start} --x-initial {start} --noassert -Wno-fatal -Wno-lint --no-timing"
-    given = ["--prefix", "Vtop", "--top-module", top, "--Mdir", str(folder), *files]
-    _call([str(root / "bin" / "verilator"), *options.split(), *given], folder, {"VERILATOR_ROOT": str(root)})
+    arguments = ["--prefix", "Vtop", "--top-module", top, "--Mdir", str(folder), *files]
+    _call([str(root / "bin" / "verilator"), *options.split(), *arguments], folder, {"VERILATOR_ROOT": str(root)})
     entries = []
     header = (folder / "Vtop.h").read_text()
     bits = {name: int(high) - int(low) + 1 for name, high, low in DECLARED.findall(header)}
@@ -242,12 +242,12 @@ def _verilator(
         entries.append(f'    ports.push_back({{"{wire.name}", &{member}, {wire.bits}, sizeof({member})}});')
     memories = _short_cuts(folder)
     listed = "\n".join(entries)
-    held = "\n".join(memories)
+    lines = "\n".join(memories)
     parts = "\n".join(f'#include "{path.name}"' for path in sorted(folder.glob("Vtop*.cpp")))
     (folder / "engine.cc").write_text(  # one file, since Verilator's headers take longer than most designs
         f'#include "harness.h"\n#include "short_cuts.h"\n#include "verilator.h"\n{parts}\n'
         f"void Design::list(std::vector<Port> &ports) {{\n{listed}\n}}\n"
-        f"void Design::list_memories() {{\n#ifndef TW_UNTRACKED\n{held}\n#endif\n}}\n"
+        f"void Design::list_memories() {{\n#ifndef TW_UNTRACKED\n{lines}\n#endif\n}}\n"
         '#include "driver.h"\n'
     )
     headers = [root / "include", root / "include" / "vltstd"]

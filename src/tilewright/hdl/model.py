@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError, one_of
-from tilewright.hdl.build import Wire, library, remembered, verilog_library
+from tilewright.hdl.build import Wire, cached_library, library, verilog_library
 
 #: A number of events that is never reached.
 EVER = (1 << 64) - 1
@@ -52,11 +52,11 @@ class Compiled:
     def of_machine(cls, component: Callable[[Any], Any], config: Any, engine: str) -> Compiled:
         """Return the compiled gateware of a machine: `component(config)`, of the target in whose folder it is defined.
 
-        If it is in the cache (build.remembered), `component` is not called, and so need not import Amaranth.
+        If it is in the cache (build.cached_library), `component` is not called, and so need not import Amaranth.
         """
         compiled = cls.__new__(cls)
         package = Path(getfile(component)).parents[1]
-        path = remembered(json.dumps(config.to_dict()), package, engine, lambda: component(config))
+        path = cached_library(json.dumps(config.to_dict()), package, engine, lambda: component(config))
         compiled._library = _load(path)
         return compiled
 
@@ -203,9 +203,9 @@ class Model:
     def _rows(self, port: str, values: Array) -> Array:
         """Return the values of a port, one per row, as its bytes in memory, uint8 [n, bytes of the port]."""
         size = len(self._port(port))
-        given = values if values.ndim == 2 else values.astype("<u8").view(np.uint8).reshape(-1, 8)
+        data = values if values.ndim == 2 else values.astype("<u8").view(np.uint8).reshape(-1, 8)
         rows = np.zeros((len(values), size), np.uint8)
-        rows[:, : given.shape[1]] = given[:, :size]
+        rows[:, : data.shape[1]] = data[:, :size]
         return rows
 
     def run_until_logged(self, events: int, limit: int) -> bool:

@@ -26,10 +26,10 @@ SHOWN = 3
 TIMEOUT = 300
 
 
-def compiler(what: str) -> list[str]:
+def compiler(subject: str) -> list[str]:
     """Return the command of a C compiler.
 
-    Raises InputError if there is none, or if $CC names one that is missing. `what` names the thing to compile in the
+    Raises InputError if there is none, or if $CC names one that is missing. `subject` names the thing to compile in the
     message.
     """
     if command := shlex.split(os.environ.get("CC", "")):
@@ -41,27 +41,31 @@ def compiler(what: str) -> list[str]:
             return [name]
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-P", "-m", "ziglang", "cc"]
-    raise InputError(what, "there is no C compiler", f"install gcc or clang, or {hint('cfu')}")
+    raise InputError(subject, "there is no C compiler", f"install gcc or clang, or {hint('cfu')}")
 
 
 def library(
-    what: str, output: Path, sources: Sequence[Path], flags: Sequence[str], generated: Mapping[str, str] | None = None
+    subject: str,
+    output: Path,
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    generated: Mapping[str, str] | None = None,
 ) -> str:
     """Compile C files into a shared library, whose file is replaced as a whole. Return the compiler's warnings.
 
-    `generated` are further C files and headers, by name. Raises InputError with the compiler's messages; `what` names
-    the thing to compile.
+    `generated` are further C files and headers, by name. Raises InputError with the compiler's messages; `subject`
+    names the thing to compile.
     """
-    return _compiled(what, output, sources, ["-fPIC", "-Wall", "-shared", *COMPLETE, *flags], [], generated or {})
+    return _compiled(subject, output, sources, ["-fPIC", "-Wall", "-shared", *COMPLETE, *flags], [], generated or {})
 
 
-def program(what: str, output: Path, source: Path, flags: Sequence[str], libraries: Sequence[str]) -> str:
+def program(subject: str, output: Path, source: Path, flags: Sequence[str], libraries: Sequence[str]) -> str:
     """Compile a C file into a program. Return the compiler's warnings.
 
-    Raises InputError with the compiler's messages; `what` names the thing to compile.
+    Raises InputError with the compiler's messages; `subject` names the thing to compile.
     """
     warnings = _compiled(
-        what,
+        subject,
         output,
         [source],
         ["-O2", "-Werror=implicit-function-declaration", f"-I{source.parent}", *flags],
@@ -73,7 +77,7 @@ def program(what: str, output: Path, source: Path, flags: Sequence[str], librari
 
 
 def _compiled(
-    what: str,
+    subject: str,
     output: Path,
     sources: Sequence[Path],
     flags: Sequence[str],
@@ -85,14 +89,14 @@ def _compiled(
             (folder / name).write_text(text, encoding="utf-8")
         output_file = folder / "made"
         extra = [str(folder / name) for name in generated if name.endswith(".c")]
-        command = [*compiler(what), "-std=gnu11", f"-I{folder}", *flags]
+        command = [*compiler(subject), "-std=gnu11", f"-I{folder}", *flags]
         command += [*map(str, sources), *extra, "-o", str(output_file), *libraries, "-lm", "-pthread"]
         try:
             done = run(command, Path.cwd(), compiling(folder), TIMEOUT)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise InputError(what, f"the compiler does not run: {error}", "set CC to a C compiler") from None
+            raise InputError(subject, f"the compiler does not run: {error}", "set CC to a C compiler") from None
         if done.returncode or not output_file.exists():
-            raise InputError(what, f"it does not compile: {_errors(done.stderr)}", "correct the source")
+            raise InputError(subject, f"it does not compile: {_errors(done.stderr)}", "correct the source")
         with replacing(output) as file:
             file.write(output_file.read_bytes())
         return done.stderr.strip()

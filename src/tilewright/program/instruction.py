@@ -308,8 +308,8 @@ class Form:
     def read(self, words: Sequence[Word], flags: Mapping[str, str] | None = None) -> dict[str, int]:
         """Return the fields that operands and flags give. Raises ProgramError for a wrong word."""
         fields = {word: name for name, word in (flags or {}).items()}
-        given = pairs(words, self.operands, tuple(fields))
-        return {fields.get(key, key): self._read(key, word, fields) for key, word in given.items()}
+        words_by_key = pairs(words, self.operands, tuple(fields))
+        return {fields.get(key, key): self._read(key, word, fields) for key, word in words_by_key.items()}
 
     def _shown(self, name: str, value: int) -> str:
         return self.names[name].show(value) if name in self.names else str(value)

@@ -49,8 +49,8 @@ class Contents:
         """Return the array called `name`, which must have this type and one of these shapes."""
         array = self._launch.arrays.get(name)
         if array is None or array.dtype != dtype or not any(_has_shape(array, shape) for shape in shapes):
-            wanted = " or ".join(f"[{', '.join('n' if size is None else str(size) for size in s)}]" for s in shapes)
-            self.refuse(f"lacks the array '{name}', {np.dtype(dtype).name} {wanted}")
+            expected = " or ".join(f"[{', '.join('n' if size is None else str(size) for size in s)}]" for s in shapes)
+            self.refuse(f"lacks the array '{name}', {np.dtype(dtype).name} {expected}")
         return array
 
     def value(self, hint: Any, name: str) -> Any:
@@ -138,8 +138,8 @@ class LaunchImage:
                 if content is None or content.dtype != np.uint8 or content.size != segment.size:
                     contents.refuse(f"segment '{segment.name}' lacks its {segment.size} bytes")
                 data[segment.name] = content.reshape(-1)
-        given = launch.meta.get("bases")
-        addresses = record(dict.fromkeys(bases, _ADDRESS), given, f"{contents.where}: bases") if bases else {}
+        stored_bases = launch.meta.get("bases")
+        addresses = record(dict.fromkeys(bases, _ADDRESS), stored_bases, f"{contents.where}: bases") if bases else {}
         layer = contents.array("layer", np.int64, (len(insns),)) if "layer" in launch.arrays else None
         layers = len(launch.nodes)
         if layer is not None and (layer.min() < 0 or layer.max() >= layers):

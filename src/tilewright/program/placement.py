@@ -108,9 +108,9 @@ class Placement:
         before = self.slots
 
         def collect(arranged: Array) -> Array:
-            kept = np.zeros((len(arranged), *before), arranged.dtype)
-            kept[(slice(None),) * (axis + 1) + (index,)] = arranged
-            return kept
+            values = np.zeros((len(arranged), *before), arranged.dtype)
+            values[(slice(None),) * (axis + 1) + (index,)] = arranged
+            return values
 
         slots = (*before[:axis], *index.shape, *before[axis + 1 :])
         placement = self._then(slots, lambda values, _: np.take(values, index, axis=axis + 1), collect)

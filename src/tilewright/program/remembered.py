@@ -109,10 +109,10 @@ def _unpacked(data: bytes) -> Any:
 
 def _forget(folder: Path) -> None:
     """Delete the files of older versions, but for the newest."""
-    mine = sorted(
+    files = sorted(
         (path for path in folder.iterdir() if _FILES.fullmatch(path.name)), key=lambda path: -path.stat().st_mtime
     )
-    for path in mine[VERSIONS:]:
+    for path in files[VERSIONS:]:
         for end in ("", "-wal", "-shm"):
             with suppress(OSError):
                 path.with_name(path.name + end).unlink()

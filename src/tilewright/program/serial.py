@@ -123,8 +123,8 @@ def _step(data: Any, graph_nodes: set[str], arrays: Arrays, where: str) -> Launc
         raise ProgramError(where, f"is {shown(data)}, neither a launch nor a host step")
     values = record(_LAUNCH, data["launch"], where)
     _check_nodes(values["nodes"], graph_nodes, where)
-    taken = {name: _take(arrays, key, f"{where}.arrays.{name}") for name, key in values["arrays"].items()}
-    return Launch(**values | {"arrays": taken})
+    step_arrays = {name: _take(arrays, key, f"{where}.arrays.{name}") for name, key in values["arrays"].items()}
+    return Launch(**values | {"arrays": step_arrays})
 
 
 def _graph(data: Any, arrays: Arrays) -> Graph:

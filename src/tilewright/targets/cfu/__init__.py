@@ -221,8 +221,8 @@ class CfuSystem(given.Machine[Config]):
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         from .compiler.compile import explain
 
-        taken = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}
-        return explain(program, timing or "", taken)
+        results = {step.name: self._on_zeros(program, step, timing) for step in program.launches} if timing else {}
+        return explain(program, timing or "", results)
 
 
 TARGET = CfuSystem()

@@ -96,25 +96,25 @@ def bill(config: Config) -> dict[str, float]:
     if names:  # the channel tables of im2col are made of LUTs
         cfu_bram += copies(config).number * (IMAGE_BYTES // BLOCK)
     caches = (config.icache_bytes, config.dcache_bytes, config.l2_bytes)
-    beside = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))
-    beside += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
+    outside_array = 2 * PRODUCT + sum(_MULTIPLIERS.get(name, 0) for name in set(names))
+    outside_array += config.readout == "random" and config.buffer_rows >= SMALLEST  # a product of M for the row of C
     lanes = config.array
     products = config.array**2
     # The board has too few multipliers for an array of 32 x 32: the other products are made of LUTs.
-    in_logic = max(0, products - (BUDGET["dsp"] - beside))
+    in_logic = max(0, products - (BUDGET["dsp"] - outside_array))
     # Registers of values on their way: lane r is delayed by r cycles (n (n - 1) / 2 in all), and n - 1 elements of each
     # row pass a value on. Multiplier blocks contain the registers of the n values at the edge.
-    moved = VALUES * (lanes * (lanes - 1) * 3 // 2 - lanes)
+    value_registers = VALUES * (lanes * (lanes - 1) * 3 // 2 - lanes)
     counts = {
         "bram36": cfu_bram + sum(-(-size // BLOCK) for size in caches),
-        "dsp_beside_array": beside,
+        "dsp_beside_array": outside_array,
         "products_in_logic": in_logic,
         "cfu_bram36": cfu_bram,
-        "cfu_dsp": products - in_logic + beside - PRODUCT,
+        "cfu_dsp": products - in_logic + outside_array - PRODUCT,
     }
     counts["cfu_lut"] = LUTS + LANE_LUTS * lanes + ELEMENT_LUTS * products + LOGIC_LUTS * in_logic
     counts["cfu_lut"] += sum(ram.luts for ram in buffers) + sum(_LUTS.get(name, 0) for name in set(names))
-    counts["cfu_ff"] = FLIP_FLOPS + moved + SUM_FLIP_FLOPS * in_logic
+    counts["cfu_ff"] = FLIP_FLOPS + value_registers + SUM_FLIP_FLOPS * in_logic
     counts["cfu_ff"] += sum(_FLIP_FLOPS.get(name, 0) for name in set(names))
     # The data that a memory of LUTs reads is in flip-flops.
     counts["cfu_ff"] += sum(ram.number * ram.parts * ram.bits for ram in buffers if ram.luts)

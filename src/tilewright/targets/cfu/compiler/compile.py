@@ -190,9 +190,9 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
     return [Lived(name, graph.tensors[name].nbytes, first[name], last[name]) for name in first]
 
 
-def explain(program: Program, timing: str, taken: Mapping[str, LaunchResult]) -> Stages:
-    """Return the stages that `explain` shows of a program. `taken` has the results of launches on zeros, by name."""
-    return by_step(program, lambda launch: _explained(launch, timing, taken.get(launch.name)))
+def explain(program: Program, timing: str, results: Mapping[str, LaunchResult]) -> Stages:
+    """Return the stages that `explain` shows of a program. `results` has the results of launches on zeros, by name."""
+    return by_step(program, lambda launch: _explained(launch, timing, results.get(launch.name)))
 
 
 def _explained(launch: Launch, timing: str, result: LaunchResult | None) -> Stage:

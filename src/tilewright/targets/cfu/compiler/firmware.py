@@ -79,8 +79,8 @@ def _gcc() -> Compiler | None:
     path = shutil.which(GCC)
     if path is None:
         return None
-    told = subprocess.run((path, "-dumpfullversion"), capture_output=True, text=True, check=True)
-    return Compiler("gcc", (path,), f"{GCC} {told.stdout.strip()}", ("-march=rv32im", "-lgcc"))
+    version_output = subprocess.run((path, "-dumpfullversion"), capture_output=True, text=True, check=True)
+    return Compiler("gcc", (path,), f"{GCC} {version_output.stdout.strip()}", ("-march=rv32im", "-lgcc"))
 
 
 @cache
@@ -106,12 +106,12 @@ def elf_of(
     arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
     arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
     key = repr((sorted(sources.items()), sorted(generated.items()), arguments, compiler.version, compiler.flags))
-    kept = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
+    cached = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
     with suppress(OSError):
-        return kept.read_bytes()
+        return cached.read_bytes()
     elf = _compile(arguments, generated, compiler)
     with suppress(UnwritableError):  # then it is compiled again next time
-        write_folder(kept.parent, {kept.name: elf})
+        write_folder(cached.parent, {cached.name: elf})
     return elf
 
 

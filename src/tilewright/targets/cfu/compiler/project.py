@@ -173,11 +173,11 @@ class Project:
                 f"{machine}/link.ld",
             )
             command = (*compiler.command, *flags_asked, *places, *sources, *compiler.flags, "-o", str(output))
-            status, said = _run(command, folder, compiling(machine))
+            status, messages = _run(command, folder, compiling(machine))
             if status is None:
                 raise InputError(str(folder), f"is not compiled in {PATIENCE} s by {compiler.version}")
             if status or not output.is_file():
-                raise _refused(folder, compiler, said)
+                raise _refused(folder, compiler, messages)
             return output.read_bytes()
 
 
@@ -187,18 +187,18 @@ def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tupl
         with started(command, folder, extra) as process:
             from tilewright.targets.cfu.runtime import launch  # noqa: F401  loads while the compiler works
 
-            _, said = process.communicate(timeout=PATIENCE)
+            _, messages = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return None, ""
-    return process.returncode, said
+    return process.returncode, messages
 
 
-def _refused(folder: Path, compiler: Compiler, said: str) -> InputError:
+def _refused(folder: Path, compiler: Compiler, messages: str) -> InputError:
     """Return the error for a project that does not compile: the first SHOWN messages, and the number of others."""
-    errors = re.findall(r"^([^\s:]+:\d+):\d+: (?:fatal )?error: (.*)$", said, re.MULTILINE)
+    errors = re.findall(r"^([^\s:]+:\d+):\d+: (?:fatal )?error: (.*)$", messages, re.MULTILINE)
     texts = [f"{place}: {text}" for place, text in errors]
     if not texts:  # the linker
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        lines = [line.strip() for line in messages.splitlines() if line.strip()]
         texts = [line for line in lines if "error" in line or "undefined reference" in line] or lines[:1]
     more = f" (and {len(texts) - SHOWN} more)" if texts[SHOWN:] else ""
     reason = f"does not compile with {compiler.version}: {'; '.join(texts[:SHOWN]) or 'no message'}{more}"

@@ -291,8 +291,8 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
     if kind == Kind.ADD:
         return "add" in extensions
     if kind == Kind.AVERAGE_POOL:
-        whole = (record["kernel_h"], record["kernel_w"]) == (record["in_h"], record["in_w"])
-        return "pool" in extensions and whole and record["out_h"] * record["out_w"] == 1
+        over_all_pixels = (record["kernel_h"], record["kernel_w"]) == (record["in_h"], record["in_w"])
+        return "pool" in extensions and over_all_pixels and record["out_h"] * record["out_w"] == 1
     return False
 
 

@@ -26,7 +26,7 @@ class Variant:
     header: str
     macros: Mapping[str, int | str] = field(default_factory=dict)
     measured: float | None = None  # the document's time of ResNet-8 at this step, in microseconds
-    beside: str = ""  # the variant that this aside of the document is compared with
+    compared_with: str = ""  # the variant that this aside of the document is compared with
     extensions: tuple[str, ...] = ()  # extensions of the machine that it needs
 
     @property
@@ -37,7 +37,7 @@ class Variant:
     @property
     def kind(self) -> Literal["step", "aside", ""]:
         """How the document (see cfu/config.py) has the variant: as a measured "step", as an "aside", or not ("")."""
-        return "step" if self.measured else "aside" if self.beside else ""
+        return "step" if self.measured else "aside" if self.compared_with else ""
 
 
 def _post(fully_connected: str) -> dict[str, int | str]:
@@ -60,17 +60,23 @@ _ALL = (
     Variant("post", "requantisation by instructions", "implicit", POST, 407_715.35),
     Variant("published", "fully connected unrolled by 8: the document's last step", "implicit", UNROLLED, 406_357.93),
     *(
-        Variant(name, f"matrix product in software, im2col {where}", "matrix", {"EXPLICIT": explicit}, beside=beside)
-        for name, where, explicit, beside in (
+        Variant(
+            name,
+            f"matrix product in software, im2col {where}",
+            "matrix",
+            {"EXPLICIT": explicit},
+            compared_with=compared,
+        )
+        for name, where, explicit, compared in (
             ("software_im2col", "in main memory", 1, "software"),
             ("software_implicit", "by address", 0, "software_im2col"),
         )
     ),
-    Variant("tiles_128_512", "published, in tiles of 128x128x512", "implicit", SMALL_TILES, beside="published"),
-    Variant("dense_array", "published, fully connected on the array", "implicit", ON_ARRAY, beside="published"),
-    Variant("shifts", SHIFTS, "implicit", {**UNROLLED, "PACK_BITS": 1}, beside="published"),
-    Variant("stored_bytes", STORED, "implicit", {**UNROLLED, "PACK_IN_MEMORY": 1}, beside="shifts"),
-    Variant("dense_dot", DOT, "implicit", BY_DOT, beside="published", extensions=("dot",)),
+    Variant("tiles_128_512", "published, in tiles of 128x128x512", "implicit", SMALL_TILES, compared_with="published"),
+    Variant("dense_array", "published, fully connected on the array", "implicit", ON_ARRAY, compared_with="published"),
+    Variant("shifts", SHIFTS, "implicit", {**UNROLLED, "PACK_BITS": 1}, compared_with="published"),
+    Variant("stored_bytes", STORED, "implicit", {**UNROLLED, "PACK_IN_MEMORY": 1}, compared_with="shifts"),
+    Variant("dense_dot", DOT, "implicit", BY_DOT, compared_with="published", extensions=("dot",)),
     Variant("coupled", "operators that the extensions support, on the CFU's own memory", "coupled", UNROLLED),
     Variant("tuned", TUNED, "coupled", {**UNROLLED, "TUNED": 1}),
     Variant("general", "every convolution without groups on the array, by one kernel", "array"),

@@ -196,7 +196,7 @@ INSTRUCTIONS = (
     Instruction("flush", NONE, FLUSH, 0x0F, 5),  # flush of the data cache; LiteX
 )
 #: Instructions without operands, by their only encoding.
-WHOLE = {0x00000073: ECALL, 0x00100073: EBREAK, 0x30200073: MRET, 0x10500073: WFI}
+FIXED = {0x00000073: ECALL, 0x00100073: EBREAK, 0x30200073: MRET, 0x10500073: WFI}
 _BY_OP = {row.op: row for row in INSTRUCTIONS} | {
     op: Instruction(name, NONE, op, 0x73)
     for op, name in ((ECALL, "ecall"), (EBREAK, "ebreak"), (MRET, "mret"), (WFI, "wfi"), (ILLEGAL, "illegal"))
@@ -247,18 +247,18 @@ def decode(words: Array, address: int) -> Array:
     }
     packed = np.full(len(word), ILLEGAL | NOWHERE << RD, np.int64)
     for row in INSTRUCTIONS:
-        here = opcode == row.opcode
+        matches = opcode == row.opcode
         if row.funct3 is not None:
-            here = here & (funct3 == row.funct3)
+            matches = matches & (funct3 == row.funct3)
         if row.funct7 is not None:
-            here = here & (funct7 == row.funct7)
-        to = np.where(rd > 0, rd, NOWHERE)[here] if "{rd}" in row.form.text else NOWHERE
-        left = rs1[here] if "{rs1}" in row.form.text or "{number}" in row.form.text else 0
-        right = rs2[here] if "{rs2}" in row.form.text else 0
-        imm = immediates[row.form.immediate][here]
-        packed[here] = row.op | to << RD | left << RS1 | right << RS2 | imm << IMM
-    for whole, op in WHOLE.items():
-        packed[word == whole] = op | NOWHERE << RD
+            matches = matches & (funct7 == row.funct7)
+        to = np.where(rd > 0, rd, NOWHERE)[matches] if "{rd}" in row.form.text else NOWHERE
+        left = rs1[matches] if "{rs1}" in row.form.text or "{number}" in row.form.text else 0
+        right = rs2[matches] if "{rs2}" in row.form.text else 0
+        imm = immediates[row.form.immediate][matches]
+        packed[matches] = row.op | to << RD | left << RS1 | right << RS2 | imm << IMM
+    for encoding, op in FIXED.items():
+        packed[word == encoding] = op | NOWHERE << RD
     return packed
 
 

@@ -331,10 +331,10 @@ def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def _inside(ram: Array, what: str, address: int, size: int) -> slice:
-    """Return the slice of `size` bytes in RAM. Raises ProgramError, which names `what`, if they are not in RAM."""
+def _inside(ram: Array, subject: str, address: int, size: int) -> slice:
+    """Return the slice of `size` bytes in RAM. Raises ProgramError, which names `subject`, if they are not in RAM."""
     offset = address - RAM_BASE
     if offset < 0 or size < 0 or offset + size > len(ram):
         reason = f"{size} bytes at {address:#x} are not in RAM, {RAM_BASE:#x}..{RAM_BASE + len(ram):#x}"
-        raise ProgramError(what, reason, "link the program for that range, or set ram_bytes")
+        raise ProgramError(subject, reason, "link the program for that range, or set ram_bytes")
     return slice(offset, offset + size)

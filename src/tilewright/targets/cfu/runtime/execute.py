@@ -193,12 +193,12 @@ def report(profile: Profile) -> Iterator[str]:
     yield "misses: " + ", ".join(f"{name} {count:,}" for name, count in profile.misses.items())
 
 
-def _shares(title: str, values: Mapping[str, int], whole: int, top: int = TOP) -> Iterator[str]:
+def _shares(title: str, values: Mapping[str, int], total: int, top: int = TOP) -> Iterator[str]:
     yield ""
     yield title
     ranked = sorted(values.items(), key=lambda item: -item[1])
     for name, value in ranked[:top]:
-        yield f"  {100 * value / max(1, whole):5.1f} %  {value:>15,}  {name}"
+        yield f"  {100 * value / max(1, total):5.1f} %  {value:>15,}  {name}"
     if ranked[top:]:
         yield f"           {sum(value for _, value in ranked[top:]):>15,}  {len(ranked) - top} more"
 

@@ -121,8 +121,8 @@ class KernelCheck:
             where = f"layer '{self.launch.nodes[index]}'"
             place = self.source.where(trap.pc)
             if trap.kind.startswith("limit"):
-                taken = trap.kind.removeprefix("limit of ")
-                reason = f"its kernel {self.image.kernels[index]} does not end: after {taken} it is at {place}"
+                executed = trap.kind.removeprefix("limit of ")
+                reason = f"its kernel {self.image.kernels[index]} does not end: after {executed} it is at {place}"
                 raise MachineError(where, reason, self._before(watch) or "look at the conditions of its loops")
             at = f", address {trap.value:#x}" if "access" in trap.kind or "misaligned" in trap.kind else ""
             reason = f"its kernel {self.image.kernels[index]} is stopped by: {trap.kind} at {place}{at}"
@@ -186,8 +186,8 @@ class KernelCheck:
             return f"in the model's constants, at {address:#x}"
         record = image.records[index]
         size = activation_bytes(record)["output"]
-        away = address - image.arena - record["output"]
-        near = f"{away - size:,} bytes after its end" if away >= size else f"{-away:,} bytes before it"
+        distance = address - image.arena - record["output"]
+        near = f"{distance - size:,} bytes after its end" if distance >= size else f"{-distance:,} bytes before it"
         for field in ("input", "input2"):
             inner = address - image.arena - record[field]
             if 0 <= inner < activation_bytes(record).get(field, 0):

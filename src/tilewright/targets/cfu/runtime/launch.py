@@ -205,11 +205,11 @@ def shares(source: elf.Source, base: int, spent: Sequence[Array]) -> Shares:
 
 def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) -> int:
     """Return the number of samples in `values`. Raises ProgramError if a sample's size does not fit the launch."""
-    there = [place for place in image.inputs if place.name in values]
-    for place in there:
+    areas = [place for place in image.inputs if place.name in values]
+    for place in areas:
         if values[place.name][0].nbytes != place.nbytes:
             raise ProgramError(f"launch '{launch.name}'", f"needs samples of {place.nbytes} bytes for '{place.name}'")
-    return max((len(values[place.name]) for place in there), default=1)
+    return max((len(values[place.name]) for place in areas), default=1)
 
 
 def trace(cycles: int, regions: Sequence[core.Region], names: Sequence[str], divide: Callable[[], Shares]) -> Trace:
@@ -218,12 +218,12 @@ def trace(cycles: int, regions: Sequence[core.Region], names: Sequence[str], div
     `names` are the names of the steps. Without regions, the trace has no steps and takes `cycles`.
     """
     counts = np.array([(region.cycles, region.read, region.written) for region in regions], np.int64).reshape(-1, 3)
-    taken, read, written = counts.T
-    end = np.cumsum(taken)
+    durations, read, written = counts.T
+    end = np.cumsum(durations)
     zeros = np.zeros(len(regions), np.int64)
     table = StepTable.untracked(("cpu",), zeros, lambda step: names[step])
-    whole = int(end[-1]) if regions else cycles
-    return Trace(table, end - taken, end, zeros, zeros, zeros, read, written, 0, whole, divide=divide)
+    total = int(end[-1]) if regions else cycles
+    return Trace(table, end - durations, end, zeros, zeros, zeros, read, written, 0, total, divide=divide)
 
 
 def sections(run: core.Run, findings: tuple[Finding, ...], divided: Mapping[str, Mapping[str, int]]) -> Sections:
@@ -233,7 +233,7 @@ def sections(run: core.Run, findings: tuple[Finding, ...], divided: Mapping[str,
     because they are not counted by region.
     """
     regions = run.regions or (core.Region(0, run.cycles, run.instret, {}, 0, 0),)
-    shares = {what: [dict(parts)] for what, parts in divided.items()} if len(regions) == 1 else {}
+    shares = {division: [dict(parts)] for division, parts in divided.items()} if len(regions) == 1 else {}
     titles = [f"region {region.region}" if region.region else "outside of regions" for region in regions]
     timed = trace(run.cycles, regions, titles, lambda: shares)
     together: dict[str, list[Figures]] = {}

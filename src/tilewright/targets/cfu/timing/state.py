@@ -230,11 +230,11 @@ def post(bus: Bus, cpu: Array, c: Costs, offset: int, now: int) -> int:
     """
     turn = cpu[Cpu.TURN]
     cpu[Cpu.TURN] = turn + 1 if turn + 1 < bus.written.shape[0] else 0
-    taken = max(now, bus.written[turn])
-    begun = max(taken + c.request, cpu[Cpu.BUS_FREE])
+    accepted = max(now, bus.written[turn])
+    begun = max(accepted + c.request, cpu[Cpu.BUS_FREE])
     if cpu[Cpu.OWNER] != DATA:
         cpu[Cpu.OWNER] = DATA
         begun += c.grant
     done = begun + c.word + access(bus, cpu, c, offset, 1)
     bus.written[turn] = cpu[Cpu.BUS_FREE] = done
-    return taken
+    return accepted

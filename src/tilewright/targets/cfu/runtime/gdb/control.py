@@ -60,12 +60,12 @@ class Control:
         self._armed = self.m.code.copy()
         self._part = 1 << 20
 
-    def set_breakpoint(self, address: int, there: bool) -> bool:
+    def set_breakpoint(self, address: int, is_set: bool) -> bool:
         """Set or remove a breakpoint. Return False if there is no code at its address."""
         index = index_of(self.m, address)
         if index is None:
             return False
-        (self.breakpoints.add if there else self.breakpoints.discard)(index)
+        (self.breakpoints.add if is_set else self.breakpoints.discard)(index)
         self._arm(index)
         return True
 

@@ -41,9 +41,9 @@ class Connection:
         while select.select([self.client], [], [], 0)[0]:
             if not self._more():
                 return True
-        asked = INTERRUPT in self._received
+        interrupts = INTERRUPT in self._received
         self._received = self._received.replace(INTERRUPT, b"")
-        return asked
+        return interrupts
 
     def send(self, content: bytes) -> None:
         """Send a packet. A client that has gone is noticed by `receive`."""

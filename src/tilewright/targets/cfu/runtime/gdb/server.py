@@ -178,21 +178,21 @@ class Session:
 
     # Breakpoints and watchpoints
 
-    def _point(self, text: bytes, there: bool) -> bytes:
-        """Set (`there`) or remove a breakpoint or watchpoint. GDB may send a packet twice: that is no error."""
+    def _point(self, text: bytes, is_set: bool) -> bytes:
+        """Set (`is_set`) or remove a breakpoint or watchpoint. GDB may send a packet twice: that is no error."""
         kind, place, size = text.split(b";")[0].split(b",")
         address = _number(place)
         watches = self.control.watches
         if kind in (b"0", b"1"):
-            return OK if self.control.set_breakpoint(address, there) else FAULT
+            return OK if self.control.set_breakpoint(address, is_set) else FAULT
         if kind.decode() not in WATCHES:
             return b""
         watch = Watchpoint(address, address + max(1, _number(size)), WATCHES[kind.decode()][0])
-        if there and watch not in watches:
+        if is_set and watch not in watches:
             if len(watches) == MOST_WATCHES:
                 return BAD
             watches.append(watch)
-        elif not there and watch in watches:
+        elif not is_set and watch in watches:
             watches.remove(watch)
         return OK
 
@@ -272,9 +272,9 @@ class Session:
             return b"PacketSize=%x;%b" % (MAX_BYTES - 16, FEATURES)
         if name == b"Xfer" and rest.startswith(b"features:read:target.xml:"):
             first, size = map(_number, rest.rpartition(b":")[2].split(b","))
-            whole = self.registers.description().encode()
-            part = whole[first : first + min(size, MAX_BYTES // 2)]
-            return (b"m" if first + len(part) < len(whole) else b"l") + part
+            description = self.registers.description().encode()
+            part = description[first : first + min(size, MAX_BYTES // 2)]
+            return (b"m" if first + len(part) < len(description) else b"l") + part
         if text.startswith(b"Rcmd,"):
             command = bytes.fromhex(text[5:].decode()).decode("utf-8", "replace")
             for line in monitor(command, self.process):
