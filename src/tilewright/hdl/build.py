@@ -83,7 +83,9 @@ def yosys(script: str, folder: Path) -> str:
     command = [sys.executable, "-P", "-c", code, "-p", script]
     for _ in range(2):
         done = run(command, folder, cache_of("YOWASP_CACHE_DIR", "YoWASP"))
-        if done.returncode >= 0:  # else YoWASP's module was replaced: another first run caches it without a lock
+        # A negative status is a signal: another first run has replaced YoWASP's module in its cache, which has no lock.
+        # A second try finds it whole.
+        if done.returncode >= 0:
             break
     if done.returncode:
         raise ConfigError("Yosys", f"failed: {(done.stdout + done.stderr)[-500:]}")

@@ -48,6 +48,7 @@ class MacArray(Part):
         block = self.block
         inp = signed_values(self.inp, self.inp_bits)
         wgt = signed_values(self.wgt, self.wgt_bits)
+        # Packed: one multiplier block makes the products of an input with the weights of two outputs.
         together = 2 if self.multipliers == "packed" and block > 1 else 1
         sums = []
         for row in range(self.batch):

@@ -211,7 +211,7 @@ class Lane(Part):
 
     def define(self, m: Module) -> None:
         is_req = [op == Rescale.REQ for op in self.op]
-        # Stage 0: the sum.
+        # Stage 0: the sum. RSHR and MULH pass their first operand on, shifted by 0.
         total = Signal(signed(BITS))
         value = Signal(signed(BITS))
         factor = Signal(signed(BITS))
@@ -241,7 +241,8 @@ class Lane(Part):
             high.eq(Mux(self.op[2] == Rescale.RSHR, kept, Mux(doubled > HIGHEST, HIGHEST, doubled))),
             later.eq(amount),
         ]
-        # Stage 3: the rounding shift.
+        # Stage 3: the rounding shift. Adding half and rounding down ties upwards; negative values are 1 less before, so
+        # that ties go away from zero.
         by = Signal(5)
         shifted = Signal(signed(BITS))
         m.d.comb += by.eq(Mux(is_req[3], self.right, Mux(self.op[3] == Rescale.RSHR, later[:5], 0)))

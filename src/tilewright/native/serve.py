@@ -56,6 +56,7 @@ def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -
 
     If `start` raises a TilewrightError, its text is the answer to every request, with the status `refused`.
     """
+    # If the device cannot start, the host must still get the reason: every request is answered with it.
     server = Server()
     refusal = None
     with suppress(ConnectionError), socket.socket(fileno=connection) as host, host.makefile("rb") as requests:

@@ -64,7 +64,7 @@ class Cache:
     def _evict(self) -> None:
         """Delete the least recently used programs until the size of the others is within the limit."""
         entries = [(item, item.stat()) for item in self.folder.iterdir() if _FILES.fullmatch(item.name)]
-        entries.sort(key=lambda entry: entry[1].st_mtime_ns)
+        entries.sort(key=lambda entry: entry[1].st_mtime_ns)  # `_load` sets the time of each use
         total = sum(status.st_size for _, status in entries)
         for item, status in entries:
             if total <= self.limit:

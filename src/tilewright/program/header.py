@@ -89,7 +89,7 @@ def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None)
 
 def _gap(start: int, end: int, word: int) -> Iterator[str]:
     """Yield C declarations of unnamed bit fields that fill the bits from `start` to before `end`, one for each word."""
-    while start < end:
+    while start < end:  # a bit field must not cross a word
         stop = min(end, start - start % word + word)
         yield f"  uint{word}_t : {stop - start};"
         start = stop

@@ -247,6 +247,7 @@ class Dram:
         segment.
         """
         starts, ends = (np.array([getattr(s, name) for s in self.segments], np.int64) for name in ("address", "end"))
+        # All segments at once, because a launch may have a million accesses.
         home = np.searchsorted(starts, address, side="right") - 1
         used = end > address
         outside = used & ((home < 0) | (end > np.append(ends, 0)[home]))

@@ -107,6 +107,7 @@ class MachineConfig:
         content = dict(_content(cls.presets, next(iter(cls.presets)) if source is None else source))
         refuse_unknown(cls.where, cls, content)
         refuse_unknown(cls.where, cls, overrides)
+        # Overrides come from a command line, as text; numbers may be hexadecimal.
         words = {field.name for field in fields(cls) if field.type in (str, "str")}
         changes = {key: text if key in words else integer(cls.where, key, text) for key, text in overrides.items()}
         return cls(**content | changes)

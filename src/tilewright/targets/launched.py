@@ -105,6 +105,7 @@ class Launched(ABC, Generic[C]):
                 return self.report(options)
             inputs = self.pack(values)
             samples = max((len(data) for data in inputs.values()), default=1)
+            # Blocks bound the memory of the machine; its report is the same for all samples.
             parts = []
             for start in range(0, samples, self.together):
                 block = {name: data[start : start + self.together] for name, data in inputs.items()}
@@ -121,7 +122,7 @@ class Launched(ABC, Generic[C]):
             inputs = [part for part in self.stored if not part.node]
             packed = {part.segment: part.placement.pack(values[part.tensor.name]) for part in inputs}
         samples = max((len(data) for data in packed.values()), default=1)  # a constant is there once
-        return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}
+        return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}  # no copy
 
     def unpack(self, left: Mapping[str, Array], values: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return the tensors that the launch computed. `left` are the bytes of segments, `values` the inputs of `pack`.

@@ -110,6 +110,7 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
     count = len(operators)
     tuned = build.tuned
     outputs = {op.activations["output"] for op in operators.values()}
+    # The host copies `entering` into the arena before the launch, and `leaving` out of it after the launch.
     values = lifetimes(graph, operators)
     entering = [value.name for value in values if value.name not in outputs]
     leaving = [value.name for value in values if value.name in outputs and value.last == count]
@@ -130,6 +131,7 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
     for record, op, move in zip(records, operators.values(), moves, strict=True):
         record.update(move)
         _store(op.constants, record, layout.constants_at(count), constants)
+    # The firmware is built last: the variant `software` is compiled for the shapes in the records.
     blob = layout.pack(records, bytes(constants), arena_bytes)
     need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
     if need > config.ram_bytes:

@@ -105,6 +105,7 @@ def elf_of(
     generated = {**generated, "link.ld": linker_script(ram_bytes)}
     arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
     arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
+    # All inputs of the compiler, by content: an upgrade of either changes the key.
     key = repr((sorted(sources.items()), sorted(generated.items()), arguments, compiler.version, compiler.flags))
     cached = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
     with suppress(OSError):

@@ -218,7 +218,8 @@ def couple(
     ]
     resident = "resident" in extensions
     stream = {"dma", "stream"} <= set(extensions)
-    needed = set(leaving)  # by the host, or by the CPU
+    # A result stays in the image memory alone unless the host, or an operator that the CPU computes, needs it.
+    needed = set(leaving)
     for coupled, names in zip(takes, activations, strict=True):
         if not coupled:
             needed.update(names.values())
@@ -276,6 +277,7 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
         return False
+    # With `tuned`, a fully connected layer is a convolution with a single window.
     is_product = kind == Kind.CONV or (tuned and kind == Kind.FULLY_CONNECTED)
     limited = SIZES + STRIDES * is_product  # the CFU's layer registers must hold these numbers
     if any(not 0 <= record[reg.name.lower()] < 1 << LAYER_BITS[reg] for reg in limited):

@@ -238,6 +238,7 @@ def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
     It adds up four channels per cycle, and then divides once per channel."""
     pixels = regs[Reg.IN_H] * regs[Reg.IN_W]
     channels = regs[Reg.IN_C]
+    # A word of four channels is read per cycle; the division is the CPU's, a bit per cycle, and not pipelined.
     image = image_at(regs)
     if not _begins(regs, cycle, pixels * channels == 0):
         return

@@ -190,6 +190,7 @@ def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
     """
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end
+    # Tiles of a ragged N take as long as whole ones; a ragged M saves only rows of C.
     m_tiles = -(-m // lanes)
     n_tiles = -(-n // lanes)
     return 1 + n_tiles * (m_tiles * (k + lanes) + m)
@@ -302,7 +303,7 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
     rows = regs[Reg.ROWS]
     written = -1
     zero = False
-    if cycle <= regs[Reg.BUSY_UNTIL]:
+    if cycle <= regs[Reg.BUSY_UNTIL]:  # the array drives the address of C
         note(regs, Misuse.READ_BUSY, cycle, 0)
         zero = regs[Reg.PENDING] == IMAGE_PENDING
         if not zero:  # the buffer's address is that of the cycle before, or with readout=random of this cycle

@@ -244,7 +244,7 @@ def run(
     ram = _loaded(image, config, writes or {})
     code = _code(image, ram)
     words = decode(ram[code.start - RAM_BASE : code.stop - RAM_BASE].view("<u4"), code.start)
-    regs = registers(config)
+    regs = registers(config)  # shared by the model and the loop, which reads answers there
     m = machine(config, words, code.start, ram, regs, buffers(config), costs.write_slots)
     devices = Devices(spent=[] if profiled else None)
     devices.watch = (lambda region: watch(region, ram)) if watch else None

@@ -142,6 +142,7 @@ class KernelCheck:
         Raises ProgramError if a layer's record does not fit the graph.
         """
         tensors = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
+        # The finding of the first sample remains for each operator: it is put in last.
         outside = {finding.steps: finding for watch in reversed(self.watches) for finding in self._outside(watch)}
         for index, name in enumerate(self.launch.nodes):
             node = graph.node(name)

@@ -142,8 +142,8 @@ def _result(
 ) -> LaunchResult:
     """Return the result of a launch from its first run; `peak`: the array's multiply-accumulates in a cycle."""
     macs = tuple(layout.macs(record) for record in image.records)
-    # The firmware marks each operator by index + 1. Cycles outside of these regions (start-up, the markers themselves,
-    # the end) belong to no layer and are not counted: a real device starts up only once.
+    # The firmware marks each operator by its index + 1. Cycles outside of these regions (start-up, the markers
+    # themselves, the end) belong to no layer and are not counted: a real device starts up only once.
     operators = [part for part in first.regions if part.region]
     spent = [cycles for part, cycles in zip(first.regions, first.spent, strict=True) if part.region]
     names = [image.kinds[part.region - 1] if part.region <= len(image.kinds) else "region" for part in operators]

@@ -211,6 +211,7 @@ def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> i
 
     The bus has no bursts: it reads word by word, each of them through the L2 cache.
     """
+    # The arbiter changes the owner only when the bus is free; as long as the owner stays, its grant does.
     now = max(now + c.request, cpu[Cpu.BUS_FREE])
     if cpu[Cpu.OWNER] != owner:
         cpu[Cpu.OWNER] = owner
