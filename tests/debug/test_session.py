@@ -182,7 +182,7 @@ def test_every_command_answers_in_text_and_json(session: Session) -> None:
 
 def test_a_command_with_too_many_arguments_does_nothing(session: Session) -> None:
     session.to(3)
-    with pytest.raises(InputError, match="'2' is too much"):
+    with pytest.raises(InputError, match="has too many arguments: '2'"):
         obey(session, "step 1 2")
     assert session.where().step == 3
 

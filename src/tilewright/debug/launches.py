@@ -108,7 +108,7 @@ class Launches(ABC):
     computed: frozenset[str] = frozenset()
 
     def __init__(self, names: Sequence[str], title: str, order: str) -> None:
-        """`title` is what runs, and on what. Raises InputError for an unknown order."""
+        """`title` names the program and the machine. Raises InputError for an unknown order."""
         if order not in ORDERS:
             raise InputError("order", f"there is no order '{order}'", f"choose one of {', '.join(ORDERS)}")
         self.names = tuple(names)

@@ -146,7 +146,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Stop:
-    """A break or watch point: its number and what it stops at, as text."""
+    """A break or watch point: its number, and the instruction, place or condition at which it stops, as text."""
 
     number: int
     text: str

@@ -315,7 +315,7 @@ class Session:
         return [self._access(step) for step in range(max(first, 0), last)]
 
     def units(self) -> list[Unit]:
-        """Return what each unit does: in the cycle in which the next instruction starts, or without times."""
+        """Return the work of each unit in the cycle in which the next instruction starts, or at this moment."""
         return when.units(self.walk, self._done, self.where().cycle)
 
     def queues(self) -> list[Queue]:

@@ -70,7 +70,7 @@ class Words:
     def end(self) -> None:
         """Check that no words are left."""
         if self._left:
-            raise self.wrong(f"'{' '.join(self._left)}' is too much")
+            raise self.wrong(f"has too many arguments: '{' '.join(self._left)}'")
 
     def wrong(self, reason: str) -> InputError:
         return InputError(self._verb.names[0], reason, f"write `{self._verb.usage}`")

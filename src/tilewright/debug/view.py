@@ -40,7 +40,7 @@ SHOW = ("show", "print", "p")
 
 
 class View(App[None]):
-    """A session in a terminal. `place` is what the memory pane shows ("": what the last instruction wrote)."""
+    """A session in a terminal. The memory pane shows `place`; "": the place that the last instruction wrote."""
 
     CSS = """
     #panes { height: 1fr; }

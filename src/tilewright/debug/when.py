@@ -1,4 +1,4 @@
-"""Questions about times: why an instruction started when it did, who waits for whom, what the units do."""
+"""Questions about times: the cause of an instruction's start, who waits for whom, and the work of the units."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def previous(walk: Walk, step: int) -> int | None:
 
 
 def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
-    """Return what each unit does: in a cycle, or, without one, after the instructions `done` (bool [n])."""
+    """Return the work of each unit in a cycle or, without one, after the instructions `done` (bool [n])."""
     begun, ended, over = _progress(walk, done, cycle)
     answers = []
     for unit, name in enumerate(walk.table.units):

@@ -243,8 +243,8 @@ class Graph(Located):
             renamed = name != tensor.name or not name
             self.fail_if(renamed, f"tensor '{tensor.name}' is listed under the name '{name}'")
             tensor.check()
-        doubled = len(self._named) < len(self.nodes)
-        self.fail_if(doubled or not self.outputs, "has two nodes with the same name, or has no outputs")
+        self.fail_if(len(self._named) < len(self.nodes), "has two nodes with the same name")
+        self.fail_if(not self.outputs, "has no outputs")
         for name in (*self.sources, *self.results):
             self.fail_if(name not in self.tensors, f"input, output or state '{name}' is not a tensor of the graph")
         for state in self.states:

@@ -200,9 +200,9 @@ class _Layout:
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
-    """Return the operator with its axes renumbered, such that it does the same before `permutation` as it did after it.
+    """Return the operator that gives the same result before `permutation` as that of `site` gives after it.
 
-    None if no operator does.
+    It is the same operator, with its axes renumbered. None: it depends on the order of axes.
     """
     op = site.node.op
     rank = len(permutation)

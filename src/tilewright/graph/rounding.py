@@ -40,6 +40,7 @@ BOUNDS: dict[Activation, tuple[float | None, float | None]] = {
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 #: Exclusive upper bound of requantisation factors: the largest left shift of any kernel is 30.
 MAX_FACTOR = 2.0**30
+FACTOR_LIMIT = "factors must be below 2**30"
 
 
 def quantize_multiplier(real: float | Sequence[float] | Array) -> tuple[Array, Array]:
@@ -263,7 +264,7 @@ class Requant:
         with np.errstate(over="ignore"):
             real32 = np.float32(x.scale) * w.scales.astype(np.float32) / np.float32(out.scale)
         too_much = not np.all(real < MAX_FACTOR)
-        out.fail_if(too_much, f"would be scaled by {np.max(real):g}, too much", "check its scale")
+        out.fail_if(too_much, f"would be scaled by {np.max(real):g}; {FACTOR_LIMIT}", "check its scale")
         low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
         return cls(real, real32, out.zero_point, low, high, out.dtype)
 

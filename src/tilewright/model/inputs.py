@@ -50,7 +50,7 @@ class Samples:
 
 
 def random(graph: Graph, seed: int = 0, count: int = 1) -> Samples:
-    """Return `count` samples of random codes (reals in 0..1, wide integers 0 or 1); `seed` makes it reproducible."""
+    """Return `count` samples of random codes (reals in 0..1, wide integers 0 or 1). A `seed` always gives the same."""
     generator = np.random.default_rng(seed)
     values = {}
     for name in graph.inputs:

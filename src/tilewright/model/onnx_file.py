@@ -89,7 +89,7 @@ class RawModel(RawGraph):
 def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> RawModel:
     """Return the contents of an ONNX file, whose inputs have the given `shapes` where the file leaves extents open.
 
-    The values `until`, if any, are the outputs in place of the file's. What they do not depend on is not read.
+    The values `until`, if any, are the outputs in place of the file's; nodes that no output depends on are not read.
     Raises ModelError if it is damaged, UnsupportedError if it is not supported, InputError if a shape does not fit.
     """
     onnx = package("onnx")

@@ -50,7 +50,7 @@ Step = Fused | RawNode
 
 
 def fuse(network: OnnxNetwork, real: frozenset[str] = frozenset()) -> list[Step]:
-    """Return the network's operators in order: the quantised ones as `Fused`, the others as nodes, no unused ones.
+    """Return the operators that the outputs need, in order: quantised ones as `Fused`, the others as nodes.
 
     The nodes named in `real` are not fused: they compute real numbers between dequantise and quantise.
     """

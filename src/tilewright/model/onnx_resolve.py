@@ -110,7 +110,7 @@ class _Analysis(OnnxNetwork):
         return node.outputs[: last + 1]
 
     def error_of(self, branch: RawGraph) -> ModelError | None:
-        """Return the error of analysing a branch with the shapes that are known before it; None if it has none."""
+        """Analyse a branch with the shapes before the If. Return the error; None if there is none."""
         used = self.used | set(_names_read(branch.nodes))
         trial = replace(self, nodes=[], types=dict(self.types), constants=dict(self.constants), used=used)
         trial.add_constants(branch.constants)
@@ -175,9 +175,9 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
     """
     condition = node.input(0)
     types = before.types
-    node.fail_if(condition not in types or {*node.graphs} != {THEN, ELSE}, "If has no condition or not two branches")
+    node.fail_if(condition not in types or {*node.graphs} != {THEN, ELSE}, "If lacks its condition or a branch")
     mismatch = any(len(graph.outputs) != len(node.outputs) for graph in node.graphs.values())
-    node.fail_if(mismatch, "If has a branch with another number of results")
+    node.fail_if(mismatch, "If has a branch with more or fewer results than its own")
     scalar = types[condition].dtype == "bool" and prod(types[condition].shape) == 1
     node.fail_if(not scalar, "If has a condition that is not one bool")
     results = [(at, out) for at, out in enumerate(node.outputs) if out]

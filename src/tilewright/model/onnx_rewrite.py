@@ -156,7 +156,7 @@ def _merge_once(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _chain(network: OnnxNetwork, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
-    """Return the nodes behind the quantise `first` in a chain: dequantise, quantise, dequantises; None if no chain."""
+    """Return the nodes that follow the quantise `first`: dequantise, quantise, dequantises; None if they do not."""
     back = network.only_reader(first.outputs[0])
     second = network.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
     if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in network.outputs:

@@ -122,7 +122,7 @@ def check_until(path: Path, until: Collection[str]) -> None:
 
 
 def cut(graph: Any, until: Collection[str]) -> None:
-    """Make the values `until` the outputs of a GraphProto, and remove what they do not depend on.
+    """Make the values `until` the outputs of a GraphProto, and remove the nodes and constants that they do not need.
 
     Raises InputError if a value is not one that a node computes.
     """

@@ -121,7 +121,6 @@ def _size(call: Call, tensor: Tensor, what: str) -> tuple[int, int]:
 
 
 def _window(call: Call, size: tuple[int, int] | None = None) -> ops.Window:
-    """Return the window of weights."""
     return call.window(_size(call, call.tensor(1), "weights"), size)
 
 
@@ -188,7 +187,7 @@ def _strided_slice(call: Call) -> ops.Op:
 
 
 def _slice(call: Call, entries: list[slice | int]) -> ops.Op:
-    """Return the slice with one Python slice or index for each axis of input 0."""
+    """Return the operator for `entries`: a Python slice or an index for each axis of input 0."""
     shape = call.tensor(0).shape
     call.fail_if(len(entries) != len(shape), f"slices {len(entries)} axes of an input of shape {list(shape)}")
     call.fail_if(not all(0 < extent <= MAX_ELEMENTS for extent in shape), f"slices an input of shape {list(shape)}")
@@ -199,7 +198,7 @@ def _slice(call: Call, entries: list[slice | int]) -> ops.Op:
         elif -extent <= entry < extent:
             ranges.append(range(entry % extent, entry % extent + 1))
         else:
-            raise ModelError(call.where, f"takes element {entry} of {extent}")
+            raise ModelError(call.where, f"takes element {entry} of an axis of {extent}")
     begin, counts, steps = zip(*((r.start, len(r), r.step) for r in ranges), strict=True)
     return ops.Slice(begin, counts, steps, call.output.shape)
 

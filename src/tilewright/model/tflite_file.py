@@ -177,7 +177,7 @@ def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[st
     if outside := used - set(range(-1, len(tensors))):
         raise ModelError(path, f"is damaged: it refers to tensor {min(outside)} but has {len(tensors)} tensors")
     if -1 in ends[0] + ends[1]:
-        raise ModelError(path, "is damaged: an input or output is no tensor")
+        raise ModelError(path, "is damaged: an input or output of the network is missing")
     calls = []
     for index, operator in enumerate(operators):
         code = codes[operator.OpcodeIndex()]

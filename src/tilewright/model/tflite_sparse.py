@@ -48,7 +48,10 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
 
 
 def _level(where: str, level: Any, count: int, most: int) -> tuple[Array, Array]:
-    """Return the next axis of `count` places as (the place before it, the index on the axis), `most` in total."""
+    """Extend `count` positions by the next axis, to `most` at most.
+
+    Return the position that each new one extends, and its index on the axis.
+    """
     size = level.DenseSize()
     if level.Format() == tflite.DimensionType.DENSE:
         if not 0 < size * count <= most:

@@ -139,7 +139,7 @@ def _run_quantiser(task: Task, fixed: FixedScales | None = None) -> ModelProto:
 def _fixed_by_micro(model: ModelProto, chosen: FixedScales) -> FixedScales:
     """Return the scale and zero point of each tensor of a float model that TFLite Micro does not leave free.
 
-    `chosen` are those that the quantiser chooses.
+    `chosen` has the quantiser's own choices.
     """
     fixed: FixedScales = {}
     # The quantiser chooses two scales that TFLite Micro fixes: a softmax has 1/256 and the zero point -128, an average

@@ -71,7 +71,7 @@ class Groups:
             self._parent[name] = roots[0]
 
     def roots(self) -> dict[str, str]:
-        """Return what the group of each name is called."""
+        """Return the name of the group of each name."""
         return {name: self.root(name) for name in self._parent}
 
 
@@ -96,7 +96,7 @@ class NeutralNames:
         return _NEUTRAL.sub(lambda found: self._original.get(found[0], found[0]), text)
 
     def restored(self, path: Path) -> ModelProto:
-        """Return the model of a file, with the original names, and with unused names for what is new."""
+        """Return the model of a file with the original names, and with unused names for new tensors and nodes."""
         model = onnx.load(path)
         _rename(model, *(partial(self._restored, Names(taken)) for taken in (self.tensors, self.nodes)))
         return model

@@ -5,7 +5,7 @@ its footprint, which is the memory elements that it touches. The passes work on 
 
 - `order.py` matches tokens and gives the happens-before relation, one legal order, and deadlocks.
 - `hazards.py` checks footprints against this relation, in the ranges that `suspects.py` leaves; `findings.py` groups
-  what it reports.
+  the findings by cause.
 - `timeline.py` simulates the time, from the target's `costs.py`; `causes.py` explains it by the critical path.
 
 `passes.py` runs them when they are needed. Results are the trace (`steps.py`), `figures.py`, `events.py` for energy

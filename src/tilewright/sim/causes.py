@@ -1,7 +1,7 @@
 """Why a launch takes as long as it does: the critical path, walked from the end of the launch back to its beginning.
 
 Every cycle of a launch lies in exactly one stretch of the path, and a stretch has one step and one cause. The walk is
-in a step while the step works. At its start it goes on with whatever the step waited for: the previous step of its
+in a step while the step works. At the start of the step it goes on with the cause of its wait: the previous step of its
 unit, the step that gave the last token, or the delivery of its command. So a wait is charged to the work waited for.
 """
 
@@ -176,7 +176,7 @@ def _walk(timed: StepTimes, position: Array, limits: Limits, last: int, stretche
 
 @part
 def _add(stretches: Array, count: int, step: int, kind: int, cycles: int) -> int:
-    """Write a stretch behind `count` others, and return the new number of stretches."""
+    """Write a stretch after the first `count`, and return the new number of stretches."""
     stretches[0, count] = step
     stretches[1, count] = kind
     stretches[2, count] = cycles

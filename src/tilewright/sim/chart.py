@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What boxes mean: a text with "#" in the place of the box's number, and how the boxes look.
+    """A kind of boxes: its text, with "#" in the place of the box's number, and how the boxes look.
 
     `colour` is the name of a unit or cause, whose colour the boxes have. They lie between `top` and `bottom` of their
     row, in percent of its height.

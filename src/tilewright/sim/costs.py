@@ -1,4 +1,4 @@
-"""What the time pass needs of a launch besides its step table: the costs of its steps, the DRAM port, the delivery."""
+"""The input of the time pass besides the step table: costs of steps, the DRAM port, the delivery of commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fetch(NamedTuple):
 
     If `depth` is 0, there is no fetch, and all commands are delivered at the start. Commands are read in batches of
     `batch` (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command
-    has been delivered. With a `buffer` (of so many commands), the next batch is requested as soon as the buffer has
+    has been delivered. With a `buffer` (its size in commands), the next batch is requested as soon as the buffer has
     room for it, and beats hold as many commands as fit. A command leaves its queue when its step starts.
     """
 

@@ -61,8 +61,8 @@ class Events:
     """The events of launches, for one sample.
 
     `macs` are multiply-accumulates by operand width, `operations` all other arithmetic. DRAM bytes include fetched
-    instructions. Each of `bursts` finds all DRAM rows closed. `cycles` is 0 if the launch was not timed. `missing`
-    names what is not counted, with the reason.
+    instructions. Each of `bursts` finds all DRAM rows closed. `cycles` is 0 if the launch was not timed. `missing` has
+    the names of events that are not counted, with the reasons.
     """
 
     macs: tuple[Work, ...] = ()
@@ -148,7 +148,7 @@ def activations(bursts: Array, row_bytes: int, banks: int) -> int:
 
 
 def rows_of(address: Array, rows: Array, row_bytes: Array, stride: Array) -> Array:
-    """Return the bursts of 2-D transfers, int64 [n, 2]: one for each row, or for a transfer without gaps.
+    """Return the bursts of 2-D transfers, int64 [n, 2]: one for each row, or one for a whole transfer without gaps.
 
     Transfer i moves `rows[i]` rows of `row_bytes[i]` bytes, `stride[i]` bytes apart, from byte `address[i]` on.
     """

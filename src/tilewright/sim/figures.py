@@ -1,4 +1,4 @@
-"""The figures of a layer, a launch or a run: each is declared here, with what it counts and how it adds up."""
+"""The figures of a layer, a launch or a run: the meaning of each, and how it adds up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_size(causes: Mapping[str, int]) -> dict[str, int]:
 
 
 def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int]:
-    """Return the causes of `cycles`, the largest first: the waits, and `unit` for the rest, which is its own work."""
+    """Return the causes of `cycles`, the largest first: the `waits`, and the work of `unit` for all other cycles."""
     return by_size({unit: cycles - sum(waits.values()), **waits})
 
 
@@ -61,9 +61,9 @@ class Figures:
     channels that only fill the array do. `macs_per_cycle` is the peak of the array for the operands' type.
     `stalls` are the idle cycles, by cause, of the unit that does the work. `causes` are all cycles by cause, the
     largest first: one cause a cycle.
-    `bound` is the least number of cycles that the work can take on this machine, in whatever order: the cycles for
-    which its busiest resource works. It is never above `cycles`. It is 0 if it is not known, or if a part of the work
-    was done before the cycles begin: a layer's cycles begin when the layer before it ends.
+    `bound` is the least number of cycles that the work can take on this machine in any order: the cycles for which its
+    busiest resource works. It is never above `cycles`. It is 0 if it is not known, or if a part of the work was done
+    before the cycles begin: a layer's cycles begin when the layer before it ends.
     `optimal` is the argument that no order of the layer's instructions takes fewer cycles ("": there is none).
     """
 

@@ -47,7 +47,7 @@ _REGISTERED: set[Function] = set()
 
 
 class Loop:
-    """A loop compiled for arguments of certain types: those of `arguments`, the first ones that it is called with."""
+    """A loop compiled for the types of `arguments`, the first arguments that it is called with."""
 
     def __init__(self, name: str, entry: str, code: bytes, arguments: Sequence[Any]) -> None:
         import llvmlite.binding as llvm
@@ -354,8 +354,8 @@ PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 class Content:
     """The content of `function`: the code and the constants of itself and of all functions that it calls.
 
-    `functions` lists these, `function` first. `substitutes` names, for a function whose machine code is written by
-    another one (jit.in_llvm), this other one. The content is then that of the other one.
+    `functions` lists these, `function` first. `substitutes` maps a function whose machine code is written by a second
+    one (jit.in_llvm) to the second one, whose content counts instead.
     """
 
     def __init__(self, function: Function, substitutes: Mapping[Function, Function]) -> None:

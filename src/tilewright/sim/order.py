@@ -65,7 +65,7 @@ def match_tokens(table: StepTable) -> tuple[Array, Array]:
 
 @compiled
 def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
-    """Match pops with pushes (each queue is first in, first out). The results are those of `match_tokens`.
+    """Match pops with pushes (each queue is first in, first out), and write the results of `match_tokens`.
 
     At first, `giver` is NO_STEP and `left` equals `pushes`. The k-th pop takes the k-th push, even if it stands earlier
     in the stream: the two are in different units, which overlap.
@@ -139,8 +139,8 @@ def _simulated(table: StepTable, giver: Array, rank: Array, priority: Array) -> 
 def _run_all(program: _Program, priority: Array, done: Array, results: _Simulation) -> int:
     """Repeatedly run the next step of the runnable unit with the lowest priority number; ties go by stream order.
 
-    Write the `results`, and return the number of steps that ran. `done` bool [n] is False at first, clocks are
-    zero, and positions are those of each unit's first step.
+    Write the `results`, and return the number of steps that ran. At first, `done` bool [n] is False, clocks are zero,
+    and each unit is at its first step.
     """
     start = program.start
     steps = program.steps

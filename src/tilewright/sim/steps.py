@@ -38,7 +38,8 @@ class Space:
     """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
 
     `scratchpad` is the name of the on-chip memory that this space is, or is a part of. It is "" for DRAM, and for a
-    space that only helps the checker. With `decides`, its elements say what else a step touches, as micro-ops do.
+    space that only helps the checker. With `decides`, its elements are micro-ops, or others that decide which elements
+    of other memories a step touches.
     """
 
     name: str

@@ -124,7 +124,7 @@ def reach(footprints: Footprints, ranges: Array) -> Array:
 
 
 class Visits(NamedTuple):
-    """The steps in visiting order, with columns of Order and StepTable, and what their footprint rows access.
+    """The steps in visiting order, with columns of Order and StepTable, and the cells that footprint rows access.
 
     Row r of the footprints touches the cells begin[r]..end[r] - 1. `reads`, `writes`, `surely` (it writes the whole of
     its cells): bool [rows]. `preset` bool [cells]: the host has filled the cell.

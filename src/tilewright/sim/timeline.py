@@ -82,7 +82,7 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
 
 
 def _step_times(run: Run) -> tuple[StepTimes, Limits]:
-    """Return what the critical path needs of a run that has ended."""
+    """Return the arguments of `critical_path` for a run that has ended."""
     costs = run.costs
     channel = run.channel
     stream = run.stream

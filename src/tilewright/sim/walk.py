@@ -226,7 +226,7 @@ class Walk(ABC):
 
     @property
     def tensors(self) -> Sequence[str]:
-        """The names of these tensors. With `place`, a machine can compute a placement when it is asked for."""
+        """The names of the tensors that `place` takes. A machine may override both, to compute placements on demand."""
         return tuple(self.placements)
 
     def placed(self, tensor: str) -> PlacedTensor:

@@ -19,6 +19,7 @@ from tilewright.graph.ir import Shape, Site
 from tilewright.graph.ops.base import Evaluation
 from tilewright.graph.ops.elementwise import Unary, rescaled_xnnpack
 from tilewright.graph.rounding import (
+    FACTOR_LIMIT,
     FIXED16,
     FIXED32,
     MAX_FACTOR,
@@ -41,7 +42,7 @@ class LeakyRelu(Unary):
     def shape_of(self, site: Site) -> Shape:
         ratio = site.input(0).scale / site.output.scale
         bounded = ratio < MAX_FACTOR and abs(ratio * self.alpha) < MAX_FACTOR
-        site.fail_if(not bounded, f"would be scaled by {ratio:g} and {ratio * self.alpha:g}, too much")
+        site.fail_if(not bounded, f"would be scaled by {ratio:g} and {ratio * self.alpha:g}; {FACTOR_LIMIT}")
         return super().shape_of(site)
 
     def compute(self, at: Evaluation) -> Array:

@@ -1,4 +1,4 @@
-"""What operators share: one output, the values of an evaluation, and the window of convolutions and pools."""
+"""The common parts of operators: base classes, the values of an evaluation, the window of convolutions and pools."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ class Window:
         """Return the output's height and width. Raises ModelError if the window is impossible or does not fit."""
         top, bottom, left, right = self.padding
         if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(self.padding) < 0:
-            raise ModelError(f"op '{name}'", f"has an impossible window: {self}")
+            remedy = "kernel, strides and dilations are at least 1, and paddings at least 0"
+            raise ModelError(f"op '{name}'", f"has an impossible window: {self}", remedy)
         rows, columns = height + top + bottom - self.extent[0], width + left + right - self.extent[1]
         if min(rows, columns) < 0:
             raise ModelError(f"op '{name}'", f"has a {self.kernel} window that does not fit its {height}x{width} input")

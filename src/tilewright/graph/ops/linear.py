@@ -157,7 +157,7 @@ class SumOfProducts(Single):
 
 @dataclass(frozen=True)
 class Linear(SumOfProducts):
-    """Base class of the operators that gather the products of each output: what the machines' arrays compute."""
+    """Base class of the operators that machines' arrays compute: they gather the products of each output."""
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def divisor(net: Network, node: NodeProto) -> int:
 class Step:
     """A node and the nodes fused into it: an Add of a residual to its sums, then a Relu or Clip.
 
-    `inputs` names the tensors that the node reads, without the residual; `outputs` those that the last node stores.
+    `inputs` names the tensors that the node reads, without the residual; `outputs` the results of the last node.
     `weights` and `bias` are the constants of a product; the weights are empty if both operands are activations.
     """
 

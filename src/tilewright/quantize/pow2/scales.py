@@ -85,7 +85,7 @@ def choose(plan: Plan, task: Task) -> dict[str, int]:
 
 
 class Scales:
-    """The exponents of the scales: of groups of int8 tensors, and of weights by step. At first, those `chosen`."""
+    """The exponents of the scales: `groups` of int8 tensors, at first as `chosen`, and the `weights` of each step."""
 
     def __init__(self, plan: Plan, chosen: dict[str, int]) -> None:
         self.plan = plan
