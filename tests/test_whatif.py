@@ -26,7 +26,7 @@ from tilewright.report.metrics import RECOMPILED, SAME, Result
 from tilewright.run import run
 from tilewright.targets import given
 from tilewright.targets.base import Change
-from tilewright.targets.vta.timing.model import LEAST
+from tilewright.targets.vta.timing import LEAST
 from tilewright.whatif import Explores, on_machine, what_if_timing, whatifs
 
 pytestmark = pytest.mark.usefixtures("brief_search")
@@ -36,6 +36,7 @@ OTHER = {
     "vta": {
         "clock_mhz": "250",
         **{"LOG_BUS_WIDTH": "9", "dram_latency": "99", "queue_depth": "300", "token_depth": "77", "alu_lanes": "4"},
+        **{"burst_beats": "16", "memory_model": "tsim"},
         **{"inp_read_bits": "64", "wgt_read_bits": "512", "acc_read_bits": "128", "acc_write_bits": "64"},
     },
     "cfu": {
@@ -235,7 +236,7 @@ def test_a_changed_configuration_is_still_refused() -> None:
         ("vta", "tilewright,", "tilewright has no number ''"),
         ("vta", "tilewright,alu=1,alu=1", "alu is given twice"),
         ("vta", "tilewright,wide=1", "its numbers are gemm, alu, alu_immediate, requantise, dispatch, pipeline"),
-        ("vta", "chisel,alu=1", "vta has no timing model 'chisel'; choose one of tilewright, hls, ideal"),
+        ("vta", "verilog,alu=1", "vta has no timing model 'verilog'; choose one of tilewright, hls, chisel, ideal"),
         ("cfu", "sourced,write_slots=0", "give an integer in 1..1048576"),
         ("cfu", "sourced,word=-1", "give an integer in 0..1048576"),
         ("zynq", "paged,handshake=0", "paged has no number 'handshake' that can be changed; give timing paged"),

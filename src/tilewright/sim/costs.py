@@ -20,6 +20,14 @@ class Channel(NamedTuple):
     If `in_flight` is n > 0, there is a command channel. One read is granted per cycle, in order of Costs.priority,
     fetch first, with at most n reads outstanding. A unit requests its next burst, of reads or writes, in the cycle
     after a grant. The first beat of a write comes `write_latency` cycles after its grant.
+
+    The other numbers describe a command channel whose clients wait for more than a grant:
+    - `turn`: cycles from a grant to the client's next request;
+    - `rests`: no read is granted in the cycle of a last beat;
+    - `streams`: a read has no latency if it is granted before the first beat of the read before it;
+    - `answer`: cycles from a write's last beat to its answer (-1: writes are not answered). The write's data end with
+      the answer, and the unit's next write follows it;
+    - `pause`: a write pauses for one cycle after this many beats (0: never), but not after its last beat.
     """
 
     beat_bytes: int
@@ -27,6 +35,11 @@ class Channel(NamedTuple):
     burst: int = 256  # AXI4
     in_flight: int = 0
     write_latency: int = 0
+    turn: int = 1
+    rests: bool = False
+    streams: bool = False
+    answer: int = -1
+    pause: int = 0
 
 
 class Fetch(NamedTuple):
@@ -36,12 +49,20 @@ class Fetch(NamedTuple):
     `batch` (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command
     has been delivered. With a `buffer` (its size in commands), the next batch is requested as soon as the buffer has
     room for it, and beats hold as many commands as fit. A command leaves its queue when its step starts.
+
+    The first batch is requested in cycle `lead`, each other one `turn` cycles after the last delivery. A command
+    reaches its queue `delay` cycles after it is delivered. Delivery begins with the first command of a batch that has
+    arrived; if `unpack` is not -1, it begins `unpack` cycles after the end of the whole batch's data.
     """
 
     insn_bytes: int
     depth: int
     batch: int = 0
     buffer: int = 0
+    lead: int = 0
+    turn: int = 1
+    delay: int = 1
+    unpack: int = -1
 
 
 class Units(NamedTuple):
@@ -60,7 +81,8 @@ class Costs(NamedTuple):
 
     A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest burst. `fill` is a number of
     cycles in which zeros are written; it only counts cycles without a beat. Filling begins `fill_lead` cycles after
-    the start, and after the data of the unit's earlier steps have arrived.
+    the start, and after the data of the unit's earlier steps have arrived. Before the `fill_last` last of these cycles,
+    filling pauses for `fill_pause` cycles, of which cycles with a beat count as well.
 
     A step with a `tail` ends at least `tail` cycles after it releases its unit, and at least `settle` cycles after its
     last beat; the steps of a unit end in order, one per cycle. A step that runs `ahead` releases its unit when its last
@@ -80,6 +102,8 @@ class Costs(NamedTuple):
     settle: Array
     ahead: Array  # 0 or 1
     fill_lead: Array
+    fill_last: Array
+    fill_pause: Array
 
     @classmethod
     def of(cls, lead: Array, busy: Array, rows: Array, row_bytes: Array, writes: Array, **others: Array) -> Costs:
@@ -104,14 +128,21 @@ def least_cycles(simulated: Simulated) -> Array:
     beat, and one cycle for each beat. A step that runs ahead counts as 0: its unit may be free before its data arrive.
     """
     costs = simulated.costs
-    channel = simulated.channel
-    moves = (costs.rows > 0) & (costs.row_bytes > 0) & (channel.burst > 0) & (costs.ahead == 0)
-    data = np.where(moves, first_beat(simulated) + costs.rows * -(-costs.row_bytes // channel.beat_bytes), 0)
-    return np.maximum(costs.lead + data + costs.busy, 0) * (1 - costs.ahead)
+    return np.maximum(costs.lead + np.where(costs.ahead, 0, data_cycles(simulated)) + costs.busy, 0) * (1 - costs.ahead)
 
 
-def first_beat(simulated: Simulated) -> Array:
-    """Return the cycles from each step's first request to its first beat, int64 [n]."""
+def data_cycles(simulated: Simulated) -> Array:
+    """Return the least cycles from each step's first request to the end of its data, int64 [n]; 0 without data.
+
+    An answered write has a latency, its pauses and an answer in each row. Bursts that end inside a row are not counted.
+    """
+    costs = simulated.costs
     channel = simulated.channel
-    write = channel.write_latency if channel.in_flight else channel.latency
-    return np.where(simulated.costs.writes == 1, write, channel.latency)
+    beats = -(-costs.row_bytes // channel.beat_bytes)
+    read = channel.latency + costs.rows * beats
+    pauses = (beats - 1) // channel.pause if channel.pause else 0
+    latency = channel.write_latency if channel.in_flight else channel.latency
+    answered = costs.rows * (latency + beats + pauses + channel.answer)
+    write = answered if channel.answer >= 0 else latency + costs.rows * beats
+    moves = (costs.rows > 0) & (costs.row_bytes > 0) & (channel.burst > 0)
+    return np.where(moves, np.where(costs.writes == 1, write, read), 0)

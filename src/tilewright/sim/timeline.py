@@ -30,8 +30,9 @@ FLAGS = ("ending", "filling", "moving", "writing")
 EVENT_US = 12
 #: A time later than any event.
 NOT_YET = 1 << 62
-#: Entries of Run.port: when each data bus is free, when the next read may be granted, how many reads were granted.
-READ_BUS, WRITE_BUS, COMMAND_FREE, GRANTED = range(4)
+#: Entries of Run.port: when each data bus is free, when the next read may be granted, how many reads were granted, and
+#: the first beat of the last one.
+READ_BUS, WRITE_BUS, COMMAND_FREE, GRANTED, STREAMED = range(5)
 #: Entries of Run.fetched: instructions requested, instructions delivered, when the next one may be delivered.
 FETCHED, SENT, DELIVERS = range(3)
 
@@ -101,11 +102,12 @@ def _before_the_first_event(table: StepTable, order: Order, simulated: Simulated
     unknown = np.full((5, count), NOT_YET, np.int64)
     numbers = np.zeros((len(State._fields) - len(FLAGS), clients), np.int64)
     numbers[0, :-1] = table.by_unit[0][:-1]  # State.position
+    numbers[State._fields.index("request"), -1] = simulated.fetch.lead
     return Run(
         Stream(*table.by_unit, table.unit, order.giver, table.makes_room),
         Outcome(*unknown, *np.zeros((len(Outcome._fields) - 5, count), np.int64)),
         State(*numbers, *np.zeros((len(FLAGS), clients), np.bool_)),
-        np.zeros(4, np.int64),
+        np.zeros(5, np.int64),
         np.zeros(max(1, simulated.channel.in_flight), np.int64),
         np.zeros(3, np.int64),
         *simulated,
@@ -158,6 +160,7 @@ class State(NamedTuple):
     data_end: Array
     arrived: Array  # when all data of the steps that have released the unit have arrived
     fill_left: Array  # tiles of zeros still to be written, one in each cycle without a beat
+    pause_left: Array  # cycles of Costs.fill_pause still to pass
     filled: Array  # the time up to which fill_left is known
     request: Array
     priority: Array
@@ -298,10 +301,24 @@ def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
                 # have arrived, as many reads are outstanding as are allowed.
                 if port[GRANTED] >= in_flight:
                     t = max(t, run.bursts[port[GRANTED] % in_flight])
+                if run.channel.rests:
+                    t = after_last_beats(run, t)
             if t < best or (t == best and client >= 0 and state.priority[u] < state.priority[client]):
                 best = t
                 client = u
     return best, client
+
+
+@part
+def after_last_beats(run: Run, t: int) -> int:
+    """Return the first cycle from `t` on in which no read has its last beat."""
+    at = 0
+    while at < run.bursts.shape[0]:
+        at += 1
+        if run.bursts[at - 1] == t + 1:
+            t += 1
+            at = 0
+    return t
 
 
 @part
@@ -316,6 +333,10 @@ def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
     port = run.port
     bus = WRITE_BUS if writes else READ_BUS
     at = max(port[bus], now + first_beat(run, writes))
+    if run.channel.streams and not writes:
+        if port[STREAMED] > now:  # the memory's queue was never empty
+            at = port[bus]
+        port[STREAMED] = at
     port[bus] = at + size
     if run.channel.in_flight > 0 and not writes:
         port[COMMAND_FREE] = now + 1
@@ -338,7 +359,9 @@ def grant_fetch(run: Run, now: int) -> None:
     packed = fetch.buffer > 0  # a beat holds parts of several commands; else each command begins with a new beat
     at = take_bus(run, False, -(-commands * fetch.insn_bytes // beat) if packed else commands * beats_each, now)
     for k in range(1, commands + 1):
-        run.out.arrival[first + k - 1] = at + (-(-k * fetch.insn_bytes // beat) if packed else k * beats_each)
+        done = k if fetch.unpack < 0 else commands
+        end = at + (-(-done * fetch.insn_bytes // beat) if packed else done * beats_each)
+        run.out.arrival[first + k - 1] = end + max(0, fetch.unpack)
     fetched[FETCHED] += commands
     client = run.state.moving.shape[0] - 1
     run.state.moving[client] = fetched[FETCHED] < count and fetched[FETCHED] - fetched[SENT] + batch <= fetch.buffer
@@ -352,7 +375,8 @@ def deliver(run: Run, now: int) -> None:
     fetched = run.fetched
     count = run.stream.unit.shape[0]
     sent = fetched[SENT]
-    run.out.delivered[sent] = fetched[DELIVERS] = now + 1
+    run.out.delivered[sent] = now + run.fetch.delay
+    fetched[DELIVERS] = now + 1
     state.backlog[run.stream.unit[sent]] += 1
     fetched[SENT] = sent + 1
     client = state.moving.shape[0] - 1
@@ -360,7 +384,7 @@ def deliver(run: Run, now: int) -> None:
     asks = waiting == 0 or waiting + run.fetch.batch <= run.fetch.buffer
     if asks and not state.moving[client] and fetched[FETCHED] < count:
         state.moving[client] = True
-        state.request[client] = now + 1
+        state.request[client] = now + run.fetch.turn
 
 
 @part
@@ -369,25 +393,46 @@ def grant_step(run: Run, u: int, now: int) -> bool:
     state = run.state
     s = run.stream.order[run.state.position[u]]
     size = min(state.to_edge[u], state.beats_left[u])
-    at = take_bus(run, state.writing[u], size, now)
+    beats = size
+    if state.writing[u] and run.channel.pause > 0:
+        beats += (size - 1) // run.channel.pause
+    at = take_bus(run, state.writing[u], beats, now)
     # Alone on the port, the burst would follow its request by the latency, or the step's own data without a gap.
     uncontended = max(state.request[u] + first_beat(run, state.writing[u]), state.data_end[u])
     run.out.contention[s] += max(0, at - uncontended)
     if state.filling[u]:  # zeros are written in the cycles without a beat, such as those before this burst
-        state.fill_left[u] -= min(at - state.filled[u], state.fill_left[u])
-        state.filled[u] = at + size
-    state.data_end[u] = at + size
+        fill(run, u, s, at - state.filled[u], beats)
+        state.filled[u] = at + beats
+    answered = state.writing[u] and run.channel.answer >= 0
+    state.data_end[u] = at + beats + (run.channel.answer if answered else 0)
     state.beats_left[u] -= size
     state.to_edge[u] = run.channel.burst
     last = state.beats_left[u] == 0
-    if run.channel.in_flight > 0:
-        state.request[u] = now + 1
+    if answered:
+        state.request[u] = state.data_end[u]
+    elif run.channel.in_flight > 0:
+        state.request[u] = now + run.channel.turn
     else:  # the next burst of the row is requested with the first beat, the next row when this one has arrived
         state.request[u] = at + size if last else at
     if last:
         state.rows_left[u] -= 1
         state.row_address[u] += run.costs.stride[s]
     return last
+
+
+@part
+def fill(run: Run, u: int, s: int, free: int, beats: int) -> None:
+    """Write tiles of zeros in `free` cycles without a beat, before `beats` cycles with one; pauses pass in both."""
+    state = run.state
+    last = run.costs.fill_last[s]
+    first = min(free, max(0, state.fill_left[u] - last))
+    state.fill_left[u] -= first
+    if state.fill_left[u] > last:
+        return
+    pause = min(free - first, state.pause_left[u])
+    state.pause_left[u] -= pause
+    state.fill_left[u] -= min(free - first - pause, state.fill_left[u])
+    state.pause_left[u] -= min(beats, state.pause_left[u])
 
 
 @part
@@ -416,6 +461,7 @@ def start(run: Run, u: int, now: int) -> None:
     state.filled[u] = max(now + costs.fill_lead[s], state.arrived[u])
     state.request[u] = state.data_end[u] = now + costs.lead[s]
     state.fill_left[u] = costs.fill[s]
+    state.pause_left[u] = costs.fill_pause[s]
     state.filling[u] = costs.fill[s] > 0
     state.rows_left[u] = costs.rows[s] if costs.row_bytes[s] > 0 and run.channel.burst > 0 else 0
     state.row_address[u] = costs.address[s]
@@ -439,7 +485,7 @@ def next_row(run: Run, u: int, now: int) -> None:
     state.moving[u] = False
     state.ending[u] = True
     if state.filling[u]:
-        state.data_end[u] = max(state.data_end[u], state.filled[u] + state.fill_left[u])
+        state.data_end[u] = max(state.data_end[u], state.filled[u] + state.fill_left[u] + state.pause_left[u])
     # A step that runs ahead is done with its unit one cycle after its last grant; `end` waits for its data by `settle`.
     state.work_end[u] = now + 1 if costs.ahead[s] > 0 else state.data_end[u] + costs.busy[s]
 

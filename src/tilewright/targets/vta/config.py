@@ -70,6 +70,7 @@ RANGES = {
     "dram_latency": (0, 1 << 20, "cycles"),
     "queue_depth": (1, 1 << 20, "instructions"),
     "token_depth": (1, 1 << 20, "tokens"),
+    "burst_beats": (1, 256, "AXI4 has up to 256"),
     "stages": (3, 4, "load, compute, store; or load, gemm, activate, store"),
     "acc_banks": (1, 16, "parts of acc"),
     **dict.fromkeys(("LOG_ALU_UOP_BUFF_SIZE", "LOG_PAR_BUFF_SIZE"), (3, 18, "log2 bytes")),
@@ -79,6 +80,8 @@ RANGES = {
 
 #: The keys of hdl.multipliers.MULTIPLIERS, repeated here because runs import nothing of gateware.
 MULTIPLIERS = ("single", "packed", "logic")
+#: How DRAM answers in the timing model chisel: after `dram_latency` cycles, or as in upstream's tsim.
+MEMORIES = ("delay", "tsim")
 #: The on-chip memory of each memory id.
 _SRAM_OF = ("uop", "wgt", "inp", "acc", "out", "acc", "alu_uop", "par")
 
@@ -131,6 +134,8 @@ class Config:
     LOG_BUS_WIDTH: int | None = timed()  # DMA bus, bits; upstream's macro VTA_LOG_BUS_WIDTH; None: by TARGET
     dram_latency: int = timed(16)  # cycles; as in upstream's tsim memory model
     queue_depth: int = timed(512)  # instructions per unit; HLS and Chisel
+    burst_beats: int = timed(256)  # beats of the longest burst of upstream's Chisel design: its LOG_BURST; see timing
+    memory_model: str = field(default="delay", metadata=given.ONLY_TIME)  # "tsim": the memory of upstream's tsim
     token_depth: int = timed(1024)  # tokens per queue; HLS on Zynq (its C model declares 8, Chisel counts to 255)
     semantics: str = "hls"  # the implementation to follow where upstream's differ: isa/alu.py, SEMANTICS
     stages: int = 3  # 4: the tensor ALU is a unit of its own, with its own micro-ops
@@ -423,7 +428,12 @@ def _check(c: Config) -> None:
 
     if not isinstance(c.HW_VER, str):
         refuse(f"HW_VER is {shown(c.HW_VER)}, not text")
-    for key, words in {"semantics": SEMANTICS, "multipliers": MULTIPLIERS, "alu": ALUS}.items():
+    for key, words in {
+        "semantics": SEMANTICS,
+        "multipliers": MULTIPLIERS,
+        "alu": ALUS,
+        "memory_model": MEMORIES,
+    }.items():
         if (value := getattr(c, key)) not in tuple(words):
             refuse(f"{key} is {shown(value)}", one_of(value, words))
     for key, (low, high, reason) in RANGES.items():

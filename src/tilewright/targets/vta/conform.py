@@ -1,4 +1,8 @@
-"""Replay golden vectors (programs with results of upstream's implementations), and compare every result."""
+"""Replay golden vectors (programs with results of upstream's implementations), and compare every result.
+
+A vector has the bytes that upstream's implementations computed, or the times of instructions in runs of upstream's
+Chisel RTL (arrays `times_BUILD_LATENCY`). The times are compared with the timing model `chisel`.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,33 @@ from tilewright.errors import TilewrightError
 from tilewright.fields import parsed
 from tilewright.files import Entries, arrays, untrusted
 from tilewright.program.launch_image import Dram, Segment
+from tilewright.sim.order import order
 from tilewright.sim.passes import RunOptions
 from tilewright.targets.base import ConformCase
-from tilewright.targets.vta.config import Config
+from tilewright.targets.vta.config import PRESETS, Config
 from tilewright.targets.vta.isa.fields import FORMAT_OF, PAGE, REGIONS, paged
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, decode, decode_uops
 from tilewright.targets.vta.passes import run_passes
+from tilewright.targets.vta.steps.elaborate import elaborate
+from tilewright.targets.vta.timing import MODELS
 
-REMEDY = "give the .npz files of golden vectors (vta_vectors)"
+REMEDY = "give the .npz files of golden vectors (vta_vectors, vta_chisel_vectors)"
+TIMES = "times_"
+#: The keys of the machine of each build of the RTL. The model has no others, such as builds of older sources.
+BUILDS: Mapping[str, Mapping[str, Any]] = {
+    "pynq": {},
+    "de10": {"burst_beats": 16},
+    "wide128": {"LOG_BUS_WIDTH": 7},
+    "tsim_pynq": {"memory_model": "tsim"},
+    "tsim_de10": {"memory_model": "tsim", "burst_beats": 16},
+}
 
 
 def conform(path: Path) -> ConformCase:
     """Replay the golden vector in a file, and return whether our results agree. Raises InputError for other files."""
     vector = Entries(path, "array", REMEDY, arrays(path, remedy=REMEDY))
+    if any(name.startswith(TIMES) for name in vector):
+        return _times(path, vector)
     with untrusted(path, REMEDY):
         meta, keys = (parsed(str(vector[name])) for name in ("meta", "config"))
     try:
@@ -48,6 +66,41 @@ def _replay(vector: Mapping[str, Array], meta: Mapping[str, Any], config: Config
         if reason:
             return f"{name}: {reason}"
     return _fields(vector, config)
+
+
+def _times(path: Path, vector: Mapping[str, Array]) -> ConformCase:
+    """Compare the starts and ends of instructions with those of each recorded run of the RTL."""
+    counts: dict[str, tuple[int, int]] = {}
+    reasons = []
+    for name in vector:
+        build, _, latency = name.removeprefix(TIMES).rpartition("_")
+        if not name.startswith(TIMES) or build not in BUILDS:
+            continue
+        with untrusted(path, REMEDY):
+            keys = {"semantics": "chisel", "dram_latency": int(latency), **BUILDS[build]}
+            config = PRESETS["tsim"].with_overrides(keys)
+            bases = dict(zip(REGIONS, vector["base"][1:].tolist(), strict=True))
+            program = elaborate(decode(vector["insn"], config), config, _recorded(vector, bases), bases)
+        trace = MODELS["chisel"].trace(program, order(program.table))
+        # The RTL counts from the launch bit, one cycle before ours. A step that is done in cycle d ends there.
+        ours = np.stack((trace.start + 1, trace.end), axis=1)
+        equal = ours == vector[name]
+        label = f"{build} at latency {latency}"
+        counts[f"starts and ends exact, {label}"] = int(equal.sum()), equal.size
+        counts[f"totals exact, {label}"] = int(trace.cycles == vector[name][:, 1].max()), 1
+        if not equal.all():
+            step = int(np.flatnonzero(~equal.all(axis=1))[0])
+            start, end = ours[step]
+            golden = vector[name][step]
+            text = f"#{step} {program.table.describe(step)} runs from {start} to {end}, not {golden[0]} to {golden[1]}"
+            reasons.append(f"{label}: {text}")
+    return ConformCase(path.stem, not reasons, "; ".join(reasons[:1]), counts)
+
+
+def _recorded(vector: Mapping[str, Array], bases: Mapping[str, int]) -> Dram:
+    """Return the data of a recorded program. Vectors of networks have none, because times do not depend on data."""
+    data = {name: vector.get("out_before" if name == "out" else name) for name in REGIONS}
+    return Dram([Segment(name, bases[name], rows.reshape(1, -1)) for name, rows in data.items() if rows is not None])
 
 
 def _diagnosis(vector: Mapping[str, Array], expected: str, config: Config) -> str:

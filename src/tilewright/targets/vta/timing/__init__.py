@@ -1,5 +1,12 @@
 """The cycles of VTA instructions under named timing models, and a lower bound for every schedule."""
 
-from tilewright.targets.vta.timing.model import DEFAULT, MODELS, Handover, Intervals, Timing
+from tilewright.targets import given
+from tilewright.targets.vta.timing.chisel import CHISEL
+from tilewright.targets.vta.timing.model import HLS, IDEAL, TILEWRIGHT, Handover, Intervals, Timing
 
-__all__ = ["DEFAULT", "MODELS", "Handover", "Intervals", "Timing"]
+#: The numbers that a what-if may change, and the least value of each.
+LEAST = {"gemm": 1, "alu": 1, "alu_immediate": 1, "requantise": 1, "dispatch": 0, "pipeline": 0}
+MODELS = given.Models.of((TILEWRIGHT, HLS, CHISEL, IDEAL), **LEAST)
+DEFAULT = TILEWRIGHT.source.name
+
+__all__ = ["DEFAULT", "LEAST", "MODELS", "Handover", "Intervals", "Timing"]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilewright.array import Array
-from tilewright.sim.costs import Simulated, first_beat, least_cycles
+from tilewright.sim.costs import Simulated, data_cycles, least_cycles
 from tilewright.sim.steps import Trace
 from tilewright.targets.vta.isa.fields import INSN_BYTES, Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
@@ -112,7 +112,11 @@ def delivered(simulated: Simulated) -> int:
     """Return the earliest cycle in which a unit can have an instruction."""
     channel = simulated.channel
     fetch = simulated.fetch
-    return channel.latency + -(-fetch.insn_bytes // channel.beat_bytes) + 1 if fetch.depth else 0
+    if not fetch.depth:
+        return 0
+    first = 1 if fetch.unpack < 0 else min(fetch.batch, len(simulated.costs.lead))
+    beats = -(-first * fetch.insn_bytes // channel.beat_bytes)
+    return fetch.lead + channel.latency + beats + max(0, fetch.unpack) + fetch.delay
 
 
 def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
@@ -122,13 +126,11 @@ def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
     FINISH, it is the last one in any order; the launch ends when its result has left the unit.
     """
     costs = simulated.costs
-    channel = simulated.channel
     store = program.moves.stores
     finish = int(costs.tail[last]) if program.stream.opcode[last] == Opcode.FINISH else 0
     if not store.any() or not program.micro_ops.any():
         return finish
-    beats = (first_beat(simulated) + costs.rows * -(-costs.row_bytes // channel.beat_bytes)) * (channel.burst > 0)
-    ends = costs.lead + beats + np.maximum(costs.busy, costs.settle)
+    ends = costs.lead + data_cycles(simulated) + np.maximum(costs.busy, costs.settle)
     return int(costs.tail[program.micro_ops > 0].min() + ends[store].min()) + finish
 
 

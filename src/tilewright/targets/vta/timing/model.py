@@ -19,7 +19,6 @@ from tilewright.sim.jit import compiled
 from tilewright.sim.order import Order
 from tilewright.sim.steps import StepTable, Trace
 from tilewright.sim.timeline import EVENT_US, timeline, times
-from tilewright.targets import given
 from tilewright.targets.base import TimingModel
 from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
@@ -418,8 +417,3 @@ IDEAL = Timing(
     handover=lambda config: Handover(0, 0, 0),
     tokens_wait=False,
 )
-
-#: The numbers that a what-if may change, and the least value of each.
-LEAST = {"gemm": 1, "alu": 1, "alu_immediate": 1, "requantise": 1, "dispatch": 0, "pipeline": 0}
-MODELS = given.Models.of((TILEWRIGHT, HLS, IDEAL), **LEAST)
-DEFAULT = TILEWRIGHT.source.name
