@@ -10,7 +10,7 @@ import pytest
 
 from docs import claims
 from tests.conftest import ROOT
-from tests.documents.test_snippets import commands, wrong
+from tests.documents.commands import commands, wrong
 
 #: Pages whose results are not marked yet. It stays empty.
 EXEMPT: set[str] = set()
