@@ -230,9 +230,7 @@ def _load(name: str) -> Run:
 
 LOADED = ("log", "sin", "cos", "arcsin", "tan", "erf")
 #: Functions by name, without the prefix tpu_bdc_.
-LOADS: Functions = {
-    **{f"load_{kind}_{name}_coeff": _load(name) for kind in ("fp32", "fp") for name in (*LOADED, "exp")},
-}
+LOADS: Functions = {f"load_{kind}_{name}_coeff": _load(name) for kind in ("fp32", "fp") for name in (*LOADED, "exp")}
 
 #: Functions of later chips: their parameters are not checked, as the vendor's model refuses every call.
 REFUSED = frozenset(files(__package__).joinpath("later.txt").read_text(encoding="utf-8").split())

@@ -32,19 +32,10 @@ from tilewright.program.stages import Stage, Stages
 from tilewright.program.words import QUOTED, Word, choice, number
 from tilewright.targets.bm1684x import config as machine
 from tilewright.targets.bm1684x.config import Config
+from tilewright.targets.bm1684x.isa import stream
 from tilewright.targets.bm1684x.isa.elaborate import UNITS, step_numbers
 from tilewright.targets.bm1684x.isa.meaning import command_of
 from tilewright.targets.bm1684x.isa.operations import DMA, TIU
-from tilewright.targets.bm1684x.isa.stream import (
-    DMA_TYPES,
-    FORMATS,
-    TIU_TYPES,
-    EncodedCommand,
-    Format,
-    decode,
-    encode,
-    new_command,
-)
 from tilewright.targets.bm1684x.launch.image import QueueImage
 from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepare
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, Rounding
@@ -70,12 +61,12 @@ def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
         words[-1].refuse("the name of a format, followed by short or long")
     name = words[1].text
     short = choice(SIZES).read(words[2]) == "short"
-    if (name, short) not in FORMATS:
+    if (name, short) not in stream.FORMATS:
         words[1].refuse(f"the name of a {words[2].text} format")
-    return engine, name, short, _form(FORMATS[name, short]).read(words[3:])
+    return engine, name, short, _form(stream.FORMATS[name, short]).read(words[3:])
 
 
-def _form(command_format: Format) -> Form:
+def _form(command_format: stream.Format) -> Form:
     return Form(command_format.layout, command_format.names, optional=command_format.names)
 
 
@@ -117,11 +108,11 @@ def _code(image: QueueImage, config: Config) -> Iterator[str]:
     except ProgramError:  # no command can start
         numbers = {}
     for engine in (TIU, DMA):
-        for command in decode(engine, image.queues[engine]):
+        for command in stream.decode(engine, image.queues[engine]):
             yield line(command, config, numbers.get((engine, command.id)))
 
 
-def line(command: EncodedCommand, config: Config, number: int | None) -> str:
+def line(command: stream.EncodedCommand, config: Config, number: int | None) -> str:
     """Return a command as text; `number` is its number in findings (None: it has none)."""
     meaning = "end" if command.is_end else command_of(command, config).operation.name
     form = f"{command.format.name} {SIZES[not command.format.short]}"
@@ -130,10 +121,10 @@ def line(command: EncodedCommand, config: Config, number: int | None) -> str:
 
 
 def _launch(text: Text, config: Config) -> Launch:
-    commands: dict[str, list[EncodedCommand]] = {TIU: [], DMA: []}
+    commands: dict[str, list[stream.EncodedCommand]] = {TIU: [], DMA: []}
     for engine, name, short, fields in text.code(".code"):
-        commands[engine].append(new_command(engine, len(commands[engine]), name, short, fields))
-    queues = {engine: encode(listed) for engine, listed in commands.items()}
+        commands[engine].append(stream.new_command(engine, len(commands[engine]), name, short, fields))
+    queues = {engine: stream.encode(listed) for engine, listed in commands.items()}
     meta = {"tiu_bytes": len(queues[TIU]), "batch": config.batch, "values_end": text.values["bytes"]}
     for name in ("input", "output"):
         rows = [list(section.values.values()) for section in text.of(f".{name}")]
@@ -220,7 +211,7 @@ def c_header(config: Config) -> str:
         "bus addresses": bases,
         "element types: codes of the device API": {f"dt_{dtype}": dtype.code for dtype in DTYPES.values()},
         "rounding modes": {f"round_{mode.name}": int(mode) for mode in Rounding},
-        "commands of the compute engine": {f"tiu_{name}".replace("&", "_"): n for n, name in TIU_TYPES.items()},
-        "commands of the DMA engine": {name: code for code, name in DMA_TYPES.items()},
+        "commands of the compute engine": {f"tiu_{name}".replace("&", "_"): n for n, name in stream.TIU_TYPES.items()},
+        "commands of the DMA engine": {name: code for code, name in stream.DMA_TYPES.items()},
     }
     return header("BM1684X_H_", "The BM1684X.", [Group(title, macros("bm1684x", of)) for title, of in groups.items()])

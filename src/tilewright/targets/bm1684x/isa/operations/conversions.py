@@ -201,7 +201,7 @@ class Parameters:
         shape = CHANNEL.read(encoded)
         address = encoded["opd1_addr"]
         # An entry of a table has a 4-byte word for each parameter, and the parameters of a channel are neighbours: they
-        # are tensors that begin 4 bytes apart. Only the low bits of a word are used for a shorter type.
+        # are tensors that begin 4 bytes apart.
         places = enumerate(self.types.items())
         return {parameter: located(address + 4 * number, shape, dtype, config) for number, (parameter, dtype) in places}
 

@@ -122,7 +122,7 @@ def integer_depthwise(v: Values) -> Array:
     """
     taps = _window(v).taps(v["x"], v.data.get("pads", v.attribute("pad")), v.data.get("inserts", 0))
     signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)
-    # The machine keeps 32 bits of the sum before it shifts: a sum that overflows wraps around (measured).
+    # The machine keeps 32 bits of the sum before it shifts: a sum that overflows wraps around.
     total = wrap(plus(conv.integer_depthwise(taps, _channels(v)).astype(np.int64), v, "bias"), I32 if signed else U32)
     return conv.scaled(total.astype(np.int64), v.types["y"], v.attribute("right"), v.mode)
 
