@@ -10,7 +10,7 @@ from tests.targets.zynq.cases import SMALL, WINDOW, Case
 from tilewright.errors import MachineError
 from tilewright.hdl.model import Model
 from tilewright.targets.zynq.config import Config
-from tilewright.targets.zynq.gateware.cosim import Steady
+from tilewright.targets.zynq.gateware.cosim import SteadyPace
 from tilewright.targets.zynq.isa.image import LayerImage
 
 #: Blocks of 512 words (1,024 weights), and a page service of 128 + 20 cycles.
@@ -52,7 +52,7 @@ def image_of(given: Case) -> LayerImage:
     return LayerImage(given.layer, given.weights, given.bias, given.factor)
 
 
-class Disturbed(Steady):
+class DisturbedPace(SteadyPace):
     """Random additional cycles for each page, and an engine that is held at random cycles; no state may move then."""
 
     def __init__(self, seed: int) -> None:

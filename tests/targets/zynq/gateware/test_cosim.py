@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.targets.zynq.cases import LAYERS as CASES
 from tests.targets.zynq.cases import SHAPES, WINDOW, Case, case, hash_of
-from tests.targets.zynq.gateware.machines import MACHINES, Disturbed, image_of, machine
+from tests.targets.zynq.gateware.machines import MACHINES, DisturbedPace, image_of, machine
 from tests.targets.zynq.gateware.random_layers import random_case
 from tests.targets.zynq.machines import whatif
 from tests.targets.zynq.networks import Chain
@@ -55,7 +55,7 @@ def test_random_layers_have_the_same_bits_and_cycles(name: str) -> None:
     for seed in range(30):
         print("seed", seed)
         given = random_case(seed, machine(name))
-        pace = Disturbed(seed) if seed % 4 == 3 else cosim.STEADY
+        pace = DisturbedPace(seed) if seed % 4 == 3 else cosim.STEADY
         compared = cosim.compare("random", image_of(given), given.data, "verilator", pace)
         assert (compared.differences, compared.mismatched_bytes) == ((), 0)
 
@@ -91,7 +91,7 @@ def test_waiting_and_holding_at_random_cycles_change_no_bit_and_no_engine_cycle(
     for seed in (1, 2):
         print("seed", seed)
         given = of(layer, seed=seed)
-        compared = cosim.compare(layer, image_of(given), given.data, "verilator", Disturbed(seed))
+        compared = cosim.compare(layer, image_of(given), given.data, "verilator", DisturbedPace(seed))
         assert (compared.differences, compared.mismatched_bytes) == ((), 0)
         assert compared.rtl_cycles > compared.cycles
 

@@ -43,7 +43,7 @@ FINALISTS = 2
 CLOSE_ENOUGH = 0.015
 
 
-class Tiled(Hashable, Protocol):
+class TiledLayer(Hashable, Protocol):
     """A layer in tiles.
 
     `has_borders`: the hardware makes the zeros around an image, which may race with other loads.
@@ -51,16 +51,16 @@ class Tiled(Hashable, Protocol):
 
     @property
     def has_borders(self) -> bool: ...
-    def tilings(self, config: Config) -> Iterator[Tiled]: ...
+    def tilings(self, config: Config) -> Iterator[TiledLayer]: ...
     def emit(self, *places: Any) -> Commands: ...
 
 
-class Timed(NamedTuple):
+class TimedLayer(NamedTuple):
     """A tiled layer with its cycles, and a lower bound of the cycles of any order of its commands."""
 
     cycles: int
     bound: int
-    tiled: Tiled
+    tiled: TiledLayer
 
     @property
     def close(self) -> bool:
@@ -68,13 +68,13 @@ class Timed(NamedTuple):
         return self.cycles <= self.bound * (1 + CLOSE_ENOUGH)
 
 
-def fastest(form: Tiled, config: Config, places: Sequence[int]) -> Timed | None:
+def fastest(form: TiledLayer, config: Config, places: Sequence[int]) -> TimedLayer | None:
     """Return the tiling with the fewest cycles, or the first one that is close to its bound.
 
     `places`: DRAM addresses of inputs, weights, offsets and results. Returns None if no tiling fits the memories
     without a race.
     """
-    timed = list[Timed]()
+    timed = list[TimedLayer]()
     if not _search(timed, form.tilings(config), config, places):
         best = [candidate.tiled for candidate in timed[:FINALISTS] if isinstance(candidate.tiled, Stream)]
         _search(timed, chain.from_iterable(tiled.variants() for tiled in best), config, places)
@@ -85,14 +85,14 @@ def fastest(form: Tiled, config: Config, places: Sequence[int]) -> Timed | None:
     return None
 
 
-def _search(timed: list[Timed], tilings: Iterator[Tiled], config: Config, places: Sequence[int]) -> bool:
+def _search(timed: list[TimedLayer], tilings: Iterator[TiledLayer], config: Config, places: Sequence[int]) -> bool:
     """Time tilings and add them to `timed`, the fastest first.
 
     Stop at one that is close, and return whether there is.
     """
     close = False
     for tiled in tilings:
-        timed.append(Timed(*cycles(tiled, config, tuple(places)), tiled))
+        timed.append(TimedLayer(*cycles(tiled, config, tuple(places)), tiled))
         if close := timed[-1].close:
             break
     timed.sort(key=lambda candidate: candidate.cycles)
@@ -100,14 +100,14 @@ def _search(timed: list[Timed], tilings: Iterator[Tiled], config: Config, places
 
 
 @lru_cache(MAX_CACHED)
-def cycles(tiled: Tiled, config: Config, places: tuple[int, ...]) -> tuple[int, int]:
+def cycles(tiled: TiledLayer, config: Config, places: tuple[int, ...]) -> tuple[int, int]:
     """Return the cycles of a tiled layer, and its lower bound."""
     passes = Passes(tiled.emit(config, *places).array, config)
     return passes.times.cycles, passes.bound
 
 
 @lru_cache(MAX_CACHED)
-def is_clean(tiled: Tiled, config: Config, places: tuple[int, ...]) -> bool:
+def is_clean(tiled: TiledLayer, config: Config, places: tuple[int, ...]) -> bool:
     """Return whether a tiled layer has no race. The zeros of a border may overtake the data of loads before them."""
     return not Passes(tiled.emit(config, *places).array, config).findings(RunOptions(None, True))
 
@@ -146,7 +146,7 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
     forms = layers.layers(site, config, rounding, pool)
     if isinstance(forms, str):
         return forms
-    compiled = list[tuple[Timed, LaunchImage, Frame]]()
+    compiled = list[tuple[TimedLayer, LaunchImage, Frame]]()
     for form, frame in forms:
         if candidate := _compiled(site, pool, form, config):
             compiled.append((*candidate, frame))
@@ -160,7 +160,7 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
     return image.launch(site.node.name, nodes, plan=str(best.tiled), **border)
 
 
-def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[Timed, LaunchImage] | None:
+def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[TimedLayer, LaunchImage] | None:
     """Return one form of a layer in its fastest tiles, and its launch; None if no tile fits."""
     # A zero point of the input is a constant for each output, sum(w) * zero, and goes into the offsets. The array then
     # multiplies codes as they are.

@@ -34,7 +34,7 @@ class Funct(IntEnum):
     FENCE = 127
 
 
-class Configured(IntEnum):
+class ConfigUnit(IntEnum):
     """The unit that a config command configures: rs1[1:0]."""
 
     EX, LD, ST, NORM = range(4)
@@ -102,14 +102,14 @@ FORMATS = (
             *(("transpose_b", 9, 1), ("a_stride", 16, 16), ("scale", 32, 32)),
         ),
         _bits(("shift", 0, 5), ("c_stride", 48, 16)),
-        Configured.EX,
+        ConfigUnit.EX,
     ),
     Format(
         "config_ld",
         Funct.CONFIG,
         _bits(("shrunk", 2, 1), ("state", 3, 2), ("pixels", 8, 8), ("block_stride", 16, 16), ("scale", 32, 32)),
         _whole("stride"),
-        Configured.LD,
+        ConfigUnit.LD,
     ),
     Format(
         "config_st",
@@ -119,7 +119,7 @@ FORMATS = (
             *(("out_dim", 24, 8), ("porows", 32, 8), ("pocols", 40, 8), ("orows", 48, 8), ("ocols", 56, 8)),
         ),
         _bits(("stride", 0, 32), ("scale", 32, 32)),
-        Configured.ST,
+        ConfigUnit.ST,
     ),
     Format(
         "config_norm",
@@ -129,7 +129,7 @@ FORMATS = (
             BitField("qln2", 32, 32, True),
         ),
         (BitField("qb", 0, 32, True), BitField("qc", 32, 32, True)),
-        Configured.NORM,
+        ConfigUnit.NORM,
     ),
     Format("mvin", Funct.MVIN, _DRAM, _LOCAL),
     Format("mvin2", Funct.MVIN2, _DRAM, _LOCAL),

@@ -146,7 +146,7 @@ def before(steps: Array, marks: Array) -> Array:
     return np.searchsorted(marks, steps) - 1
 
 
-def _taken(columns: dict[str, Array], index: Array) -> dict[str, Array]:
+def _rows_at(columns: dict[str, Array], index: Array) -> dict[str, Array]:
     """Return the rows `index` of columns, zeros where the index is NONE."""
     if not len(next(iter(columns.values()))):
         return {name: np.zeros(len(index), np.int64) for name in columns}
@@ -168,7 +168,7 @@ def _loads(prims: Array, code: Array, config: Config) -> Moves:
         last = before(step[mine], configs[marks])
         index[mine] = _step_of(marks, last)
     place = local(values["local"], values["cols"], values["rows"], config)
-    return Moves(False, step, _step_of(configs, index), values["dram"], place, _taken(set_by, index))
+    return Moves(False, step, _step_of(configs, index), values["dram"], place, _rows_at(set_by, index))
 
 
 def _config_st(prims: Array, code: Array) -> tuple[Array, dict[str, Array]]:
@@ -187,7 +187,7 @@ def _stores(prims: Array, code: Array, sets: tuple[Array, dict[str, Array]], con
     values = fields.fields(prims[step], CODES["mvout"])
     index = before(step, configs)
     place = local(values["local"], values["cols"], values["rows"], config)
-    return Moves(True, step, _step_of(configs, index), values["dram"], place, _taken(set_by, index))
+    return Moves(True, step, _step_of(configs, index), values["dram"], place, _rows_at(set_by, index))
 
 
 def _step_of(steps: Array, index: Array) -> Array:
@@ -207,6 +207,7 @@ def _computes(prims: Array, code: Array, config: Config) -> Computes:
     index = before(step, preloads)
     configs = np.flatnonzero(code == CODES["config_ex"])
     state = before(step, configs)
+    preloaded = _rows_at(operands, index)
     computes = Computes(
         step,
         _step_of(preloads, index),
@@ -214,9 +215,9 @@ def _computes(prims: Array, code: Array, config: Config) -> Computes:
         fresh[step].astype(np.int64),
         _operand(values, "a", config),
         _operand(values, "bd", config),
-        _operand(taken := _taken(operands, index), "bd", config),
-        _operand(taken, "c", config),
-        _taken(_executing(prims, configs), state),
+        _operand(preloaded, "bd", config),
+        _operand(preloaded, "c", config),
+        _rows_at(_executing(prims, configs), state),
         np.zeros(0, np.int64),
     )
     return computes._replace(streamed=_streamed(computes, config.dim))
@@ -227,7 +228,7 @@ def _executing(prims: Array, configs: Array) -> dict[str, Array]:
     values = fields.fields(prims[configs], CODES["config_ex"])
     whole = np.flatnonzero(values["only_strides"] == 0)
     last = before(np.arange(len(configs)) + 1, whole)
-    kept = _taken(values, _step_of(whole, last))
+    kept = _rows_at(values, _step_of(whole, last))
     return {**kept, "a_stride": values["a_stride"], "c_stride": values["c_stride"]}
 
 

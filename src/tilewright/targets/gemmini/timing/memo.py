@@ -43,7 +43,7 @@ class MemoRegisters:
     skipped = FIXED  # cycles that were copied
 
 
-class Pair:
+class PagePair:
     """A page with its client and direction, and its partner."""
 
     stamp: int  # the number of the relation
@@ -51,7 +51,7 @@ class Pair:
     value: int
 
 
-class Related:
+class RowRelation:
     """The partner of a row."""
 
     forward: int  # the number of the relation in which the row has a partner
@@ -61,8 +61,8 @@ class Related:
 
 
 MEMO = columns(MemoRegisters)
-PAIR = columns(Pair)
-RELATED = columns(Related)
+PAIR = columns(PagePair)
+RELATED = columns(RowRelation)
 
 
 class Memo(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.sim.jit import part
-from tilewright.targets.gemmini.isa.fields import Configured, Funct
+from tilewright.targets.gemmini.isa.fields import ConfigUnit, Funct
 from tilewright.targets.gemmini.isa.work import EX, LD, NONE, SCALE_ONE
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.state import SHARED
@@ -22,7 +22,7 @@ from tilewright.targets.gemmini.timing.state import SHARED
 CONFIG, MVIN2, PRELOAD, MVIN3 = (int(funct) for funct in (Funct.CONFIG, Funct.MVIN2, Funct.PRELOAD, Funct.MVIN3))
 COMPUTE_FLIP = int(Funct.COMPUTE_PRELOADED)
 COMPUTE_STAY = int(Funct.COMPUTE_ACCUMULATED)
-CONFIG_NORM = int(Configured.NORM)
+CONFIG_NORM = int(ConfigUnit.NORM)
 #: Load states that a configuration may name; loads use three.
 LOAD_STATES = 4
 

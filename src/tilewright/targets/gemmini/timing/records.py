@@ -18,13 +18,13 @@ from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, ROWS, TA
 
 R = TypeVar("R")
 
-#: All phases in which a row of a table may be, as bits: see `Saved.phases`.
+#: All phases in which a row of a table may be, as bits: see `SavedField.phases`.
 ALWAYS = 7
 #: No place.
 NOWHERE = -1
 
 
-class Saved(NamedTuple):
+class SavedField(NamedTuple):
     """A declared field.
 
     A snapshot saves it by `rule`, if one of the fields `when` of its record is not 0 (if given).
@@ -40,20 +40,20 @@ class Saved(NamedTuple):
 
 
 #: The fields of each declared record, by its place; the rows of those that are tables; the lengths of the queues.
-DECLARED: dict[int, dict[str, tuple[int, Saved]]] = {}
+DECLARED: dict[int, dict[str, tuple[int, SavedField]]] = {}
 TABLE_ROWS: dict[int, int] = {}
 LENGTHS: list[int] = []
 
 
-def _laid(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, Saved]]]:
+def _lay_out(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, SavedField]]]:
     """Return the places of the fields of a record that begins at `place`, and its fields."""
     # Fields are either values (what `saved` returns) or mere annotations (`columns`).
     places = ModuleType(record.__name__, record.__doc__)
-    fields = dict[str, tuple[int, Saved]]()
-    named = [name for name, value in vars(record).items() if isinstance(value, Saved)]
+    fields = dict[str, tuple[int, SavedField]]()
+    named = [name for name, value in vars(record).items() if isinstance(value, SavedField)]
     assert not (named and record.__annotations__), f"{record.__name__} has fields of two forms"
     for name in named or record.__annotations__:
-        saved = vars(record)[name] if named else Saved(0, (), "", 0, 1, ALWAYS, 0)
+        saved = vars(record)[name] if named else SavedField(0, (), "", 0, 1, ALWAYS, 0)
         setattr(places, name, place)
         fields[name] = place, saved
         place += saved.size
@@ -62,7 +62,7 @@ def _laid(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, Saved]]]
 
 def _declared(record: type[R], place: int, limit: int) -> R:
     """Give a record its place in the machine, and return the places of its fields."""
-    places, fields = _laid(record, place)
+    places, fields = _lay_out(record, place)
     assert sum(saved.size for _, saved in fields.values()) <= limit, f"{record.__name__} has too many numbers"
     # A second import of the same module, under another name, declares the same record again.
     assert DECLARED.setdefault(place, fields) == fields, f"{record.__name__} has the place of another record"
@@ -83,7 +83,7 @@ def table(record: type[R], name: str) -> R:
 
 def columns(record: type[R]) -> R:
     """Return the numbers of the fields of a record, from 0 on. Its fields may be mere annotations."""
-    return _laid(record, 0)[0]
+    return _lay_out(record, 0)[0]
 
 
 def queues(record: type[R]) -> R:
@@ -152,8 +152,8 @@ def saved(
     phases: int = ALWAYS,
     reset: int = 0,
 ) -> int:
-    """Declare a field: see `Saved`. Its place is an integer."""
-    return cast(int, Saved(rule, (when,) if isinstance(when, str) else when, of, among, size, phases, reset))
+    """Declare a field: see `SavedField`. Its place is an integer."""
+    return cast(int, SavedField(rule, (when,) if isinstance(when, str) else when, of, among, size, phases, reset))
 
 
 FIXED = saved(RULE.fixed)
@@ -168,7 +168,7 @@ def rules(places: object) -> Array:
     return _rules(DECLARED[min(value for value in vars(places).values() if isinstance(value, int))])
 
 
-def _rules(fields: dict[str, tuple[int, Saved]]) -> Array:
+def _rules(fields: dict[str, tuple[int, SavedField]]) -> Array:
     rows = []
     for place, saved in fields.values():
         when = [fields[name][0] for name in saved.when] or [NOWHERE]
@@ -179,7 +179,7 @@ def _rules(fields: dict[str, tuple[int, Saved]]) -> Array:
     return np.array(rows, np.int64).reshape(-1, len(Columns.__annotations__))
 
 
-def _registers() -> list[dict[str, tuple[int, Saved]]]:
+def _registers() -> list[dict[str, tuple[int, SavedField]]]:
     return [fields for place, fields in sorted(DECLARED.items()) if place < QUEUES]
 
 

@@ -54,7 +54,7 @@ class Entry:
     waits = saved(RULE.wire, size=3)  # the entries of each queue that it waits for, as long as they are in use
 
 
-class Unissued:
+class UnissuedEntry:
     """The entries of the three queues that are not issued, in their order."""
 
     entry = saved(RULE.wire, size=3)
@@ -70,7 +70,7 @@ class EventColumns:
 
 STATION = registers(Station, 13)
 ENTRIES = table(Entry, "entries")
-WAITING = table(Unissued, "waiting")
+WAITING = table(UnissuedEntry, "waiting")
 SPAN = columns(OperandSpan)
 TIMES = columns(EventColumns)
 

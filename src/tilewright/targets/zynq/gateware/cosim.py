@@ -33,7 +33,7 @@ SETTLE = 4
 MOST_DIFFERENCES = 8
 
 
-class Served(NamedTuple):
+class ServedPage(NamedTuple):
     """A page service: the number of the store, the block, and when it began.
 
     `at` counts the cycles that the engine had worked before; with two frames, all cycles.
@@ -54,10 +54,10 @@ class RtlRun:
     results: Array
     cycles: int
     engine: int | None
-    served: list[Served]
+    served: list[ServedPage]
 
 
-class Steady:
+class SteadyPace:
     """The pace of the PS and of the engine without additional cycles. Tests have one with random ones."""
 
     def delay(self) -> int:
@@ -70,7 +70,7 @@ class Steady:
 
 
 #: The pace of a run whose cycles are compared.
-STEADY = Steady()
+STEADY = SteadyPace()
 
 
 def component(config: Config) -> Any:
@@ -80,7 +80,7 @@ def component(config: Config) -> Any:
 
 
 def run(
-    image: LayerImage, data: Array, engine: str = "verilator", pace: Steady = STEADY, wave: Wave | None = None
+    image: LayerImage, data: Array, engine: str = "verilator", pace: SteadyPace = STEADY, wave: Wave | None = None
 ) -> RtlRun:
     """Run a layer on the compiled RTL. `data` are the codes of one sample, (rows, cols, ic) or (r).
 
@@ -107,11 +107,11 @@ def run(
     return (_serve if config.frames == 1 else _load_ahead)(model, layer, blocks, first, pace)
 
 
-def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: Steady) -> RtlRun:
+def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: SteadyPace) -> RtlRun:
     """Act as the PS of an engine with two frames: move blocks in the simulator's order, when the engine is ready."""
     config = layer.config
     results = dict[int, Array]()
-    served = list[Served]()
+    served = list[ServedPage]()
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
     limit = 2 * service.schedule(layer, paged=False).engine + 1000
     for number in service.schedule(layer).service.cause.tolist():
@@ -123,17 +123,17 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
         block = next(numbers[number])
         began = model.cycle
         _move(model, config, blocks, results, number, block, began + config.transfer(STORES[number]))
-        served.append(Served(number, block, began - first))
+        served.append(ServedPage(number, block, began - first))
     model.run_until("idle", limit)
     left = np.concatenate([results[index] for index in range(len(results))])
     return RtlRun(left[: layer.outputs], model.cycle - first, None, served)
 
 
-def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: Steady) -> RtlRun:
+def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: SteadyPace) -> RtlRun:
     """Act as the PS: move blocks when the engine waits, until it is idle."""
     config = layer.config
     results: dict[int, Array] = {}
-    served = list[Served]()
+    served = list[ServedPage]()
     waited = 0
     limit = 2 * service.schedule(layer, paged=False).engine + 1000
     while True:
@@ -146,7 +146,7 @@ def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pac
         missed = model.cycle - 1
         cycles = config.transfer(STORES[number]) + pace.delay()
         _move(model, config, blocks, results, number, block, missed + cycles)
-        served.append(Served(number, block, missed - first - waited))
+        served.append(ServedPage(number, block, missed - first - waited))
         waited += cycles
     cycles = model.cycle - first
     left = [results.get(index, np.zeros(0, np.uint8)) for index in range(max(results, default=0) + 1)]
@@ -179,7 +179,7 @@ def _move(
 # Comparison with the simulator
 
 
-def compare(name: str, image: LayerImage, data: Array, engine: str, pace: Steady = STEADY) -> CosimCase:
+def compare(name: str, image: LayerImage, data: Array, engine: str, pace: SteadyPace = STEADY) -> CosimCase:
     """Run a layer on the RTL and in the simulator, on one sample; return the outcome of the comparison.
 
     Raises ConfigError or MachineError if there is no gateware for the configuration or the layer (engine.py).
@@ -239,7 +239,7 @@ def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tupl
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
     began = planned.waits.at if layer.config.frames == 1 else planned.service.start
     waits = zip(planned.service.cause.tolist(), began.tolist(), strict=True)
-    modelled = [Served(cause, next(numbers[cause]), at) for cause, at in waits if cause in numbers]
+    modelled = [ServedPage(cause, next(numbers[cause]), at) for cause, at in waits if cause in numbers]
     seen = sorted((request._replace(at=_begin(layer, request)) for request in ran.served), key=_order)
     for index, (actual, modelled_service) in enumerate(zip(seen, sorted(modelled, key=_order), strict=True)):
         if actual != modelled_service:
@@ -252,16 +252,16 @@ def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tupl
     return differences
 
 
-def _order(served: Served) -> tuple[int, bool, int]:
+def _order(served: ServedPage) -> tuple[int, bool, int]:
     """Return the key of the order in which the simulator lists page services: results first, then by store."""
     return served.at, served.store != RESULT, served.store
 
 
-def _text(served: Served) -> str:
+def _text(served: ServedPage) -> str:
     return f"{STORES[served.store]} block {served.block} at {served.at} cycles"
 
 
-def _begin(layer: Layer, served: Served) -> int:
+def _begin(layer: Layer, served: ServedPage) -> int:
     """Return the engine cycle at which the simulator requests the page of a request: when its iteration begins."""
     if layer.kind != Kind.FC or served.store == RESULT or layer.config.frames > 1:
         return served.at
