@@ -21,7 +21,7 @@ import numpy as np
 
 from tests.targets.zynq.cases import LAYERS as CASES
 from tests.targets.zynq.cases import SHAPES, case, hash_of
-from tests.targets.zynq.gateware.machines import MACHINES, Disturbed, image_of, machine
+from tests.targets.zynq.gateware.machines import MACHINES, DisturbedPace, image_of, machine
 from tests.targets.zynq.gateware.random_layers import random_case
 from tilewright.array import Array, one_thread
 from tilewright.hdl.model import Compiled
@@ -103,7 +103,7 @@ def measure(rounds: int, full: bool) -> dict[str, Any]:
         for turn in range(1 if layer.config in presets else rounds):
             with one_thread():
                 began = process_time()
-                ran = cosim.run(image, work.data, pace=Disturbed(work.seed) if work.seed else cosim.STEADY)
+                ran = cosim.run(image, work.data, pace=DisturbedPace(work.seed) if work.seed else cosim.STEADY)
                 best["rtl"] = min(best["rtl"], process_time() - began)
                 began = process_time()
                 codes = values.run(
