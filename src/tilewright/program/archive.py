@@ -109,7 +109,7 @@ def read(path: str | Path, form: Format) -> tuple[dict[str, Any], dict[str, Arra
 
 @contextmanager
 def damage_of(form: Format) -> Iterator[None]:
-    """Run a `with` block that decodes an archive. Raises ProgramError for exceptions of damaged data."""
+    """Run a `with` block that decodes an archive. Raises ProgramError for exceptions that damaged data causes."""
     try:
         yield
     except DAMAGE as error:
@@ -212,7 +212,7 @@ def _array(name: str, content: bytes) -> Array:
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Run a `with` block. Raises ProgramError, with the path of the file, for a ProgramError of the block."""
+    """Run a `with` block. Raises its ProgramErrors again, with the path of the file."""
     try:
         yield
     except ProgramError as error:

@@ -333,7 +333,7 @@ def untrusted(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Run a `with` block. Raises HazardError, with the launch's name in it and its findings, for one of the block."""
+    """Run a `with` block. Raises its HazardError again, with the launch's name in the error and its findings."""
     try:
         yield
     except HazardError as error:
