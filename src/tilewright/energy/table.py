@@ -85,7 +85,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of energies. `alias` names the event whose energy an event has. The DRAM has `banks` open rows."""
+    """A table of energies. `alias`: the event that has the same energy, by event. The DRAM has `banks` open rows."""
 
     name: str
     technology: str
@@ -115,7 +115,7 @@ class Table:
         return _law(points, capacity, steepest=0.5) * bits
 
     def listed(self, event: str) -> tuple[Entry, ...]:
-        """Return the entries of an event, or of the event for which it is an alias; () without entries."""
+        """Return the entries of an event, or of the event for which it is an alias; () if there are none."""
         return self.entries.get(self.alias.get(event, event), ())
 
 

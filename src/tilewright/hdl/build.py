@@ -192,7 +192,7 @@ def _cached(name: str) -> Path | None:
 
 
 def _keep(name: str, command: list[str], folder: Path, scratch: Path | None = None) -> Path:
-    """Run `command` in a folder with the path of a new file in `scratch` [`folder`] appended; keep that file."""
+    """Run `command` in `folder`, with the path of its output (in `scratch` [`folder`]) at the end. Cache the output."""
     new = (scratch or folder) / name
     _call([*command, str(new)], folder, {"TMPDIR": str(new.parent)})
 

@@ -103,7 +103,7 @@ class _Modules:
                 self.read.append((signal, component, ports))
 
     def check(self) -> None:
-        """Raise ConfigError if a component reads a signal of another one that is a port of neither."""
+        """Check that components read signals of others only through ports. Raises ConfigError if not."""
         for signal, component, ports in self.read:
             driver, driver_ports = self.driven.get(signal, (component, ports))
             if driver is not component and signal not in ports and signal not in driver_ports:

@@ -112,7 +112,7 @@ def clamped(value: Value, low: Any, high: Any) -> Value:
 
 
 def step_loops(m: Module, innermost: tuple[Signal, Value], *outer: tuple[Signal, Value]) -> None:
-    """Go to the next iteration of nested loops. A loop is its counter, and whether that has its last value."""
+    """Go to the next iteration of nested loops. A loop is a pair: its counter, and whether this is the last value."""
     counter, is_last = innermost
     m.d.sync += counter.eq(counter + 1)
     with m.If(is_last):

@@ -42,7 +42,9 @@ PACKED = data.StructLayout(
 
 class Placer(Part):
     """Converts a WINDOW (a block of data and its padding, in tiles) to a PLACEMENT (runs of tiles in a memory).
-    It is combinational. The output `padded` is high if the window has padding."""
+
+    It is combinational. The output `padded` is high if the window has padding.
+    """
 
     def __init__(self) -> None:
         super().__init__(window=In(WINDOW), which=In(WHICH_BITS), placement=Out(PLACEMENT), padded=Out(1))

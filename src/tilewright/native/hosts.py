@@ -24,10 +24,10 @@ CONNECTION = Path(__file__).parent / "c"
 class HostLibrary:
     """A library `lib<name>.so`: its C sources, and the folder with the headers that hosts include.
 
-    `server` is the module whose function `main` is the device's process (connection.h). It answers `requests`, whose
-    numbers the sources include as `requests.h`, by their names in capitals. The process gets the machine `config` as a
-    JSON file, unless that is None. `generated` are headers for the hosts by name. `links` are further arguments of the
-    linker for hosts.
+    `server` is the module whose function `main` is the device's process (connection.h). `requests` are the names of the
+    requests that it answers; the sources get their numbers from a generated `requests.h`, by name in capitals. The
+    process gets the machine `config` as a JSON file, unless that is None. `generated` are headers for the hosts by
+    name. `links` are further arguments of the linker for hosts.
     """
 
     name: str

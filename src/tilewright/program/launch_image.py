@@ -54,7 +54,7 @@ class Contents:
         return array
 
     def value(self, hint: Any, name: str) -> Any:
-        """Return the value `name` in the launch's `meta`, decoded as the type `hint` (see serial.decode)."""
+        """Return the value `name` in the launch's `meta`, decoded as the type `hint` (see fields.decode)."""
         return decode(hint, self._launch.meta.get(name), f"{self.where}: {name}")
 
     def number(self, name: str, low: int = 0, high: int = MAX_ADDRESS) -> int:

@@ -50,7 +50,7 @@ class TimingModel:
 class ConformCase:
     """The outcome of one golden vector; `reason` describes the difference, if it did not pass.
 
-    `counts` are further comparisons by name: how many agree exactly, and of how many.
+    `counts` are further comparisons by name: (values that are exactly equal, compared values).
     """
 
     name: str

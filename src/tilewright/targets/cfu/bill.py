@@ -52,7 +52,7 @@ class Copies(NamedTuple):
 def copies(config: Config) -> Copies:
     """Return how often the gateware has the image memory, so that each reader has a port of its own.
 
-    A copy has one port for reads, and one for writes that can read while the array does.
+    A copy has a port that reads, and a port that writes; while the array works, both can read.
     """
     if "im2col" in config.extension_names:
         # With `overlap`, results are written while all lanes read.

@@ -42,8 +42,11 @@ POINT = {Kind.FULLY_CONNECTED: {f"{name}_{axis}": 1 for name in ("kernel", "stri
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """The operator of the firmware that a node becomes. `activations` are tensor names, `constants` int8 or int32
-    arrays, and `words` numbers; the keys of each are fields of the operator record."""
+    """The operator of the firmware that a node becomes.
+
+    `activations` are tensor names, `constants` int8 or int32 arrays, and `words` numbers; the keys of each are fields
+    of the operator record.
+    """
 
     kind: Kind
     activations: Mapping[str, str]

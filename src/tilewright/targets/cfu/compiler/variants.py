@@ -36,7 +36,7 @@ class Variant:
 
     @property
     def kind(self) -> Literal["step", "aside", ""]:
-        """How the document (see cfu/config.py) has the variant: as a measured "step", as an "aside", or not ("")."""
+        """The variant's role in the document (see cfu/config.py): a measured "step", an "aside", or "" (none)."""
         return "step" if self.measured else "aside" if self.compared_with else ""
 
 

@@ -207,7 +207,7 @@ class CoupledUnit(Part):
 
 
 class ArrayControl(wiring.Signature):
-    """How a convolution drives the array and C. `active`: instead of a launch; `begins`: its command is in this cycle.
+    """The signals by which a convolution drives the array and C while it is `active`. `begins`: its command comes now.
 
     `left` is a value for each lane, of which lane r runs r cycles late; `b_row` is the row of B for lane 0. With
     `write`, row `row` of the sums goes to row `write_row` of C. With `reads`, row `read_row` of C is read.

@@ -170,7 +170,7 @@ def _add_products(regs: Array, buffers: Array, first: int, row: int, at: int) ->
 
 
 def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: int, row: int) -> None:
-    """Requantise rows of C from number `row` on: results of pixels from `first`, channels from `column`. Store them."""
+    """Requantise rows of C from `row` on, and store them: pixels from number `first` on, channels from `column` on."""
     out_c = regs[Reg.OUT_C]
     tables = tables_at(regs)
     for pixel in range(height):
@@ -235,7 +235,9 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 
 def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_pool: compute the mean of each channel, with ties away from zero.
-    It adds up four channels per cycle, and then divides once per channel."""
+
+    It adds up four channels per cycle, and then divides once per channel.
+    """
     pixels = regs[Reg.IN_H] * regs[Reg.IN_W]
     channels = regs[Reg.IN_C]
     # A word of four channels is read per cycle; the division is the CPU's, a bit per cycle, and not pipelined.
