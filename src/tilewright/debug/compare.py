@@ -23,8 +23,7 @@ class Difference:
     """The first tensor that differs from the reference, in the order of the network.
 
     `index` is its first wrong element, whose value is `got` instead of `expected`: its code, or its sum with `is_sum`.
-    `count` of `size` elements are wrong; they are compared at `position`. `wrong`, bool [*shape, planes], marks bytes
-    in memory: the lowest wrong byte of each wrong element. `correct` marks the bytes that are certainly right.
+    `count` of `size` elements are wrong.
     """
 
     launch: str
@@ -35,10 +34,12 @@ class Difference:
     expected: int
     count: int
     size: int
-    position: int
+    position: int  # in the order of execution, at which the tensor was compared
     is_sum: bool
     placed: PlacedTensor
+    #: bool [*shape, planes]: the lowest wrong byte of each wrong element. Bytes above it may be wrong by its carry.
     wrong: Array
+    #: bool [*shape, planes]: the bytes that are certainly right.
     correct: Array
 
     def to_json(self) -> dict[str, Any]:
@@ -178,6 +179,5 @@ def _sums(walk: Walk, state: State, graph: Graph, placed: PlacedTensor, expected
     shifts = 8 * np.arange(placed.byte.shape[-1])
     expected_sums = np.where(placed.byte[..., 0] >= 0, expected_sums, got)  # channels that the machine does not compute
     differ = (got[..., None] >> shifts & 0xFF) != (expected_sums[..., None] >> shifts & 0xFF)
-    # Bytes above a wrong one may be wrong by its carry, so they are neither.
     lowest = differ & (np.cumsum(differ, axis=-1) == 1)
     return _Sums(got, expected_sums, lowest, ~differ & (np.cumsum(differ, axis=-1) == 0))

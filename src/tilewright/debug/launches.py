@@ -218,6 +218,8 @@ class ProgramLaunches(Launches):
 
     def _values(self, index: int) -> dict[str, Array]:
         """Return the values before a launch, {tensor: (1, *shape)}. Launches before it run as a whole, each once."""
+        # `_progress[i]` is what launch i starts from: the number of a step, and the values before it. Steps of the host
+        # that come before the launch are run when they are needed.
         while len(self._progress) <= index:
             at, values = self._progress[-1]
             at, values = self._host(at, values)

@@ -68,6 +68,7 @@ def converse(session: Session, say: Say) -> None:
 
 def view(session: Session) -> View:
     """Return the view of a session with panes. Raises ConfigError if Textual is not installed."""
+    # The view is the only file that imports Textual, an optional package.
     try:
         from tilewright.debug.view import View
     except ImportError:

@@ -14,7 +14,7 @@ TOUCHES = 8
 
 
 @dataclass(frozen=True)
-class Moment:
+class At:
     """A moment: before instruction `step` (None: at the end), at `position` of `of` in the order of execution.
 
     `cycle` is when the instruction starts (None: there are no times). `stuck` says why a launch cannot go on.
@@ -156,7 +156,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Dependencies:
+class Depends:
     """The origins of a place's values: instructions in stream order, and elements from before the launch."""
 
     steps: tuple[int, ...]

@@ -19,7 +19,7 @@ from tilewright.debug import when
 from tilewright.debug.compare import Difference, differences, segments
 from tilewright.debug.launches import Launches, OpenLaunch, ProgramLaunches, SingleLaunch
 from tilewright.debug.places import elements, place, touching, values
-from tilewright.debug.records import Access, Change, Dependencies, Instruction, Moment, Queue, Stop, Touch, Unit, Wait
+from tilewright.debug.records import Access, At, Change, Depends, Instruction, Queue, Stop, Touch, Unit, Wait
 from tilewright.debug.slices import Suspect, suspects, walk_back
 from tilewright.debug.stops import Condition, Point, Search
 from tilewright.errors import InputError, MachineError
@@ -95,7 +95,7 @@ class Session:
         """The names of the program's launches."""
         return self._launches.names
 
-    def where(self, because: str = "") -> Moment:
+    def where(self, because: str = "") -> At:
         """Return the present moment."""
         current = self._current
         walk = self.walk
@@ -105,8 +105,8 @@ class Session:
         trace = walk.trace if not stuck else None
         if step is None:
             cycle = trace.cycles if trace else None
-            return Moment(walk.name, None, position, len(walk.table), "", "", cycle, "", stuck, because)
-        return Moment(
+            return At(walk.name, None, position, len(walk.table), "", "", cycle, "", stuck, because)
+        return At(
             launch=walk.name,
             step=step,
             position=position,
@@ -162,18 +162,18 @@ class Session:
 
     # Movement
 
-    def step(self, count: int = 1) -> Moment:
+    def step(self, count: int = 1) -> At:
         """Execute `count` instructions. Raises MachineError if there is one that cannot run."""
         current = self._current
         if current.history.position == current.last and count > 0 and current.stuck:
             raise MachineError(f"launch '{self.walk.name}'", f"cannot go on: {current.stuck}")
         return self._move(current.history.position + count)
 
-    def back(self, count: int = 1) -> Moment:
+    def back(self, count: int = 1) -> At:
         """Go back by `count` instructions."""
         return self._move(self._current.history.position - count)
 
-    def to(self, step: int) -> Moment:
+    def to(self, step: int) -> At:
         """Go to the moment before instruction `step`, or, if it never runs, to where the launch cannot go on.
 
         Raises InputError if there is no such instruction.
@@ -181,15 +181,15 @@ class Session:
         position = int(self._current.position_of[self._checked_step(step)])
         return self._move(position if position >= 0 else self._current.last)
 
-    def start(self) -> Moment:
+    def start(self) -> At:
         """Go to the start of the launch."""
         return self._move(0)
 
-    def end(self) -> Moment:
+    def end(self) -> At:
         """Go to the end of the launch, or to the first instruction that cannot run."""
         return self._move(self._current.last)
 
-    def cycle(self, cycle: int) -> Moment:
+    def cycle(self, cycle: int) -> At:
         """Go to the first instruction, in the order of execution, that starts in a cycle or later.
 
         Raises MachineError if the launch has no times.
@@ -201,22 +201,23 @@ class Session:
         later = np.flatnonzero(trace.start[sequence] >= cycle)
         return self._move(int(later[0]) if later.size else self._current.last)
 
-    def layer(self, name: str) -> Moment:
+    def layer(self, name: str) -> At:
         """Go to the first instruction of a layer. Raises InputError if there is none."""
         launch = self._launches.of_layer(name)
         if launch != self._current.index:
             self.launch(str(launch))
+        # In the order of execution, in which layers of a launch may overlap.
         mine = self.walk.layer[self._current.history.sequence] == self.walk.layers.index(name)
         if not mine.any():
             raise InputError(f"layer '{name}'", "has no instructions: it is computed with another layer, or is a view")
         return self._move(int(np.argmax(mine)))
 
-    def launch(self, name: str) -> Moment:
+    def launch(self, name: str) -> At:
         """Go to the start of the launch with a name or number. Raises InputError if there is none."""
         self._current = self._launches.open(self._launches.number(name))
         return self.where()
 
-    def token(self, queue: str, number: int = 0) -> Moment:
+    def token(self, queue: str, number: int = 0) -> At:
         """Go to the instruction that pops token `number` (from 0) of a queue. Raises InputError if there is none."""
         names = [item.name for item in self.walk.table.queues]
         if queue not in names:
@@ -226,26 +227,26 @@ class Session:
             raise InputError(f"token {number}", f"is not one of the {len(pops)} tokens popped from {queue}")
         return self.to(int(pops[number]))
 
-    def run(self) -> Moment:
+    def run(self) -> At:
         """Execute until a break or watch point, or to the end of the launch."""
         return self._search(forward=True)
 
-    def reverse(self) -> Moment:
+    def reverse(self) -> At:
         """Go back to a break or watch point, or to the start of the launch."""
         return self._search(forward=False)
 
-    def until(self, where: str, forward: bool = True) -> Moment:
+    def until(self, where: str, forward: bool = True) -> At:
         """Go on (or back) to the moment after the next (or previous) write of a place."""
         point = Point(f"write of {where}", watched=where)
         at, number = Search(self._current, {0: point}).next(self._current.history.position, forward)
         return self._move(at, "" if number is None else point.text)
 
-    def _move(self, position: int, because: str = "") -> Moment:
+    def _move(self, position: int, because: str = "") -> At:
         current = self._current
         current.history.move(min(max(position, 0), current.last))
         return self.where(because)
 
-    def _search(self, forward: bool) -> Moment:
+    def _search(self, forward: bool) -> At:
         at, number = Search(self._current, self._points).next(self._current.history.position, forward)
         return self._move(at, "" if number is None else f"{number}: {self._points[number].text}")
 
@@ -356,6 +357,7 @@ class Session:
         """Return the last `count` instructions that wrote any part of a place, each with the values after it."""
         history = self._current.history
         accesses = self.writers(where)
+        # The history visits the moment after each write, and comes back: the session itself does not move.
         now = history.position
         at = place(self.walk, where)
         changes = [
@@ -382,7 +384,7 @@ class Session:
         """Return the instructions that wait for an instruction (None: the next one), and since when."""
         return when.waiting_for(self.walk, self._step_or_next(step))
 
-    def depends(self, where: str) -> Dependencies:
+    def depends(self, where: str) -> Depends:
         """Return the instructions that computed a place in this launch, and the elements from before the launch."""
         walk = self.walk
         history = self._current.history
@@ -394,7 +396,7 @@ class Session:
                 inside = np.flatnonzero(left[low:high])
                 if inside.size:
                     inputs.append((name, int(inside[0]) * unit, (int(inside[-1]) + 1) * unit, len(inside) * unit))
-        return Dependencies(tuple(np.flatnonzero(slices.hit).tolist()), tuple(inputs))
+        return Depends(tuple(np.flatnonzero(slices.hit).tolist()), tuple(inputs))
 
     def differs(self) -> Difference | None:
         """Return the first difference from the reference, and go to the moment at which the layer's result is complete.
@@ -485,6 +487,7 @@ def _footprint(walk: Walk, step: int) -> Array:
 def _touch(walk: Walk, row: Array) -> Touch:
     space, base, length, count, stride = (int(row[at]) for at in (SPACE, BASE, LENGTH, COUNT, STRIDE))
     modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
+    # Elements of an on-chip memory are tiles; those of DRAM are granules, and are shown as bytes of their segment.
     name = walk.table.spaces[space].name
     unit = 1
     if any(part.space == space for part in walk.segments):

@@ -45,6 +45,7 @@ def walk_back(walk: Walk, sequence: Array, seeds: Sequence[Sequence[Elements]]) 
     for bit, places in enumerate(seeds):
         for space, elements in places:
             wanted[space][elements] |= np.uint64(1 << bit)
+    # Backwards, an instruction is met after all that read its results: whether it computed a wanted element is known.
     hit = np.zeros(len(walk.table), np.uint64)
     for step in sequence[::-1].tolist():
         bits = walk.backward(step, wanted)

@@ -108,6 +108,7 @@ class Search:
             elif point.watched:
                 walk = launch.walk
                 written = np.flatnonzero(touching(walk.table, elements(walk, place(walk, point.watched)), WRITE))
+                # A watch point stops after the write: one position on.
                 for position in (launch.position_of[written] + 1).tolist():
                     self._at.setdefault(position, []).append(number)
             elif point.condition:

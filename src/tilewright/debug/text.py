@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.array import Array
 from tilewright.debug.compare import Difference
-from tilewright.debug.records import Access, Dependencies, Wait
+from tilewright.debug.records import Access, Depends, Wait
 from tilewright.debug.session import Session
 from tilewright.debug.slices import Suspect
 from tilewright.errors import plain
@@ -93,7 +93,7 @@ def _wait(session: Session, wait: Wait) -> str:
     return f"{wait.cause}{at}{instruction}"
 
 
-def depends(session: Session, answer: Dependencies, *_: Any) -> list[str]:
+def depends(session: Session, answer: Depends, *_: Any) -> list[str]:
     """Return the instructions and the elements that a place was computed from."""
     steps = [f"  #{step} {session.walk.text(step)}" for step in answer.steps[:LINES]]
     lines = [f"{len(answer.steps)} instructions:", *_cut(steps, len(answer.steps), "  ")]

@@ -47,6 +47,7 @@ def waiting_for(walk: Walk, step: int) -> list[Wait]:
     trace = walk.trace
     table = walk.table
     waits = []
+    # Instructions that pop a token that `step` pushes, and those that push into the place that `step` frees.
     takers = np.argwhere(walk.order.giver == step)
     room = np.argwhere(table.makes_room == step)
     for (waiter, queue), what in [*((row, "token") for row in takers), *((row, "room") for row in room)]:

@@ -2,10 +2,6 @@
 
 A transposed value is kept as a `View` of another tensor. A transpose node is emitted only when an operator needs the
 value in its own axis order. A channels-first network keeps one transpose at its input and at most one at its output.
-
-Each node is handled in one of four ways, tried in this order: its result becomes a view of its input; the operator runs
-on the bases of its input views; a flattening reshape is absorbed by the weights that read it; or its inputs are
-materialised.
 """
 
 from __future__ import annotations
@@ -56,6 +52,9 @@ class _Layout:
         self.names = {*graph.tensors, *(node.name for node in graph.nodes)}
 
     def run(self) -> Graph:
+        # Each node is handled in one of four ways: its result becomes a view of its input; the operator runs on the
+        # bases of its input views; a flattening reshape is absorbed by the weights that read it; or its inputs are
+        # materialised.
         for site in self.graph.sites():
             if not (self._keep_as_view(site) or self._run_on_bases(site) or self._absorb(site)):
                 self.nodes.append(replace(site.node, inputs=tuple(map(self.materialise, site.node.inputs))))

@@ -113,6 +113,7 @@ def results(
     graph: Graph, values: Mapping[str, Array], rounding: str, observe: Observer | None = None
 ) -> dict[str, Array]:
     """Return {name: (S, *shape)} of `graph.results` for the `values` of `graph.sources`, in blocks of BLOCK_BYTES."""
+    # Many samples at once are faster, but the patch matrices of all of them must fit the memory.
     block = max(1, BLOCK_BYTES // widest(graph))
     parts = [run_block(graph, samples, rounding, observe) for samples in blocks(values, block)]
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -36,20 +36,20 @@ class Coded:
 
 @dataclass(frozen=True, eq=False)
 class Fused(Named):
-    """An operator on codes. `bias` names the tensor of int32 bias codes; it is '' if there is no bias.
-
-    `other_inputs` names the inputs that are not codes. `residual` is added to the sums, and `activation` clamps the
-    results, before they are rounded.
-    """
+    """An operator on codes."""
 
     name: str
     op_type: str
     attributes: Mapping[str, Any]
     inputs: tuple[Coded, ...]
+    #: The tensor of int32 bias codes; '' if there is no bias.
     bias: str
+    #: The inputs that are not codes, such as a shape.
     other_inputs: tuple[str, ...]
     outputs: tuple[Coded, ...]
+    #: Clamps the results before they are rounded.
     activation: Activation = "none"
+    #: Is added to the sums before they are rounded.
     residual: Coded | None = None
 
     @property

@@ -39,10 +39,7 @@ PIXELS = "tilewright.pixels"
 
 @dataclass(frozen=True, eq=False)
 class RawNode(Named):
-    """A node of an ONNX file. `attributes` holds JSON values; tensors are in `tensors`, branches of If in `graphs`.
-
-    `same_types`: its second and third input must have the same type. It marks the Where that replaces an If.
-    """
+    """A node of an ONNX file. `attributes` holds JSON values; tensors are in `tensors`, branches of If in `graphs`."""
 
     name: str
     op_type: str
@@ -52,6 +49,7 @@ class RawNode(Named):
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Array] = field(default_factory=dict)
     graphs: Mapping[str, RawGraph] = field(default_factory=dict)
+    #: Whether the second and third input must have the same type, as in the Where that replaces an If.
     same_types: bool = False
 
     def input(self, index: int) -> str:

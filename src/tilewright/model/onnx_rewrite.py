@@ -1,16 +1,4 @@
-"""Rewrites a network as onnxruntime does before it fuses quantised operators. `rewritten` runs these steps in order:
-
-- `_without_identities`, `_transpose_constants` and `_form_gemms` remove identities, replace a transpose of dequantised
-  constants by dequantised transposed constants, and MatMul and Add of dequantised matrices by Gemm. Values stay the
-  same.
-- `merge` (DoubleQDQPairsRemover) replaces two consecutive pairs of quantise and dequantise by one pair, for the range
-  of reals that both can represent. This changes values, so the rounding mode `ort` must reproduce it.
-- `_move_quantise_up` and `_move_dequantise_down` (QDQPropagation) move a QuantizeLinear up and a DequantizeLinear down
-  past the operators in `MOVED`, so that more operators fuse. Values stay the same, because these operators neither
-  compute nor round.
-- `quantise_biases` (WeightBiasQuantization) replaces real biases of products of codes by dequantised codes if the
-  result is quantised next, or after Relu or Clip, even if the product then has no integer kernel. This changes values.
-"""
+"""Rewrites a network as onnxruntime does before it fuses quantised operators. Some steps change values."""
 
 from __future__ import annotations
 
@@ -32,9 +20,18 @@ PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 def rewritten(network: OnnxNetwork) -> OnnxNetwork:
     """Return the network in the form in which onnxruntime looks for quantised operators."""
-    return quantise_biases(
-        _move_dequantise_down(_move_quantise_up(merge(_form_gemms(_transpose_constants(_without_identities(network))))))
-    )
+    # Values stay the same: identities go, a transpose of dequantised constants is done on the constants themselves, and
+    # MatMul and Add of dequantised matrices become Gemm.
+    network = _form_gemms(_transpose_constants(_without_identities(network)))
+    # DoubleQDQPairsRemover: two consecutive pairs of quantise and dequantise become one, for the range of reals that
+    # both can represent. This changes values, so the rounding mode `ort` must reproduce it.
+    network = merge(network)
+    # QDQPropagation: quantise moves up and dequantise down past the operators in MOVED, so that more operators fuse.
+    # Values stay the same, because these operators neither compute nor round.
+    network = _move_dequantise_down(_move_quantise_up(network))
+    # WeightBiasQuantization: real biases of products of codes become dequantised codes if the result is quantised next,
+    # or after Relu or Clip, even if the product then has no integer kernel. This changes values.
+    return quantise_biases(network)
 
 
 def _without_identities(network: OnnxNetwork) -> OnnxNetwork:

@@ -2,10 +2,6 @@
 
 The file is untrusted. Python's flatbuffers has no verifier, so reads outside the buffer raise various Python errors;
 all of them become a ModelError. The file's size bounds every loop, and arrays are views of the file.
-
-A network may keep values from one run to the next, in two forms. Resource variables are named by VAR_HANDLE, read and
-written by READ_VARIABLE and ASSIGN_VARIABLE, and get their first values in a subgraph that CALL_ONCE runs. Variable
-tensors belong to one operator, an LSTM, and start with zeros (the codes of zero).
 """
 
 from __future__ import annotations
@@ -276,6 +272,10 @@ def _options(operator: Any) -> dict[str, Any]:
     getters = {name: member for name, member in vars(kind).items() if isinstance(member, FunctionType)}
     return {name: getter(table) for name, getter in getters.items() if getter.__code__.co_argcount == 1}
 
+
+# A network may keep values from one run to the next, in two forms. Resource variables are named by VAR_HANDLE, read and
+# written by READ_VARIABLE and ASSIGN_VARIABLE, and get their first values in a subgraph that CALL_ONCE runs. Variable
+# tensors belong to one operator, an LSTM, and start with zeros (the codes of zero).
 
 STATEFUL = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 #: A resource variable: its container and name.

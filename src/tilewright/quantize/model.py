@@ -118,6 +118,7 @@ def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> N
         shape_of = fixed_shapes(map(declared, real_inputs(model)), shapes)
     for info in real_inputs(model):
         info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, shape_of[info.name]))
+    # Shapes that the file declares may belong to another batch: they are inferred again from the inputs.
     del graph.value_info[:]
     for info in graph.output:
         info.type.tensor_type.ClearField("shape")

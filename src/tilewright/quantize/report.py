@@ -95,6 +95,7 @@ def compare(
         got = quantised_values.run(feed)
         for name in tensors:
             powers[name] += _squares(truth[name], got[name if name in net.outputs else counterpart[name][0]])
+        # The classes of the two models are compared if the only output is a list of scores.
         first = net.outputs[0]
         scores = sum(extent > 1 for extent in truth[first].shape) == 1  # as many as classes
         if len(net.outputs) == 1 and scores:

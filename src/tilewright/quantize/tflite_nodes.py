@@ -203,7 +203,7 @@ def _(op: ops.Transpose, net: Conversion, call: Call) -> None:
 @emit.register
 def _(op: ops.Slice, net: Conversion, call: Call) -> None:
     ends = np.array(op.begin, np.int64) + np.array(op.counts, np.int64) * np.array(op.steps, np.int64)
-    ends = np.where(ends < 0, INT64_MIN, ends)
+    ends = np.where(ends < 0, INT64_MIN, ends)  # before the first element: -1 would be the last one
     numbers = (op.begin, ends, range(len(ends)), op.steps)
     places = [net.constant("places", np.array(each, np.int64)) for each in numbers]
     value = net.add_one("Slice", [net.value(call.tensor(0)), *places], call.output.name)
@@ -295,6 +295,7 @@ def _lstm(net: Conversion, call: Call) -> None:
     gates = net.add_one("Gemm", [x, net.constant(f"{name}:w", w)], name, transB=1)
     batches = net.constant("sizes", np.array([batch] * steps, np.int64))
     parts = net.add("Split", [gates, batches], name, steps, axis=0) if steps > 1 else [gates]
+    # All input products of all steps are one Gemm; a step adds the products of the hidden state before it.
     recurrent = net.constant(f"{name}:r", r)
     quarters = net.constant("sizes", np.array([size] * 4, np.int64))
     hidden = ""

@@ -77,31 +77,28 @@ class Units(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """The costs of each step, int64 [n]: `lead` cycles, then a transfer of `rows` of `row_bytes`, then `busy` cycles.
-
-    A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest burst. `fill` is a number of
-    cycles in which zeros are written; it only counts cycles without a beat. Filling begins `fill_lead` cycles after
-    the start, and after the data of the unit's earlier steps have arrived. Before the `fill_last` last of these cycles,
-    filling pauses for `fill_pause` cycles, of which cycles with a beat count as well.
-
-    A step with a `tail` ends at least `tail` cycles after it releases its unit, and at least `settle` cycles after its
-    last beat; the steps of a unit end in order, one per cycle. A step that runs `ahead` releases its unit when its last
-    burst is granted.
-    """
+    """The costs of steps, int64 [n]: `lead` cycles, then a transfer of `rows` of `row_bytes`, then `busy` cycles."""
 
     lead: Array
     busy: Array
     rows: Array
     row_bytes: Array
     writes: Array  # 0 reads DRAM, 1 writes it
+    #: A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest burst.
     address: Array
     stride: Array
     priority: Array  # of its reads; lower goes first, then the lower unit
+    #: Cycles in which zeros are written; only cycles without a beat count. Filling begins `fill_lead` cycles after the
+    #: start, and after the data of the unit's earlier steps have arrived.
     fill: Array
+    #: A step with a `tail` ends at least `tail` cycles after it releases its unit, and at least `settle` cycles after
+    #: its last beat; the steps of a unit end in order, one per cycle.
     tail: Array
     settle: Array
-    ahead: Array  # 0 or 1
+    #: 1: the step releases its unit when its last burst is granted.
+    ahead: Array
     fill_lead: Array
+    #: Before the `fill_last` last of these cycles, filling pauses for `fill_pause` cycles, with or without beats.
     fill_last: Array
     fill_pause: Array
 

@@ -58,21 +58,20 @@ class Bursts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """The events of launches, for one sample.
+    """The events of launches, for one sample."""
 
-    `macs` are multiply-accumulates by operand width, `operations` all other arithmetic. DRAM bytes include fetched
-    instructions. Each of `bursts` finds all DRAM rows closed. `cycles` is 0 if the launch was not timed. `missing` has
-    the names of events that are not counted, with the reasons.
-    """
-
+    #: Multiply-accumulates by operand width; all other arithmetic is in `operations`.
     macs: tuple[Work, ...] = ()
     operations: tuple[Work, ...] = ()
     accesses: tuple[Access, ...] = ()
+    #: Bytes of DRAM, fetched instructions included.
     read_bytes: int = 0
     write_bytes: int = 0
+    #: Each of these finds all DRAM rows closed.
     bursts: tuple[Bursts, ...] = ()
     instructions: int = 0
-    cycles: int = 0
+    cycles: int = 0  # 0: the launch was not timed
+    #: The names of events that are not counted, with the reasons.
     missing: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

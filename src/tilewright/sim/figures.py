@@ -53,29 +53,28 @@ def _figure(total: Callable[[Iterable[Any]], Any] | None, default: Any = 0) -> A
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Figures:
-    """The figures of a layer, a launch or a run, for one sample. They are 0 for work of the host.
-
-    `serial_cycles` is the time if each step waited for the previous one in the stream: 0 if it is not known, None if it
-    is not defined, because a step needs a token, or room for one, from a later step.
-    `executed_macs` are the multiply-accumulates of the machine's instructions: skipped padding taps do not count,
-    channels that only fill the array do. `macs_per_cycle` is the peak of the array for the operands' type.
-    `stalls` are the idle cycles, by cause, of the unit that does the work. `causes` are all cycles by cause, the
-    largest first: one cause a cycle.
-    `bound` is the least number of cycles that the work can take on this machine in any order: the cycles for which its
-    busiest resource works. It is never above `cycles`. It is 0 if it is not known, or if a part of the work was done
-    before the cycles begin: a layer's cycles begin when the layer before it ends.
-    `optimal` is the argument that no order of the layer's instructions takes fewer cycles ("": there is none).
-    """
+    """The figures of a layer, a launch or a run, for one sample. They are 0 for work of the host."""
 
     cycles: int = _figure(sum)
+    #: The time if each step waited for the previous one in the stream: 0 if it is not known, None if it is not defined,
+    #: because a step needs a token, or room for one, from a later step.
     serial_cycles: int | None = _figure(_serial_sum)
+    #: The multiply-accumulates of the machine's instructions: skipped padding taps do not count, channels that only
+    #: fill the array do.
     executed_macs: int = _figure(sum)
+    #: The peak of the array for the operands' type.
     macs_per_cycle: int = _figure(None)
     dram_read_bytes: int = _figure(sum)
     dram_write_bytes: int = _figure(sum)
+    #: The idle cycles, by cause, of the unit that does the work.
     stalls: Mapping[str, int] = _figure(_causes_sum, dict)
+    #: All cycles by cause, the largest first; each cycle has one cause.
     causes: Mapping[str, int] = _figure(_causes_sum, dict)
+    #: The least number of cycles that the work can take on this machine in any order: the cycles for which its busiest
+    #: resource works, never above `cycles`. It is 0 if it is not known, or if a part of the work was done before the
+    #: cycles begin: a layer's cycles begin when the layer before it ends.
     bound: int = _figure(sum)
+    #: The argument that no order of the layer's instructions takes fewer cycles ("": there is none).
     optimal: str = _figure(None, "")
 
     def __post_init__(self) -> None:

@@ -30,14 +30,7 @@ _Cause = tuple[str, str]
 
 @dataclass(frozen=True)
 class Finding:
-    """A defect of a program. `steps` are instruction indices; `low`..`high` (exclusive) are elements of memory `space`.
-
-    `ranges` are the affected parts of low..high; empty means all of it. `queue` names the token queue of a deadlock or
-    leak, or the path of the token that a race lacks.
-
-    `undefined_by` names a memory (of micro-ops) that decides which elements one of the steps touches, and that the
-    step reads uninitialised. It is not known then what the step touches, so the finding follows from that read.
-    """
+    """A defect of a program. `steps` are instructions; `low`..`high` (exclusive) are elements of the memory `space`."""
 
     kind: str
     message: str
@@ -45,9 +38,13 @@ class Finding:
     space: str = ""
     low: int = 0
     high: int = 0
+    #: The token queue of a deadlock or leak, or the path of the token that a race lacks.
     queue: str = ""
     launch: str = ""
+    #: The affected parts of low..high; empty means all of it.
     ranges: tuple[tuple[int, int], ...] = ()
+    #: A memory (of micro-ops) that decides which elements one of the steps touches, and that the step reads
+    #: uninitialised. Nobody knows then which elements it touches, so the finding follows from that read.
     undefined_by: str = ""
 
     @property
@@ -128,13 +125,7 @@ class Group:
 def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:
     """Return findings in groups of one cause, the root first: by kind from causes to consequences, then by step.
 
-    Each launch has groups of its own. Findings of one launch have one cause in these cases:
-
-    - Steps read uninitialised micro-ops: all findings about these steps.
-    - A queue has tokens too many: the races that lack a token of this queue. Else races that lack a token on the same
-      path, or that one step is a part of.
-    - Units race on elements that a step reads uninitialised: the read came before the write.
-    - They are of the same kind, memory and queue.
+    Findings of different launches have different causes. `_Rules` has the rules for findings of the same launch.
     """
     launches: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -159,22 +150,24 @@ def _order(finding: Finding) -> tuple[int, int]:
 
 
 class _Rules:
-    """The rules that give each finding of a launch its cause. See `grouped`."""
+    """The rules that give each finding of a launch its cause: findings with the same cause form a group."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._leaks = {finding.queue for finding in findings if finding.kind == LEAK}
         self._races = [finding for finding in findings if finding.kind == RACE]
 
     def cause(self, finding: Finding) -> _Cause:
+        # All findings about steps that read uninitialised micro-ops.
         if finding.undefined_by:
             return "micro-ops", finding.undefined_by
+        # Units race on elements that a step reads uninitialised: the read came before the write.
         if finding.kind == UNINITIALISED:
             for race in self._races:
                 if finding.overlaps(race):
                     return self.cause(race)
         if finding.queue and finding.kind in (RACE, STREAM, LEAK):
-            # A race names a path that may lead through several queues (`hazards.token_path`). A queue on it with tokens
-            # too many is the likely mistake, since its consumer runs ahead by these tokens.
+            # Races that lack a token on the same path, which may lead through several queues (`hazards.token_path`). A
+            # queue on it with tokens too many is the likely mistake, since its consumer runs ahead by these tokens.
             units = finding.queue.split("->")
             legs = ("->".join(pair) for pair in pairwise(units))
             return "tokens", next((leg for leg in legs if leg in self._leaks), finding.queue)

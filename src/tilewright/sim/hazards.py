@@ -220,11 +220,10 @@ def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) ->
     """Note an access to the element `at`, and return the earlier step with which it conflicts.
 
     The result is UNWRITTEN if the step reads an element that nothing has written, and NO_CONFLICT if all is well.
-
-    `clock[step, v]` steps of unit v certainly end before the step: those of a lower rank. The last writer and the last
-    reader of each unit are enough. Earlier accesses of a unit come before its last one in program order, and an earlier
-    writer was compared with the last writer when that one wrote.
     """
+    # `clock[step, v]` steps of unit v certainly end before the step: the steps of a lower rank. The last writer and the
+    # last reader of each unit are enough. Earlier accesses of a unit come before its last one in program order, and an
+    # earlier writer was compared with the last writer when that one wrote.
     unit = steps.unit
     rank = steps.rank
     clock = steps.clock

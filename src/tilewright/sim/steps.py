@@ -203,25 +203,26 @@ class StepTable:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The times of n steps as int64 [n] columns, in cycles from the start of the launch.
-
-    `wait` is how long the unit stood idle before the step, because of `cause`. `contention` is how long the step's
-    transfers waited for the DRAM channel. `cycles` is when the last step ended. `walk` finds the critical path.
-    `divide` makes the breakdowns of each step's cycles, which `shares` returns; `draw` makes the machine's own `chart`.
-    """
+    """The times of n steps as int64 [n] columns, in cycles from the start of the launch."""
 
     table: StepTable
     start: Array
     end: Array
+    #: How long the unit stood idle before the step, and why: an index into `cause_names`.
     wait: Array
     cause: Array
+    #: How long the step's transfers waited for the DRAM channel.
     contention: Array
     bytes_read: Array
     bytes_written: Array
     fetch_bytes: int
+    #: When the last step ended.
     cycles: int
+    #: Finds the critical path.
     walk: Callable[[], Path] | None = None
+    #: Makes the breakdowns of each step's cycles, which `shares` returns.
     divide: Callable[[], Mapping[str, Sequence[Mapping[str, int]]]] | None = None
+    #: Makes the machine's own `chart`.
     draw: Callable[[], Chart] | None = None
 
     def __repr__(self) -> str:
@@ -291,9 +292,7 @@ class Trace:
 
         `part` [n] is the number of each step's layer, from 0. `serial` is the launch's trace without overlap; if it is
         None, the layers have no serial time. `macs` [n] are each step's multiply-accumulates. The cycles of a layer run
-        from the end of the previous layer to its own end, so that they add up to the cycles of the launch. A layer ends
-        when its last step ends, and no later than a step of a later layer starts that does multiply-accumulates: so all
-        of a layer's multiply-accumulates are done in its own cycles.
+        from the end of the previous layer to its own end, so that they add up to the cycles of the launch.
         """
         count = int(part.max(initial=0)) + 1
         works = self.table.unit == self.table.units.index(unit)
@@ -324,6 +323,8 @@ class Trace:
 
     def _ends(self, part: Array, count: int, macs: Array | None) -> list[int]:
         """Return the cycle in which each of `count` layers ends; the arguments are those of `parts`."""
+        # A layer ends when its last step ends. But it ends no later than a step of a later layer starts that does
+        # multiply-accumulates, so that all multiply-accumulates of a layer are done in its own cycles.
         latest = self._latest(part, count, macs)
         ends: list[int] = []
         for index in range(count - 1):

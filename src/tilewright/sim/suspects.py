@@ -158,11 +158,11 @@ def _conflicts_by_loop(visits: Visits, units: int) -> Array:
 def _mark(visits: Visits, writer: Array, written: Array, readers: Array, conflicts: Array) -> None:
     """Mark the cells in `conflicts` where an access may race with an earlier one, or read uninitialised data.
 
-    An access can race with the last write of its cell; a write can also race with the cell's last read in each unit.
-    Earlier accesses need no check, as in `hazards`. For each cell, `writer` is the last step that wrote to it,
-    `written` whether it is certainly written in whole, and `readers` [cells, units] the last step of each unit that
-    read it.
+    For each cell, `writer` is the last step that wrote to it, `written` whether it is certainly written in whole, and
+    `readers` [cells, units] the last step of each unit that read it.
     """
+    # An access can race with the last write of its cell; a write can also race with the cell's last read in each unit.
+    # Earlier accesses need no check, as in `hazards`.
     for position in range(visits.sequence.shape[0]):
         step = visits.sequence[position]
         for row in range(visits.start[visits.footprint[step]], visits.start[visits.footprint[step] + 1]):

@@ -4,9 +4,8 @@ A step starts when its unit is free, its tokens are available and its command ha
 rows over the DRAM channel, then computes for `busy` cycles and ends, which makes its tokens available. The channel is
 granted burst by burst. `Channel` describes the arbitration, and `Fetch` how commands arrive.
 
-The pass is one loop with one iteration per event and all arbitration in one place. The clients of the DRAM port are the
-units that move data, followed by fetch. Among events of one cycle, steps start or end first, by unit; then an
-instruction is delivered; then a burst is granted.
+The pass is one loop (`simulate`) with one iteration per event. The clients of the DRAM port are the units that move
+data, followed by fetch.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ def simulate(run: Run, serial: bool) -> int:
     done = now = 0
     while done < count:
         # Nothing changes between two events, so the earliest of the three is the next one. Of equal times, a step goes
-        # before a delivery and both before a grant: what a step requests can be granted in the same cycle.
+        # first, by unit, then a delivery, then a grant: what a step requests can be granted in the same cycle.
         time, unit = next_step(run, serial)
         delivery = next_delivery(run)
         grant, client = next_grant(run, now, min(time, delivery))

@@ -70,23 +70,23 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlacedTensor:
-    """A tensor of the network in DRAM, computed by `node` ("": an input of the launch).
-
-    `byte` is int64 [*shape, planes]: the address of each byte of each element, the lowest byte first. An element that
-    the machine does not hold has the address -1; of an element that is in DRAM several times, one place is given.
-    `is_code` says whether the bytes are the tensor's codes; otherwise they are sums that the host still requantises.
-    `dtype` is the number type of the bytes. `last` are the instructions that write the tensor, int64 [n], if its memory
-    is used again in the launch: then the tensor is only there from the last of them on. `layout` names the layout, if
-    the machine has several. With `part`, this is a part of the tensor `of`: the elements that this index selects.
-    """
+    """A tensor of the network in DRAM, computed by `node` ("": an input of the launch)."""
 
     name: str
     node: str
+    #: int64 [*shape, planes]: the address of each byte of each element, the lowest byte first. An element that the
+    #: machine does not hold has the address -1; of an element that is in DRAM several times, one place is given.
     byte: Array
+    #: Whether the bytes are the tensor's codes; otherwise they are sums that the host still requantises.
     is_code: bool
+    #: The number type of the bytes.
     dtype: str = "int8"
+    #: The instructions that write the tensor, int64 [n], if its memory is used again in the launch: the tensor is only
+    #: there after all of them have run.
     last: Array | None = None
+    #: The name of the layout, if the machine has several.
     layout: str = ""
+    #: With `part`, this is a part of the tensor `of`: the elements that this index selects.
     of: str = ""
     part: tuple[slice, ...] | None = None
 

@@ -52,7 +52,7 @@ class Sum(Broadcast):
     activation: Activation = "none"
 
     def compute(self, at: Evaluation) -> Array:
-        if at.rounding.elementwise == "ort" and self.sign > 0:
+        if at.rounding.elementwise == "ort" and self.sign > 0:  # onnxruntime has no subtraction of codes
             return self._fused(at)
         a = at.centred(0)
         b = self.sign * at.centred(1)
@@ -145,7 +145,7 @@ class Mul(Broadcast):
             scaled = shift_up(product, power_of_two(real, at.where))
         elif rule == "ort":  # the zero point is added before rounding
             scaled = round_half_even(product.astype(np.float32) * np.float32(real) + np.float32(zero)) - zero
-        elif not half_even or not 2.0**-16 <= real < 2.0**8:
+        elif not half_even or not 2.0**-16 <= real < 2.0**8:  # outside this range XNNPACK leaves it to LiteRT
             scaled = multiply_by_real(product, real)
         elif at.node.inputs[0] == at.node.inputs[1]:  # XNNPACK's square: the zero point affects rounding
             value = at.centred().astype(np.float32) * np.float32(at.input(0).scale)

@@ -106,6 +106,7 @@ class SumOfProducts(Single):
 
         Return codes of the same shape.
         """
+        # Bias and residual are at the scale of the sums, so the only rounding is the requantisation.
         if site.optional(2) is not None:
             acc = acc + site.constant(2)  # int32: wraps as the kernels do
         if residual is not None:
@@ -299,6 +300,7 @@ class FullyConnected(Linear):
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         rows = centre(x, site.input(0)).reshape(-1, w.shape[1])
+        # Sums of blocks of columns may be added in any order: int32 wraps the same way.
         step = max(1, FLOATS_AT_ONCE // len(w))
         acc = np.zeros((), np.int32)
         for start in range(0, w.shape[1], step):

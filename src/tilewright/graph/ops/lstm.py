@@ -143,6 +143,7 @@ class _Arithmetic:
         )
 
     def _factor(self, scale: float, weight_scale: float) -> tuple[Array, Array]:
+        # In the float type and the order of upstream, as the last bit of the factor decides ties.
         kind = np.float64 if self.micro else np.float32
         return quantize_multiplier(float(kind(weight_scale) * kind(scale) / kind(BEFORE)))
 

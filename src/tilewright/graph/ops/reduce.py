@@ -305,8 +305,7 @@ def table(function: Callable[[Array], Array], scale: float, zero_point: int, out
     """Return TFLite's table of a function of int16 codes, between whose values it interpolates (common.h).
 
     It holds the values, of `out_scale`, at 512 equal steps of the codes and at the last code, int64.
-    `scale` and `zero_point` give the real numbers of the input codes. Each value is moved by half of the error that
-    interpolation makes in the middle of its step. `dtype` is the float type of all arithmetic.
+    `scale` and `zero_point` give the real numbers of the input codes; `dtype` is the float type of all arithmetic.
     """
     kind: Any = np.dtype(dtype).type
     low, high = (kind(scale) * kind(code - zero_point) for code in (LOW, HIGH))
@@ -319,6 +318,7 @@ def table(function: Callable[[Array], Array], scale: float, zero_point: int, out
     centre = low + at * step + step / kind(2)
     value, middle_value, following = (function(x) * inverse for x in (start, centre, low + (at + kind(1)) * step))
     sample = round_half_away(value)
+    # Each value moves by half of the error that interpolation makes in the middle of its step.
     interpolated = round_half_away((following + sample) / kind(2))
     bias = round_half_away((interpolated - round_half_away(middle_value)) / kind(2))
     last = round_half_away(function(np.atleast_1d(high)) * inverse)

@@ -136,6 +136,7 @@ class Slice(Moved):
     def compute(self, at: Evaluation) -> Array:
         places = [slice(None)]
         for begin, count, step in zip(self.begin, self.counts, self.steps, strict=True):
+            # Before the first element, a Python slice ends with None: a negative number would count from the end.
             end = begin + count * step
             places.append(slice(begin, None if end < 0 else end, step))
         return at.value()[tuple(places)]

@@ -1,13 +1,4 @@
-"""Decides which nodes run in integers, which tensors are int8, and which tensors share a scale.
-
-The role of a node says how shift-only integer arithmetic computes it:
-
-- product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, perhaps a residual, then a rounding shift;
-- sum: an addition of two int8 tensors (the coarser one is shifted left first), then a rounding shift;
-- average: a sum, times a seven-bit factor unless the number of elements is a power of two, then a rounding shift;
-- keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...) with the same scale in and out;
-- host: everything else, in float32 between DequantizeLinear and QuantizeLinear.
-"""
+"""Decides which nodes run in integers, which tensors are int8, and which tensors share a scale."""
 
 from __future__ import annotations
 
@@ -21,6 +12,12 @@ from tilewright.model.onnx_values import ACTIVATIONS, JOINED
 from tilewright.quantize.model import Network, attribute, is_padded, operand, title
 from tilewright.quantize.names import Groups
 
+#: How shift-only integer arithmetic computes a node:
+#: - product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, perhaps a residual, then a rounding shift;
+#: - sum: an addition of two int8 tensors (the coarser one is shifted left first), then a rounding shift;
+#: - average: a sum, times a seven-bit factor unless the number of elements is a power of two, then a rounding shift;
+#: - keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...) with the same scale in and out;
+#: - host: everything else, in float32 between DequantizeLinear and QuantizeLinear.
 Role = Literal["product", "sum", "average", "keep", "host"]
 
 AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
@@ -109,20 +106,19 @@ def divisor(net: Network, node: NodeProto) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A node and the nodes fused into it: an Add of a residual to its sums, then a Relu or Clip.
-
-    `inputs` names the tensors that the node reads, without the residual; `outputs` the results of the last node.
-    `weights` and `bias` are the constants of a product; the weights are empty if both operands are activations.
-    """
+    """A node and the nodes fused into it: an Add of a residual to its sums, then a Relu or Clip."""
 
     node: NodeProto
     role: Role
     activation: NodeProto | None
+    #: The tensors that the node reads, without the residual.
     inputs: tuple[str, ...]
+    #: The results of the last of the fused nodes.
     outputs: tuple[str, ...]
-    reason: str = ""
+    reason: str = ""  # why the role is "host"
     addition: NodeProto | None = None
     residual: str = ""
+    #: The constants of a product; the weights are empty if both operands are activations.
     weights: str = ""
     bias: str = ""
 
