@@ -222,6 +222,7 @@ def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping
     call.refuse_if(
         not supported, f"{call.op_type} of the domain '{call.domain}' at opset {call.opset} is not supported"
     )
+    # Constants are initializers, under the names of the inputs whose place they take.
     names = [f"x{index}" if kind is not None else "" for index, kind in enumerate(call.inputs)]
     typed = [
         value_info(name, kind)

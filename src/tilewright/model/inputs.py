@@ -162,6 +162,7 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
 
     The samples are the arrays named after the network's inputs, else the array `inputs`, else the only array.
     """
+    # The file's directory is read first: only the arrays that are chosen by name are unpacked.
     chosen: list[str] = []
 
     def choose(names: list[str]) -> list[str]:

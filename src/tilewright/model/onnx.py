@@ -77,6 +77,7 @@ def _emit_unfused(builder: Builder, node: RawNode) -> None:
             return
         if _emit_conversion(builder, node):
             return
+    # Moves of reals are operators of the graph, so that transposes can cancel; onnxruntime runs all others.
     outputs = [Tensor(name, network.types[name].shape, network.types[name].dtype) for name in node.outputs]
     same_type = len(outputs) == 1 and bool(node.inputs) and network.dtype(node.inputs[0]) == outputs[0].dtype
     if node.op_type in SAME and same_type:

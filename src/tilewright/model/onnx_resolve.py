@@ -254,21 +254,21 @@ def _inlined(node: RawNode, key: str) -> RawGraph:
 def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> RawGraph:
     """Return a branch with other names of values, also in branches inside it, and a prefix of its nodes' names."""
 
-    def each(originals: Iterable[str]) -> tuple[str, ...]:
+    def renamed(originals: Iterable[str]) -> tuple[str, ...]:
         return tuple(names.get(name, name) for name in originals)
 
     nodes = tuple(
         replace(
             node,
             name=prefix + node.name,
-            inputs=each(node.inputs),
-            outputs=each(node.outputs),
+            inputs=renamed(node.inputs),
+            outputs=renamed(node.outputs),
             graphs={key: _renamed(inner, names) for key, inner in node.graphs.items()},
         )
         for node in graph.nodes
     )
     constants = {names.get(name, name): value for name, value in graph.constants.items()}
-    return RawGraph(nodes, constants, each(graph.outputs))
+    return RawGraph(nodes, constants, renamed(graph.outputs))
 
 
 def without_branches(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Any:

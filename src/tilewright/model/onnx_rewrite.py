@@ -303,6 +303,7 @@ def _scale(network: OnnxNetwork, node: RawNode) -> Array | None:
         if source is None or source.op_type != DEQUANTIZE:
             return None
         quants.append(network.quantisation(source))
+    # A scale per channel of the weights must belong to output channels, so that each sum has one scale.
     x, w = quants
     axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, 0 if node.attributes.get("transB", 0) else 1)
     if x is None or w is None or x.per_channel or (w.per_channel and w.axis != axis):

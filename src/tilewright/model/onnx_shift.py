@@ -37,6 +37,7 @@ def build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
     builder = Builder(network)
     for given in inputs:
         builder.tensors[given] = Tensor(given, builder.shape(given), "uint8", _PLAIN)
+    # A product has no meaning of its own here: its int32 sums wait in `sums` for the RequantShift that reads them.
     sums: dict[str, RawNode] = {}
     for node in network.nodes:
         if node.op_type in ("Conv", "Gemm"):

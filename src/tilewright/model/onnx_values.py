@@ -118,6 +118,7 @@ class OnnxNetwork:
         constant = self.constants.get(scale)
         if constant is None or constant.dtype != np.float32 or not self.are_constant((zero,)):
             return None
+        # One zero point may serve all channels; the axis counts only if there are several scales.
         scales = constant.astype(np.float64).reshape(-1)
         zeros = self.constants[zero].reshape(-1) if zero else np.zeros(scales.size, np.int64)
         if zeros.size not in (1, scales.size) or not scales.size:

@@ -199,6 +199,7 @@ class Cut:
             self._compare_codes(
                 name, values[name], [file_values[source] for source in self._sources(name) if source], comparison
             )
+        # Outputs that are no codes: reals to an accuracy, other types exactly.
         for name in self.compared_names:
             if name in self.graph.outputs and name not in self.shared:
                 if file_values[name].dtype.kind == "f":

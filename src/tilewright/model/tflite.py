@@ -80,9 +80,11 @@ class _Import:
         positions = range(len(call.inputs)) if translation.inputs is None else translation.inputs
         inputs = tuple(tensor.name if tensor else "" for tensor in map(call.optional, positions))
         outputs = tuple(tensor.name for tensor in call.outputs if tensor)
+        # TFLite's LSTM writes its states in place; the graph has a result for each state.
         if isinstance(op, ops.Lstm):
             outputs += self.variables.states_of(call, (call.tensor(18), call.tensor(19)))
         node = Node(f"{op.kind}_{index}", op, inputs, outputs)
+        # Moves of constants, such as transposed weights, are done now: compilers want constant operands.
         if isinstance(op, Moved | ops.Split) and all(self.tensors[name].data is not None for name in inputs):
             self._fold(node)
         else:

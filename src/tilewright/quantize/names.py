@@ -93,7 +93,7 @@ class NeutralNames:
         _rename(model, self._original.__getitem__, self._original.__getitem__)
 
     def text(self, text: str) -> str:
-        return _NEUTRAL.sub(lambda found: self._original.get(found[0], found[0]), text)
+        return _NEUTRAL.sub(lambda match: self._original.get(match[0], match[0]), text)
 
     def restored(self, path: Path) -> ModelProto:
         """Return the model of a file with the original names, and with unused names for new tensors and nodes."""

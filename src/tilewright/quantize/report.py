@@ -217,6 +217,7 @@ def float_nodes(original: ModelProto, quantised: ModelProto, result: Pow2Result 
     net = Network(original)
     quantised_tensors = counterparts(quantised)
     reasons = {step.name: step.reason for step in result.plan.steps if step.role == "host"} if result else {}
+    # A layer whose ReLU is quantised is computed in codes together with it.
     for node in net.nodes if result is None else ():
         reader = net.only_consumer(node.output[0])
         fused = reader is not None and reader.output[0] in quantised_tensors and reader.op_type in ACTIVATIONS

@@ -205,7 +205,7 @@ def _(op: ops.Slice, net: Conversion, call: Call) -> None:
     ends = np.array(op.begin, np.int64) + np.array(op.counts, np.int64) * np.array(op.steps, np.int64)
     ends = np.where(ends < 0, INT64_MIN, ends)  # before the first element: -1 would be the last one
     numbers = (op.begin, ends, range(len(ends)), op.steps)
-    places = [net.constant("places", np.array(each, np.int64)) for each in numbers]
+    places = [net.constant("places", np.array(column, np.int64)) for column in numbers]
     value = net.add_one("Slice", [net.value(call.tensor(0)), *places], call.output.name)
     if op.shape != op.counts:
         value = net.reshaped(value, op.shape, call.output.name)

@@ -150,6 +150,7 @@ def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> P
     steps = _fuse(net, residuals)
     integer_steps = _forward(net, steps)
     _backward(net, steps, integer_steps)
+    # Tensors of integer steps are int8. Moves keep their codes, so both ends of a move have one scale.
     groups = Groups(name for index in sorted(integer_steps) for name in (*steps[index].reads, *steps[index].outputs))
     for index, step in enumerate(steps):
         if index not in integer_steps:
