@@ -52,9 +52,9 @@ class Builder:
         scale = self.tensors[a].scale + self.tensors[b].scale
         return self._node(Add(activation), (a, b), self.tensors[a].shape, scale, zero)
 
-    def like(self, x: str, other: str) -> str:
+    def like(self, x: str, pattern: str) -> str:
         """The codes of `x` at the scale and zero point of `other`."""
-        tensor, to = self.tensors[x], self.tensors[other]
+        tensor, to = self.tensors[x], self.tensors[pattern]
         return self._node(Quantize(), (x,), tensor.shape, to.scale, to.zero_point)
 
     def rescaled(self, x: str, ratio: float, zero: int) -> str:
@@ -62,7 +62,7 @@ class Builder:
 
     def concat(self, axis: int, *parts: str) -> str:
         first, *others = (self.tensors[name].shape for name in parts)
-        shape = (*first[:axis], first[axis] + sum(own[axis] for own in others), *first[axis + 1 :])
+        shape = (*first[:axis], first[axis] + sum(shape_of_part[axis] for shape_of_part in others), *first[axis + 1 :])
         same = [parts[0], *(name if name == parts[0] else self.like(name, parts[0]) for name in parts[1:])]
         return self._node(
             Concat(axis), tuple(same), shape, self.tensors[parts[0]].scale, self.tensors[parts[0]].zero_point

@@ -54,8 +54,8 @@ def sum_of_two(needs: int = 2) -> dict[str, Array]:
 
 def memories(seed: int = 0) -> tuple[Memories, Array]:
     """A device whose DDR holds two tensors and room for a third; the DDR as float32 (3, 64, 16)."""
-    made = Memories(CONFIG)
+    with_ddr = Memories(CONFIG)
     values = np.random.default_rng(seed).normal(size=(3, 64, 16)).astype(np.float32)
-    data = made.new_ddr(DDR_BASE, values.nbytes).data
-    made.fill(DDR_BASE + np.arange(values.nbytes), values.view(np.uint8).reshape(-1))
-    return made, data.view(np.float32).reshape(values.shape)
+    data = with_ddr.new_ddr(DDR_BASE, values.nbytes).data
+    with_ddr.fill(DDR_BASE + np.arange(values.nbytes), values.view(np.uint8).reshape(-1))
+    return with_ddr, data.view(np.float32).reshape(values.shape)

@@ -69,9 +69,9 @@ class Growing:
             fits = [
                 n for n in names if shape[:axis] + shape[axis + 1 :] == self.open[n][:axis] + self.open[n][axis + 1 :]
             ]
-            other = str(rng.choice(fits))
-            joined = (*shape[:axis], shape[axis] + self.open[other][axis], *shape[axis + 1 :])
-            self.open[op(kind, x, other, axis=axis - len(shape) * int(rng.integers(2)))] = joined
+            partner = str(rng.choice(fits))
+            joined = (*shape[:axis], shape[axis] + self.open[partner][axis], *shape[axis + 1 :])
+            self.open[op(kind, x, partner, axis=axis - len(shape) * int(rng.integers(2)))] = joined
         elif kind == "Flatten":
             self.open[op(kind, x)] = (1, prod(shape))
         elif kind == "Reshape":

@@ -99,9 +99,9 @@ def test_transfers_that_begin_elsewhere_are_findings(name: str) -> None:
         strides = () if "compact" in name else (None, None)
         arguments = (40, 10, U8) if "vector" in name else (SMALL, *strides, U8)
         getattr(api(noting), f"tpu_gdma_{name}")(*ends, *arguments)
-        found = [finding for finding in noting.findings if finding.kind == PORTABILITY]
-        assert len(found) == (offset % step != 0), offset
-        assert all(f"tpu_gdma_{name}" in str(one) and f"multiples of {step}" in str(one) for one in found)
+        portability = [finding for finding in noting.findings if finding.kind == PORTABILITY]
+        assert len(portability) == (offset % step != 0), offset
+        assert all(f"tpu_gdma_{name}" in str(item) and f"multiples of {step}" in str(item) for item in portability)
 
 
 def test_global_memory_has_no_gaps_and_no_lanes(capsys: pytest.CaptureFixture[str]) -> None:

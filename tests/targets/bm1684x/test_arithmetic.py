@@ -39,8 +39,8 @@ def test_extremes_with_nan_take_an_operand_by_position() -> None:
 
 def test_less_is_neither_greater_nor_equal() -> None:
     a, b = np.array([NAN, 1, NAN, -0.0], np.float32), np.array([1, 2, NAN, 0.0], np.float32)
-    found = {name: holds(name, a, b, F32).tolist() for name in ("greater", "less", "equal", "greater_equal")}
-    assert found == {
+    relations = {name: holds(name, a, b, F32).tolist() for name in ("greater", "less", "equal", "greater_equal")}
+    assert relations == {
         "greater": [False, False, False, False],
         "less": [True, True, False, False],
         "equal": [False, False, True, False],
@@ -72,8 +72,8 @@ def test_products_of_u32_use_all_64_bits() -> None:
 
 def test_left_shifts_clamp_before_they_lose_bits() -> None:
     x = np.array([2**30, -(2**30), 3], np.int32)
-    found = integer_binary("mul", x, x, I32, 16, Rounding.DOWN, True)
-    assert found.tolist() == [2**31 - 1, 2**31 - 1, 9 << 16]
+    products = integer_binary("mul", x, x, I32, 16, Rounding.DOWN, True)
+    assert products.tolist() == [2**31 - 1, 2**31 - 1, 9 << 16]
     assert integer_binary("mul", x, -x, I32, 16, Rounding.DOWN, True).tolist() == [-(2**31), -(2**31), -9 << 16]
 
 
@@ -89,8 +89,8 @@ def test_polynomials_round_after_every_operation(dtype: DType) -> None:
     np.testing.assert_array_equal(polynomial(x, terms, dtype), result)
 
 
-def ulps(found: Array, true: Array) -> Array:
-    return np.abs(found.astype(np.float64) - true) / np.spacing(true.astype(np.float32)).astype(np.float64)
+def ulps(computed: Array, true: Array) -> Array:
+    return np.abs(computed.astype(np.float64) - true) / np.spacing(true.astype(np.float32)).astype(np.float64)
 
 
 def test_iterations_are_near_the_true_value() -> None:
@@ -108,8 +108,8 @@ def test_iterations_are_near_the_true_value() -> None:
 
 def test_divisions_at_the_edges() -> None:
     b = np.array([0, -0.0, np.inf, 2.0**-126], np.float32)
-    found = elementwise.divide(np.ones(4, np.float32), b)
-    assert found.tolist() == [np.inf, -np.inf, np.inf, np.inf]  # what the iteration gives, not what IEEE 754 does
+    quotients = elementwise.divide(np.ones(4, np.float32), b)
+    assert quotients.tolist() == [np.inf, -np.inf, np.inf, np.inf]  # what the iteration gives, not what IEEE 754 does
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
@@ -155,17 +155,17 @@ def test_short_floats_are_aligned_and_cut(dtype: DType) -> None:
             expected[p, o] = total
     np.testing.assert_array_equal(dot(rows, columns, dtype, [bias]), expected)
     for function in (aligned.python, aligned):
-        found, scratch = bias.copy(), np.full((4, 3), np.nan)
-        function(left.astype(np.float64), right.astype(np.float64), scratch, scratch.view(np.int64), found)
-        np.testing.assert_array_equal(found, expected)
+        sums, scratch = bias.copy(), np.full((4, 3), np.nan)
+        function(left.astype(np.float64), right.astype(np.float64), scratch, scratch.view(np.int64), sums)
+        np.testing.assert_array_equal(sums, expected)
 
 
 def test_products_of_zeros_and_infinities_are_not_cut() -> None:
     rows = narrow(np.array([[[0, 0]], [[0, np.inf]], [[np.inf, 1]]], np.float32), F16)
     columns = narrow(np.array([[[0], [1]]], np.float32), F16)
     with np.errstate(all="ignore"):
-        found = dot(rows, columns, F16, [np.ones((3, 1), np.float32)])
-    np.testing.assert_array_equal(found, np.array([[1], [np.inf], [np.nan]], np.float32))
+        sums = dot(rows, columns, F16, [np.ones((3, 1), np.float32)])
+    np.testing.assert_array_equal(sums, np.array([[1], [np.inf], [np.nan]], np.float32))
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -180,8 +180,8 @@ def test_depthwise_sums_round_to_the_type_in_turn(before: int) -> None:
         terms += [float_binary("mul", taps[0, channel, i, 0, 0], weights[channel, i], BF16) for i in range(3)]
         for index, term in enumerate(terms):
             sums[index % 2] = float_binary("add", sums[index % 2], term, BF16)
-        found = float_depthwise(taps, weights, BF16, bias)
-        assert found[0, channel, 0, 0] == float_binary("add", sums[0], sums[1], BF16)[0]
+        computed = float_depthwise(taps, weights, BF16, bias)
+        assert computed[0, channel, 0, 0] == float_binary("add", sums[0], sums[1], BF16)[0]
 
 
 def test_infinities_come_through_the_cube() -> None:
@@ -189,9 +189,9 @@ def test_infinities_come_through_the_cube() -> None:
     columns = np.ones((1, 32, 2), np.float16)
     rows[0, 0, :2] = np.inf
     columns[0, 1, 1] = -1
-    found = dot(rows, columns, F16, [])
-    assert found[0, 0] == np.inf
-    assert np.isnan(found[0, 1])
+    sums = dot(rows, columns, F16, [])
+    assert sums[0, 0] == np.inf
+    assert np.isnan(sums[0, 1])
 
 
 def test_windows_see_padding_and_inserted_zeros() -> None:

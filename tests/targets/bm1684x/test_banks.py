@@ -34,20 +34,20 @@ def launch(request: pytest.FixtureRequest) -> PreparedLaunch:
 def places(tensor: Tensor, config: Config) -> Places:
     """The lane and bank of every byte of a tensor."""
     first = tensor.addresses.reshape(-1)
-    found: Places = set()
+    touched: Places = set()
     for byte in range(tensor.dtype.bytes):
         lane, offset = np.divmod(first + byte - LOCAL_BASE, config.lane_bytes)
-        found |= set(zip(lane.tolist(), (offset // config.bank_bytes).tolist(), strict=True))
-    return found
+        touched |= set(zip(lane.tolist(), (offset // config.bank_bytes).tolist(), strict=True))
+    return touched
 
 
 def used(command: Command, config: Config) -> dict[int, Places]:
     """The places that a command reads and that it writes, by mode."""
-    found: dict[int, Places] = {READ: set(), WRITE: set()}
+    by_mode: dict[int, Places] = {READ: set(), WRITE: set()}
     for mode, _, place in command.in_memory:
         if place.storage.is_local:
-            found[mode] |= places(place.storage, config)
-    return found
+            by_mode[mode] |= places(place.storage, config)
+    return by_mode
 
 
 def told(chart: Chart) -> list[tuple[str, str, int, int, int]]:
@@ -60,22 +60,22 @@ def told(chart: Chart) -> list[tuple[str, str, int, int, int]]:
 
 def expected(commands: Sequence[Command], trace: Trace, config: Config) -> list[tuple[str, str, int, int, int]]:
     """The boxes of lanes and of used banks."""
-    found = []
+    boxes = []
     for step, command in enumerate(commands):
-        own, unit = used(command, config), trace.table.units[trace.table.unit[step]]
+        by_mode, unit = used(command, config), trace.table.units[trace.table.unit[step]]
         span = (int(trace.start[step]), int(trace.end[step]), step)
-        lanes = {lane for lane, _ in own[WRITE]}
+        lanes = {lane for lane, _ in by_mode[WRITE]}
         if unit == "tiu":
-            found.append(("lanes", f"{len(lanes)} of {config.lanes} lanes compute", *span))
+            boxes.append(("lanes", f"{len(lanes)} of {config.lanes} lanes compute", *span))
         for bank in range(config.banks):
             modes = [
-                word for mode, word in ((READ, "reads"), (WRITE, "writes")) if any(b == bank for _, b in own[mode])
+                word for mode, word in ((READ, "reads"), (WRITE, "writes")) if any(b == bank for _, b in by_mode[mode])
             ]
-            number = len({lane for lane, b in own[READ] | own[WRITE] if b == bank})
+            number = len({lane for lane, b in by_mode[READ] | by_mode[WRITE] if b == bank})
             if modes:
                 text = f"{unit} {' and '.join(modes)} in {number} of {config.lanes} lanes"
-                found.append((f"bank {bank}", text, *span))
-    return found
+                boxes.append((f"bank {bank}", text, *span))
+    return boxes
 
 
 def test_boxes_are_the_banks_of_all_elements(launch: PreparedLaunch) -> None:
@@ -91,9 +91,9 @@ def test_conflicts_are_those_of_every_cycle(launch: PreparedLaunch) -> None:
     assert trace.chart
     running: dict[str, dict[int, Places]] = {"tiu": defaultdict(set), "dma": defaultdict(set)}
     for step, command in enumerate(launch.program.commands):
-        own = used(command, config)
+        by_mode = used(command, config)
         for cycle in range(int(trace.start[step]), int(trace.end[step])):
-            running[trace.table.units[trace.table.unit[step]]][cycle] |= own[READ] | own[WRITE]
+            running[trace.table.units[trace.table.unit[step]]][cycle] |= by_mode[READ] | by_mode[WRITE]
     both = {(cycle, *place) for cycle, mine in running["tiu"].items() for place in mine & running["dma"][cycle]}
     lanes: dict[tuple[int, int], int] = defaultdict(int)
     for cycle, _, bank in both:
@@ -111,17 +111,17 @@ def test_conflicts_are_those_of_every_cycle(launch: PreparedLaunch) -> None:
 def test_operands_that_share_a_bank_are_counted(launch: PreparedLaunch) -> None:
     trace, config = launch.trace, launch.config
     assert trace.chart
-    found = set()
+    boxes = set()
     for step, command in enumerate(launch.program.commands):
         if trace.table.units[trace.table.unit[step]] != "tiu":
             continue
         tensors = {place.storage for _, _, place in command.in_memory if place.storage.is_local}
         banks = [{bank for _, bank in places(tensor, config)} for tensor in tensors]
         for bank in range(config.banks):
-            if (count := sum(bank in own for own in banks)) > 1:
-                found.add((f"bank {bank}", f"{count} operands of one command share the bank", step))
-    assert {(row, text, step) for row, text, _, _, step in told(trace.chart) if "operands" in text} == found
-    assert found
+            if (count := sum(bank in operand_banks for operand_banks in banks)) > 1:
+                boxes.add((f"bank {bank}", f"{count} operands of one command share the bank", step))
+    assert {(row, text, step) for row, text, _, _, step in told(trace.chart) if "operands" in text} == boxes
+    assert boxes
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -134,5 +134,5 @@ def test_a_tensor_reaches_into_the_banks_of_its_bytes(seed: int) -> None:
     kind = str(rng.choice(["aligned", "compact"]))
     start, offset = int(rng.integers(config.lanes)), 64 * int(rng.integers(8))
     tensor = Tensor.local(start, offset, shape, dtype, replace(config, banks=64), kind)
-    found = {(lane, bank) for lane, bank in np.argwhere(reach(tensor, tensor.config)).tolist()}
-    assert found == places(tensor, tensor.config)
+    reached = {(lane, bank) for lane, bank in np.argwhere(reach(tensor, tensor.config)).tolist()}
+    assert reached == places(tensor, tensor.config)

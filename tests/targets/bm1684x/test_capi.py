@@ -67,8 +67,8 @@ A, B = floats(2, 6, 3, 5), floats(2, 6, 3, 5)[::-1]
     ],
 )
 def test_elementwise(name: str, between: tuple[object, ...], expected: Array) -> None:
-    one = bool(between) or name in ("tpu_bdc_abs", "tpu_bdc_fp_floor", "tpu_bdc_cpy")
-    sources = ((A, F32),) if one else ((A, F32), (B, F32))
+    single = bool(between) or name in ("tpu_bdc_abs", "tpu_bdc_fp_floor", "tpu_bdc_cpy")
+    sources = ((A, F32),) if single else ((A, F32), (B, F32))
     y, launched = run(elementwise(name, *between), A.shape, F32, *sources)
     np.testing.assert_array_equal(y, expected)
     assert not launched.findings
@@ -111,13 +111,13 @@ def test_convolution_product_and_pool() -> None:
     x, w = floats(1, 3, 6, 6), np.ones((2, 3, 2, 2), np.float32)
 
     def conv(c: DeviceApi, y: int, xs: int, ws: int) -> None:
-        one, pad = dim2(1, 1), padding_t(0, 0, 0, 0)
+        unit, pad = dim2(1, 1), padding_t(0, 0, 0, 0)
         c.tpu_gdma_cpy_S2L(0, xs, dim4(1, 3, 6, 6), None, None, DT_FP32)
         c.tpu_gdma_compact_S2L(BANK, ws, dim4(1, 2, 3, 4), DT_FP32)
         shape = dim4(1, 3, 6, 6)
         flags = (DT_FP32, DT_FP32, False, False)
-        c.tpu_bdc_fp_conv2d(2 * BANK, 0, BANK, 0, shape, None, 2, dim2(2, 2), pad, one, one, *flags)
-        c.tpu_bdc_fp_max_pool2d(3 * BANK, 2 * BANK, dim4(1, 2, 5, 5), dim2(5, 5), pad, one, one, DT_FP32, -1e30)
+        c.tpu_bdc_fp_conv2d(2 * BANK, 0, BANK, 0, shape, None, 2, dim2(2, 2), pad, unit, unit, *flags)
+        c.tpu_bdc_fp_max_pool2d(3 * BANK, 2 * BANK, dim4(1, 2, 5, 5), dim2(5, 5), pad, unit, unit, DT_FP32, -1e30)
         c.tpu_gdma_cpy_L2S(y, 3 * BANK, dim4(1, 2, 1, 1), None, None, DT_FP32)
 
     y, _ = run(conv, (1, 2, 1, 1), F32, (x, F32), (w, F32))
@@ -257,13 +257,13 @@ def test_products_and_convolutions_add_to_what_is_there() -> None:
     np.testing.assert_allclose(y[0, :, 0], 2 * left[0, :, 0] @ right[0, :, 0], rtol=1e-4, atol=1e-5)
 
     def conv(c: DeviceApi, y: int, xs: int, biases: int) -> None:
-        shape, one, pad = dim4(1, 2, 3, 3), dim2(1, 1), padding_t(0, 0, 0, 0)
+        shape, unit, pad = dim4(1, 2, 3, 3), dim2(1, 1), padding_t(0, 0, 0, 0)
         c.tpu_gdma_cpy_S2L(0, xs, shape, None, None, DT_FP32)
         c.tpu_gdma_compact_S2L(3 * BANK, biases, dim4(1, 3, 1, 1), DT_FP32)
         c.tpu_bdc_set_C(BANK, 1.0, dim4(1, 3, 1, 2), None, DT_FP32)
         flags = (DT_FP32, DT_FP32, True, False)
-        c.tpu_bdc_fp_conv2d(2 * BANK, 0, BANK, 3 * BANK, shape, None, 3, one, pad, one, one, *flags)
-        c.tpu_bdc_fp_avg_pool2d(4 * BANK, 2 * BANK, dim4(1, 3, 3, 3), dim2(3, 3), pad, one, one, DT_FP32, 0.5)
+        c.tpu_bdc_fp_conv2d(2 * BANK, 0, BANK, 3 * BANK, shape, None, 3, unit, pad, unit, unit, *flags)
+        c.tpu_bdc_fp_avg_pool2d(4 * BANK, 2 * BANK, dim4(1, 3, 3, 3), dim2(3, 3), pad, unit, unit, DT_FP32, 0.5)
         c.tpu_gdma_cpy_L2S(y, 4 * BANK, dim4(1, 3, 1, 1), None, None, DT_FP32)
 
     y, _ = run(conv, (1, 3, 1, 1), F32, (x, F32), (bias, F32))

@@ -176,8 +176,8 @@ def test_quantisation_for_all_and_by_channel() -> None:
 
     scale, offset = (reals[:, i].reshape(1, 6, 1, 1) for i in range(2))
     small = np.clip(np.rint(wide.astype(np.float32) * scale + offset), -128, 127)
-    found = run(real, SIZES, F32, (wide, I32), (reals[None, :, None], F32))[0]
-    np.testing.assert_array_equal(found, (small + 2) * 0.25)
+    result = run(real, SIZES, F32, (wide, I32), (reals[None, :, None], F32))[0]
+    np.testing.assert_array_equal(result, (small + 2) * 0.25)
 
 
 def test_integer_convolutions_and_pools() -> None:
@@ -186,8 +186,8 @@ def test_integer_convolutions_and_pools() -> None:
     bias = np.arange(5, dtype=np.int16).reshape(1, 5, 1, 1)
     packed = np.zeros((1, 5, 1, 64), np.int8)
     packed[0, :, 0, :3] = w[:, :, 0, 0]
-    one, none, both = dim2(1, 1), padding_t(0, 0, 0, 0), dim2(2, 2)
-    window = (one, none, one, one)
+    unit, none, both = dim2(1, 1), padding_t(0, 0, 0, 0), dim2(2, 2)
+    window = (unit, none, unit, unit)
     shape = dim4(1, 3, 4, 4)
 
     def body(c: DeviceApi, y: int, xs: int, ws: int, bs: int) -> None:
@@ -196,8 +196,8 @@ def test_integer_convolutions_and_pools() -> None:
         c.tpu_gdma_compact_S2L(2 * BANK, bs, dim4(1, 5, 1, 1), DT_INT16)
         types = (DT_INT8, DT_UINT8, DT_INT8, DT_INT16)
         c.tpu_bdc_int8_sym_quant_conv2d(3 * BANK, 0, BANK, 2 * BANK, shape, None, 5, *window, *types, 2, True, False)
-        c.tpu_bdc_int8_max_pool2d(4 * BANK, 3 * BANK, dim4(1, 5, 4, 4), both, none, both, one, DT_INT8, -128)
-        c.tpu_bdc_int8_avg_pool2d(5 * BANK, 4 * BANK, dim4(1, 5, 2, 2), both, none, one, one, DT_INT8, DT_INT8, 64, 8)
+        c.tpu_bdc_int8_max_pool2d(4 * BANK, 3 * BANK, dim4(1, 5, 4, 4), both, none, both, unit, DT_INT8, -128)
+        c.tpu_bdc_int8_avg_pool2d(5 * BANK, 4 * BANK, dim4(1, 5, 2, 2), both, none, unit, unit, DT_INT8, DT_INT8, 64, 8)
         store(c, y, 5, DT_INT8, dim4(1, 5, 1, 1))
 
     small = np.clip((sums + bias[0] + 2) >> 2, -128, 127)
@@ -214,8 +214,8 @@ def test_integer_convolutions_and_pools() -> None:
         c.tpu_bdc_int8_sym_quant_conv2d(3 * BANK, 0, BANK, 2 * BANK, shape, None, 5, *window, *types, 2, True, True)
         store(c, y, 3, DT_UINT8, dim4(1, 5, 4, 4))
 
-    found = run(rectified, (1, 5, 4, 4), U8, *sources)[0][0]
-    np.testing.assert_array_equal(found, np.clip((sums + bias[0] + 2) >> 2, 0, 255))
+    result = run(rectified, (1, 5, 4, 4), U8, *sources)[0][0]
+    np.testing.assert_array_equal(result, np.clip((sums + bias[0] + 2) >> 2, 0, 255))
     with pytest.raises(MachineError, match="the result of a ReLU is unsigned, not i8"):
         run(partial(rectified, out=DT_INT8), (1, 5, 4, 4), U8, *sources)
 
@@ -234,7 +234,9 @@ def test_integer_convolutions_and_pools() -> None:
         c.tpu_gdma_cpy_S2L(0, xs, shape, None, None, DT_UINT8)
         c.tpu_bdc_set_C(BANK, 3, dim4(1, 3, 1, 64), None, DT_INT8)
         types = (DT_INT16, DT_UINT8, DT_INT8, DT_INT32, 0, False, False, RM_DOWN)
-        c.tpu_bdc_int8_depthwise2d(2 * BANK, 0, BANK, 0, 1, shape, dim2(3, 3), padding_t(1, 1, 1, 1), one, one, *types)
+        c.tpu_bdc_int8_depthwise2d(
+            2 * BANK, 0, BANK, 0, 1, shape, dim2(3, 3), padding_t(1, 1, 1, 1), unit, unit, *types
+        )
         store(c, y, 2, DT_INT16, shape)
 
     padded = np.pad(x[0].astype(int), ((0, 0), (1, 1), (1, 1)), constant_values=1)
@@ -348,8 +350,8 @@ def test_lookups_and_gathers_in_lanes() -> None:
         store(c, y, 2, DT_UINT16, shape)
 
     taken = np.take_along_axis(np.broadcast_to(rows, (2, 6, 1, 9)), np.minimum(places, 8).astype(int), 3)
-    found = run(gathers, (2, 6, 1, 4), U16, (rows, U16), (places, U8))[0]
-    np.testing.assert_array_equal(found, np.where(places < 255, taken, 77))
+    result = run(gathers, (2, 6, 1, 4), U16, (rows, U16), (places, U8))[0]
+    np.testing.assert_array_equal(result, np.where(places < 255, taken, 77))
 
 
 def test_selections_say_how_many() -> None:
@@ -364,16 +366,16 @@ def test_selections_say_how_many() -> None:
         counts.append(c.tpu_gdma_get_filter_num())
 
     kept = x[mask != 0]
-    found = run(selects, (1, 1, 1, 24), U16, (x, U16), (mask, U8))[0].ravel()
-    np.testing.assert_array_equal(found, [*kept, *[9] * (24 - kept.size)])
+    result = run(selects, (1, 1, 1, 24), U16, (x, U16), (mask, U8))[0].ravel()
+    np.testing.assert_array_equal(result, [*kept, *[9] * (24 - kept.size)])
 
     def finds(c: DeviceApi, y: int, _: int, ms: int) -> None:
         c.tpu_gdma_nonzero_S2S(y, ms, shape, DT_UINT8, 100)
         c.tpu_poll()
         counts.append(c.tpu_gdma_get_filter_num())
 
-    found = run(finds, (1, 1, 1, 24), U32, (x, U16), (mask, U8))[0].ravel()
-    np.testing.assert_array_equal(found[: kept.size], np.flatnonzero(mask) + 100)
+    result = run(finds, (1, 1, 1, 24), U32, (x, U16), (mask, U8))[0].ravel()
+    np.testing.assert_array_equal(result[: kept.size], np.flatnonzero(mask) + 100)
     assert counts == [kept.size, kept.size]
 
 
@@ -385,8 +387,8 @@ def test_whole_lines_and_transposes_of_channels() -> None:
         c.tpu_gdma_compact_nc_trans_S2L(0, xs, dim4(3, 2, 1, 4), DT_UINT32)
         c.tpu_gdma_compact_L2S(y + 12, 0, dim4(3, 2, 1, 4), DT_UINT32)
 
-    found = run(body, (1, 1, 1, 27), U32, (x, U32))[0].ravel()
-    np.testing.assert_array_equal(found, [0, 1, 2, *x.transpose(1, 0, 2, 3).ravel()])
+    result = run(body, (1, 1, 1, 27), U32, (x, U32))[0].ravel()
+    np.testing.assert_array_equal(result, [0, 1, 2, *x.transpose(1, 0, 2, 3).ravel()])
 
 
 def test_what_the_machine_is_asked_about() -> None:
@@ -423,13 +425,17 @@ def test_every_function_says_what_it_takes(name: str) -> None:
 
 
 def test_arguments_of_the_wrong_kind_are_named() -> None:
-    pad, one, shape = padding_t(0, 0, 0, 0), dim2(1, 1), dim4(1, 1, 1, 1)
+    pad, unit, shape = padding_t(0, 0, 0, 0), dim2(1, 1), dim4(1, 1, 1, 1)
     cases: list[tuple[str, tuple[object, ...], str]] = [
         ("tpu_bdc_fp_add", (0, 0, 0, None, None, None, None, DT_FP32), "shape is None; give a dim4"),
         ("tpu_bdc_fp_add", (0, 0, 0, shape, None, None, None, 5), "dtype is 5; give a DType"),
         ("tpu_gdma_cpy_S2L", (0, 0, shape, 3, None, DT_FP32), "dst_stride is 3; give a dim4"),
-        ("tpu_bdc_fp_max_pool2d", (0, 0, shape, one, one, one, one, DT_FP32, 0.0), "padding is dim2.*give a padding_t"),
-        ("tpu_bdc_fp_max_pool2d", (0, 0, shape, one, pad, shape, one, DT_FP32, 0.0), "stride is dim4.*give a dim2"),
+        (
+            "tpu_bdc_fp_max_pool2d",
+            (0, 0, shape, unit, unit, unit, unit, DT_FP32, 0.0),
+            "padding is dim2.*give a padding_t",
+        ),
+        ("tpu_bdc_fp_max_pool2d", (0, 0, shape, unit, pad, shape, unit, DT_FP32, 0.0), "stride is dim4.*give a dim2"),
     ]
     for name, arguments, reason in cases:
         with pytest.raises(MachineError, match=f"{name}: {reason}"):
@@ -474,7 +480,7 @@ def test_a_published_shape_of_kernel_is_carried_over() -> None:
         addr = {name: number * bank for number, name in enumerate(names)}
         c.tpu_bdc_load_fp32_exp_coeff(addr["coeff"])
         c.tpu_bdc_load_fp32_exp_table(addr["table"])
-        no_pad, one, whole = padding_t(0, 0, 0, 0), dim2(1, 1), dim2(1, columns)
+        no_pad, unit, whole = padding_t(0, 0, 0, 0), dim2(1, 1), dim2(1, columns)
         for block in range(DIV_UP(rows, c.tpu_npu_num())):
             count = min(c.tpu_npu_num(), rows - block * c.tpu_npu_num())
             skip = block * c.tpu_npu_num() * columns * c.tpu_data_type_size(DT_FP32)
@@ -482,11 +488,11 @@ def test_a_published_shape_of_kernel_is_carried_over() -> None:
             c.tpu_aligned_stride(stride, 0, dim4(1, count, 1, 1), DT_FP32)
             stride.h = stride.w = 0
             c.tpu_gdma_cpy_S2L(addr["input"], source + skip, shape, None, None, DT_FP32)
-            c.tpu_bdc_fp_max_pool2d(addr["row"], addr["input"], shape, whole, no_pad, one, one, DT_FP32, -3e38)
+            c.tpu_bdc_fp_max_pool2d(addr["row"], addr["input"], shape, whole, no_pad, unit, unit, DT_FP32, -3e38)
             c.tpu_bdc_fp_sub(addr["input"], addr["input"], addr["row"], shape, None, None, stride, DT_FP32)
             work = (addr["work0"], addr["work1"], addr["coeff"], addr["table"])
             c.tpu_bdc_fp32_exp(addr["result"], addr["input"], *work, shape)
-            c.tpu_bdc_fp_avg_pool2d(addr["row"], addr["result"], shape, whole, no_pad, one, one, DT_FP32, 1.0)
+            c.tpu_bdc_fp_avg_pool2d(addr["row"], addr["result"], shape, whole, no_pad, unit, unit, DT_FP32, 1.0)
             c.tpu_bdc_fp32_reciprocal(addr["row"], addr["row"], dim4(1, count, 1, 1), None, None)
             c.tpu_bdc_fp_mul(addr["result"], addr["result"], addr["row"], shape, None, None, stride, DT_FP32)
             c.tpu_gdma_cpy_L2S(output + skip, addr["result"], shape, None, None, DT_FP32)

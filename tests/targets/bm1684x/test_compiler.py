@@ -123,8 +123,8 @@ def test_a_chain_in_parts_computes_shared_rows_twice() -> None:
     whole = StreamedLaunch(layers, layers[-1].result.h, Config()).launch()
     for rows in (1, 3, 7, 15):
         parts = StreamedLaunch(layers, rows, Config()).launch()
-        own = replace(tw.compile(graph, "bm1684x"), steps=(parts,))
-        result = own.run(inputs)
+        program = replace(tw.compile(graph, "bm1684x"), steps=(parts,))
+        result = program.run(inputs)
         assert result.matches_reference, rows
         assert result.findings == ()
         assert len(parts.arrays["insns"]) > len(whole.arrays["insns"])
@@ -139,26 +139,26 @@ def test_what_does_not_fit_at_all_is_the_hosts() -> None:
 
 
 def test_every_command_decodes_to_what_was_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict[str, list[QueuedCommand]]] = []
+    schedules: list[dict[str, list[QueuedCommand]]] = []
     schedule = Stream.schedule
 
     def noted(stream: Stream) -> tuple[dict[str, list[QueuedCommand]], int]:
         queues, cycles = schedule(stream)
-        made.append(queues)
+        schedules.append(queues)
         return queues, cycles
 
     monkeypatch.setattr(Stream, "schedule", noted)
     for mode, seed in product(MODES, SEEDS):
         tw.compile(mixed(seed)[0], "bm1684x", rounding=mode)
     count = 0
-    for scheduled in made:
+    for scheduled in schedules:
         for engine in (TIU, DMA):
-            commands, needs = zip(*((own.command, own.after) for own in scheduled[engine]), strict=True)
-            own = [encoded(command, number, needs[number]) for number, command in enumerate(commands)]
-            found = decode(engine, queue(engine, own))
-            assert tuple(each.needs for each in found[:-1]) == needs
-            assert [each.id for each in found] == list(range(1, len(found) + 1))
-            for read, command in zip(found[:-1], commands, strict=True):
+            commands, needs = zip(*((words.command, words.after) for words in scheduled[engine]), strict=True)
+            words = [encoded(command, number, needs[number]) for number, command in enumerate(commands)]
+            decoded = decode(engine, queue(engine, words))
+            assert tuple(command_read.needs for command_read in decoded[:-1]) == needs
+            assert [command_read.id for command_read in decoded] == list(range(1, len(decoded) + 1))
+            for read, command in zip(decoded[:-1], commands, strict=True):
                 again = command_of(read, Config())
                 assert again.operation is command.operation
                 ends = {**command.operands, **command.results}
@@ -213,8 +213,11 @@ def test_without_dependencies_there_are_races() -> None:
     image = QueueImage.of(launch, Config())
     free = []
     for engine in (TIU, DMA):
-        own = [replace(each, fields={**each.fields, "cmd_id_dep": 0}) for each in decode(engine, image.queues[engine])]
-        free.append(encode(own))
+        commands = [
+            replace(command, fields={**command.fields, "cmd_id_dep": 0})
+            for command in decode(engine, image.queues[engine])
+        ]
+        free.append(encode(commands))
     insns = np.concatenate(free)
     broken = changed(program, lambda launch: replace(launch, arrays={**launch.arrays, "insns": insns}))
     assert {finding.kind for finding in TARGET.check(broken)} >= {RACE}
@@ -231,9 +234,12 @@ def test_what_is_stored_is_not_overwritten_before() -> None:
     stream.move(copy(far[1], places[1]), 0, OUTPUTS)
     stream.move(copy(places[1], far[2]), 0, INPUTS)
     stream.compute(Command(OPERATIONS["copy"], {"a": places[1]}, {"y": places[0]}), 0)
-    made, _ = stream.schedule()
-    assert [own.command.operands["x"] for own in made[DMA]] == [far[0], places[1], far[2]]
-    assert {engine: [own.after for own in queue] for engine, queue in made.items()} == {TIU: [1, 3], DMA: [0, 1, 1]}
+    queues, _ = stream.schedule()
+    assert [queued.command.operands["x"] for queued in queues[DMA]] == [far[0], places[1], far[2]]
+    assert {engine: [queued.after for queued in queue] for engine, queue in queues.items()} == {
+        TIU: [1, 3],
+        DMA: [0, 1, 1],
+    }
 
 
 def test_damaged_launches_are_refused() -> None:
@@ -263,13 +269,13 @@ LATER = [pytest.param(*case, marks=pytest.mark.slow) for case in ((4, 0.637), (1
 def test_resnet18_uses_the_multipliers_more_than_silicon_is_said_to(batch: int, least: float) -> None:
     program = tw.compile(resnet18(), "bm1684x", overrides={"batch": str(batch)}, rounding="tflm")
     (launch,) = program.launches
-    known = run.prepare(launch, Config(batch=batch))
+    prepared = run.prepare(launch, Config(batch=batch))
     graph = program.graph
     assert graph is not None
     macs = batch * sum(site.node.op.macs(site) for site in graph.sites())
-    assert macs / (known.trace.cycles * 16384) > least
-    assert known.trace.cycles < known.serial.cycles
-    assert known.findings(RunOptions()) == ()
+    assert macs / (prepared.trace.cycles * 16384) > least
+    assert prepared.trace.cycles < prepared.serial.cycles
+    assert prepared.findings(RunOptions()) == ()
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

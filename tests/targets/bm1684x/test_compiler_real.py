@@ -125,9 +125,9 @@ def test_the_command_line_says_how_far_off(
     assert "y differs by up to" in printed.out
     assert not printed.err
     assert main(["run", model, "-t", "bm1684x", "--set", "precision=bf16", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["matches_reference"] is None
-    assert found["deviation"]["y"]["snr_db"] > LEAST["bf16"]
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["matches_reference"] is None
+    assert answer["deviation"]["y"]["snr_db"] > LEAST["bf16"]
 
 
 @pytest.mark.parametrize("size", range(6, 13))
@@ -145,7 +145,7 @@ def test_pools_that_round_their_size_up(kind: str, size: int, tmp_path: Path) ->
     assert bool(program.launches) is (kind == "MaxPool" or whole)
     values = np.random.default_rng(SEED).normal(size=(2, 1, 5, size, size + 1)).astype(np.float32)
     result = program.run(values)
-    assert all(own.snr_db is None or own.snr_db > LEAST["f32"] for own in result.deviations.values())
+    assert all(deviation.snr_db is None or deviation.snr_db > LEAST["f32"] for deviation in result.deviations.values())
     assert result.findings == ()
 
 
@@ -159,9 +159,9 @@ def test_deviations_add_up() -> None:
 
 def test_values_that_overflow_are_counted_and_left_out() -> None:
     expected = np.array([1e6, -2.0, np.inf, np.nan])
-    found = Deviation.of(np.array([np.inf, -2.5, np.inf, np.nan]), expected)
-    assert found == Deviation(0.5, 0.25, 4.0, 1)
-    assert found.with_more(found).overflowed == 2
+    deviation = Deviation.of(np.array([np.inf, -2.5, np.inf, np.nan]), expected)
+    assert deviation == Deviation(0.5, 0.25, 4.0, 1)
+    assert deviation.with_more(deviation).overflowed == 2
 
 
 def test_the_debugger_shows_real_numbers_and_does_not_compare_them(network: tuple[Path, dict[str, Array]]) -> None:
@@ -174,7 +174,7 @@ def test_the_debugger_shows_real_numbers_and_does_not_compare_them(network: tupl
     session.end()
     name = session.walk.tensors[-1]
     expected = session._launches.golden[name][0]
-    found = session.read(f"'{name}'")
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=0.05 * np.abs(expected).max())
+    shown = session.read(f"'{name}'")
+    assert shown.dtype == np.float32
+    np.testing.assert_allclose(shown, expected, atol=0.05 * np.abs(expected).max())
     assert obey(session, f"show '{name}' real")[0].startswith(f"'{name}': float32")

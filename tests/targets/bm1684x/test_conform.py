@@ -66,12 +66,12 @@ def test_every_command_takes_the_estimated_cycles(vectors: Path) -> None:
         about = json.loads(path.with_name(path.name.replace(".cmdbuf.npz", ".json")).read_text())
         with np.load(path) as archive:
             program = elaborate({engine: archive[f"{engine}_0_0"] for engine in ("tiu", "dma")}, Config())
-        found = trace(program, Config())
+        estimate = trace(program, Config())
         for engine in ("tiu", "dma"):
             mine = [row for row, step in enumerate(program.steps) if step.engine == engine]
             lines = [line for line in about["timeline"] if line["type"].startswith("GDMA") == (engine == "dma")]
-            assert (found.end - found.start)[mine].tolist() == [line["cycles"] for line in lines], path
-        assert found.cycles == about["total_cycles"]
+            assert (estimate.end - estimate.start)[mine].tolist() == [line["cycles"] for line in lines], path
+        assert estimate.cycles == about["total_cycles"]
 
 
 def test_one_digit_less_in_a_constant_is_found(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,15 +103,15 @@ def test_changed_queues_are_found(vectors: Path, tmp_path: Path) -> None:
     without = bits & ~(((1 << 20) - 1) << 21)
     arrays["tiu_0_0"][:64] = np.frombuffer(without.to_bytes(64, "little"), np.uint8)
     np.savez(path, **arrays)
-    found = {case.name.split()[-1]: case for case in conform(path)}
-    assert not found["fields"].passed
-    assert "race" in found["output"].reason
-    other = bits ^ (1 << 45 | 1 << 47)  # a maximum instead of a product
-    arrays["tiu_0_0"][:64] = np.frombuffer(other.to_bytes(64, "little"), np.uint8)
+    cases = {case.name.split()[-1]: case for case in conform(path)}
+    assert not cases["fields"].passed
+    assert "race" in cases["output"].reason
+    maximum = bits ^ (1 << 45 | 1 << 47)  # a maximum instead of a product
+    arrays["tiu_0_0"][:64] = np.frombuffer(maximum.to_bytes(64, "little"), np.uint8)
     np.savez(path, **arrays)
-    found = {case.name.split()[-1]: case for case in conform(path)}
-    assert "decodes to other fields" in found["fields"].reason
-    assert "differs in" in found["output"].reason
+    cases = {case.name.split()[-1]: case for case in conform(path)}
+    assert "decodes to other fields" in cases["fields"].reason
+    assert "differs in" in cases["output"].reason
 
 
 def test_other_cycles_are_found(vectors: Path, tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_other_cycles_are_found(vectors: Path, tmp_path: Path) -> None:
     line = next(line for line in about["timeline"] if line["type"] == "MM2")
     line["cycles"] += 1
     (tmp_path / "INT8.json").write_text(json.dumps(about))
-    found = {case.name.split()[-1]: case for case in conform(path)}
-    assert "takes 416 cycles, not 417" in found["cycles"].reason
+    cases = {case.name.split()[-1]: case for case in conform(path)}
+    assert "takes 416 cycles, not 417" in cases["cycles"].reason
     line["cycles"] -= 1
     about["total_cycles"] *= 2
     (tmp_path / "INT8.json").write_text(json.dumps(about))

@@ -18,7 +18,7 @@ from tilewright.targets.bm1684x.values.dtypes import BF16, DTYPES, F16, F32, I8,
 
 SEED, COUNT = 12, 120
 TYPES = (U8, I8, U16, I16, U32, I32, F16, BF16, F32)
-Made = tuple[Mapping[str, str], Mapping[str, Array], Array]
+Vector = tuple[Mapping[str, str], Mapping[str, Array], Array]
 
 
 def bits(random: np.random.Generator, dtype: DType, *shape: int) -> Array:
@@ -30,14 +30,14 @@ def drawn(random: np.random.Generator, dtype: DType, high: int, *shape: int) -> 
     return random.integers(0, min(high, dtype.high + 1), shape).astype(dtype.storage)
 
 
-def table_lookup(random: np.random.Generator, dtype: DType, index: DType) -> Made:
+def table_lookup(random: np.random.Generator, dtype: DType, index: DType) -> Vector:
     size = int(random.choice([1, 17, 256, 300]))
     x = drawn(random, index, size, *shape_of(random))
     table = bits(random, dtype, size)
     return {"src": index.name, "dst": dtype.name}, {"table": table, "x": x}, table[x]
 
 
-def gather(kind: str, random: np.random.Generator, dtype: DType, index: DType) -> Made:
+def gather(kind: str, random: np.random.Generator, dtype: DType, index: DType) -> Vector:
     n, c, h, w = shape_of(random)
     count = int(random.integers(1, 40))
     if kind == "w":
@@ -55,7 +55,7 @@ def gather(kind: str, random: np.random.Generator, dtype: DType, index: DType) -
     return {"dtype": dtype.name, "idt": index.name}, {"param": param, "index": at}, y
 
 
-def scatter(kind: str, random: np.random.Generator, dtype: DType, index: DType) -> Made:
+def scatter(kind: str, random: np.random.Generator, dtype: DType, index: DType) -> Vector:
     """Return a scatter to memory of zeros. The last of equal indices wins."""
     n, c, h, w = shape_of(random)
     count = int(random.integers(1, 40))
@@ -79,7 +79,7 @@ def scatter(kind: str, random: np.random.Generator, dtype: DType, index: DType) 
     return {"dtype": dtype.name, "idt": index.name}, {"param": param, "index": at}, y
 
 
-def rows(way: str, random: np.random.Generator, dtype: DType, index: DType) -> Made:
+def rows(way: str, random: np.random.Generator, dtype: DType, index: DType) -> Vector:
     """Return a gather of rows by the DMA. An index out of range gives the constant."""
     del index
     _, c, h, w = shape_of(random)
@@ -100,7 +100,7 @@ def shape_of(random: np.random.Generator) -> tuple[int, ...]:
     return (int(random.integers(1, 4)), int(random.choice([1, 3, 64, 65])), *map(int, random.integers(1, 20, 2)))
 
 
-MAKERS: dict[str, Callable[..., Made]] = {"table_lookup": table_lookup}
+MAKERS: dict[str, Callable[..., Vector]] = {"table_lookup": table_lookup}
 for _kind in ("w", "hw", "batch_bcast_w", "batch_bcast_h"):
     MAKERS[f"{_kind}_gather"] = lambda *given, kind=_kind: gather(kind, *given)
     MAKERS[f"{_kind}_scatter"] = lambda *given, kind=_kind: scatter(kind, *given)
@@ -124,7 +124,7 @@ def vectors(folder: Path, damage: bool = False) -> Path:
             y.reshape(-1).view(f"<u{dtype.bytes}")[-1] = np.uint64(1) if y.reshape(-1)[-1] == 0 else np.uint64(0)
         case = {"id": f"move_{number:04}", "op": name, **parameters, "inputs": list(inputs), "outputs": ["y"]}
         cases.append({**case, "out_shape": y.shape})
-        arrays |= {f"{case['id']}/in/{own}": values for own, values in inputs.items()}
+        arrays |= {f"{case['id']}/in/{operand}": values for operand, values in inputs.items()}
         arrays[f"{case['id']}/out/y"] = y
     np.savez(folder / "move.npz", **arrays)  # type: ignore[arg-type]
     (folder / "move.json").write_text(json.dumps(cases))

@@ -59,7 +59,7 @@ def test_arrays_that_claim_another_size_are_refused(
 
 def test_odd_fields(recorded: tuple[Device, Recording]) -> None:
     device, recording = recorded
-    found = Counter[str]()
+    outcomes = Counter[str]()
     for trial in range(30):
         rng = np.random.default_rng([SEED, trial])
         queues = {engine: decode(engine, recording.queues[engine]) for engine in (TIU, DMA)}
@@ -72,5 +72,5 @@ def test_odd_fields(recorded: tuple[Device, Recording]) -> None:
                 value = int(rng.choice(ODD)) & ((1 << field.width) - 1)
                 queue[place] = replace(command, fields={**command.fields, field.name: value})
         odd = {engine: encode(queue) for engine, queue in queues.items()}
-        found[replayed(device, Recording(odd, recording.digest))] += 1
-    assert min(found["run"], found["ProgramError"] + found["MachineError"]) > 3
+        outcomes[replayed(device, Recording(odd, recording.digest))] += 1
+    assert min(outcomes["run"], outcomes["ProgramError"] + outcomes["MachineError"]) > 3

@@ -50,12 +50,12 @@ def random_program(rng: np.random.Generator) -> tuple[Program, dict[str, Array]]
 
 def memories_of(walk: CommandWalk) -> Memories:
     """A device whose memories hold what the launch begins with."""
-    made, state = Memories(walk.config), walk.start()
+    memories, state = Memories(walk.config), walk.start()
     end = max(part.end for part in walk.segments) if walk.segments else DDR_BASE + 1
-    ddr = made.new_ddr(DDR_BASE, end - DDR_BASE)
+    ddr = memories.new_ddr(DDR_BASE, end - DDR_BASE)
     for part in walk.segments:
         ddr.data[part.address - DDR_BASE : part.end - DDR_BASE] = state.dram(part.address, part.size)
-    return made
+    return memories
 
 
 def content(memories: Memories, walk: CommandWalk) -> dict[str, Array]:
@@ -65,12 +65,12 @@ def content(memories: Memories, walk: CommandWalk) -> dict[str, Array]:
 
 
 def walks(program: Program, sample: dict[str, Array]) -> list[NetworkWalk]:
-    session, found = Session(program, sample), []
+    session, sessions = Session(program, sample), []
     for name in session.launches:
         session.launch(name)
         assert isinstance(session.walk, NetworkWalk)
-        found.append(session.walk)
-    return found
+        sessions.append(session.walk)
+    return sessions
 
 
 def check_states(walk: CommandWalk, sequence: Array, rng: np.random.Generator) -> None:
@@ -102,18 +102,18 @@ def check_slice(walk: CommandWalk, sequence: Array, rng: np.random.Generator) ->
     stored = [walk.steps[step].command.results["y"] for step in sequence.tolist()]
     stored = [place for place in stored if not place.storage.is_local]
     seeds = rng.choice(rng.choice(np.array(stored, object)).addresses.reshape(-1), 1)
-    found = walk_back(walk, sequence, [walk.at(seeds)])
-    assert set(np.flatnonzero(found.hit)) <= set(sequence.tolist())
+    visited = walk_back(walk, sequence, [walk.at(seeds)])
+    assert set(np.flatnonzero(visited.hit)) <= set(sequence.tolist())
     for region, old, low in ((memories.regions[0], start, LOCAL_BASE), (ddr, before, DDR_BASE)):
         kept = np.zeros(len(old), np.bool_)
         for space, mine, elements in walk.located(low + np.arange(len(old))):
-            kept[mine] = found.left[space][elements] > 0
+            kept[mine] = visited.left[space][elements] > 0
         region.data[:] = np.where(kept, old, rng.integers(0, 256, len(old)))
     for step in sequence.tolist():
         walk.steps[step].command.run(memories)
     at = seeds - DDR_BASE
     np.testing.assert_array_equal(ddr.data[at], after[at])
-    return bool(found.hit.any())
+    return bool(visited.hit.any())
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -227,11 +227,11 @@ def test_a_product_depends_on_a_row_and_a_column(turned: tuple[bool, bool]) -> N
     cells = np.arange(9).reshape(3, 3)
     for row in range(3):
         for column in range(3):
-            found = session.depends(f"y[0,{row},0,{column}]").inputs
-            own = cells[:, row] if turned[0] else cells[row]
-            other = cells[column] if turned[1] else cells[:, column]
-            expected = {("dram.x", own.min() * 4, own.max() * 4 + 4, 12)}
-            assert set(found) == expected | {("dram.w", other.min() * 4, other.max() * 4 + 4, 12)}
+            inputs = session.depends(f"y[0,{row},0,{column}]").inputs
+            of_left = cells[:, row] if turned[0] else cells[row]
+            of_right = cells[column] if turned[1] else cells[:, column]
+            expected = {("dram.x", of_left.min() * 4, of_left.max() * 4 + 4, 12)}
+            assert set(inputs) == expected | {("dram.w", of_right.min() * 4, of_right.max() * 4 + 4, 12)}
 
 
 @pytest.mark.parametrize("seed", range(3 * SEEDS))

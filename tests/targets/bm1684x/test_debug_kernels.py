@@ -67,9 +67,9 @@ def test_questions(session: Session) -> None:
     session.end()
     writer = session.writer("y[0,1,0,2]")
     assert writer is not None and writer.step == 2
-    found = session.depends("y[0,1,0,2]")
-    assert found.steps == (0, 1, 2)
-    assert found.inputs == (("dram.x", 40, 44, 4),)
+    dependences = session.depends("y[0,1,0,2]")
+    assert dependences.steps == (0, 1, 2)
+    assert dependences.inputs == (("dram.x", 40, 44, 4),)
     assert [wait.step for wait in session.why(2)] == [1, 0]
     session.start()
     assert session.until("local[0,1]").position == 2

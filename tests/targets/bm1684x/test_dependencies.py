@@ -31,35 +31,40 @@ def weaker(launch: Launch, config: Config, rng: np.random.Generator) -> Launch |
     """One command that waits for an earlier command of the other engine than before, or for none."""
     image = QueueImage.of(launch, config)
     queues = {engine: decode(engine, image.queues[engine]) for engine in (TIU, DMA)}
-    waiting = [(engine, place) for engine, queue in queues.items() for place, each in enumerate(queue) if each.needs]
+    waiting = [
+        (engine, place) for engine, queue in queues.items() for place, queued in enumerate(queue) if queued.needs
+    ]
     if not waiting:
         return None
     engine, place = waiting[int(rng.integers(len(waiting)))]
     command = queues[engine][place]
     least = int(rng.integers(command.needs)) if rng.random() < 0.5 else 0
     queues[engine][place] = replace(command, fields={**command.fields, "cmd_id_dep": least})
-    insns = np.concatenate([encode(queues[each]) for each in (TIU, DMA)])
+    insns = np.concatenate([encode(queues[queued]) for queued in (TIU, DMA)])
     return replace(launch, arrays={**launch.arrays, "insns": insns})
 
 
 def touched(step: Step) -> tuple[Array, Array]:
     """The bytes that a command reads and those that it writes, sorted."""
-    found = []
+    ranges = []
     for ends in (step.command.operands, step.command.results):
         tensors = [end.storage for end in ends.values() if not isinstance(end, Constant)]
         parts = [(tensor.addresses.reshape(-1, 1) + np.arange(tensor.dtype.bytes)).reshape(-1) for tensor in tensors]
-        found.append(np.unique(np.concatenate([np.zeros(0, np.int64), *parts])))
-    return found[0], found[1]
+        ranges.append(np.unique(np.concatenate([np.zeros(0, np.int64), *parts])))
+    return ranges[0], ranges[1]
 
 
 def can_race(launch: Launch, config: Config) -> bool:
     """Whether two commands that no dependency orders touch the same byte, one of them writing: tried on all pairs."""
     steps = elaborate(QueueImage.of(launch, config).queues, config).steps
     tiu, dma = ([step for step in steps if step.engine == engine] for engine in (TIU, DMA))
-    known = {engine: _known(own, other) for engine, own, other in ((TIU, tiu, DMA), (DMA, dma, TIU))}
+    ended = {
+        engine: _ended_before(steps_of_unit, partner)
+        for engine, steps_of_unit, partner in ((TIU, tiu, DMA), (DMA, dma, TIU))
+    }
     bytes_of = {id(step): touched(step) for step in steps}
     for (i, left), (j, right) in product(enumerate(tiu), enumerate(dma)):
-        if right.id > known[TIU][i] and left.id > known[DMA][j]:
+        if right.id > ended[TIU][i] and left.id > ended[DMA][j]:
             (reads, writes), (others, results) = bytes_of[id(left)], bytes_of[id(right)]
             for a, b in ((reads, results), (writes, others), (writes, results)):
                 if len(np.intersect1d(a, b, assume_unique=True)):
@@ -67,9 +72,9 @@ def can_race(launch: Launch, config: Config) -> bool:
     return False
 
 
-def _known(own: Sequence[Step], other: str) -> list[int]:
+def _ended_before(steps: Sequence[Step], partner: str) -> list[int]:
     """Up to which command of the other engine each knows all to have ended."""
-    return list(accumulate((step.needs[other] for step in own), max))
+    return list(accumulate((step.needs[partner] for step in steps), max))
 
 
 def check(seeds: range) -> Counter[bool]:

@@ -44,13 +44,13 @@ def test_runs_hold_every_element_once(kind: str) -> None:
     shape = (3, 40) if kind == "matrix" else (3, 6, 2, 5)
     stride = (40, 20, 9, 1) if kind == "free" else None
     placed = laid(kind, shape, "i8", 1, 64, stride, 7 if kind == "matrix" else None)
-    found = list(drawing.runs(placed.operand.addresses, 1, FOUR))
-    assert sum(run.count for run in found) == placed.operand.addresses.size
-    for run in found:
+    runs = list(drawing.runs(placed.operand.addresses, 1, FOUR))
+    assert sum(run.count for run in runs) == placed.operand.addresses.size
+    for run in runs:
         if run.count:
             for index, at in ((run.first, run.offset), (run.last, run.offset + run.size - 1)):
                 assert placed.operand.addresses[index] == LOCAL_BASE + run.lane * FOUR.lane_bytes + at
-    for before, after in itertools.pairwise(found):
+    for before, after in itertools.pairwise(runs):
         assert before.lane != after.lane or before.offset + before.size == after.offset
 
 
@@ -115,8 +115,8 @@ def test_the_command_draws(tmp_path: Path, capsys: Capture) -> None:
     assert "row1 column30-39 (20 B)" in capsys.readouterr().out
     assert (tmp_path / "m.svg").read_text().startswith("<svg ")
     assert main([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert np.array(found["addresses"]).reshape(2, 40)[1, 15] == FOUR.lane_bytes + 64
+    answer = json.loads(capsys.readouterr().out)
+    assert np.array(answer["addresses"]).reshape(2, 40)[1, 15] == FOUR.lane_bytes + 64
 
 
 @pytest.mark.parametrize(

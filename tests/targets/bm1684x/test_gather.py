@@ -64,12 +64,12 @@ def test_gathering_saves_cycles_of_narrow_layers() -> None:
     graph = build.graph(build.conv(build.conv(build.input, 16, 1, 1, 0), 64))
     program = tw.compile(graph, "bm1684x")
     assert folded(program) == ["3 of 9 taps are folded into channels, from 3 replicas of its input"]
-    known = run.prepare(program.launches[0], Config())
-    cycles = known.trace.end - known.trace.start
+    prepared = run.prepare(program.launches[0], Config())
+    cycles = prepared.trace.end - prepared.trace.start
     spent = dict.fromkeys(("copy", "int8_asym_quant_conv2d"), 0)
-    for command, own in zip(known.program.commands, cycles.tolist(), strict=True):
+    for command, cost in zip(prepared.program.commands, cycles.tolist(), strict=True):
         if command.operation.name in spent:
-            spent[command.operation.name] += own
+            spent[command.operation.name] += cost
     assert spent["int8_asym_quant_conv2d"] == 256 + 3 * 256
     assert spent["copy"] < 80
     macs = 32 * 32 * (16 * 16 + 64 * 16 * 9)
@@ -127,9 +127,9 @@ def test_gathered_windows_are_the_windows(seed: int) -> None:
         assert not command.refusal()
         command.run(memories)
     stored = gather.form
-    made = Tensor.local(0, 1 << 14, (1, stored.c, stored.h, stored.w), U8, config)
-    found = memories.read(made.addresses, U8.storage)
-    by_tap = found.reshape(len(gather.taps), 4, stored.h, stored.w)[:, :c]
+    gathered = Tensor.local(0, 1 << 14, (1, stored.c, stored.h, stored.w), U8, config)
+    values_read = memories.read(gathered.addresses, U8.storage)
+    by_tap = values_read.reshape(len(gather.taps), 4, stored.h, stored.w)[:, :c]
     kept = gather.left.taps(by_tap, zero)  # (folded taps, c, rows and columns of taps left, oh, ow)
     (kh, kw), (lh, lw) = kernel, gather.left.kernel
     whole = kept.reshape(kh // lh, kw // lw, c, lh, lw, *kept.shape[4:]).transpose(2, 0, 3, 1, 4, 5, 6)

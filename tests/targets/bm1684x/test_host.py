@@ -220,11 +220,11 @@ def test_modes_differ_in_where_data_lies_and_what_a_copy_costs() -> None:
 
 
 def test_handles_are_independent() -> None:
-    with Handle() as one, Handle() as two:
-        one.load([scaled])
-        a, b = put(one, np.ones(4, np.float32)), put(two, np.full(4, 2, np.float32))
+    with Handle() as first, Handle() as two:
+        first.load([scaled])
+        a, b = put(first, np.ones(4, np.float32)), put(two, np.full(4, 2, np.float32))
         assert a.address == b.address
-        assert get(one, a).tolist() == [1] * 4
+        assert get(first, a).tolist() == [1] * 4
         with pytest.raises(HostError, match="another handle"):
             two.d2s(bytearray(16), a)
         with pytest.raises(HostError, match="no function 'scaled'; load firmware first"):

@@ -28,8 +28,8 @@ def test_spans_are_the_lanes_of_the_addresses(start: int, channels: int) -> None
     lanes = (tensor.addresses[0, :, 0, 0] - LOCAL_BASE) // CONFIG.lane_bytes
     spans = list(tensor.spans)
     assert len(spans) == tensor.slots
-    found = [(first + lane - low, lane) for first, low, end in spans for lane in range(low, end)]
-    assert found == list(enumerate(lanes.tolist()))
+    covered = [(first + lane - low, lane) for first, low, end in spans for lane in range(low, end)]
+    assert covered == list(enumerate(lanes.tolist()))
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_images_by_phase() -> None:
     phases = Phases(c=2, h=5, w=4, sh=2, sw=2, top=1, left=0, rows=3, columns=3, offsets=(0, 4))
     stored = SampleFormat(phases.channels * 2, 2, 3, U8, 128, 7, phases)
     values = np.random.default_rng(0).integers(-128, 128, (3, 1, 5, 4, 2)).astype(np.int8)
-    found = stored.pack(values)
+    packed = stored.pack(values)
     expected = np.full((3, stored.elements), 7, np.uint8)
     expected[:, phases.channels * 9 :] = 0
     for y, x, c in product(range(5), range(4), range(2)):
         row, column = divmod(y + 1, 2), divmod(x, 2)
         place = (((row[1] * 2 + column[1]) * 2 + c) * 3 + row[0]) * 3 + column[0]
         expected[:, place] = values[:, 0, y, x, c].astype(np.int16) + 128
-    assert (found == expected).all()
+    assert (packed == expected).all()
 
 
 def test_pixels_beyond_the_last_window_are_not_stored() -> None:
@@ -119,11 +119,11 @@ def test_a_selection_from_one_sample_reads_what_any_mask_keeps() -> None:
         data = {"x": x, "mask": mask, "y_before": np.full(mask.shape, 9, np.uint8)}
         types = {"x": U8, "mask": U8, "y_before": U8, "y": U8, "counts": U16}
         values = Values(data, types, {"y": mask.shape, "counts": (2, 1, 1, 1)}, {})
-        found = operation.results(values)
+        results = operation.results(values)
         assert operation.touches is not None
-        touched = operation.touches(values, found)
+        touched = operation.touches(values, results)
         assert touched["x"].tolist() == ((mask != 0) if samples == 2 else (mask != 0).any(0, keepdims=True)).tolist()
-        assert found["counts"].reshape(-1).tolist() == [2, 2]
+        assert results["counts"].reshape(-1).tolist() == [2, 2]
         assert touched["y"].reshape(2, 4).tolist() == [[True, True, False, False]] * 2
 
 
@@ -142,9 +142,9 @@ def test_pairs_of_vectors_over_several_channels_are_encoded(name: str) -> None:
     command = Command(OPERATIONS[f"vc_{name}"], operands, {"y": vector(128, 11, 6, 3)}, attributes)
     read = command_of(checked(command, 0, 0, config), config)
     assert read.operation is command.operation
-    for own, place in command.places.items():
+    for operand, place in command.places.items():
         if isinstance(place, Matrix):
-            assert (place.addresses == read.places[own].addresses).all()  # type: ignore[union-attr]
+            assert (place.addresses == read.places[operand].addresses).all()  # type: ignore[union-attr]
     single = OPERATIONS[name]
     assert command.operation.rules == single.rules
 

@@ -62,8 +62,8 @@ def test_fields_that_mean_something_are_written_as_they_were(shared: Path) -> No
         seen = Seen(command.fields)
         instruction = instruction_of(replace(command, fields=seen))
         fields = instruction.write(instruction.read(replace(command, fields=seen), CONFIG))
-        other = {name for name in seen.names if fields[name] != command[name]}
-        assert all(name.endswith(OTHERWISE) for name in other), (str(command), other)
+        differing = {name for name in seen.names if fields[name] != command[name]}
+        assert all(name.endswith(OTHERWISE) for name in differing), (str(command), differing)
         again = instruction.read(replace(command, fields=fields), CONFIG)
         assert same(again, command_of(command, CONFIG)), str(command)
         assert cycles(again, CONFIG) == cycles(command_of(command, CONFIG), CONFIG), str(command)
@@ -118,10 +118,10 @@ def test_commands_are_encoded_as_what_is_read_as_the_same(number: int) -> None:
             command = instruction.read(some(instruction, rng), CONFIG)
             if command.refusal():
                 continue
-            found = checked(command, 0, 0, CONFIG)
+            written = checked(command, 0, 0, CONFIG)
         except (TilewrightError, ValueError):
             continue
-        assert same(command_of(found, CONFIG), command), f"seed {SEED}"
+        assert same(command_of(written, CONFIG), command), f"seed {SEED}"
         count += 1
         if count == ENOUGH:
             break
@@ -168,19 +168,19 @@ def number_of(name: str, high: int, kind: int, rng: np.random.Generator) -> int:
     return int(rng.choice(choices)) & high
 
 
-def same(one: Command, other: Command) -> bool:
+def same(first: Command, second: Command) -> bool:
     """Whether two commands are one operation on the same elements, with the same attributes."""
-    if one.operation is not other.operation or set(one.places) != set(other.places):
+    if first.operation is not second.operation or set(first.places) != set(second.places):
         return False
-    given = all(attribute(one.attributes, name) == attribute(other.attributes, name) for name in ATTRIBUTES)
-    shape = next(iter(one.results.values())).shape
-    return given and all(alike(one[name], other[name], shape) for name in one.places)
+    given = all(attribute(first.attributes, name) == attribute(second.attributes, name) for name in ATTRIBUTES)
+    shape = next(iter(first.results.values())).shape
+    return given and all(alike(first[name], second[name], shape) for name in first.places)
 
 
-def alike(one: Operand | Constant, other: Operand | Constant, shape: tuple[int, ...]) -> bool:
-    if isinstance(one, Constant) or isinstance(other, Constant):
-        return isinstance(one, Constant) and isinstance(other, Constant) and one.bits == other.bits
-    return one.dtype.bytes == other.dtype.bytes and np.array_equal(over(one, shape), over(other, shape))
+def alike(first: Operand | Constant, second: Operand | Constant, shape: tuple[int, ...]) -> bool:
+    if isinstance(first, Constant) or isinstance(second, Constant):
+        return isinstance(first, Constant) and isinstance(second, Constant) and first.bits == second.bits
+    return first.dtype.bytes == second.dtype.bytes and np.array_equal(over(first, shape), over(second, shape))
 
 
 def over(operand: Operand, shape: tuple[int, ...]) -> Array:

@@ -27,8 +27,13 @@ MACHINES: tuple[dict[str, str], ...] = ({}, {"lanes": "16"}, {"batch": "3"}, {"l
 
 def transfers(program: Program) -> Counter[bool]:
     """How many transfers stay in local memory (True), and how many do not."""
-    known = [prepare(launch, Config(**program.config)) for launch in program.launches]
-    copies = (command for own in known for command in own.program.commands if command.operation.name == "dma_copy")
+    launches = [prepare(launch, Config(**program.config)) for launch in program.launches]
+    copies = (
+        command
+        for prepared in launches
+        for command in prepared.program.commands
+        if command.operation.name == "dma_copy"
+    )
     return Counter(all(place.storage.is_local for _, _, place in command.in_memory) for command in copies)
 
 
@@ -44,9 +49,9 @@ def check(program: Program, build: Builder, samples: int = 4) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_whole_slots_are_joined_without_a_command(mode: str, machine: dict[str, str]) -> None:
     build = Builder(11, (9, 7, 20))
-    one, three = build.conv(build.input, 128, 1, 1, 0), build.conv(build.input, 64)
-    both = build.concat(3, one, three)
-    graph = build.graph(build.conv(build.maximum(both), 30), build.conv(one, 5))
+    single, three = build.conv(build.input, 128, 1, 1, 0), build.conv(build.input, 64)
+    both = build.concat(3, single, three)
+    graph = build.graph(build.conv(build.maximum(both), 30), build.conv(single, 5))
     program = tw.compile(graph, "bm1684x", rounding=mode, overrides=machine)
     assert len(program.launches) == len(program.steps) == 1
     assert transfers(program)[True] == 0
@@ -138,4 +143,4 @@ def test_a_rescaling_between_unsigned_codes_is_one_operation() -> None:
     (site,) = graph.sites()
     layer = lower(site, rounding_mode("ort"), Config())
     assert not isinstance(layer, str)
-    assert [own.name for own in layer.operations] == ["int_mul"]
+    assert [operation.name for operation in layer.operations] == ["int_mul"]

@@ -33,9 +33,9 @@ def double(tpu: Tpu, y: Tensor, x: Tensor) -> None:
 @kernel
 def stream(tpu: Tpu, y: Tensor, x: Tensor, ahead: int) -> None:
     """Doubles x, one n at a time: loads the next and stores the last one while it computes. `ahead` 2 is right."""
-    one, count = (1, *x.shape[1:]), x.shape.n
-    source = [tpu.local(one, x.dtype, bank) for bank in (0, 2)]
-    result = [tpu.local(one, x.dtype, bank) for bank in (4, 6)]
+    single, count = (1, *x.shape[1:]), x.shape.n
+    source = [tpu.local(single, x.dtype, bank) for bank in (0, 2)]
+    result = [tpu.local(single, x.dtype, bank) for bank in (4, 6)]
     for step in range(count + 2):
         with tpu.parallel():
             if step < count:

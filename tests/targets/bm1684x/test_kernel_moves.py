@@ -129,7 +129,7 @@ def test_selections() -> None:
     rng = np.random.default_rng(SEED)
     x, mask = rng.normal(size=(1, 2, 3, 7)).astype(np.float32), rng.integers(0, 2, (1, 2, 3, 7)).astype(np.uint8)
     device = Device(CONFIG)
-    kept, found, count = device.empty(x.shape, F32), device.empty(x.shape, U32), device.empty((1, 1, 1, 1), U32)
+    kept, where, count = device.empty(x.shape, F32), device.empty(x.shape, U32), device.empty((1, 1, 1, 1), U32)
 
     def first(tensor: Tensor, expected: Array) -> None:
         assert device.get(count).item() == expected.size
@@ -137,5 +137,5 @@ def test_selections() -> None:
 
     device.launch(selects, kept, count, device.put(x, F32), device.put(mask, U8))
     first(kept, x[mask != 0])
-    device.launch(positions, found, count, device.put(mask, U8))
-    first(found, np.flatnonzero(mask))
+    device.launch(positions, where, count, device.put(mask, U8))
+    first(where, np.flatnonzero(mask))

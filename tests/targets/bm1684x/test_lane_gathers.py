@@ -88,8 +88,8 @@ def test_a_call_moves_the_elements_that_the_index_names(kind: str, way: str, rep
     index = random.integers(0, top, sizes).astype(np.uint16)
     if way == "gather_exception" and kind != "batch_bcast_h":
         index[random.random(sizes) < 0.3] = TOP
-    own = layout.compact if shared else layout.aligned
-    tpu.memories.write(place(tpu, INDEX, sizes, U16, own), index)
+    make = layout.compact if shared else layout.aligned
+    tpu.memories.write(place(tpu, INDEX, sizes, U16, make), index)
 
     expected = old.copy()
     for at in elements(of):

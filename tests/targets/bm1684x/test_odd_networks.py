@@ -56,10 +56,10 @@ def a_source_that_others_read(builder: Builder) -> None:
     """The product reads through its reshape what the host reads too, and so does the reshape of another product."""
     x = builder.linear(Conv2D(), builder.given((1, 4, 4, 6)), (7, 1, 1, 6), 0)
     flat = builder.layer(Reshape((1, 112)), x, quant=builder.tensors[x].quant)
-    other = builder.layer(Reshape((1, 16, 7)), x, quant=builder.tensors[x].quant)
+    reshaped = builder.layer(Reshape((1, 16, 7)), x, quant=builder.tensors[x].quant)
     builder.layer(MaxPool2D(Window((2, 2)), "relu"), x, quant=builder.tensors[x].quant)
     builder.linear(FullyConnected(), flat, (9, 112), 0)
-    builder.layer(Reshape((1, 112)), other, quant=builder.tensors[x].quant)
+    builder.layer(Reshape((1, 112)), reshaped, quant=builder.tensors[x].quant)
 
 
 @pytest.mark.parametrize("build", [rows_of_an_image, taps_in_the_padding, a_source_that_others_read])
@@ -127,7 +127,7 @@ def with_first(name: str, fields: dict[str, int]) -> Program:
     image = QueueImage.of(launch, Config())
     queues = {engine: decode(engine, image.queues[engine]) for engine in (TIU, DMA)}
     first = queues[TIU][0]
-    code = next((code for code, own in TIU_TYPES.items() if own == name), first.fields["tsk_typ"])
+    code = next((code for code, format_name in TIU_TYPES.items() if format_name == name), first.fields["tsk_typ"])
     given = {"cmd_short": 1, "tsk_typ": code, "cmd_id": 1, **fields}
     new = new_command(TIU, 0, name, True, {})
     queues[TIU][0] = replace(new, fields={**new.fields, **{key: given[key] for key in given if key in new.fields}})

@@ -42,8 +42,8 @@ CONFIG = Config(lanes=4)
     ],
 )
 def test_refusals_say_why(operation: str, types: dict[str, str], attributes: dict[str, object], reason: str) -> None:
-    found = {key: rounding_of(str(value)) if key == "mode" else value for key, value in attributes.items()}
-    said = OPERATIONS[operation].refusal({name: dtype_of(own) for name, own in types.items()}, found)
+    named = {key: rounding_of(str(value)) if key == "mode" else value for key, value in attributes.items()}
+    said = OPERATIONS[operation].refusal({name: dtype_of(type_name) for name, type_name in types.items()}, named)
     assert reason in said if reason else not said
 
 
@@ -105,7 +105,7 @@ def meaning(
     name: str, data: dict[str, Array], attributes: dict[str, object] | None = None, shape: tuple[int, ...] = ()
 ) -> Mapping[str, Array]:
     """An operation on arrays alone."""
-    types = {own: next(t for t in DTYPES.values() if t.storage == values.dtype) for own, values in data.items()}
+    types = {operand: next(t for t in DTYPES.values() if t.storage == values.dtype) for operand, values in data.items()}
     operation = OPERATIONS[name]
     types |= dict.fromkeys(operation.outputs, types["x"])
     return operation.results(Values(data, types, dict.fromkeys(operation.outputs, shape), attributes or {}))

@@ -51,28 +51,28 @@ def test_an_idle_command_can_be_waited_for() -> None:
     nop = new_command(TIU, 0, "SYSID", True, {"tsk_typ": 15, "tsk_eu_typ": 30, "cmd_id": 2})
     store = copy(1, 2, LOCAL_BASE, DDR_BASE)
     program = elaborate(queues([store], [add(1, 0, 0, 0, BANK), nop]), CONFIG)
-    found = trace(program, CONFIG)
+    times = trace(program, CONFIG)
     assert [step.engine for step in program.steps] == [TIU, DMA]
-    assert found.start[1] == found.end[0]
+    assert times.start[1] == times.end[0]
 
 
 def test_engines_overlap_and_wait_for_what_they_name() -> None:
     program = elaborate(sum_of_two(), CONFIG)
-    found = trace(program, CONFIG)
+    times = trace(program, CONFIG)
     name = {step.name: row for row, step in enumerate(program.steps)}
     load, second, store = (name[f"dma command {number} (DMA_tensor)"] for number in range(3))
     sum_ = name["tiu command 0 (AR)"]
-    assert found.start[[load, second, sum_, store]].tolist() == [
+    assert times.start[[load, second, sum_, store]].tolist() == [
         0,
-        found.end[load],
-        found.end[second],
-        found.end[sum_],
+        times.end[load],
+        times.end[second],
+        times.end[sum_],
     ]
-    assert found.cycles == found.end[store]
+    assert times.cycles == times.end[store]
     early = trace(elaborate(sum_of_two(needs=1), CONFIG), CONFIG)
     assert early.start[sum_] == early.end[load]
-    assert (found.bytes_read.sum(), found.bytes_written.sum()) == (2 * BYTES, BYTES)
-    assert trace(program, CONFIG, serial=True).cycles == (found.end - found.start).sum()
+    assert (times.bytes_read.sum(), times.bytes_written.sum()) == (2 * BYTES, BYTES)
+    assert trace(program, CONFIG, serial=True).cycles == (times.end - times.start).sum()
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_selections_and_linear_commands_run() -> None:
             device.write(tensor.addresses, values)
         elaborate(queues([], [command]), CONFIG, device.regions).run(device)
         for tensor, values in zip(results, expected, strict=False):
-            found = device.read(tensor.addresses, F32.storage)
-            np.testing.assert_array_equal(found.view(np.uint32), values.view(np.uint32), err_msg=str(command))
+            data = device.read(tensor.addresses, F32.storage)
+            np.testing.assert_array_equal(data.view(np.uint32), values.view(np.uint32), err_msg=str(command))
 
 
 def test_transposing_copies_have_no_stride_along_w() -> None:
@@ -190,10 +190,10 @@ def test_a_table_is_looked_up_by_channel(shared_table: int) -> None:
     places["opd3_const"] = 1  # there may be exceptions
     head = {"cmd_short": 1, "cmd_id": 1, "tsk_typ": 6, "tsk_eu_typ": 13, "opd0_str": shared_table}
     elaborate(queues([], [new_command(TIU, 0, "SG", True, {**head, **size, **places})]), CONFIG).run(device)
-    found = device.read(Tensor.local(0, 2 * BANK, index.shape, U8, CONFIG).addresses, U8.storage)
+    values = device.read(Tensor.local(0, 2 * BANK, index.shape, U8, CONFIG).addresses, U8.storage)
     channel = np.arange(70)[None, :, None, None]
     expected = np.where(index < 200, table[0, channel, 0, np.minimum(index, 199)], 77)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(values, expected)
 
 
 def with_fields(command: EncodedCommand, **fields: int) -> EncodedCommand:

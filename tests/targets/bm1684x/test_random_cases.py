@@ -92,11 +92,11 @@ def check(case: Case, machine: Config) -> Program:
 
 def check_launch(launch: Launch, machine: Config, only_moves: bool) -> None:
     """Every command within the machine's memories, and no engine faster than its own work."""
-    known, image = run.prepare(launch, machine), QueueImage.of(launch, machine)
+    prepared, image = run.prepare(launch, machine), QueueImage.of(launch, machine)
     segments = [(DDR_BASE, DDR_BASE + len(image.constants))]
     segments += [(s.address, s.address + s.form.nbytes * image.batch) for s in (*image.inputs, *image.outputs)]
     work = Counter[str]()
-    for step in known.program.steps:
+    for step in prepared.program.steps:
         work[step.engine] += estimate.cycles(step.command, machine)
         for operand in (*step.command.operands.values(), *step.command.results.values()):
             if isinstance(operand, Constant):
@@ -112,8 +112,8 @@ def check_launch(launch: Launch, machine: Config, only_moves: bool) -> None:
                 assert any(begin <= low and high <= end for begin, end in segments), str(step)
     assert work[TIU] > 0 or only_moves  # a tensor that is concatenated with itself is copied by the TIU
     assert work[DMA] > 0
-    assert max(work.values()) <= known.trace.cycles <= sum(work.values()) == known.serial.cycles
-    assert known.trace.cycles <= launch.meta["scheduled"]
+    assert max(work.values()) <= prepared.trace.cycles <= sum(work.values()) == prepared.serial.cycles
+    assert prepared.trace.cycles <= launch.meta["scheduled"]
 
 
 def check_many(cases: st.SearchStrategy[Case], limits: settings) -> int:
@@ -122,11 +122,11 @@ def check_many(cases: st.SearchStrategy[Case], limits: settings) -> int:
 
     @given(case=cases, machine=machines())
     @limits
-    def each(case: Case, machine: Config) -> None:
+    def check_case(case: Case, machine: Config) -> None:
         nonlocal on_machine
         on_machine += bool(check(case, machine).launches)
 
-    each()
+    check_case()
     return on_machine
 
 

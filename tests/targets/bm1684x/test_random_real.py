@@ -19,8 +19,8 @@ def check(seeds: range, folder: Path) -> int:
     taken = 0
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        made = Growing(seed, int(rng.integers(1, 9)))
-        path = made.net.save(folder / "net.onnx", *made.outputs)
+        growing = Growing(seed, int(rng.integers(1, 9)))
+        path = growing.net.save(folder / "net.onnx", *growing.outputs)
         machine = {
             "precision": str(rng.choice(list(LEAST))),
             "batch": str(rng.integers(1, 6)),
@@ -29,7 +29,7 @@ def check(seeds: range, folder: Path) -> int:
         }
         what = f"seed {seed}, {machine}"
         program = tw.compile(path, "bm1684x", overrides=machine)
-        x = rng.normal(size=(int(rng.integers(1, 4)), *made.open[made.input])).astype(np.float32)
+        x = rng.normal(size=(int(rng.integers(1, 4)), *growing.open[growing.input])).astype(np.float32)
         result = program.run(x)
         assert result.findings == (), what
         for name, deviation in result.deviations.items():

@@ -49,7 +49,7 @@ def again(body: Body, out: tuple[int, ...], dtype: DType, path: Path, *sources: 
     np.testing.assert_array_equal(device.get(y).view(f"u{dtype.bytes}"), wanted.view(f"u{dtype.bytes}"), f"seed {SEED}")
     assert replayed.cycles == launched.cycles
     assert [finding.kind for finding in replayed.findings] == [finding.kind for finding in launched.findings]
-    numbers = [sorted((step.engine, step.id) for step in one.program.steps) for one in (launched, replayed)]
+    numbers = [sorted((step.engine, step.id) for step in outcome.program.steps) for outcome in (launched, replayed)]
     assert numbers[0] == numbers[1]
     return launched
 
@@ -57,18 +57,18 @@ def again(body: Body, out: tuple[int, ...], dtype: DType, path: Path, *sources: 
 def test_floats(tmp_path: Path) -> None:
     def body(tpu: Tpu, y: Tensor, x: Tensor, channels: Tensor) -> None:
         a, b, c, d = (tpu.local(SIZES, F32, bank) for bank in range(4))
-        terms, each = tpu.local((1, 64, 1, 10), F32, bank=4), tpu.local((1, 70, 1, 1), F32, bank=5)
+        terms, by_channel = tpu.local((1, 64, 1, 10), F32, bank=4), tpu.local((1, 70, 1, 1), F32, bank=5)
         whole = tpu.local(SIZES, I16, bank=6)
         load_exponential(tpu, terms)
         tpu.gdma.copy(a, x)
-        tpu.gdma.copy(each, channels)
+        tpu.gdma.copy(by_channel, channels)
         tpu.bdc.abs(b, a)
         tpu.bdc.fp_rsqrt(b, b)
-        tpu.bdc.fp_add(c, each.over(*SIZES), b)
+        tpu.bdc.fp_add(c, by_channel.over(*SIZES), b)
         sigmoid(tpu, d, c, a, b, terms)
         tpu.bdc.fp_sub(d, 1.0, d)
         tpu.bdc.fp_diff_abs(d, d, 0.25)
-        tpu.bdc.fp_mul(c[:, :, 1:3], d[:, :, 1:3], each.over(2, 70, 2, 6))
+        tpu.bdc.fp_mul(c[:, :, 1:3], d[:, :, 1:3], by_channel.over(2, 70, 2, 6))
         tpu.bdc.greater(b, c, d, 3.5)
         tpu.bdc.fp_div(b, b, c)
         tpu.bdc.max(b, b, -9.0)
@@ -117,16 +117,16 @@ def test_neural_commands(tmp_path: Path) -> None:
 
     def body(tpu: Tpu, y: Tensor, x: Tensor, weights: Tensor, taps: Tensor, bias: Tensor) -> None:
         a, c = tpu.local((1, 40, 9, 10), F16, bank=0), tpu.local((1, 66, 5, 5), F16, bank=1)
-        w, each = tpu.weights((66, 40, 3, 3), F16, bank=2), tpu.local((1, 66, 3, 3), F16, bank=3, kind="compact")
+        w, by_channel = tpu.weights((66, 40, 3, 3), F16, bank=2), tpu.local((1, 66, 3, 3), F16, bank=3, kind="compact")
         first = tpu.local((1, 66, 1, 1), F32, bank=4, kind="compact")
         tpu.gdma.copy(a, x)
         tpu.gdma.copy(w.storage, weights)
-        tpu.gdma.copy(each, taps)
+        tpu.gdma.copy(by_channel, taps)
         tpu.gdma.copy(first, bias)
         window = Window((3, 3), (1, 1, 0, 1), (2, 2))
         tpu.bdc.fp_conv2d(c, a, w, first, window=window)
         d, e = tpu.local((1, 66, 5, 5), F16, bank=5), tpu.local((1, 66, 3, 2), F16, bank=6)
-        tpu.bdc.fp_depthwise2d(d, c, each, window=Window((3, 3), (2, 2, 2, 2), dilation=(2, 2)))
+        tpu.bdc.fp_depthwise2d(d, c, by_channel, window=Window((3, 3), (2, 2, 2, 2), dilation=(2, 2)))
         tpu.bdc.max_pool2d(e, d, -60000.0, window=Window((3, 3), (0, 0, 0, 1), (1, 3)))
         tpu.bdc.fp_avg_pool2d(e, d, 0.25, window=Window((3, 3), (0, 0, 0, 1), (1, 3)))
         bytes_, wide = tpu.local((1, 66, 3, 2), I8, bank=7), tpu.local((1, 3, 3, 2), I32, bank=8)
@@ -247,10 +247,10 @@ def test_commands_of_compiled_networks_are_written_again(shared: Path) -> None:
                 if command.is_end or command.format.name == "SYSID":
                     continue
                 meant = command_of(command, CONFIG)
-                found = checked(meant, command.number, command.needs, CONFIG)
-                assert found["cmd_id_en"] == command["cmd_id_en"]
-                assert found.format.layout.nbytes <= command.format.layout.nbytes
-                assert cycles(command_of(found, CONFIG), CONFIG) == cycles(meant, CONFIG), str(command)
+                written = checked(meant, command.number, command.needs, CONFIG)
+                assert written["cmd_id_en"] == command["cmd_id_en"]
+                assert written.format.layout.nbytes <= command.format.layout.nbytes
+                assert cycles(command_of(written, CONFIG), CONFIG) == cycles(meant, CONFIG), str(command)
                 count += 1
     assert count == 1627
 

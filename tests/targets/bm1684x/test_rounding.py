@@ -46,8 +46,8 @@ def test_shifts_round_as_defined(mode: Rounding) -> None:
     rng = np.random.default_rng(SEED)
     x = np.concatenate([np.arange(-40, 41), rng.integers(-(2**62), 2**62, 200)])
     for count in (0, 1, 2, 3, 5, 31, 62):
-        found = shift_right(x, count, mode)
-        assert found.tolist() == [rounded(Fraction(int(v), 1 << count), mode) for v in x], (count, f"seed {SEED}")
+        shifted = shift_right(x, count, mode)
+        assert shifted.tolist() == [rounded(Fraction(int(v), 1 << count), mode) for v in x], (count, f"seed {SEED}")
     unsigned = np.array([0, 1, 2, 3, 2**64 - 1, 2**63 + 1], np.uint64)
     assert shift_right(unsigned, 1, mode).tolist() == [rounded(Fraction(int(v), 2), mode) for v in unsigned]
 
@@ -86,9 +86,9 @@ def test_shorter_floats_are_the_nearest_in_the_direction(dtype: DType, mode: Rou
     rng = np.random.default_rng(SEED)
     exponents = rng.uniform(-14 if dtype is F16 else -100, 15 if dtype is F16 else 100, 400)
     x = np.concatenate([rng.choice([-1, 1], 400) * 2.0**exponents, (values[1000:1200] + values[1001:1201]) / 2])
-    found = widen(from_real(x, dtype, mode), dtype).astype(np.float64)
+    rounded = widen(from_real(x, dtype, mode), dtype).astype(np.float64)
     above = np.searchsorted(values, x)
-    for value, got, index in zip(x, found, above, strict=True):
+    for value, got, index in zip(x, rounded, above, strict=True):
         low, high = values[index - 1], values[min(index, len(values) - 1)]
         if high == value:
             assert got == value

@@ -80,9 +80,9 @@ def test_a_transposed_convolution_spreads_its_input() -> None:
     def body(c: DeviceApi, y: int, xs: int, ws: int) -> None:
         c.tpu_gdma_cpy_S2L(0, xs, dim4(1, 1, 2, 2), None, None, DT_FP32)
         c.tpu_gdma_compact_S2L(BANK, ws, dim4(1, 1, 1, 2), DT_FP32)
-        shape, kernel, insert, pad, one = dim4(1, 1, 2, 2), dim2(1, 2), dim2(0, 1), padding_t(0, 0, 1, 1), dim2(1, 1)
+        shape, kernel, insert, pad, unit = dim4(1, 1, 2, 2), dim2(1, 2), dim2(0, 1), padding_t(0, 0, 1, 1), dim2(1, 1)
         flags = (DT_FP32, DT_FP32, False, False)
-        c.tpu_bdc_fp_conv2d_for_deconv2d(2 * BANK, 0, BANK, 0, shape, None, 1, kernel, insert, pad, one, *flags)
+        c.tpu_bdc_fp_conv2d_for_deconv2d(2 * BANK, 0, BANK, 0, shape, None, 1, kernel, insert, pad, unit, *flags)
         c.tpu_gdma_cpy_L2S(y, 2 * BANK, dim4(1, 1, 2, 4), None, None, DT_FP32)
 
     y, _ = run(body, (1, 1, 2, 4), F32, (x, F32), (w.reshape(1, 1, 1, 2), F32))

@@ -21,8 +21,8 @@ FUNCTIONS = {"MM": (1, 2, 3), "MM2": (4, 5, 6), "SG": range(17), "SGL": (17, 18)
 
 def test_formats_have_the_size_of_the_sheet() -> None:
     for (name, short), form in FORMATS.items():
-        other = name in ("LAR", "SYSID")
-        want = SHORT_BITS[name] if short or other else 768 if name.startswith("DMA") else 1024
+        exception = name in ("LAR", "SYSID")
+        want = SHORT_BITS[name] if short or exception else 768 if name.startswith("DMA") else 1024
         assert form.layout.bits == want, name
         assert sum(field.width for field in form.layout.fields) == want, name
 
@@ -32,8 +32,8 @@ def test_any_fields_are_read_back(key: tuple[str, bool]) -> None:
     name, short = key
     rng = np.random.default_rng(SEED)
     form = FORMATS[key]
-    kinds = {own: kind for kind, own in (TIU_TYPES | {}).items()} | {"MM2": 2, "SGL": 6}
-    numbers = {own: kind for kind, own in DMA_TYPES.items()}
+    kinds = {format_name: kind for kind, format_name in (TIU_TYPES | {}).items()} | {"MM2": 2, "SGL": 6}
+    numbers = {format_name: kind for kind, format_name in DMA_TYPES.items()}
     for _ in range(20):
         fields = {f.name: int(rng.integers(0, f.high + 1)) for f in form.layout.fields if f.name in form.names}
         if name in numbers:
@@ -46,10 +46,10 @@ def test_any_fields_are_read_back(key: tuple[str, bool]) -> None:
             fields |= {} if name == "LAR" else {"cmd_short": int(short)}
         command = new_command(engine, 0, name, short, fields)
         end = queues([], [])[engine]
-        found = decode(engine, np.concatenate([encode([command]), end]))
-        assert dict(found[0].fields) == fields, (name, f"seed {SEED}")
-        assert found[0].format.name == name
-        np.testing.assert_array_equal(encode(found[:1]), encode([command]))
+        decoded = decode(engine, np.concatenate([encode([command]), end]))
+        assert dict(decoded[0].fields) == fields, (name, f"seed {SEED}")
+        assert decoded[0].format.name == name
+        np.testing.assert_array_equal(encode(decoded[:1]), encode([command]))
 
 
 def test_padding_behind_the_end_is_ignored() -> None:

@@ -30,7 +30,7 @@ def commands(path: Path, engine: str) -> list[EncodedCommand]:
     with np.load(path) as vector:
         names = sorted(name for name in vector.files if name.startswith(f"{engine}_"))
         queues = [decode(engine, vector[name]) for name in names]
-    return [one for queue in queues for one in queue if not one.is_end and one.format.name != "SYSID"]
+    return [command for queue in queues for command in queue if not command.is_end and command.format.name != "SYSID"]
 
 
 def test_all_stored_commands(shared: Path) -> None:
@@ -39,11 +39,11 @@ def test_all_stored_commands(shared: Path) -> None:
         about = json.loads(path.with_name(path.name.replace(".cmdbuf.npz", ".json")).read_text())
         for engine in ("tiu", "dma"):
             shown = [row for row in about["timeline"] if row["type"].startswith("GDMA") == (engine == "dma")]
-            for row, one in zip(
+            for row, command in zip(
                 sorted(shown, key=lambda row: row[f"{engine}_id"]), commands(path, engine), strict=True
             ):
-                assert cycles(command_of(one, CONFIG), CONFIG) == row["cycles"], f"{path}: {one}"
-                seen[one.format.name] += 1
+                assert cycles(command_of(command, CONFIG), CONFIG) == row["cycles"], f"{path}: {command}"
+                seen[command.format.name] += 1
     assert seen == COUNTS
 
 

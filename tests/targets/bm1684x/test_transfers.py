@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.isa.operations import DMA
 from tilewright.targets.bm1684x.launch.run import PreparedLaunch, prepare
 
 
-def known(program: Program) -> PreparedLaunch:
+def prepared_launch(program: Program) -> PreparedLaunch:
     (launch,) = program.launches
     return prepare(launch, Config())
 
@@ -21,26 +21,26 @@ def known(program: Program) -> PreparedLaunch:
 def test_the_first_tile_waits_only_for_its_rows() -> None:
     """16 rows of 100 codes are a multiple of 64 bytes: cut elsewhere, two loads would share 64 bytes."""
     build = Builder(6, (112, 100, 60))
-    made = known(tw.compile(build.graph(build.conv(build.input, 64)), "bm1684x"))
-    names = [step.command.operation.name for step in made.program.steps]
-    loads = [row for row, step in enumerate(made.program.steps) if step.engine == DMA and names[row] == "dma_copy"]
+    prepared = prepared_launch(tw.compile(build.graph(build.conv(build.input, 64)), "bm1684x"))
+    names = [step.command.operation.name for step in prepared.program.steps]
+    loads = [row for row, step in enumerate(prepared.program.steps) if step.engine == DMA and names[row] == "dma_copy"]
     first = names.index("int8_asym_quant_conv2d")
-    images = [row for row in loads if made.program.steps[row].command.results["y"].shape[2] > 1]
+    images = [row for row in loads if prepared.program.steps[row].command.results["y"].shape[2] > 1]
     assert len(images) > 2  # with the store of the result
-    assert made.trace.start[first] < made.trace.end[images[1]]
+    assert prepared.trace.start[first] < prepared.trace.end[images[1]]
 
 
 def test_blocks_share_transfers_where_that_is_faster() -> None:
     config, random = Config(), np.random.default_rng(7)
     sizes = (64, 64, 128, 192, 8192, 64, 64, MOST_BYTES, 64)
     blocks = {(n, 0): random.integers(0, 256, (64, size)).astype(np.uint8) for n, size in enumerate(sizes)}
-    found = bundled(blocks, lambda key: 64, lambda before, after: False, config)
-    groups = [[key[0] for key in bundle.begins] for bundle in found]
+    bundles = bundled(blocks, lambda key: 64, lambda before, after: False, config)
+    groups = [[key[0] for key in bundle.begins] for bundle in bundles]
     assert groups[0] == [0]  # the first layer waits for it
     assert [number for group in groups for number in group] == list(range(len(sizes)))
     assert [1, 2, 3] in groups
     assert [4] in groups
-    for bundle in found:
+    for bundle in bundles:
         for key, begin in bundle.begins.items():
             np.testing.assert_array_equal(bundle.data[:, begin : begin + blocks[key].shape[1]], blocks[key])
     alone = bundled(blocks, lambda key: 64, lambda before, after: True, config)
@@ -50,8 +50,8 @@ def test_blocks_share_transfers_where_that_is_faster() -> None:
 def test_no_command_takes_longer_because_its_buffers_overlap() -> None:
     """27 x 27 sums take 46 passes of 16; a buffer that begins within the last of them would double that."""
     build = Builder(8, (27, 27, 64))
-    made = known(tw.compile(build.graph(build.conv(build.input, 64, 1, 1, 0)), "bm1684x", rounding="ort"))
-    cycles = made.trace.end - made.trace.start
-    for row, step in enumerate(made.program.steps):
+    prepared = prepared_launch(tw.compile(build.graph(build.conv(build.input, 64, 1, 1, 0)), "bm1684x", rounding="ort"))
+    cycles = prepared.trace.end - prepared.trace.start
+    for row, step in enumerate(prepared.program.steps):
         if step.command.operation.name in ("int_add", "fp32_requant"):
             assert cycles[row] == -(-27 * 27 // 16), str(step)

@@ -53,18 +53,18 @@ def launch(body: Kernel, knobs: Knobs | None = None) -> tuple[Finding, ...]:
 @pytest.mark.parametrize("knobs", [Knobs(), Knobs(dma_execution="deferred"), Knobs(seed=1), Knobs(uninitialised="nan")])
 def test_local_memory(knobs: Knobs) -> None:
     assert not launch(passed_on, knobs)
-    (found,) = launch(half_loaded, knobs)
-    assert (found.kind, found.steps, found.space) == (UNINITIALISED, (2,), "local 0x8000000")
-    assert "fp_add reads local 0x8000000[16400:16416]" in found.message
-    assert found.message.startswith("#2 tiu command 0 (test_uninitialised.py:")
-    assert [high - low for low, high in found.ranges] == [16] * 4  # the second row, in each lane
+    (finding,) = launch(half_loaded, knobs)
+    assert (finding.kind, finding.steps, finding.space) == (UNINITIALISED, (2,), "local 0x8000000")
+    assert "fp_add reads local 0x8000000[16400:16416]" in finding.message
+    assert finding.message.startswith("#2 tiu command 0 (test_uninitialised.py:")
+    assert [high - low for low, high in finding.ranges] == [16] * 4  # the second row, in each lane
 
 
 def test_ddr_is_written_by_the_host_or_by_an_earlier_launch() -> None:
     device = Device(SMALL)
     x, y = device.empty(VALUES.shape, F32), device.empty(VALUES.shape, F32)
-    (found,) = device.launch(passed_on, y, x).findings
-    assert "dma_copy reads DDR 0x100000000[0:128], which nothing has written" in found.message
+    (finding,) = device.launch(passed_on, y, x).findings
+    assert "dma_copy reads DDR 0x100000000[0:128], which nothing has written" in finding.message
     unwritten, given = device.empty(VALUES.shape, F32), device.put(VALUES, F32)
     assert not device.launch(passed_on, unwritten, given).findings
     assert not device.launch(passed_on, y, unwritten).findings
@@ -113,8 +113,8 @@ def test_results_that_nothing_stores_do_not_matter() -> None:
         return launch(doubles)
 
     assert not stored(slice(0, 1))
-    (found,) = stored(slice(0, 2))
-    assert "fp_add reads local" in found.message  # the first that read it, not the one that stores what became of it
+    (finding,) = stored(slice(0, 2))
+    assert "fp_add reads local" in finding.message  # the first that read it, not the one that stores what became of it
 
 
 def test_only_elements_that_values_choose_are_read_and_written() -> None:
@@ -135,7 +135,7 @@ def test_only_elements_that_values_choose_are_read_and_written() -> None:
 
     assert not gathered([0, 2])
     assert not gathered([2, 9])  # beyond x: the fill
-    assert [found.kind for found in gathered([1, 3])] == [UNINITIALISED]
+    assert [finding.kind for finding in gathered([1, 3])] == [UNINITIALISED]
 
     def scattered(index: list[int]) -> tuple[Finding, ...]:
         @kernel
@@ -150,8 +150,8 @@ def test_only_elements_that_values_choose_are_read_and_written() -> None:
         return device.launch(passed_on, z, y).findings
 
     assert not scattered([1, 0])
-    (found,) = scattered([1, 1])
-    assert found.ranges == ((0, 32),)
+    (finding,) = scattered([1, 1])
+    assert finding.ranges == ((0, 32),)
 
 
 def test_host_launches() -> None:
@@ -160,41 +160,41 @@ def test_host_launches() -> None:
         y, x = (tpu.system(address, VALUES.shape, F32) for address in arguments)
         passed_on.body(tpu, y, x)
 
-    def found(handle: Handle, *addresses: int) -> int:
+    def count_findings(handle: Handle, *addresses: int) -> int:
         return len(handle.launch_sync("copies", np.array(addresses, "<u8")).findings)
 
     with Handle(config=SMALL, platform=PCIE) as handle:
         handle.load([copies])
         x, y, z = (handle.malloc(VALUES.nbytes) for _ in range(3))
-        assert found(handle, y.address, x.address) == 1
+        assert count_findings(handle, y.address, x.address) == 1
         handle.s2d(x, VALUES, 64)
-        assert found(handle, y.address, x.address) == 1
+        assert count_findings(handle, y.address, x.address) == 1
         assert handle.findings[-1].ranges == ((64, 128),)
         handle.s2d(x, VALUES.ravel()[16:].copy(), 64, 64)
-        assert found(handle, y.address, x.address) == 0
+        assert count_findings(handle, y.address, x.address) == 0
         unwritten = handle.malloc(VALUES.nbytes)
         handle.d2d(z, unwritten, VALUES.nbytes)
-        assert found(handle, y.address, z.address) == 1
+        assert count_findings(handle, y.address, z.address) == 1
         handle.d2d(z, x, VALUES.nbytes)
-        assert found(handle, y.address, z.address) == 0
+        assert count_findings(handle, y.address, z.address) == 0
         handle.free(unwritten)
         again = handle.malloc(VALUES.nbytes)
-        assert found(handle, y.address, again.address) == 1
+        assert count_findings(handle, y.address, again.address) == 1
     with Handle(config=SMALL, platform=SOC) as handle:
         handle.load([copies])
         x, y = (handle.malloc(VALUES.nbytes) for _ in range(2))
         handle.map(x)[:] = 1
-        assert found(handle, y.address, x.address) == 0
+        assert count_findings(handle, y.address, x.address) == 0
 
 
 def test_a_recording_is_checked_too() -> None:
     device = Device(SMALL)
     y, x = device.empty(VALUES.shape, F32), device.put(VALUES, F32)
     recording = device.record(device.launch(half_loaded, y, x))
-    other = Device(SMALL)
-    other.empty(VALUES.shape, F32)
-    other.put(VALUES, F32)
-    assert [found.kind for found in other.replay(recording).findings] == [UNINITIALISED]
+    second = Device(SMALL)
+    second.empty(VALUES.shape, F32)
+    second.put(VALUES, F32)
+    assert [finding.kind for finding in second.replay(recording).findings] == [UNINITIALISED]
 
 
 @pytest.mark.parametrize(
@@ -223,21 +223,21 @@ def test_no_golden_vector_reads_what_it_was_not_given(family: str, shared: Path)
 
 def test_ranges_are_a_set_of_bytes() -> None:
     random = np.random.default_rng(SEED)
-    own, bytes_ = memory.Ranges(), np.zeros(64, np.bool_)
+    ranges, bytes_ = memory.Ranges(), np.zeros(64, np.bool_)
     for _ in range(300):
         low, high = sorted(random.integers(0, 65, 2).tolist())
         if random.random() < 0.8:
-            own.add(np.array([(low, high)], np.int64))
+            ranges.add(np.array([(low, high)], np.int64))
             bytes_[low:high] = True
         else:
-            own.replace(low, memory.NONE, high)
+            ranges.replace(low, memory.NONE, high)
             bytes_[low:high] = False
-        found = np.zeros(64, np.bool_)
-        for a, b in own.array.tolist():
-            assert a < b and not found[max(a - 1, 0) : b + 1].any()  # disjoint, and none that touches another
-            found[a:b] = True
-        np.testing.assert_array_equal(found, bytes_)
+        expected = np.zeros(64, np.bool_)
+        for a, b in ranges.array.tolist():
+            assert a < b and not expected[max(a - 1, 0) : b + 1].any()  # disjoint, and none that touches another
+            expected[a:b] = True
+        np.testing.assert_array_equal(expected, bytes_)
         part: Array = np.zeros(high - low, np.bool_)
-        for a, b in own.part(low, high).tolist():
+        for a, b in ranges.part(low, high).tolist():
             part[a:b] = True
         np.testing.assert_array_equal(part, bytes_[low:high])

@@ -53,8 +53,8 @@ def test_a_debugger_steps_through_a_kernel() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = [part.strip() for part in done.stdout.split("(Pdb) ") if part.startswith(("array", "Tensor"))]
-    before, after, what = found
+    printed = [part.strip() for part in done.stdout.split("(Pdb) ") if part.startswith(("array", "Tensor"))]
+    before, after, what = printed
     assert "[[[[3., 4.]]]]" in before
     assert "[[[[6., 8.]]]]" in after
     assert what.startswith("Tensor(f32 (1, 1, 1, 2): strides n 16, c 16")

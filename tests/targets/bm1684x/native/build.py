@@ -33,10 +33,10 @@ TPUKERNEL_FUNC_REGISTER(scale)
 
 def load(folder: Path, text: str, limits: Limits | None = None) -> Library:
     """Compile `text`, in folder/kernel.c, after an #include in line 1, and load it."""
-    source, made = folder / "kernel.c", folder / "bm1684x.bin"
+    source, binary = folder / "kernel.c", folder / "bm1684x.bin"
     source.write_text(START + text)
-    firmware([source], made)
-    return Library(made, limits)
+    firmware([source], binary)
+    return Library(binary, limits)
 
 
 def kernels(library: Library) -> dict[str, Kernel]:

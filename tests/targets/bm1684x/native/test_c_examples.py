@@ -37,9 +37,9 @@ line       N 256, C 128, H 32, W 1
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("examples") / "bm1684x.bin"
-    assert firmware([FOLDER / "device_a.c", FOLDER / "device_b.c"], made, ["-Wextra", "-Werror"]) == ""
-    return made
+    binary = tmp_path_factory.mktemp("examples") / "bm1684x.bin"
+    assert firmware([FOLDER / "device_a.c", FOLDER / "device_b.c"], binary, ["-Wextra", "-Werror"]) == ""
+    return binary
 
 
 def test_the_host_listing_runs(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:

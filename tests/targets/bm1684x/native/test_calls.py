@@ -50,12 +50,12 @@ def argument(kind: str, pick: random.Random) -> tuple[str, Any]:
             if number % 2:
                 return f"&(variable_t){{SCALAR, {{.scalar.u32 = {number}}}}}", variable_t(1, scalar_t(number))
             return f"&(variable_t){{VECTOR, {{.addr = {number}}}}}", variable_t(2, number)
-    made = {"const dim4 *": (dim4, 4), "const dim2 *": (dim2, 2), "const padding_t *": (padding_t, 4)}[kind]
-    values = [pick.randrange(1 << 16) for _ in range(made[1])]
+    struct_type = {"const dim4 *": (dim4, 4), "const dim2 *": (dim2, 2), "const padding_t *": (padding_t, 4)}[kind]
+    values = [pick.randrange(1 << 16) for _ in range(struct_type[1])]
     if number % 4 == 0:
         return "NULL", None
     name = kind.removeprefix("const ").removesuffix(" *")
-    return f"&({name}){{{', '.join(map(str, values))}}}", made[0](*values)
+    return f"&({name}){{{', '.join(map(str, values))}}}", struct_type[0](*values)
 
 
 def test_arguments_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,17 +63,17 @@ def test_arguments_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     print(f"seed {seed}")
     pick = random.Random(seed)
     lines, expected = [], []
-    for made in pick.sample(list(PROTOTYPES.values()), len(PROTOTYPES)):
-        pairs = [argument(kind, pick) for kind, _ in made.parameters]
-        lines.append(f"{made.name}({', '.join(text for text, _ in pairs)});")
-        expected.append((made.name, tuple(value for _, value in pairs), f":{len(lines) + 2}"))
+    for prototype in pick.sample(list(PROTOTYPES.values()), len(PROTOTYPES)):
+        pairs = [argument(kind, pick) for kind, _ in prototype.parameters]
+        lines.append(f"{prototype.name}({', '.join(text for text, _ in pairs)});")
+        expected.append((prototype.name, tuple(value for _, value in pairs), f":{len(lines) + 2}"))
     body = "\n".join(lines)
     library = load(tmp_path, f"void all(const void *p) {{\n{body}\n}}\nTPUKERNEL_FUNC_REGISTER(all)\n")
-    found: list[tuple[str, tuple[Any, ...], str]] = []
+    arrived: list[tuple[str, tuple[Any, ...], str]] = []
 
     def issued(self: Replay, function: DeviceFunction, name: str, arguments: tuple[Any, ...]) -> None:
-        found.append((name, arguments, self.tpu.place.removeprefix(str(tmp_path / "kernel.c"))))
+        arrived.append((name, arguments, self.tpu.place.removeprefix(str(tmp_path / "kernel.c"))))
 
     monkeypatch.setattr(Replay, "_issue", issued)
     launch(library, "all")
-    assert found == expected
+    assert arrived == expected

@@ -41,9 +41,9 @@ CASES: dict[str, tuple[list[Array], DType, tuple[float, ...], bytes]] = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    made = tmp_path_factory.mktemp("equal") / "bm1684x.bin"
-    assert firmware([FOLDER / f"{name}.c" for name in CASES], made, ["-Wextra", "-Werror"]) == ""
-    return Library(made)
+    binary = tmp_path_factory.mktemp("equal") / "bm1684x.bin"
+    assert firmware([FOLDER / f"{name}.c" for name in CASES], binary, ["-Wextra", "-Werror"]) == ""
+    return Library(binary)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -52,7 +52,7 @@ def test_a_kernel_in_c_equals_the_one_in_python(library: Library, name: str, mon
     sources, dtype, attributes, tail = CASES[name]
     body = getattr(import_module(f"bm1684x_{name}"), name)
     python, c = Device(), Device()
-    found = []
+    outcomes = []
     for device in (python, c):
         y = device.empty(sources[0].shape, dtype)
         tensors = [y, *(device.put(values, dtype) for values in sources)]
@@ -61,12 +61,16 @@ def test_a_kernel_in_c_equals_the_one_in_python(library: Library, name: str, mon
         else:
             argument = struct.pack(f"<{len(tensors)}Q", *(tensor.address for tensor in tensors)) + tail
             launched = device.launch(kernels(library)[name], argument)
-        found.append((launched, device.record(launched).queues, device.get(y)))
-    (one, queues, values), (other, recorded, results) = found
-    assert [step.command.operation for step in other.program.steps] == [s.command.operation for s in one.program.steps]
+        outcomes.append((launched, device.record(launched).queues, device.get(y)))
+    (in_c, queues, values), (in_python, recorded, results) = outcomes
+    assert [step.command.operation for step in in_python.program.steps] == [
+        s.command.operation for s in in_c.program.steps
+    ]
     assert {unit: bytes(queue) for unit, queue in recorded.items()} == {u: bytes(q) for u, q in queues.items()}
     assert np.array_equal(results.view(np.uint8), values.view(np.uint8))
-    assert other.cycles == one.cycles
-    assert np.array_equal(other.trace.start, one.trace.start) and np.array_equal(other.trace.end, one.trace.end)
-    assert [finding.kind for finding in other.findings] == [finding.kind for finding in one.findings] == []
-    assert Path(other.program.steps[-1].name.split("(")[1].split(":")[0]).name == f"{name}.c"
+    assert in_python.cycles == in_c.cycles
+    assert np.array_equal(in_python.trace.start, in_c.trace.start) and np.array_equal(
+        in_python.trace.end, in_c.trace.end
+    )
+    assert [finding.kind for finding in in_python.findings] == [finding.kind for finding in in_c.findings] == []
+    assert Path(in_python.program.steps[-1].name.split("(")[1].split(":")[0]).name == f"{name}.c"

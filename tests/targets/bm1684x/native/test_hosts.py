@@ -51,8 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         flags = LIBRARY.flags()
     given = [*flags["cflags"], *flags["libs"]]
     for compiler, source in (("cc", str(SOURCE)), ("g++", str(folder / "host.cc"))):
-        made = folder / f"host_{compiler}"
-        subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", source, *given, "-o", str(made)], check=True)
+        binary = folder / f"host_{compiler}"
+        subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", source, *given, "-o", str(binary)], check=True)
     return folder
 
 
@@ -110,7 +110,7 @@ def test_a_host_without_python_says_so(folder: Path) -> None:
 
 
 def test_the_device_ends_with_its_host(folder: Path, tmp_path: Path) -> None:
-    source, made = tmp_path / "ends.c", tmp_path / "ends"
+    source, binary = tmp_path / "ends.c", tmp_path / "ends"
     source.write_text(
         '#include "bmlib_runtime.h"\n#include <unistd.h>\n'
         "int main(void) { bm_handle_t handle; return bm_dev_request(&handle, 0); }\n"
@@ -118,12 +118,12 @@ def test_the_device_ends_with_its_host(folder: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(folder / "cache"))
         flags = LIBRARY.flags()
-    subprocess.run(["cc", str(source), *flags["cflags"], *flags["libs"], "-o", str(made)], check=True)
+    subprocess.run(["cc", str(source), *flags["cflags"], *flags["libs"], "-o", str(binary)], check=True)
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\necho $$ > {tmp_path}/pid\nexec {shlex.quote(sys.executable)} "$@"\n')
     wrapper.chmod(0o755)
     assert (
-        subprocess.run([str(made)], env=os.environ | {"TILEWRIGHT_PYTHON": str(wrapper)}, check=False).returncode == 0
+        subprocess.run([str(binary)], env=os.environ | {"TILEWRIGHT_PYTHON": str(wrapper)}, check=False).returncode == 0
     )
     number = int((tmp_path / "pid").read_text())
     for _ in range(200):

@@ -46,11 +46,13 @@ def test_a_kernel_in_c_does_what_the_same_kernel_in_python_does(tmp_path: Path) 
         c.tpu_gdma_cpy_L2S(y, 0x4000, shape, None, None, DT_FP32)
         c.tpu_poll()
 
-    library, device, other = load(tmp_path, SCALE), Device(), Device()
+    library, device, second = load(tmp_path, SCALE), Device(), Device()
     x, y = device.put(X, F32), device.empty(X.shape, F32)
     launched = launch(library, "scale", device, bytes(Param(y.address, x.address, 2.5)))
     assert np.array_equal(device.get(y), X * np.float32(2.5))
-    expected = other.launch(scale, other.empty(X.shape, F32).address + 4096 * 4, other.put(X, F32).address - 4096 * 4)
+    expected = second.launch(
+        scale, second.empty(X.shape, F32).address + 4096 * 4, second.put(X, F32).address - 4096 * 4
+    )
     assert launched.cycles == expected.cycles
     assert [(s.engine, s.needs) for s in launched.program.steps] == [
         (s.engine, s.needs) for s in expected.program.steps
@@ -325,12 +327,12 @@ def test_the_command_compiles(tmp_path: Path, capsys: pytest.CaptureFixture[Any]
     )
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "own.h").write_text("")
-    sources, made = [str(tmp_path / f"device_{name}.c") for name in "ab"], tmp_path / "bm1684x.bin"
+    sources, binary = [str(tmp_path / f"device_{name}.c") for name in "ab"], tmp_path / "bm1684x.bin"
     flags = ["-I", str(tmp_path / "include"), "-DTIMES=2"]
-    assert main(["firmware", *sources, "-o", str(made), *flags, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["file"] == str(made)
-    assert list(kernels(Library(made))) == ["f"]
-    assert main(["firmware", *sources, "-o", str(made), *flags[:2]]) == 2
+    assert main(["firmware", *sources, "-o", str(binary), *flags, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["file"] == str(binary)
+    assert list(kernels(Library(binary))) == ["f"]
+    assert main(["firmware", *sources, "-o", str(binary), *flags[:2]]) == 2
     assert "TIMES" in capsys.readouterr().err
-    assert main(["firmware", *sources, "-o", str(made), "-t", "vta"]) == 2
+    assert main(["firmware", *sources, "-o", str(binary), "-t", "vta"]) == 2
     assert "vta: takes no kernels in C" in capsys.readouterr().err

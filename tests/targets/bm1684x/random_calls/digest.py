@@ -54,9 +54,9 @@ class Ground:
                     at = fill.at + (LOCAL if whole is self.before else 0)
                     whole[at : at + FAR] = self.noise[LOCAL + fill.at : LOCAL + fill.at + FAR]
                 else:
-                    own, plain = (each[:LOCAL].reshape(CONFIG.lanes, -1) for each in (whole, self.noise))
+                    dirty, plain = (memory[:LOCAL].reshape(CONFIG.lanes, -1) for memory in (whole, self.noise))
                     start = fill.at % CONFIG.lane_bytes
-                    own[:, start : start + STEP] = plain[:, start : start + STEP]
+                    dirty[:, start : start + STEP] = plain[:, start : start + STEP]
 
 
 def text(call: Call, changes: Changes) -> bytes:
@@ -80,7 +80,7 @@ def same_nans(words: Array, dtype: DType) -> Array:
 
 def digest(texts: list[bytes]) -> str:
     """Return 16 hexadecimal digits that stand for the results of calls."""
-    made = hashlib.sha256()
-    for one in texts:
-        made.update(len(one).to_bytes(8, "little") + one)
-    return made.hexdigest()[:16]
+    sha = hashlib.sha256()
+    for part in texts:
+        sha.update(len(part).to_bytes(8, "little") + part)
+    return sha.hexdigest()[:16]

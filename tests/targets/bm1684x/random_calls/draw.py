@@ -35,8 +35,8 @@ def values(state: np.random.RandomState, dtype: DType, count: int, tame: bool = 
         exponent, fraction = FIELDS[dtype]
         near = (1 << (exponent - 1)) - 6 + state.randint(0, 9, count).astype(np.uint64)
         sign = (bits >> np.uint64(31)) << np.uint64(exponent + fraction)
-        made = sign | near << np.uint64(fraction) | bits & np.uint64((1 << fraction) - 1)
-        bits = np.where(tame | (state.randint(0, 10, count) > 0), made, bits)
+        bit_patterns = sign | near << np.uint64(fraction) | bits & np.uint64((1 << fraction) - 1)
+        bits = np.where(tame | (state.randint(0, 10, count) > 0), bit_patterns, bits)
     return bits.astype(f"<u{dtype.bytes}").view(dtype.storage)
 
 
@@ -44,10 +44,10 @@ def values(state: np.random.RandomState, dtype: DType, count: int, tame: bool = 
 def pool(dtype: DType, limit: int) -> Array:
     """Return POOL bytes of values of a type. With a `limit`, integers are in -limit..limit - 1 (0.. if unsigned), and
     floats are near 1."""
-    found = values(np.random.RandomState(dtype.code + 1000 * limit), dtype, POOL // dtype.bytes, bool(limit))
+    drawn = values(np.random.RandomState(dtype.code + 1000 * limit), dtype, POOL // dtype.bytes, bool(limit))
     if limit and not dtype.is_float:
-        found = found.astype(np.int64) % (2 * limit if dtype.signed else limit) - limit * dtype.signed
-    return found.astype(dtype.storage, copy=False)
+        drawn = drawn.astype(np.int64) % (2 * limit if dtype.signed else limit) - limit * dtype.signed
+    return drawn.astype(dtype.storage, copy=False)
 
 
 @dataclass(frozen=True)

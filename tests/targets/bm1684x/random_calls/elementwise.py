@@ -20,22 +20,22 @@ Chooser = Callable[[Draw, str], Given]
 @cache
 def parameters() -> Mapping[str, tuple[tuple[str, str], ...]]:
     """Return the parameters of each function: pairs of C type and name."""
-    return {made.name: made.parameters for made in PROTOTYPES.values()}
+    return {prototype.name: prototype.parameters for prototype in PROTOTYPES.values()}
 
 
-def _type(given: Mapping[str, Any], own: str) -> DType:
-    base = own.removesuffix("_addr")
+def _type(given: Mapping[str, Any], parameter: str) -> DType:
+    base = parameter.removesuffix("_addr")
     names: tuple[str, ...] = (
-        own,
-        f"{own}_dtype",
+        parameter,
+        f"{parameter}_dtype",
         f"{base}_dtype",
-        "src0_src1_dtype" if own in ("src0", "src1") else "",
+        "src0_src1_dtype" if parameter in ("src0", "src1") else "",
         "src_dtype",
     )
-    if own.startswith(("dst", "true", "src2", "src3")):
-        names = (own, f"{own}_dtype", "dst_dtype", "dst1_dtype")
-    found = next((given[name] for name in names if isinstance(given.get(name), DType)), None)
-    dtype: DType = found or given.get("dtype", F32)
+    if parameter.startswith(("dst", "true", "src2", "src3")):
+        names = (parameter, f"{parameter}_dtype", "dst_dtype", "dst1_dtype")
+    given_type = next((given[name] for name in names if isinstance(given.get(name), DType)), None)
+    dtype: DType = given_type or given.get("dtype", F32)
     return dtype
 
 
@@ -46,29 +46,29 @@ def elementwise(draw: Draw, name: str, given: Given) -> Call:
     """
     shape = given.get("shape") or draw.shape()
     lane = given.get("lane", draw.of([0, 0, 0, 0, 5, 63]))
-    found: list[Any] = []
-    for kind, own in parameters()[name]:
-        if own in given and (kind == "data_type_t" or not isinstance(given[own], DType)):
-            found.append(given[own])
+    arguments: list[Any] = []
+    for kind, word in parameters()[name]:
+        if word in given and (kind == "data_type_t" or not isinstance(given[word], DType)):
+            arguments.append(given[word])
         elif kind == "local_addr_t":
-            found.append(draw.filled(_type(given, own), given.get(f"limit_{own}", 0)) + lane * 16 * STEP)
+            arguments.append(draw.filled(_type(given, word), given.get(f"limit_{word}", 0)) + lane * 16 * STEP)
         elif kind == "const dim4 *":
-            found.append(shape if own == "shape" else draw.strides(shape, lane, not own.startswith("dst")))
+            arguments.append(shape if word == "shape" else draw.strides(shape, lane, not word.startswith("dst")))
         elif kind == "const variable_t *":
-            found.append(_variable(draw, _type(given, own), lane, own in ("src0", "src1")))
+            arguments.append(_variable(draw, _type(given, word), lane, word in ("src0", "src1")))
         elif kind == "rounding_mode_t":
-            found.append(draw.of(COMMON))
+            arguments.append(draw.of(COMMON))
         elif kind == "scalar_t":
-            found.append(draw.constant(_type(given, own)))
+            arguments.append(draw.constant(_type(given, word)))
         elif kind == "float":
-            found.append(draw.real())
+            arguments.append(draw.real())
         elif kind == "bool":
-            found.append(draw.chance(50))
+            arguments.append(draw.chance(50))
         else:
-            low, high = given.get(f"range_{own}", (-8, 8))
-            found.append(draw.between(low, high))
+            low, high = given.get(f"range_{word}", (-8, 8))
+            arguments.append(draw.between(low, high))
     result: Any = given.get("dst_dtype", given.get("dst1_dtype", given.get("dtype", given.get("result", F32))))
-    return Call(name, tuple(found), tuple(draw.fills), result)
+    return Call(name, tuple(arguments), tuple(draw.fills), result)
 
 
 def _variable(draw: Draw, dtype: DType, lane: int, vectors: bool) -> variable_t:
@@ -86,11 +86,11 @@ def _signed(types: Sequence[DType], signed: bool) -> list[DType]:
 
 def integers(draw: Draw, name: str) -> Given:
     """Types of a sum, difference or product of integers: the result is signed if a source or the function is."""
-    own = [word for _, word in parameters()[name] if word.endswith("dtype") and word != "dst_dtype"]
-    found: Given = {word: draw.of(INTEGERS) for word in own}
-    signed = "sub" in name or any(dtype.signed for dtype in found.values())
+    typed = [word for _, word in parameters()[name] if word.endswith("dtype") and word != "dst_dtype"]
+    chosen: Given = {word: draw.of(INTEGERS) for word in typed}
+    signed = "sub" in name or any(dtype.signed for dtype in chosen.values())
     return {
-        **found,
+        **chosen,
         "dst_dtype": draw.of(_signed(INTEGERS, signed)),
         "range_shift": (-31, 31),
         # shifts of each channel that are larger would overflow the 64 bits in which the model computes
@@ -99,9 +99,9 @@ def integers(draw: Draw, name: str) -> Given:
 
 
 def macs(draw: Draw, name: str) -> Given:
-    own = [word for _, word in parameters()[name] if word.endswith("dtype")]
+    typed = [word for _, word in parameters()[name] if word.endswith("dtype")]
     return {
-        **{word: draw.of([I8, U8]) for word in own},
+        **{word: draw.of([I8, U8]) for word in typed},
         **{"dst": I16, "result": I16, "range_lshift": (0, 15), "range_rshift": (0, 15), "mode": draw.of(COMMON)},
     }
 
@@ -109,9 +109,9 @@ def macs(draw: Draw, name: str) -> Given:
 def shifts(draw: Draw, name: str) -> Given:
     """Types of a shift. A logical one takes unsigned numbers."""
     source = draw.of(INTEGERS if "arithmetic" in name else _signed(INTEGERS, False))
-    found: Given = {"src_dtype": source, "dst_dtype": draw.of(_signed(INTEGERS, source.signed))}
-    found |= {"shift_dtype": I8, "range_C": (-31, 31)}
-    return {**found, "shift_tensor": I8, "limit_shift_tensor": 32, "mode": draw.of(tuple(Rounding))}
+    chosen: Given = {"src_dtype": source, "dst_dtype": draw.of(_signed(INTEGERS, source.signed))}
+    chosen |= {"shift_dtype": I8, "range_C": (-31, 31)}
+    return {**chosen, "shift_tensor": I8, "limit_shift_tensor": 32, "mode": draw.of(tuple(Rounding))}
 
 
 def casts(draw: Draw, name: str) -> Given:
@@ -177,7 +177,7 @@ def spread(draw: Draw, name: str) -> Given:
     return {"dtype": dtype, "shape": dim4(shape.n, min(shape.c, 59), shape.h, shape.w)}
 
 
-def _each(text: str) -> list[str]:
+def _named(text: str) -> list[str]:
     return [f"tpu_bdc_{name}" for name in text.split()]
 
 
@@ -190,34 +190,34 @@ FAMILIES: dict[str, tuple[list[str], Chooser]] = {
     "float sums and products": (
         [
             *_binary("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "max", "min"),
-            *_each("fp_C_sub fp_square abs neg relu prelu sign fp_bias fp_scale fp_scale_bias fp_scale_bias_C"),
-            *_each("fp_add_C_sqr fp_add_bias_sqr fp_sub_C_sqr fp_sub_bias_sqr"),
+            *_named("fp_C_sub fp_square abs neg relu prelu sign fp_bias fp_scale fp_scale_bias fp_scale_bias_C"),
+            *_named("fp_add_C_sqr fp_add_bias_sqr fp_sub_C_sqr fp_sub_bias_sqr"),
         ],
         one_type(FLOATS),
     ),
     "f32 multiply-add": (_binary("fp32_mac"), one_type((F32,))),
-    "float rounding": (_each("fp_floor fp_ceil fp_round"), one_type(FLOATS)),
-    "casts": (_each("cast"), casts),
-    "exponents": (_each("fp_exponent_part"), exponents),
+    "float rounding": (_named("fp_floor fp_ceil fp_round"), one_type(FLOATS)),
+    "casts": (_named("cast"), casts),
+    "exponents": (_named("fp_exponent_part"), exponents),
     "integer sums": (
         [f"tpu_bdc_int_{pcs}{name}{end}" for pcs in ("", "pcs_") for name in ("add", "sub") for end in ("", "_C")]
-        + _each("int_C_sub int_pcs_C_sub"),
+        + _named("int_C_sub int_pcs_C_sub"),
         integers,
     ),
-    "integer products": (_binary("int_mul", "int_pcs_mul") + _each("int_square"), integers),
+    "integer products": (_binary("int_mul", "int_pcs_mul") + _named("int_square"), integers),
     "8-bit multiply-add": (_binary("int8_mac"), macs),
     "bits": (
-        _binary("and", "or", "xor", "max", "min") + _each("not abs neg relu sign int_max_C int_min_C"),
+        _binary("and", "or", "xor", "max", "min") + _named("not abs neg relu sign int_max_C int_min_C"),
         one_type(INTEGERS),
     ),
     "shifts": (_binary("arithmetic_shift", "logical_shift"), shifts),
     "comparisons": (_binary("greater", "less", "equal", "greater_equal", "less_equal", "not_equal"), compared),
     "selections": (
-        _each("greater_select less_select equal_select maximum_greater_select minimum_less_select"),
+        _named("greater_select less_select equal_select maximum_greater_select minimum_less_select"),
         chosen,
     ),
-    "requantisation": (_each("int_requant int_pc_requant fp32_requant fp32_pc_requant"), requantised),
-    "dequantisation": (_each("int_dequant int_pc_dequant fp32_dequant fp32_pc_dequant"), dequantised),
+    "requantisation": (_named("int_requant int_pc_requant fp32_requant fp32_pc_requant"), requantised),
+    "dequantisation": (_named("int_dequant int_pc_dequant fp32_dequant fp32_pc_dequant"), dequantised),
     "division": (
         [
             f"tpu_bdc_{kind}_{tuned}{name}"
@@ -227,5 +227,5 @@ FAMILIES: dict[str, tuple[list[str], Chooser]] = {
         ],
         divided,
     ),
-    "copies between lanes": (_each("cpy cpy_cross_npu npu_bcast wc_trans cw_trans set_C"), spread),
+    "copies between lanes": (_named("cpy cpy_cross_npu npu_bcast wc_trans cw_trans set_C"), spread),
 }

@@ -48,10 +48,10 @@ def plain(draw: Draw, name: str) -> Call:
         given["src"] = place(draw, source, dtype)
     turned = dim4(shape.c, shape.n, shape.h, shape.w) if "nc_trans" in name else shape
     turned = dim4(shape.n, shape.w, shape.h, shape.c) if "cw_trans" in name else turned
-    if any(own == "dst_stride" for _, own in parameters()[name]) and "cw_trans" not in name:
+    if any(word == "dst_stride" for _, word in parameters()[name]) and "cw_trans" not in name:
         given["dst_stride"] = _stride(draw, shape, to, lane)
         given["src_stride"] = _stride(draw, turned, source, 0)
-        if "nc_trans" in name and any(given[own] and given[own].w > 1 for own in ("dst_stride", "src_stride")):
+        if "nc_trans" in name and any(given[word] and given[word].w > 1 for word in ("dst_stride", "src_stride")):
             given["dst_stride"] = given["src_stride"] = None  # the model ignores gaps along w
     if "system_cpy" in name:
         given["count"] = draw.between(1, 5000)
@@ -105,8 +105,8 @@ def sort(draw: Draw, name: str) -> Call:
     if "line" in name:
         return lines(draw, name)
     dtype, length = draw.of([F32, I32, U32]), draw.between(1, 400)
-    names = [own for kind, own in parameters()[name] if kind == "system_addr_t"]
-    given = {own: far(draw, I32 if own in ("index", "numbers") else dtype) for own in names}
+    names = [word for kind, word in parameters()[name] if kind == "system_addr_t"]
+    given = {word: far(draw, I32 if word in ("index", "numbers") else dtype) for word in names}
     k = draw.between(1, length)
     given |= {"length": length, "k": k, "flags": (F32, I32, U32).index(dtype), "descends": draw.between(0, 1)}
     given |= {"indexed": draw.between(0, 1), "automatic": draw.between(0, 1)}
@@ -123,7 +123,7 @@ def lines(draw: Draw, name: str) -> Call:
     return call(draw, name, given, {"dtype": dtype, "C": dtype}, dtype)
 
 
-def _each(start: str, *ways: str) -> list[str]:
+def _named(start: str, *ways: str) -> list[str]:
     return [f"tpu_gdma_{start}_{way}" for way in ways]
 
 
@@ -131,26 +131,26 @@ BOTH, ALL = ("S2L", "L2S"), ("S2L", "L2S", "L2L", "S2S")
 MOVES: dict[str, tuple[list[str], Maker]] = {
     "copies": (
         [
-            *_each("cpy", *ALL),
-            *_each("general_cpy", *BOTH, "L2L"),
+            *_named("cpy", *ALL),
+            *_named("general_cpy", *BOTH, "L2L"),
             "tpu_gdma_system_bcast",
-            *_each("compact", *BOTH),
+            *_named("compact", *BOTH),
             *("tpu_gdma_system_cpy", "tpu_gdma_set_C_local", "tpu_gdma_set_C_system"),
-            *_each("channel_bcast", "S2L", "L2L"),
+            *_named("channel_bcast", "S2L", "L2L"),
         ],
         plain,
     ),
     "transposes": (
-        [*_each("cpy_nc_trans", *ALL), *_each("cpy_cw_trans", *ALL), *_each("compact_nc_trans", *BOTH)],
+        [*_named("cpy_nc_trans", *ALL), *_named("cpy_cw_trans", *ALL), *_named("compact_nc_trans", *BOTH)],
         plain,
     ),
-    "matrices": ([*_each("matrix", *BOTH), *_each("matrix_trans", *BOTH), *_each("vector", *BOTH)], matrix),
+    "matrices": ([*_named("matrix", *BOTH), *_named("matrix_trans", *BOTH), *_named("vector", *BOTH)], matrix),
     "moves by index": (
         [
-            *_each("h_gather", *ALL),
-            *_each("h_scatter", *ALL),
-            *_each("mask_select", "L2S", "S2S"),
-            *_each("nonzero", "L2S", "S2S"),
+            *_named("h_gather", *ALL),
+            *_named("h_scatter", *ALL),
+            *_named("mask_select", "L2S", "S2S"),
+            *_named("nonzero", "L2S", "S2S"),
         ],
         by_index,
     ),

@@ -80,22 +80,22 @@ def numbers(draw: Draw, name: str) -> Call:
     if "distribute" in name:
         given["num"] = draw.between(1, 3000)
     if "static" in name:
-        table, own = draw.of(list(OFFSETS))
+        table, kind = draw.of(list(OFFSETS))
         dtype = draw.of(TYPES)
-        size = stored(table, own) * own.bytes // dtype.bytes
-        given |= {"src": OFFSETS[table, own][0], "length": draw.between(1, size)}
+        size = stored(table, kind) * kind.bytes // dtype.bytes
+        given |= {"src": OFFSETS[table, kind][0], "length": draw.between(1, size)}
     return call(draw, name, given, {"dtype": dtype}, dtype if "static" in name else I32)
 
 
 def loaded(draw: Draw, name: str) -> Call:
     """A copy of a table of static memory to all lanes, or of any part of a table to some."""
-    table, own = draw.of(list(OFFSETS))
-    given: Given = {"lanes": draw.between(1, 64), "src": OFFSETS[table, own][0]}
-    given["length"] = draw.between(1, stored(table, own))
+    table, kind = draw.of(list(OFFSETS))
+    given: Given = {"lanes": draw.between(1, 64), "src": OFFSETS[table, kind][0]}
+    given["length"] = draw.between(1, stored(table, kind))
     if "load" in name:
         asked = name.split("_")[-2]
-        own = draw.of([dtype for word, dtype in OFFSETS if word == asked])
-    return call(draw, name, given, {"dtype": own}, own)
+        kind = draw.of([dtype for word, dtype in OFFSETS if word == asked])
+    return call(draw, name, given, {"dtype": kind}, kind)
 
 
 def several(draw: Draw, name: str) -> Call:
@@ -107,7 +107,7 @@ def several(draw: Draw, name: str) -> Call:
     return elementwise(draw, name, given)
 
 
-def _each(text: str) -> list[str]:
+def _named(text: str) -> list[str]:
     return [f"tpu_bdc_{name}" for name in text.split()]
 
 
@@ -115,27 +115,27 @@ _SEQUENCE = "arithmetic_sequence"
 PLACES: dict[str, tuple[list[str], Maker]] = {
     "gathers in lanes": ([f"tpu_bdc_{name}" for name in GATHERS if name != "table_lookup"], by_lane),
     "regions": (
-        _each("fp_roi_max_pool2d int8_roi_max_pool2d fp_roi_avg_pool2d int8_roi_avg_pool2d int8_roi_depthwise2d"),
+        _named("fp_roi_max_pool2d int8_roi_max_pool2d fp_roi_avg_pool2d int8_roi_avg_pool2d int8_roi_depthwise2d"),
         region,
     ),
     "sequences of numbers": (
         [f"tpu_bdc_{_SEQUENCE}_{kind}" for kind in ("bcast", "general", "distribute")]
         + [f"tpu_bdc_{_SEQUENCE}_distribute_{kind}" for kind in ("aligned", "general")]
-        + _each("generate_arithmetic_sequence npu_distribute_from_static"),
+        + _named("generate_arithmetic_sequence npu_distribute_from_static"),
         numbers,
     ),
     "several commands": (
-        _each("fp_hw_reduce_mean fp32_compensate_reciprocal fp32_tunable_compensate_reciprocal fp32_tan_cot")
-        + _each("fp_gelu_fast fp_gelu_fast2"),
+        _named("fp_hw_reduce_mean fp32_compensate_reciprocal fp32_tunable_compensate_reciprocal fp32_tan_cot")
+        + _named("fp_gelu_fast fp_gelu_fast2"),
         several,
     ),
     "static tables": (
-        _each("npu_bcast_from_static load_fp32_exp_table") + [f"tpu_bdc_{name}" for name in LOADS],
+        _named("npu_bcast_from_static load_fp32_exp_table") + [f"tpu_bdc_{name}" for name in LOADS],
         loaded,
     ),
     "convolutions by channel": (
-        _each("int8_asym_pc_quant_conv2d int8_asym_pc_quant_conv2d_for_deconv2d")
-        + _each("int8_pc_pad_depthwise2d int8_pc_pad_depthwise_for_deconv2d"),
+        _named("int8_asym_pc_quant_conv2d int8_asym_pc_quant_conv2d_for_deconv2d")
+        + _named("int8_pc_pad_depthwise2d int8_pc_pad_depthwise_for_deconv2d"),
         integer_convolution,
     ),
 }

@@ -18,32 +18,32 @@ EIGHT, SHORT, WIDE = (I8, U8), (I8, U8, I16, U16), (I32, U32)
 
 def call(draw: Draw, name: str, given: Given, types: dict[str, DType], result: DType) -> Call:
     """Return a call with the arguments in `given`. Local addresses that are not given get values of `types`."""
-    found: list[Any] = []
-    for kind, own in parameters()[name]:
-        if own in given:
-            found.append(given[own])
+    arguments: list[Any] = []
+    for kind, parameter in parameters()[name]:
+        if parameter in given:
+            arguments.append(given[parameter])
         elif kind == "local_addr_t":
-            dtype = types.get(own, result)  # products of huge bf16 numbers are not known to the last bit
-            found.append(draw.filled(dtype, limit=dtype is BF16 and "taylor" not in name))
+            dtype = types.get(parameter, result)  # products of huge bf16 numbers are not known to the last bit
+            arguments.append(draw.filled(dtype, limit=dtype is BF16 and "taylor" not in name))
         elif kind == "data_type_t":
-            found.append(types[own])
+            arguments.append(types[parameter])
         elif kind == "bool":
-            found.append(draw.chance(50))
+            arguments.append(draw.chance(50))
         elif kind == "scalar_t":
-            found.append(draw.constant(types[own]))
+            arguments.append(draw.constant(types[parameter]))
         elif kind == "float":
-            found.append(draw.real())
+            arguments.append(draw.real())
         elif kind == "rounding_mode_t":
-            found.append(draw.of(tuple(Rounding)[:5]))
+            arguments.append(draw.of(tuple(Rounding)[:5]))
         else:
-            assert own.endswith("stride"), f"{name}: {own}"
-            found.append(None)
-    return Call(name, tuple(found), tuple(draw.fills), result)
+            assert parameter.endswith("stride"), f"{name}: {parameter}"
+            arguments.append(None)
+    return Call(name, tuple(arguments), tuple(draw.fills), result)
 
 
 def window(draw: Draw, name: str, apart: bool = True) -> Given:
     """Return the shape of a feature map and a window that fits into it. Unless `apart`, nothing is inserted."""
-    inserts, steps = (any(own == word for _, own in parameters()[name]) for word in ("insert", "stride"))
+    inserts, steps = (any(parameter == word for _, parameter in parameters()[name]) for word in ("insert", "stride"))
     while True:
         kernel, dilation = dim2(draw.between(1, 4), draw.between(1, 4)), dim2(draw.between(1, 2), draw.between(1, 2))
         stride = dim2(draw.between(1, 3), draw.between(1, 3)) if steps else dim2(1, 1)
@@ -124,7 +124,7 @@ def product_of_rows(draw: Draw, name: str) -> Call:
         given["left_columns"] = draw.of([1, 5, 64, 65])
     if "pc_zp" in name and "all_trans" in name:
         given["left_rows"] = draw.between(1, 70)
-    adds = draw.chance(30) and any(own == "result_add" for _, own in parameters()[name])
+    adds = draw.chance(30) and any(parameter == "result_add" for _, parameter in parameters()[name])
     left = draw.of((F16, BF16) if floats else EIGHT)
     right = left if floats else draw.of(EIGHT)
     result = (F32 if adds or draw.chance(50) else left) if floats else draw.of(WIDE)
@@ -177,15 +177,15 @@ def pairs(draw: Draw, name: str) -> Call:
     """An operation on all pairs of elements of two vectors."""
     integer = "int" in name or name.endswith(("and", "or", "xor"))
     dtype = draw.of(FLOATS if "fp_" in name else INTEGERS if integer else TYPES)
-    one, other = (draw.of(INTEGERS) for _ in range(2))
+    left, right = (draw.of(INTEGERS) for _ in range(2))
     given: Given = {"src0_len": draw.between(1, 60), "src1_len": draw.between(1, 60)}
     given |= {"src0_len_per_channel": draw.between(1, 9), "src1_len_per_channel": draw.between(1, 9)}
     types = {"dtype": dtype, "src0": dtype, "src1": dtype, "src_dtype": dtype}
     result = F32 if "fp32" in name else dtype
     if "int_" in name:
-        types |= {"src0": one, "src1": other, "src0_dtype": one, "src1_dtype": other}
-        result = _signed(draw, tuple(INTEGERS), "sub" in name or one.signed or other.signed)
-    elif any(own == "true_val" for _, own in parameters()[name]):
+        types |= {"src0": left, "src1": right, "src0_dtype": left, "src1_dtype": right}
+        result = _signed(draw, tuple(INTEGERS), "sub" in name or left.signed or right.signed)
+    elif any(parameter == "true_val" for _, parameter in parameters()[name]):
         result = draw.of([kind for kind in TYPES if kind.bits <= dtype.bits])
     return call(draw, name, {**given, "dst": 8 * STEP}, {**types, "dst_dtype": result, "true_val": result}, result)
 
@@ -203,33 +203,33 @@ def table(draw: Draw, name: str) -> Call:
     return call(draw, name, given, {"table": result, "dst_dtype": result, "src_dtype": source}, result)
 
 
-def _each(text: str) -> list[str]:
+def _named(text: str) -> list[str]:
     return [f"tpu_bdc_{name}" for name in text.split()]
 
 
 PRODUCTS: dict[str, tuple[list[str], Maker]] = {
     "float convolutions": (
-        _each("fp_conv2d fp_conv2d_long_instr fp_conv2d_kernel_const fp_conv2d_for_deconv2d"),
+        _named("fp_conv2d fp_conv2d_long_instr fp_conv2d_kernel_const fp_conv2d_for_deconv2d"),
         float_convolution,
     ),
     "float depthwise convolutions": (
-        _each("fp_depthwise2d fp_ins_depthwise fp_depthwise_for_deconv2d"),
+        _named("fp_depthwise2d fp_ins_depthwise fp_depthwise_for_deconv2d"),
         float_convolution,
     ),
     "symmetric convolutions": (
-        _each("int8_sym_quant_conv2d int8_sym_quant_conv2d_for_deconv2d"),
+        _named("int8_sym_quant_conv2d int8_sym_quant_conv2d_for_deconv2d"),
         integer_convolution,
     ),
     "asymmetric convolutions": (
-        _each("int8_asym_quant_conv2d int8_asym_quant_conv2d_for_deconv2d int8_asym_quant_conv2d_kernel_const"),
+        _named("int8_asym_quant_conv2d int8_asym_quant_conv2d_for_deconv2d int8_asym_quant_conv2d_kernel_const"),
         integer_convolution,
     ),
     "8-bit depthwise convolutions": (
-        _each("int8_depthwise2d int8_depthwise_for_deconv2d int8_depthwise2d_kernel_const"),
+        _named("int8_depthwise2d int8_depthwise_for_deconv2d int8_depthwise2d_kernel_const"),
         integer_convolution,
     ),
     "pools": (
-        _each("fp_max_pool2d int8_max_pool2d fp_avg_pool2d fp_ins_avg_pool2d int8_avg_pool2d int8_ins_avg_pool2d"),
+        _named("fp_max_pool2d int8_max_pool2d fp_avg_pool2d fp_ins_avg_pool2d int8_avg_pool2d int8_ins_avg_pool2d"),
         pool,
     ),
     "products of rows": (
@@ -249,7 +249,7 @@ PRODUCTS: dict[str, tuple[list[str], Maker]] = {
             f"tpu_bdc_int8_pc_zp_mm{end}"
             for end in ("", "_R_trans", "_all_trans", "_L_const", "_L_const_R_trans", "_L_const_all_trans")
         ]
-        + _each("int8_pc_zp_mm_R_const int8_pc_zp_mm_R_const_all_trans"),
+        + _named("int8_pc_zp_mm_R_const int8_pc_zp_mm_R_const_all_trans"),
         product_of_rows,
     ),
     "products of columns": (
@@ -263,8 +263,8 @@ PRODUCTS: dict[str, tuple[list[str], Maker]] = {
     "pairs of vectors": (
         [f"tpu_bdc_{kind}_vc_{name}" for kind in ("fp", "int") for name in ("add", "sub", "mul")]
         + [f"tpu_bdc_vc_{name}" for name in ("max", "min", "and", "or", "xor", "greater", "less", "equal")]
-        + _each("vc_greater_equal vc_less_equal vc_not_equal fp32_vc_div"),
+        + _named("vc_greater_equal vc_less_equal vc_not_equal fp32_vc_div"),
         pairs,
     ),
-    "tables": (_each("fp_taylor table_lookup"), table),
+    "tables": (_named("fp_taylor table_lookup"), table),
 }

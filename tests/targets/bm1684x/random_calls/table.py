@@ -24,5 +24,5 @@ class Line(NamedTuple):
 
 def lines() -> list[Line]:
     """Return the table."""
-    found = (line.split(maxsplit=3) for line in TABLE.read_text(encoding="utf-8").splitlines())
-    return [Line(family, int(chunk), int(length), own) for own, chunk, length, family in found]
+    columns = (line.split(maxsplit=3) for line in TABLE.read_text(encoding="utf-8").splitlines())
+    return [Line(family, int(chunk), int(length), digits) for digits, chunk, length, family in columns]

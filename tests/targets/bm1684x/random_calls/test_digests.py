@@ -16,8 +16,8 @@ machine = cache(Ours)
 
 def check(line: Line) -> None:
     ours = machine()
-    found = [text(call, ours.changes(call)) for call in calls(line.family, line.chunk, line.length)]
-    assert digest(found) == line.digest, f"{line}: compare with `python -m tests.targets.bm1684x.vendor.sampled`"
+    texts = [text(call, ours.changes(call)) for call in calls(line.family, line.chunk, line.length)]
+    assert digest(texts) == line.digest, f"{line}: compare with `python -m tests.targets.bm1684x.vendor.sampled`"
 
 
 @pytest.mark.parametrize("line", [line for line in lines() if not line.chunk], ids=lambda line: line.family)

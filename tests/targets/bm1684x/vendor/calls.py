@@ -45,13 +45,13 @@ class Running(Noting):
 
     def issue(self, command: Command) -> None:
         super().issue(command)
-        found = command.run(self.memories)
-        if "count" in found:
-            self.selected = int(found["count"][0])
+        results = command.run(self.memories)
+        if "count" in results:
+            self.selected = int(results["count"][0])
 
 
 def api(tpu: Any) -> DeviceApi:
     """Return the device API on `tpu`, ready for calls."""
-    found = DeviceApi(tpu)
-    found.tpu_initialize()
-    return found
+    device_api = DeviceApi(tpu)
+    device_api.tpu_initialize()
+    return device_api

@@ -56,8 +56,8 @@ def laid(at: int, of: dim4, stride: dim4 | None, dtype: DType, values: Array) ->
     lanes = np.unique(addresses // CONFIG.lane_bytes)
     pieces = []
     for lane in lanes.tolist():
-        own = addresses[addresses // CONFIG.lane_bytes == lane]
-        low, high = int(own.min()), int(own.max()) + dtype.bytes
+        of_lane = addresses[addresses // CONFIG.lane_bytes == lane]
+        low, high = int(of_lane.min()), int(of_lane.max()) + dtype.bytes
         first = (low - int(addresses.min())) // dtype.bytes
         pieces.append((low, whole[first : first + (high - low) // dtype.bytes].copy()))
     return tuple(pieces)
@@ -73,46 +73,46 @@ def elementwise(name: str, seed: int, count: int, types: Sequence[DType], **more
         chosen, values = random.Random(f"{name} {seed} {index}"), np.random.default_rng([seed, index])
         of, place = shape(chosen), 0
         kinds = prototypes()[name]
-        by_name: dict[str, DType] = {own: chosen.choice(types) for kind, own in kinds if kind == "data_type_t"}
-        one = by_name.get("dtype", chosen.choice(types))
-        result = by_name.get("dst_dtype", by_name.get("output_dtype", one))
+        by_name: dict[str, DType] = {word: chosen.choice(types) for kind, word in kinds if kind == "data_type_t"}
+        common = by_name.get("dtype", chosen.choice(types))
+        result = by_name.get("dst_dtype", by_name.get("output_dtype", common))
         arguments: dict[str, Any] = {}
         writes: list[tuple[int, Array]] = []
-        for kind, own in kinds:
-            if own in more.get("fixed", {}):
-                arguments[own] = more["fixed"][own]
+        for kind, word in kinds:
+            if word in more.get("fixed", {}):
+                arguments[word] = more["fixed"][word]
             elif kind == "local_addr_t":
-                arguments[own] = place
+                arguments[word] = place
                 place += STEP
             elif kind.startswith("dim4"):
-                arguments[own] = of
-                if own.endswith("stride"):
-                    arguments[own] = chosen.choice([None, None, free(chosen, of, F32)])
+                arguments[word] = of
+                if word.endswith("stride"):
+                    arguments[word] = chosen.choice([None, None, free(chosen, of, F32)])
             elif kind == "data_type_t":
-                arguments[own] = by_name[own]
+                arguments[word] = by_name[word]
             elif kind == "rounding_mode_t":
-                arguments[own] = chosen.choice(more.get("modes", list(Rounding)))
+                arguments[word] = chosen.choice(more.get("modes", list(Rounding)))
             elif kind == "float":
-                arguments[own] = float(np.float32(chosen.uniform(*more.get("number", (0.3, 3)))))
+                arguments[word] = float(np.float32(chosen.uniform(*more.get("number", (0.3, 3)))))
             elif kind == "scalar_t":
-                dtype = by_name.get(f"{own}_dtype", by_name.get("src_dtype", one) if own != "true_val" else result)
+                dtype = by_name.get(f"{word}_dtype", by_name.get("src_dtype", common) if word != "true_val" else result)
                 raw = numbers(values, dtype, (1,)).view(f"<u{dtype.bytes}")
-                arguments[own] = Constant(int(raw[0]), dtype)
+                arguments[word] = Constant(int(raw[0]), dtype)
             elif kind in ("bool", "_Bool"):
-                arguments[own] = chosen.random() < 0.5
+                arguments[word] = chosen.random() < 0.5
             else:
                 low, high = more.get("ints", (-8, 8))
-                arguments[own] = chosen.randint(low, high)
-        for kind, own in kinds:
-            if kind == "local_addr_t" and own.startswith(tuple(more.get("filled", ("src", "bias")))):
-                base = own.removesuffix("_addr")
-                dtype = by_name.get(f"{base}_dtype", by_name.get("src_dtype", one))
+                arguments[word] = chosen.randint(low, high)
+        for kind, word in kinds:
+            if kind == "local_addr_t" and word.startswith(tuple(more.get("filled", ("src", "bias")))):
+                base = word.removesuffix("_addr")
+                dtype = by_name.get(f"{base}_dtype", by_name.get("src_dtype", common))
                 stride = arguments.get(f"{base}_stride")
                 data = numbers(values, dtype, of.shape, more.get("spread", 4.0))
-                writes.extend(laid(arguments[own], of, stride, dtype, data))
+                writes.extend(laid(arguments[word], of, stride, dtype, data))
         for at, bits in more.get("tables", {}).items():
-            writes.extend((arguments[at] + lane * CONFIG.lane_bytes, bits(one)) for lane in range(CONFIG.lanes))
-        yield Case(name, tuple(arguments[own] for _, own in kinds), tuple(writes), result, more.get("ulps", 0))
+            writes.extend((arguments[at] + lane * CONFIG.lane_bytes, bits(common)) for lane in range(CONFIG.lanes))
+        yield Case(name, tuple(arguments[word] for _, word in kinds), tuple(writes), result, more.get("ulps", 0))
 
 
 TYPES = tuple(DTYPES.values())

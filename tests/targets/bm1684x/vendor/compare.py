@@ -92,37 +92,37 @@ def difference(case: Case, expected: Changes, tpu: Running) -> str:
     if expected is None:
         return "the model refuses it"
     places = np.union1d(at, expected[0])
-    found, wanted = (NOISE.view(np.uint32)[places] for _ in range(2))
-    found[np.searchsorted(places, at)] = mine
+    ours, wanted = (NOISE.view(np.uint32)[places] for _ in range(2))
+    ours[np.searchsorted(places, at)] = mine
     wanted[np.searchsorted(places, expected[0])] = expected[1]
-    wrong = _wrong(found, wanted, case)
+    wrong = _wrong(ours, wanted, case)
     if not wrong.any():
         return ""
     first = int(np.argmax(wrong))
-    left, right = (words.view(case.dtype.storage)[first] for words in (found, wanted))
+    left, right = (words.view(case.dtype.storage)[first] for words in (ours, wanted))
     where = int(places[first * case.dtype.bytes // 4]) * 4
     return f"differs in {int(wrong.sum())} of {wrong.size} at {where:#x}: {left} not {right}"
 
 
-def _wrong(found: Array, wanted: Array, case: Case) -> Array:
+def _wrong(ours: Array, wanted: Array, case: Case) -> Array:
     """Return a mask of the elements, of the type of the results, that differ too much."""
-    mine, theirs = (words.view(f"<u{case.dtype.bytes}") for words in (found, wanted))
+    mine, theirs = (words.view(f"<u{case.dtype.bytes}") for words in (ours, wanted))
     wrong = mine != theirs
     if case.dtype.is_float:
-        left, right = (as_stored(words.view(case.dtype.storage), case.dtype) for words in (found, wanted))
+        left, right = (as_stored(words.view(case.dtype.storage), case.dtype) for words in (ours, wanted))
         wrong &= ~(np.isnan(left) & np.isnan(right)) & (_apart(mine, theirs, case.dtype) > case.ulps)
     return wrong
 
 
 def running() -> Running:
     """Return our side, with NOISE in its memories."""
-    found = Running(DDR)
-    found.local[:], found.ddr[:] = PLAIN
-    return found
+    machine = Running(DDR)
+    machine.local[:], machine.ddr[:] = PLAIN
+    return machine
 
 
-def _apart(one: Array, other: Array, dtype: DType) -> Array:
+def _apart(left: Array, right: Array, dtype: DType) -> Array:
     """Return the distance of floats in units of the last place, from their bits."""
     sign = 1 << (dtype.bits - 1)
-    ordered = (np.where(bits >= sign, sign - bits.astype(np.int64), bits.astype(np.int64)) for bits in (one, other))
+    ordered = (np.where(bits >= sign, sign - bits.astype(np.int64), bits.astype(np.int64)) for bits in (left, right))
     return np.abs(next(ordered) - next(ordered))

@@ -27,8 +27,8 @@ WIDE = ("system_addr_t", "global_addr_t", "addr_t", "l2_sram_addr_t", "u64")
 
 def folder() -> Path | None:
     """Return the folder tpu_mlir/ of the unpacked wheel, or None if it is not here."""
-    found = Path(os.environ.get("TILEWRIGHT_TPU_MLIR", "")) / "tpu_mlir"
-    return found if "TILEWRIGHT_TPU_MLIR" in os.environ and (found / "lib").is_dir() else None
+    package = Path(os.environ.get("TILEWRIGHT_TPU_MLIR", "")) / "tpu_mlir"
+    return package if "TILEWRIGHT_TPU_MLIR" in os.environ and (package / "lib").is_dir() else None
 
 
 @cache
@@ -37,8 +37,11 @@ def prototypes() -> dict[str, tuple[tuple[str, str], ...]]:
     where = folder()
     assert where
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", (where / HEADER).read_text(), flags=re.DOTALL)
-    found = dict(re.findall(r"\b(tpu_\w+)\s*\(([^;{}]*?)\)\s*;", text, flags=re.DOTALL)) | UNLISTED
-    return {name: tuple(_parameter(each) for each in said.split(",") if each.strip()) for name, said in found.items()}
+    declared = dict(re.findall(r"\b(tpu_\w+)\s*\(([^;{}]*?)\)\s*;", text, flags=re.DOTALL)) | UNLISTED
+    return {
+        name: tuple(_parameter(parameter) for parameter in said.split(",") if parameter.strip())
+        for name, said in declared.items()
+    }
 
 
 def _parameter(text: str) -> tuple[str, str]:
@@ -138,5 +141,5 @@ class Estimator(Library):
 
 def estimator() -> Callable[[tuple[Any, ...]], int]:
     """Return a function from a call (its name, its arguments, anything else) to its cycles, for `served`."""
-    made = Estimator()
-    return lambda call: made.cycles(call[0], *call[1])
+    built = Estimator()
+    return lambda call: built.cycles(call[0], *call[1])

@@ -18,11 +18,11 @@ from tests.targets.bm1684x.vendor.sampled import settled
 
 def recorded(ours: Ours, family: str, chunk: int, count: int) -> Line | None:
     """Return the line of a chunk, or None if our side changes something else. Then it prints how many calls differ."""
-    made = list(calls(family, chunk, count))
-    changes = [ours.changes(call) for call in made]
-    mine = [text(call, found) for call, found in zip(made, changes, strict=True)]
-    theirs = [text(call, found) for call, found in zip(made, settled(made, changes), strict=True)]
-    wrong = sum(one != other for one, other in zip(mine, theirs, strict=True))
+    drawn = list(calls(family, chunk, count))
+    changes = [ours.changes(call) for call in drawn]
+    mine = [text(call, change) for call, change in zip(drawn, changes, strict=True)]
+    theirs = [text(call, change) for call, change in zip(drawn, settled(drawn, changes), strict=True)]
+    wrong = sum(left != right for left, right in zip(mine, theirs, strict=True))
     print(f"{family}, chunk {chunk}: {wrong} of {count} differ, {theirs.count(b'refused')} are refused", flush=True)
     return None if wrong else Line(family, chunk, count, digest(theirs))
 
@@ -30,10 +30,10 @@ def recorded(ours: Ours, family: str, chunk: int, count: int) -> Line | None:
 def main(families: Sequence[str]) -> None:
     """Write the lines of families, all of them if none is given."""
     ours, names = Ours(), list(families) or list(FAMILIES)
-    found = [recorded(ours, family, chunk, count) for family in names for chunk, count in CHUNKS]
+    counts = [recorded(ours, family, chunk, count) for family in names for chunk, count in CHUNKS]
     kept = [line for line in lines() if line.family in FAMILIES and line.family not in names]
     order = list(FAMILIES)
-    table = sorted([*kept, *filter(None, found)], key=lambda line: (line.chunk, order.index(line.family)))
+    table = sorted([*kept, *filter(None, counts)], key=lambda line: (line.chunk, order.index(line.family)))
     TABLE.write_text("".join(f"{line}\n" for line in table), encoding="utf-8")
 
 

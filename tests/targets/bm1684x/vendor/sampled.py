@@ -48,17 +48,17 @@ def settled(calls: Sequence[Call], ours: Sequence[Changes]) -> Iterator[Changes]
     On a busy machine, the model's poll may return before the last command has ended.
     """
     for call, mine, theirs in zip(calls, ours, results(calls), strict=True):
-        found = theirs
+        settled_words = theirs
         for _ in range(AGAIN):
-            if text(call, mine) == text(call, found):
+            if text(call, mine) == text(call, settled_words):
                 break
-            found = next(results([call]))
-        yield found
+            settled_words = next(results([call]))
+        yield settled_words
 
 
 def _estimator() -> Callable[[Call], int]:
-    made = Estimator()
-    return lambda call: made.cycles(call.name, *call.arguments)
+    built = Estimator()
+    return lambda call: built.cycles(call.name, *call.arguments)
 
 
 def estimates(cases: Sequence[Call]) -> Iterator[int | None]:
@@ -75,14 +75,14 @@ def difference(call: Call, ours: Changes, theirs: Changes, reason: str) -> str:
     places = np.union1d(ours[0], theirs[0])
     words = []
     for at, values in (ours, theirs):
-        found = np.zeros(len(places), np.uint32)
-        found[np.searchsorted(places, at)] = values
-        words.append(same_nans(found, call.dtype).view(call.dtype.storage))
+        changed = np.zeros(len(places), np.uint32)
+        changed[np.searchsorted(places, at)] = values
+        words.append(same_nans(changed, call.dtype).view(call.dtype.storage))
     wrong = np.flatnonzero(words[0].view(f"<u{call.dtype.bytes}") != words[1].view(f"<u{call.dtype.bytes}"))
     if not len(wrong):
         return "they write different places"
     word = int(places[wrong[0] * len(places) // len(words[0])])
-    pair = [each[wrong[0]] for each in words]
+    pair = [memory[wrong[0]] for memory in words]
     return f"differs in {len(wrong)} of {len(words[0])} from {4 * word:#x} on: {pair[0]} not {pair[1]}"
 
 
@@ -90,18 +90,18 @@ def main(families: Sequence[str], chunk: int = 0, count: int = 40) -> None:
     """Print every difference."""
     ours = Ours()
     for family in families or FAMILIES:
-        made, wrong = list(calls(family, chunk, count)), 0
+        drawn, wrong = list(calls(family, chunk, count)), 0
         refused = 0
         mine, reasons = [], []
-        for call in made:
+        for call in drawn:
             mine.append(ours.changes(call))
             reasons.append(ours.reason)
-        for call, own, reason, theirs in zip(made, mine, reasons, settled(made, mine), strict=True):
+        for call, changes, reason, theirs in zip(drawn, mine, reasons, settled(drawn, mine), strict=True):
             refused += theirs is None
-            if found := difference(call, own, theirs, reason):
+            if reason_text := difference(call, changes, theirs, reason):
                 wrong += 1
                 if wrong <= 5:
-                    print(f"{call.name}{call.arguments}: {found}".replace(", storage=", " "), flush=True)
+                    print(f"{call.name}{call.arguments}: {reason_text}".replace(", storage=", " "), flush=True)
         print(f"{family}: {count} calls, {wrong} differ, {refused} refused", flush=True)
 
 

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 #: Seconds after which a case counts as refused: some assertions hang.
 PATIENCE = 20
-One = TypeVar("One")
+Case = TypeVar("Case")
 
 
-def _serve(cases: Sequence[One], start: Callable[[], Callable[[One], Any]], pipe: int) -> None:
+def _serve(cases: Sequence[Case], start: Callable[[], Callable[[Case], Any]], pipe: int) -> None:
     """Send the result of each case, after a first message that says that the library has started.
 
     A Python error is sent in the place of a result.
@@ -27,8 +27,8 @@ def _serve(cases: Sequence[One], start: Callable[[], Callable[[One], Any]], pipe
     os.dup2(null, 1)
     os.dup2(null, 2)
 
-    def send(found: Any) -> None:
-        data = pickle.dumps(found)
+    def send(result: Any) -> None:
+        data = pickle.dumps(result)
         with os.fdopen(os.dup(pipe), "wb") as file:
             file.write(struct.pack("<q", len(data)) + data)
 
@@ -37,14 +37,14 @@ def _serve(cases: Sequence[One], start: Callable[[], Callable[[One], Any]], pipe
         send(None)
         for case in cases:
             signal.alarm(PATIENCE)
-            found = run(case)
+            result = run(case)
             signal.alarm(0)
-            send(found)
+            send(result)
     except Exception as error:
         send(error)
 
 
-def served(cases: Sequence[One], start: Callable[[], Callable[[One], Any]]) -> Iterator[Any]:
+def served(cases: Sequence[Case], start: Callable[[], Callable[[Case], Any]]) -> Iterator[Any]:
     """Yield the result of each case, or None if the library refuses it: it ended its process, or hangs.
 
     `start` runs in the other process, and returns the function that runs a case. After a refusal it runs again. Raises
@@ -63,11 +63,11 @@ def served(cases: Sequence[One], start: Callable[[], Callable[[One], Any]]) -> I
         started = False
         with os.fdopen(here, "rb") as file:
             while head := file.read(8):
-                found = pickle.loads(file.read(struct.unpack("<q", head)[0]))
-                if isinstance(found, Exception):
-                    raise found
+                result = pickle.loads(file.read(struct.unpack("<q", head)[0]))
+                if isinstance(result, Exception):
+                    raise result
                 if started:
-                    yield found
+                    yield result
                     done += 1
                 started = True
         os.waitpid(child, 0)

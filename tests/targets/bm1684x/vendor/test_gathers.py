@@ -31,10 +31,10 @@ def cases(name: str) -> Iterator[Case]:
     kinds = prototypes()[name]
     for case in range(COUNT):
         chosen, values = random.Random(f"{name} {SEED} {case}"), np.random.default_rng([SEED, case])
-        given: dict[str, Any] = {own: chosen.choice(TYPES) for kind, own in kinds if kind == "data_type_t"}
+        given: dict[str, Any] = {word: chosen.choice(TYPES) for kind, word in kinds if kind == "data_type_t"}
         if chosen.random() < 0.8:
             given |= {
-                own: chosen.choice((U8, U16)) for own in given if own in ("index_dtype", "src_dtype", "mask_dtype")
+                word: chosen.choice((U8, U16)) for word in given if word in ("index_dtype", "src_dtype", "mask_dtype")
             }
         dtype, index = (
             given["dst_dtype" if "lookup" in name else "dtype"],
@@ -50,17 +50,17 @@ def cases(name: str) -> Iterator[Case]:
             "len": chosen.choice([20, 256, 300]),
         }
         lane = chosen.choice([0, 0, 0, 5]) * LANE
-        for kind, own in kinds:
+        for kind, word in kinds:
             if kind == "local_addr_t":
-                given[own] = PLACES[own] + (0 if own == "table_addr" and chosen.random() < 0.9 else lane)
-            elif own == "shape":
-                given[own] = shape
+                given[word] = PLACES[word] + (0 if word == "table_addr" and chosen.random() < 0.9 else lane)
+            elif word == "shape":
+                given[word] = shape
             elif kind == "scalar_t":
-                given[own] = Constant(int(values.integers(0, 1 << dtype.bits)), dtype)
+                given[word] = Constant(int(values.integers(0, 1 << dtype.bits)), dtype)
             elif kind == "bool":
-                given[own] = chosen.random() < 0.5
-            elif own in sizes:
-                given[own] = sizes[own]
+                given[word] = chosen.random() < 0.5
+            elif word in sizes:
+                given[word] = sizes[word]
         limits = [(sizes["param_h"] if "_h_" in name else sizes["len"] if table else sizes["param_w"])]
         if "scatter" in name:
             limits = [h if "_h_" in name else shape.w]
@@ -70,15 +70,15 @@ def cases(name: str) -> Iterator[Case]:
         drawn = values.integers(0, min(high, index.high) + 1, (64, USED // index.bytes)).astype(index.storage)
         if ("exception" in name and "_h_" not in name) or chosen.random() < 0.1:
             drawn.view(f"<u{index.bytes}")[values.random(drawn.shape) < 0.1] = (1 << index.bits) - 1
-        writes = [] if "mask" in name else [(own * LANE, drawn[own]) for own in range(64)]
+        writes = [] if "mask" in name else [(word * LANE, drawn[word]) for word in range(64)]
         if "mask" in name:
             mask = numbers(values, given["mask_dtype"], shape.shape)
             mask = np.where(values.random(mask.shape) < 0.5, 0, mask)
             writes = list(laid(given["mask_addr"], shape, None, given["mask_dtype"], mask))
         if "4bank" in name:
             copy = values.integers(0, 256, (64, USED), np.uint8)
-            writes += [(own * LANE + 0x20000 + k * 0x8000, copy[own]) for own in range(64) for k in range(4)]
-        yield Case(name, tuple(given[own] for _, own in kinds), tuple(writes), U8)
+            writes += [(word * LANE + 0x20000 + k * 0x8000, copy[word]) for word in range(64) for k in range(4)]
+        yield Case(name, tuple(given[word] for _, word in kinds), tuple(writes), U8)
 
 
 @pytest.mark.vendor

@@ -27,23 +27,23 @@ def cases(name: str) -> Iterator[Case]:
     types = FLOATS if "fp_" in name else INTEGERS if integer else TYPES
     for index in range(COUNT):
         chosen, bits = random.Random(f"{name} {SEED} {index}"), np.random.default_rng([SEED, index])
-        given: dict[str, DType] = {own: chosen.choice(types) for kind, own in kinds if kind == "data_type_t"}
+        given: dict[str, DType] = {word: chosen.choice(types) for kind, word in kinds if kind == "data_type_t"}
         result = given.get("dst_dtype", given.get("dtype", F32))
         arguments: dict[str, Any] = {}
-        for kind, own in kinds:
+        for kind, word in kinds:
             if kind == "local_addr_t":
-                arguments[own] = PLACES[own]
+                arguments[word] = PLACES[word]
             elif kind == "data_type_t":
-                arguments[own] = given[own]
+                arguments[word] = given[word]
             elif kind == "scalar_t":
-                arguments[own] = Constant(int(bits.integers(0, 1 << result.bits)), result)
-            elif own.endswith("per_channel"):
-                arguments[own] = chosen.randint(1, 9)
-            elif own.endswith("len"):
-                arguments[own] = chosen.randint(1, 60)
+                arguments[word] = Constant(int(bits.integers(0, 1 << result.bits)), result)
+            elif word.endswith("per_channel"):
+                arguments[word] = chosen.randint(1, 9)
+            elif word.endswith("len"):
+                arguments[word] = chosen.randint(1, 60)
             else:
-                arguments[own] = chosen.random() < 0.5
-        yield Case(name, tuple(arguments[own] for _, own in kinds), (), result)
+                arguments[word] = chosen.random() < 0.5
+        yield Case(name, tuple(arguments[word] for _, word in kinds), (), result)
 
 
 @pytest.mark.vendor

@@ -34,13 +34,13 @@ def types(chosen: random.Random, name: str) -> dict[str, DType]:
         bits = chosen.choice((8, 16, 32, 32))
         pair = [dtype for dtype in INTEGERS if dtype.bits == bits]
         chosen.shuffle(pair)
-    found = {"left_dtype": pair[0], "C_dtype": pair[0], "right_dtype": pair[1], "right_zp_dtype": pair[1]}
+    chosen_types = {"left_dtype": pair[0], "C_dtype": pair[0], "right_dtype": pair[1], "right_zp_dtype": pair[1]}
     if "R_const" in name:
-        found |= {"C_dtype": pair[1], "C_zp_dtype": pair[1]}
+        chosen_types |= {"C_dtype": pair[1], "C_zp_dtype": pair[1]}
     signs = any(dtype.signed for dtype in pair)
     bias = chosen.choice((I16, U16))
     result = (I8, I16) if signs or bias is I16 else (U8, U16)
-    return {**found, "bias_dtype": bias, "output_dtype": chosen.choice(result)}
+    return {**chosen_types, "bias_dtype": bias, "output_dtype": chosen.choice(result)}
 
 
 def cases(name: str) -> Iterator[Case]:
@@ -49,28 +49,28 @@ def cases(name: str) -> Iterator[Case]:
     for index in range(COUNT):
         chosen, bits = random.Random(f"{name} {SEED} {index}"), np.random.default_rng([SEED, index])
         given: dict[str, Any] = types(chosen, name)
-        for kind, own in kinds:
+        for kind, word in kinds:
             if kind == "local_addr_t":
-                given[own] = PLACES.get(own, 0x38000)
+                given[word] = PLACES.get(word, 0x38000)
             elif kind == "scalar_t":
                 dtype = given["C_zp_dtype" if "R_const" in name else "C_dtype"]
-                given[own] = Constant(int(bits.integers(0, 1 << dtype.bits)), dtype)
+                given[word] = Constant(int(bits.integers(0, 1 << dtype.bits)), dtype)
             elif kind == "float":
-                given[own] = float(np.float32(chosen.uniform(-3, 3)))
+                given[word] = float(np.float32(chosen.uniform(-3, 3)))
             elif kind == "rounding_mode_t":
-                given[own] = chosen.choice(list(Rounding))
+                given[word] = chosen.choice(list(Rounding))
             elif kind == "bool":
-                given[own] = own not in ("result_add", "result_relu") and chosen.random() < 0.5
-                if own == "result_add" and "pc_zp" in name:
-                    given[own] = chosen.random() < 0.5
-            elif "per_channel" in own:
-                given[own] = chosen.randint(1, 9)
-            elif "shift" in own:
-                given[own] = chosen.randint(0, 12) if kind != "char" else chosen.randint(-40, 12)
-            elif own not in given:
-                given[own] = chosen.choice([1, 5, 20, 64, 70])
+                given[word] = word not in ("result_add", "result_relu") and chosen.random() < 0.5
+                if word == "result_add" and "pc_zp" in name:
+                    given[word] = chosen.random() < 0.5
+            elif "per_channel" in word:
+                given[word] = chosen.randint(1, 9)
+            elif "shift" in word:
+                given[word] = chosen.randint(0, 12) if kind != "char" else chosen.randint(-40, 12)
+            elif word not in given:
+                given[word] = chosen.choice([1, 5, 20, 64, 70])
         result = F32 if name.startswith("tpu_bdc_fp32") else given["output_dtype"] if "int8_mm" in name else I32
-        yield Case(name, tuple(given[own] for _, own in kinds), (), result)
+        yield Case(name, tuple(given[word] for _, word in kinds), (), result)
 
 
 @pytest.mark.vendor

@@ -20,8 +20,9 @@ def _of_header(kind: str) -> str:
 def test_parameters_have_the_types_of_the_header() -> None:
     theirs = published()
     wrong = [
-        f"{made.declaration}: the header has {theirs[made.name]}"
-        for made in PROTOTYPES.values()
-        if [kind for kind, _ in made.parameters] != [_of_header(kind) for kind, _ in theirs.get(made.name, ())]
+        f"{prototype.declaration}: the header has {theirs[prototype.name]}"
+        for prototype in PROTOTYPES.values()
+        if [kind for kind, _ in prototype.parameters]
+        != [_of_header(kind) for kind, _ in theirs.get(prototype.name, ())]
     ]
     assert not wrong, "\n".join(wrong)

@@ -27,17 +27,17 @@ def accepted(calls: Iterable[tuple[str, tuple[Any, ...]]]) -> Iterator[tuple[str
             getattr(api(noting), name)(*arguments)
         except TilewrightError:
             continue
-        yield name, arguments, sum(cycles(one, CONFIG) for one in noting.commands)
+        yield name, arguments, sum(cycles(command, CONFIG) for command in noting.commands)
 
 
 @pytest.mark.vendor
 def test_random_transfers_take_the_cycles_of_the_vendors_estimator() -> None:
     ours = list(accepted(transfers(SEED, COUNT)))
     compared = rounded = 0
-    for (name, arguments, found), taken in zip(ours, served(ours, estimator), strict=True):
+    for (name, arguments, ours_cycles), taken in zip(ours, served(ours, estimator), strict=True):
         assert taken is not None, f"the estimator refuses {name}{arguments}"
         expected = max(1, taken)
-        assert abs(found - expected) <= max(1, 1e-6 * expected), f"seed {SEED}: {name}{arguments}"
-        compared, rounded = compared + 1, rounded + (found != expected)
+        assert abs(ours_cycles - expected) <= max(1, 1e-6 * expected), f"seed {SEED}: {name}{arguments}"
+        compared, rounded = compared + 1, rounded + (ours_cycles != expected)
     assert compared > 0.9 * COUNT
     assert rounded <= ROUNDED * compared / 1000

@@ -32,8 +32,8 @@ def types_of(name: str) -> tuple[DType, ...]:
 @pytest.mark.parametrize("name", sorted(SEQUENCED))
 def test_sequences_write_the_same_bytes(name: str) -> None:
     kinds = prototypes()[f"tpu_bdc_{name}"]
-    tables = {own: table for kind, own in kinds if kind == "local_addr_t" and ("coeff" in own or "table" in own)}
-    fixed = {"num_iter": 2} if any(own == "num_iter" for _, own in kinds) else {}
+    tables = {word: table for kind, word in kinds if kind == "local_addr_t" and ("coeff" in word or "table" in word)}
+    fixed = {"num_iter": 2} if any(word == "num_iter" for _, word in kinds) else {}
     cases = list(elementwise(f"tpu_bdc_{name}", SEED, COUNT, types_of(name), tables=tables, fixed=fixed))
     tpu = running()
     for case, expected in zip(cases, vendor(cases), strict=True):

@@ -22,9 +22,9 @@ def read(engine: str, raw: bytes) -> list[Command]:
     name, fields = ENDS[engine]
     end = encode([new_command(engine, 0, name, True, fields)])
     return [
-        command_of(one, CONFIG)
-        for one in decode(engine, np.concatenate([np.frombuffer(raw, np.uint8), end]))
-        if not one.is_end
+        command_of(command, CONFIG)
+        for command in decode(engine, np.concatenate([np.frombuffer(raw, np.uint8), end]))
+        if not command.is_end
     ]
 
 
@@ -32,17 +32,19 @@ def read(engine: str, raw: bytes) -> list[Command]:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "sorting"])
 def test_words_are_the_commands_that_we_issue(family: str) -> None:
-    made = list(calls(family, CHUNK, COUNT))
+    drawn = list(calls(family, CHUNK, COUNT))
     compared = 0
-    for call, raw in zip(made, served([(call.name, call.arguments) for call in made], words), strict=True):
+    for call, raw in zip(drawn, served([(call.name, call.arguments) for call in drawn], words), strict=True):
         noting = Noting()
         try:
             getattr(api(noting), call.name)(*call.arguments)
         except TilewrightError:
             continue
         if raw is not None:
-            found = [*read(TIU, raw[0]), *read(DMA, raw[1])]
+            issued = [*read(TIU, raw[0]), *read(DMA, raw[1])]
             wanted = sorted(noting.commands, key=lambda command: command.operation.engine == DMA)
-            assert [one.operation for one in found] == [one.operation for one in wanted], f"{call.name}{call.arguments}"
+            assert [item.operation for item in issued] == [item.operation for item in wanted], (
+                f"{call.name}{call.arguments}"
+            )
             compared += 1
     assert compared

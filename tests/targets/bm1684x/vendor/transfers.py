@@ -55,13 +55,19 @@ def tensor(chosen: random.Random) -> tuple[str, tuple[Any, ...]]:
         return by_rows(chosen, way, places, shape, dtype)
     if kind == "cpy_nc_trans":
         turned = dim4(shape.c, shape.n, shape.h, shape.w)
-        ends = (strides(chosen, one, letter == "L", dtype) for one, letter in ((shape, way[2]), (turned, way[0])))
+        ends = (
+            strides(chosen, shape_of_end, letter == "L", dtype)
+            for shape_of_end, letter in ((shape, way[2]), (turned, way[0]))
+        )
         return f"tpu_gdma_{kind}_{way}", (*places, shape, *ends, dtype)
     if kind == "set_C_system":
         return f"tpu_gdma_{kind}", (FAR, 3, shape, strides(chosen, shape, False, dtype), dtype)
     if kind == "channel_bcast":
         wide, narrow = (dim4(shape.n, c, shape.h, shape.w) for c in (min(shape.c, 64), 1))
-        steps = [strides(chosen, one, local, dtype, 1) for one, local in ((wide, True), (narrow, way[0] == "L"))]
+        steps = [
+            strides(chosen, shape_of_end, local, dtype, 1)
+            for shape_of_end, local in ((wide, True), (narrow, way[0] == "L"))
+        ]
         return f"tpu_gdma_channel_bcast_{way[0]}2L", (0, 1 << 15 if way[0] == "L" else FAR, wide, *steps, dtype)
     if kind == "compact" and way != "S2S":
         return f"tpu_gdma_compact_{way}", (*places, shape, dtype)
@@ -74,26 +80,26 @@ def tensor(chosen: random.Random) -> tuple[str, tuple[Any, ...]]:
 def reshaped(chosen: random.Random) -> tuple[dim4, dim4]:
     """Return two shapes with the same number of elements."""
     factors = [chosen.choice([2, 2, 3, 5, 7]) for _ in range(chosen.randint(4, 9))]
-    found = dim4(1, 1, 1, 1), dim4(1, 1, 1, 1)
-    for shape in found:
+    dims = dim4(1, 1, 1, 1), dim4(1, 1, 1, 1)
+    for shape in dims:
         for factor in factors:
             axis = chosen.choice("nchw")
             setattr(shape, axis, getattr(shape, axis) * factor)
-    return found
+    return dims
 
 
 def by_rows(
     chosen: random.Random, way: str, places: list[int], shape: dim4, dtype: DType
 ) -> tuple[str, tuple[Any, ...]]:
     """Return a transfer that is timed by its bytes alone: moves by index or mask, and linear copies."""
-    one, other = dim4(1, shape.c, shape.h, shape.w), chosen.randint(1, 40)
+    sizes, count = dim4(1, shape.c, shape.h, shape.w), chosen.randint(1, 40)
     index, whole = 3 * FAR, shape.shape.elements
     return chosen.choice(
         [
             ("tpu_gdma_system_bcast", (0, FAR, min(whole, 10000), chosen.randint(1, 64), dtype)),
             ("tpu_gdma_system_cpy", (FAR, 2 * FAR, min(whole, 65535), dtype)),
-            (f"tpu_gdma_h_gather_{way}", (*places, index, False, 0, one, other, None, None, None, dtype)),
-            (f"tpu_gdma_h_scatter_{way}", (*places, index, False, one, other, None, None, None, dtype)),
+            (f"tpu_gdma_h_gather_{way}", (*places, index, False, 0, sizes, count, None, None, None, dtype)),
+            (f"tpu_gdma_h_scatter_{way}", (*places, index, False, sizes, count, None, None, None, dtype)),
             ("tpu_gdma_mask_select_S2S", (FAR, 2 * FAR, index, False, shape, dtype, U8)),
             ("tpu_gdma_nonzero_S2S", (FAR, 2 * FAR, shape, U32, 0)),
         ]

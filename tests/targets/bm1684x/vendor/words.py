@@ -62,5 +62,5 @@ class Words(Library):
 
 def words() -> Callable[[tuple[Any, ...]], tuple[bytes, bytes]]:
     """Return a function from a call (its name, its arguments) to its words, for `served`."""
-    made = Words()
-    return lambda call: made.words(call[0], *call[1])
+    recorder = Words()
+    return lambda call: recorder.words(call[0], *call[1])
