@@ -35,7 +35,7 @@ from tilewright.targets.vta.isa.own import FIRST_OWN, OwnOperation
 
 
 class Board(NamedTuple):
-    """What the key TARGET sets in upstream's tools: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
+    """The numbers of a TARGET in upstream's tools: DMA bus width (log2 bits), clock (MHz), HLS period goal (ns)."""
 
     log_bus_width: int
     clock_mhz: int
@@ -305,7 +305,7 @@ class Config:
 
     @cached_property
     def out(self) -> Sram:
-        """The out memory: as deep as `acc`, with values as wide as those of `inp`."""
+        """The out memory: it has the depth of `acc`, and the width of `inp`."""
         return Sram("out", self.index_bits.acc, (self.batch, self.block), 1 << self.LOG_INP_WIDTH)
 
     @cached_property
@@ -372,7 +372,7 @@ class Config:
         return sram
 
     def dram_tile_bytes(self, memory: Memory) -> int:
-        """Return the bytes of one tile in DRAM: as many as on chip, but for ACC_8BIT a quarter of an acc tile."""
+        """Return the bytes of one tile in DRAM: as on chip, but an ACC_8BIT tile has a quarter of an acc tile."""
         return self.acc.tile_bytes // 4 if memory == Memory.ACC_8BIT else self.sram(memory).tile_bytes
 
     @property

@@ -80,6 +80,7 @@ class _Executed:
         self.alu = self._of(~kernels.is_gemm)
         form = ~kernels.is_gemm * kernels.form
         self.of_form = {kind: self._of(form == kind) for kind in (ALU, ALU_IMMEDIATE, REQUANTISE)}
+        # REQ reads its factors before each outer iteration, if it runs a micro-op at all.
         rounds = np.where((form == REQUANTISE) & (kernels.micro_ops > 0), kernels.column("iter_out") * runs, 0)
         self.factors = FACTOR_TILES * int(rounds.sum())
 
@@ -111,6 +112,7 @@ class _Executed:
         line = self.config.pipeline
         stored = self._moved(Memory.OUT)
         from_out = config.rules.out_memory
+        # A GEMM reads the tile to which it adds; an ALU operation reads dst, and src if that is no immediate.
         acc = self.products + 2 * self.of_form[ALU] + self.of_form[ALU_IMMEDIATE] + self.of_form[REQUANTISE]
         computed = self.gemm + self.reset + self.alu
         shared = line.alu == line.gemm

@@ -74,7 +74,7 @@ class VtaLaunch(OnImage[Config]):
         return self._described(_KEPT.get(self.launch, {}).get((self.config, options)) or self._prepared(options))
 
     def _prepared(self, options: RunOptions) -> Prepared:
-        """Return the results that need no data, from those of a machine that differs only in time if they are known."""
+        """Return the results that need no data; those of a machine that differs only in time are reused."""
         for (machine, _), prepared in _KEPT.get(self.launch, {}).items():
             if given.only_time_differs(machine, self.config):
                 return prepared.on(self.config, options)
@@ -280,6 +280,7 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
     high = low + (moved.rows[steps] - 1) * moved.stride[steps] + moved.row_bytes[steps]
     start = np.array([-1, *(segment.address for segment in dram.segments)], np.int64)
     end = np.array([-1, *(segment.end for segment in dram.segments)], np.int64)
+    # The last segment that starts at or before the transfer; entry -1 stands for no segment.
     home = np.searchsorted(start, low, side="right") - 1
     findings = []
     for index in np.flatnonzero(high > end[home])[:LISTED].tolist():

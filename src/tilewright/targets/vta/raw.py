@@ -64,7 +64,7 @@ KINDS = {
 
 
 def read(folder: Path, config: Config) -> Loaded:
-    """Read a folder: a program of one launch for each NAME, and what its outputs must be.
+    """Read a folder: a program of one launch for each NAME, and its expected outputs.
 
     An instruction may load the rest of a file's last page of DRAM. These bytes are 0 here, and a finding names them.
     Raises ProgramError, naming the file, if one is missing or malformed, or if data have no address.
@@ -169,11 +169,11 @@ CONSTANTS = {Memory.UOP: "UOP", Memory.WGT: "WGT", Memory.INP: "INP", Memory.ACC
 def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], end: str) -> dict[str, bytes]:
     """Return the files of a launch by name; each name of a file ends with `end`.
 
-    The data of a kind lie together in a folder, those of a launch in any order: they get other addresses, and the
-    transfers other indices.
+    A folder has the data of a kind in one piece, but a launch has them in any order. So they get other addresses, and
+    the transfers other indices.
 
-    `inputs` are the bytes of its input segments, uint8 [1, size], by name. The expected output is what the simulator
-    leaves. Raises ProgramError, naming the launch, if it uses extensions or segments that the form has no place for.
+    `inputs` are the bytes of its input segments, uint8 [1, size], by name. The expected output is that of the
+    simulator. Raises ProgramError, naming the launch, if it uses extensions or segments that the form has no place for.
     """
     if config.alu != "upstream" or config.stages != 3:
         reason = f"has alu={config.alu}, stages={config.stages}; the folder is for machines of upstream's"
@@ -253,7 +253,7 @@ def _readdressed(image: LaunchImage, config: Config, moved: Moves, home: Array, 
 def _contents(
     image: LaunchImage, moved: tuple[DramSegment, ...], insns: Raw, config: Config, inputs: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Return the bytes of each segment, uint8 [size]: before the run what it reads, and after it what it stores."""
+    """Return the bytes of each segment, uint8 [size]: inputs before the run, and outputs after it."""
     kept = {segment.name for segment in moved}
     data = {name: content for name, content in image.data.items() if name in kept}
     given = {name: content for name, content in inputs.items() if name in kept}

@@ -77,7 +77,7 @@ class LayerSchedule:
     alone: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the layer as JSON values; `form`, `nodes` and `alone` only where they are not the usual ones."""
+        """Return the layer as JSON values; `form`, `nodes` and `alone` are left out at their defaults."""
         entry: dict[str, Any] = {"layer": self.layer}
         if self.nodes not in ((), (self.layer,)):
             entry["nodes"] = list(self.nodes)
@@ -93,7 +93,7 @@ class LayerSchedule:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Schedules of some or all layers of a network; the compiler searches the plans of the others.
+    """Schedules of some or all layers of a network; the compiler searches plans for the other layers.
 
     `config`, `rounding`: if given, the machine (its keys, as in a configuration file) and the rounding mode for which
     the schedule was made; it is refused for others. `model`: the network's name. `source`: the file's name, for errors.

@@ -68,12 +68,12 @@ def compile_graph(
     return Program(TARGET, config.to_dict(), config.digest(), mode.name, graph, tuple(steps))
 
 
-def _launches(chain: Chain, graph: Graph, timing: str, apart: set[str]) -> list[Launch | HostStep]:
+def _launches(chain: Chain, graph: Graph, timing: str, split: set[str]) -> list[Launch | HostStep]:
     """Compile a chain to one launch, or to one per member if the token queues are too short for one.
 
-    `apart`: layers, by first node, whose chain is compiled to one launch per member in any case.
+    `by_step`: layers, by first node, whose chain is compiled to one launch per member in any case.
     """
-    if len(chain.members) == 1 or apart.isdisjoint(member.nodes[0] for member in chain.members):
+    if len(chain.members) == 1 or split.isdisjoint(member.nodes[0] for member in chain.members):
         launch = _launch(chain, graph, timing)
         if len(chain.members) == 1 or chain.config.token_depth >= AMPLE:
             return [launch]
@@ -181,17 +181,17 @@ def _arranged(
     saved = order(stages, places, config, timing)
     if new:
         best = new[0]
-        return best.stages, best.draft if best.work_list.apart else draft(
+        return best.stages, best.draft if best.work_list.by_step else draft(
             best.stages, places, best.draft.stream_order, config
         )
     plans = (Plan.of(stage.plan.layer, plan) for stage, plan in zip(stages, saved["plans"], strict=True))
     stages = tuple(stage._replace(plan=plan) for stage, plan in zip(stages, plans, strict=True))
-    work_list = list_work(stages, config, timing, saved["apart"])
+    work_list = list_work(stages, config, timing, saved["by_step"])
     return stages, draft(stages, places, _stream_order(work_list, saved["order"]), config)
 
 
 def _saved(best: TimedChain) -> dict[str, Any]:
-    """Return a tuned chain as a JSON value: whether steps are apart, the plans, and the order.
+    """Return a tuned chain as a JSON value: whether each step is an item, the plans, and the order.
 
     The order has the number of each item, or [number, first tile, tiles] for a part of a load of weights.
     """
@@ -211,7 +211,7 @@ def _saved(best: TimedChain) -> dict[str, Any]:
             order.append((whole[layer, item.slot, item.chunk], *item.tiles))
         else:
             order.append(number)
-    return {"apart": best.work_list.apart, "plans": [stage.plan.to_json() for stage in best.stages], "order": order}
+    return {"by_step": best.work_list.by_step, "plans": [stage.plan.to_json() for stage in best.stages], "order": order}
 
 
 def _stream_order(work_list: WorkList, order: list[Any]) -> StreamOrder:

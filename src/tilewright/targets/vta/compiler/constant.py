@@ -31,9 +31,9 @@ class ReducedLayer(NamedTuple):
 
     `w` int32 (O', T, K'), `start` int64 (O'): weights of kept channels, and the first input channel of each output.
     `inputs`, `outputs` int64: the kept channels; None if all. `per_tap` int64 (O, T): the kept sums minus the centred
-    sums, for each tap inside the image. `fixed` int64 (O): the centred sums that replace those of constant outputs;
-    `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of the codes that the machine holds.
-    `whole`: the tensor of the weights if all are kept, and codes of any value.
+    sums, for each tap inside the image. `fixed` int64 (O): the centred sums of constant outputs, which the machine does
+    not compute; `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of the codes that the machine
+    holds. `whole`: the tensor of the weights if all are kept, and codes of any value.
     """
 
     w: Array
@@ -57,7 +57,7 @@ class ReducedLayer(NamedTuple):
         return cached[self.w.shape]
 
     def corrected(self, correction: Array) -> Array:
-        """Return the correction of the kept sums, int32 [row class, column class, O], with that of constant outputs."""
+        """Return the correction of all sums, int32 [row class, column class, O]; constant outputs get `fixed`."""
         return np.where(self.constant, -self.fixed, correction).astype(np.int32)
 
 
@@ -128,7 +128,7 @@ def centred_weights(site: Site, op: Linear) -> tuple[Array, Array]:
 
 
 def _of_linear(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, Bounds]) -> Bounds | None:
-    """Return the ranges of an operator's output; None if they cannot be derived from those of its sums."""
+    """Return the ranges of an operator's output; None if the ranges of its sums do not prove them."""
     x = site.input(0)
     bias = site.optional(2)
     out = site.output

@@ -323,7 +323,7 @@ class _RunEmitter:
         return last
 
     def emit(self, layer: int, run: _PlacedRun) -> None:
-        """Add the instructions of a run, and loads for those of its micro-op lists that are not on chip."""
+        """Add the instructions of a run, and loads of its micro-op lists that are not on chip."""
         self._layer = layer
         cache = self._caches[run.memory]
         places = cache.places(run.lists)
@@ -357,7 +357,7 @@ class _RunEmitter:
 def _used(
     where: Regions, item: RunSteps, room: ParameterRoom, both: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """Return two tuples, the slots that a run reads and those that it writes, each as (memory, first tile, end tile).
+    """Return the slots that a run reads and the slots that it writes, each as (memory, first tile, end tile).
 
     `both`: one unit runs GEMM and ALU instructions.
     """

@@ -132,7 +132,7 @@ def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
 def _add(key: RequantisationKey, tiles: int) -> tuple[Step, ...]:
     """Return the ALU steps that rescale two operands, add them, and rescale the sum.
 
-    Each of the three has its own parameters, which follow each other. The second operand lies behind the first.
+    Each of the three has its own parameters, which follow each other. The second operand follows the first in the slot.
     """
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
@@ -186,7 +186,7 @@ def _tensor(op: AluOp, patch: Patch, source: int, key: RequantisationKey, box: B
 
 @lru_cache(maxsize=1024)
 def _biased(key: RequantisationKey, parts: tuple[tuple[Patch, Box], ...]) -> tuple[Step, ...]:
-    """Return the ALU steps that set patches to their biases, by a minimum: no bias is above what the tiles hold."""
+    """Return the ALU steps that set patches to their biases, by a minimum: no bias is above a tile's content."""
     return tuple(_tensor(AluOp.MIN, patch, patch.bias, key, box, key.biases) for patch, box in parts)
 
 

@@ -1,4 +1,4 @@
-"""What `explain` says: where each layer runs and why, its plan, cycles, transferred bytes, counts and buffer use."""
+"""The stages of `explain`: where each layer runs and why, its plan, cycles, transferred bytes, counts, buffer use."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _executed(part: Fields) -> Array:
 
 
 def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
-    """Return the cycles of a launch under a timing model, and those of each of its nodes; [] if it cannot be timed.
+    """Return the cycles of a launch and of each of its nodes, under a timing model; [] if it cannot be timed.
 
     A node's line has the bound of its instructions on the busiest resource (timing/limits.py), and cycles / bound. A
     line with an argument follows if no order of its instructions takes fewer cycles (timing/limits.py).

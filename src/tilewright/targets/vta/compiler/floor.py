@@ -44,7 +44,7 @@ class NodeMinimum(NamedTuple):
 
 
 def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: frozenset[str]) -> Events:
-    """Return events of which every program has at least as many, `cycles` included.
+    """Return the least events of any program, `cycles` included.
 
     Nodes of `host` need not run on the machine.
     """

@@ -90,7 +90,7 @@ def lower_fused(sites: tuple[Site, ...], context: Context) -> Lowered | str:
 
 
 def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowered | str:
-    """Return the layer of node `first` with a maximum pool on its sums, or the reason why there is none.
+    """Return the layer of node `first` with a maximum pool on its sums, or the reason why it cannot have one.
 
     The largest sum has the largest code only if all sums of a channel get the same bias.
     """

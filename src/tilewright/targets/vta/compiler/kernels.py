@@ -297,9 +297,9 @@ class Run:
 
 
 @lru_cache(maxsize=4096)
-def runs(steps: tuple[Step, ...], apart: bool = False) -> tuple[Run, ...]:
-    """Return the steps as runs of consecutive steps that use the same slots; with `apart`, each step is a run."""
-    if apart:
+def runs(steps: tuple[Step, ...], by_step: bool = False) -> tuple[Run, ...]:
+    """Return the steps as runs of consecutive steps that use the same slots; with `by_step`, each step is a run."""
+    if by_step:
         return tuple(Run((step,)) for step in steps)
     return tuple(
         Run(tuple(run)) for _, run in groupby(steps, lambda step: (step.op is None, step.parameters, step.above))

@@ -109,14 +109,14 @@ class Layer:
     two tensors of the same shape. If `matrix`, there is no window: matrix rows (config.batch per tile) form a tile row.
 
     If `pool` is given, the layer's results are the maxima of its sums in that window, requantised (see kernels.Blocks);
-    `grid` are then (rows, columns) of the sums, and `out` those of the results.
+    `grid` then has the rows and columns of sums, and `out` the rows and columns of results.
 
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
-    `requantisation`: how the machine requantises sums; None if it does not. `shared`: one weight tile serves every tap
-    and channel (pools). `carries`: sums include the top byte plane that an earlier group left in their accumulators;
-    the host subtracts it (see plan.carried). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in one tile (see
-    lowered.Fold); `size`, `out` and `window` count folded columns. `packing`: the layout as text for the report.
-    `residual`: if given, a tensor of codes in the layout of the output is added to the sums.
+    `requantisation`: how the machine requantises sums; None if the host does. `shared`: one weight tile serves every
+    tap and channel (pools). `carries`: sums include the top byte plane that an earlier group left in their
+    accumulators; the host subtracts it (see plan.carried). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in
+    one tile (see lowered.Fold); `size`, `out` and `window` count folded columns. `packing`: the layout as text for the
+    report. `residual`: if given, a tensor of codes in the layout of the output is added to the sums.
     """
 
     size: tuple[int, int]
@@ -142,7 +142,7 @@ class Layer:
 
     @cached_property
     def canonical(self) -> Layer:
-        """The layer without what does not affect the time of a plan. Equal canonical layers share one search.
+        """The layer without the values that do not affect the time of a plan. Equal canonical layers share one search.
 
         The values of clamps, zero points and weights cost no cycles. A right shift costs an ALU instruction for each
         LARGEST_SHIFT bits, so only the number of these instructions counts.
@@ -211,7 +211,7 @@ class Layer:
 
     @property
     def sums(self) -> tuple[int, int]:
-        """The rows and columns of sums: those of the output tiles unless a pool follows."""
+        """The rows and columns of sums; unless a pool follows, these are the output tiles."""
         return self.grid if self.pool else self.out
 
     def gemm_uops(self) -> int:
@@ -231,7 +231,7 @@ class Layer:
 
 
 def _whole(shift: int) -> int:
-    """Return a right shift by at least `shift` bits, with as many steps of the largest shift."""
+    """Return a right shift by at least `shift` bits that takes the same number of steps, all of the largest shift."""
     return -(-shift // LARGEST_SHIFT) * LARGEST_SHIFT
 
 

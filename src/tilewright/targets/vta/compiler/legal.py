@@ -36,7 +36,7 @@ class Violation(NamedTuple):
 
 
 def whole(layer: Layer) -> Tile:
-    """Return the size of a layer as that of its largest tile."""
+    """Return the largest tile of a layer, which is the whole layer."""
     return Tile(*layer.out, layer.out_tiles, layer.depth)
 
 

@@ -38,8 +38,8 @@ class Scaling(NamedTuple):
     """One requantisation: `bias` is added to the accumulator, then the sum is scaled and `zero_point` is added.
 
     Multipliers and shifts (positive: left) as in TFLite, int64 [channels] or []. The float ALU's multiplier is the bits
-    of a float32. `extra_left`: a further left shift. `bounds` None: no clamp. `bias` is that of all channels, if they
-    have one.
+    of a float32. `extra_left`: a further left shift. `bounds` None: no clamp. `bias`: the bias of all channels, if they
+    share one.
     """
 
     multiplier: Array
@@ -89,9 +89,9 @@ def of_product_shift(
 ) -> Parameters | None:
     """Return the parameters of a right shift that rounds ties up: a tile of bias + rounding half per channel tile.
 
-    If the ALU has the operation REQ, the parameters are those of REQ, whose high product rounds ties up. Returns None
-    unless one shift of 0..30 bits serves all channels, zero points are 0, and REQ, if any, multiplies integers; without
-    REQ, also if the accumulators have less than 32 bits, in which a bias may not fit.
+    If the ALU has the operation REQ, the parameters are operands of REQ, whose high product rounds ties up. Returns
+    None unless one shift of 0..30 bits serves all channels, zero points are 0, and REQ, if any, multiplies integers;
+    without REQ, also if the accumulators have less than 32 bits, in which a bias may not fit.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)

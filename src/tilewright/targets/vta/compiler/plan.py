@@ -92,7 +92,7 @@ class Group(NamedTuple):
 class Plan:
     """How a layer is cut into groups and chunks, in which order they run, and the slots of each memory.
 
-    The fields have the names and the meaning of those of a schedule (see schedule.LayerSchedule).
+    schedule.LayerSchedule has the same fields, and explains them.
     """
 
     layer: Layer

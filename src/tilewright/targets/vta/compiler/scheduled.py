@@ -22,11 +22,11 @@ ANOTHER = "`explain` writes a schedule for this one"
 def compile_scheduled(
     graph: Graph, config: Config, rounding: str, timing: str, schedule: Schedule, search: bool
 ) -> Program:
-    """Compile a network with the plans in a schedule; the compiler searches those of other layers.
+    """Compile a network with the plans in a schedule; the compiler searches the plans of other layers.
 
-    With `search`, the schedule is where the search starts. Three programs are made: one with the schedule's plans, one
-    by a search that begins with them, one by a search alone. Each launch is the fastest of the three, under the timing
-    model. So the program takes no more cycles than the schedule, and no more than the search alone.
+    With `search`, the schedule is where the search starts. Three programs are made: with the schedule's plans, with a
+    search that begins with them, and with a search only. Each launch is the fastest of the three, under the timing
+    model. So the program takes no more cycles than the schedule, and no more than a search without the schedule.
 
     The same schedule, machine and timing model give the same program: the order of instructions is not in a schedule,
     but found in the same way. Raises InputError if the schedule is of another network or machine, or if a plan breaks a

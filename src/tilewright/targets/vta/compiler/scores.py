@@ -54,7 +54,7 @@ NOWHERE = Footprints.of(())
 
 @contextmanager
 def remembering(folder: Path) -> Iterator[None]:
-    """Keep results of searches in a folder during a `with` block, and use those that are there."""
+    """Keep results of searches in a folder during a `with` block, and use the results that the folder has."""
     if folder not in _REMEMBERED:
         _REMEMBERED[folder] = Remembered(folder, Path(__file__).resolve().parent.parent)
     _IN_USE.append(_REMEMBERED[folder])

@@ -115,12 +115,12 @@ class WorkList:
     The layers are appended one by one (`layer`), then `end` is called. Groups are numbered over all layers.
     """
 
-    def __init__(self, costs: Costs, regions: tuple[Regions, ...], apart: bool = False) -> None:
-        """Begin without work. With `apart`, each GEMM or ALU step is an item: loads may go between any two."""
+    def __init__(self, costs: Costs, regions: tuple[Regions, ...], by_step: bool = False) -> None:
+        """Begin without work. With `by_step`, each GEMM or ALU step is an item: loads may go between any two."""
         self.costs = costs
         self._config = costs.config
         self.regions = regions
-        self.apart = apart
+        self.by_step = by_step
         self._alone = len(regions) == 1
         self.line = self._config.pipeline
         self.work: list[tuple[int, Item]] = []
@@ -238,19 +238,19 @@ class WorkList:
         state = self._state
         group = task.group
         layer = self._state.plan.layer
-        apart = self.apart or layer.planes > 1
+        by_step = self.by_step or layer.planes > 1
         par = task.par if layer.start == "bias" else self._parameters(group, task.acc)
         last = close_group(layer, group, task.above, self._alu_limit, copies=self.line.gemm != self.line.alu)
         residual = layer.residual
         if residual is None or residual.after is None:
-            self._add_sums(task, following, last, apart)
-            self._put_steps(last, task, par, apart)
+            self._add_sums(task, following, last, by_step)
+            self._put_steps(last, task, par, by_step)
         else:  # the residual is added in the middle of the right shift
-            self._add_sums(task, None, last, apart)
+            self._add_sums(task, None, last, by_step)
             first, rest = split_shift(last, residual.after)
-            self._put_steps(first, task, par, apart)
+            self._put_steps(first, task, par, by_step)
             self._add_residual(task, residual)
-            self._put_steps(rest, task, par, apart)
+            self._put_steps(rest, task, par, by_step)
         if par >= 0 and not parameter_room(self._config).in_slots:
             self._use("par", par)
         self.work.extend(self._planes.stored(state.index, group, task.acc, last))
@@ -263,7 +263,7 @@ class WorkList:
                 self._stored[state.index][covered(part)] = len(self.stores) - 1
 
     def _add_sums(
-        self, task: _StartedGroup, following: _StartedGroup | None, last: tuple[Step, ...], apart: bool
+        self, task: _StartedGroup, following: _StartedGroup | None, last: tuple[Step, ...], by_step: bool
     ) -> None:
         """Append the sums of a group, and a residual that is added before the products.
 
@@ -294,7 +294,7 @@ class WorkList:
                 self._note_loads()
                 key = group.rows.shape, group.columns.shape, group.outs.size, chunk.inputs.size
                 if key not in state.chunk_runs:
-                    state.chunk_runs[key] = runs(sums(state.plan, group, chunk, self._limit), apart)
+                    state.chunk_runs[key] = runs(sums(state.plan, group, chunk, self._limit), by_step)
                 pieces = state.pieces.get(wgt, ())
                 self.work.extend(self._planes.placed(state.index, state.chunk_runs[key], acc, inp, wgt, pieces))
                 if left > 0:
@@ -354,8 +354,8 @@ class WorkList:
             self._planes.loads(self._state.index, load.item.memory, load.item.slot, self.load_cycles(load.item))
         self._loaded.clear()
 
-    def _put_steps(self, steps: tuple[Step, ...], task: _StartedGroup, par: int, apart: bool) -> None:
-        for run in runs(steps, apart):
+    def _put_steps(self, steps: tuple[Step, ...], task: _StartedGroup, par: int, by_step: bool) -> None:
+        for run in runs(steps, by_step):
             above = task.before if run.steps[0].above else -1
             self._put([RunSteps(run, task.acc, par=par, above=above)])
 
@@ -457,13 +457,13 @@ class WorkList:
         return self.costs.box((part for _, part in item.parts), chip)
 
 
-def list_work(stages: Sequence[Stage], config: Config, timing: str, apart: bool = False) -> WorkList:
+def list_work(stages: Sequence[Stage], config: Config, timing: str, by_step: bool = False) -> WorkList:
     """Return the work and loads of layers, whose plans must fit the config.
 
     `timing`: the timing model by which shifts of byte planes are ordered (see planes.py).
     """
     places = RegionAllocator(config, len(stages) == 1)
-    work_list = WorkList(costs_of(config, timing), tuple(places.allocate(stage.plan) for stage in stages), apart)
+    work_list = WorkList(costs_of(config, timing), tuple(places.allocate(stage.plan) for stage in stages), by_step)
     for stage, where in zip(stages, work_list.regions, strict=True):
         work_list.layer(stage, where, stage.plan.groups())
     work_list.end()

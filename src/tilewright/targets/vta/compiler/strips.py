@@ -21,7 +21,7 @@ from tilewright.targets.vta.launch.layouts import Strip
 
 
 def least_cycles(layer: Layer, config: Config) -> int:
-    """Return a lower bound of a layer's cycles: those of GEMM and ALU, of its reads or of its writes.
+    """Return a lower bound of a layer's cycles: the most that GEMM with ALU, its reads or its writes take.
 
     Each input tile and each weight tile is read at least once, each byte plane stored once.
     """

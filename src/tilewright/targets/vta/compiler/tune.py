@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from itertools import cycle
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +76,7 @@ class TimedChain(NamedTuple):
     def waits(self) -> dict[Layer, int]:
         """Return the cycles that the busier compute unit waits, summed for each canonical layer (Layer.canonical)."""
         layer = np.array([layer for layer, _ in self.draft.stream_order.items], np.int64)[self.draft.item]
+        # With two compute units, the one that waits less limits the chain.
         waits = min(
             (
                 np.bincount(layer[mine], self.trace.wait[mine], minlength=len(self.stages))
@@ -100,7 +102,7 @@ def tuned(stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: C
     first = chain.timed(stages)
     best = chain.ordered(first)
     if first.work_list.steps <= LONG and (replanned := chain.planned(first)) is not first:
-        best = min(best, chain.ordered(replanned), key=lambda known: known.cycles)
+        best = min(best, chain.ordered(replanned), key=attrgetter("cycles"))
     return chain.swapped(best)
 
 
@@ -113,19 +115,19 @@ class _Tuner:
         self.timing = timing
 
     def _timed(self, stages: tuple[Stage, ...], work_list: WorkList, loads: list[PlacedLoad]) -> TimedChain:
-        costs = None if work_list.apart else work_list.costs
+        costs = None if work_list.by_step else work_list.costs
         chain_draft = draft(stages, self.places, stream_order(work_list, loads), self.config, costs)
         return TimedChain(stages, work_list, loads, chain_draft, trace_of(chain_draft, self.config, self.timing))
 
     def timed(self, stages: tuple[Stage, ...]) -> TimedChain:
         """Time a chain with its loads as early as possible, then with loads moved ahead; return the faster."""
-        work_list = list_work(stages, self.config, self.timing, apart=True)
+        work_list = list_work(stages, self.config, self.timing, by_step=True)
         if work_list.steps > FINE:
             work_list = list_work(stages, self.config, self.timing)
         first = self._timed(stages, work_list, earliest_loads(work_list.loads))
         if not first.waits_much:
             return first
-        return min(first, self.ahead(first, *WAYS[0]), key=lambda known: known.cycles)
+        return min(first, self.ahead(first, *WAYS[0]), key=attrgetter("cycles"))
 
     def _tried(self, chain: TimedChain, work_list: WorkList, loads: list[PlacedLoad]) -> TimedChain:
         try:
@@ -145,7 +147,7 @@ class _Tuner:
         while best.waits_much and idle < (ORDERS if best.work_list.steps <= LONG else 1):
             candidate = self.ahead(best, *next(ways))
             idle = 0 if candidate.cycles < best.cycles * (1 - GAIN) else idle + 1
-            best = min(best, candidate, key=lambda known: known.cycles)
+            best = min(best, candidate, key=attrgetter("cycles"))
         return best
 
     def swapped(self, best: TimedChain) -> TimedChain:
@@ -176,6 +178,7 @@ class _Tuner:
         idle = 0
         open_ = {stage.plan.layer.canonical for stage in best.stages if not stage.fixed}
         while left > 0:
+            # The layer that waits longest, of those whose plan was not changed yet.
             waits = {layer: cycles for layer, cycles in best.waits().items() if layer in open_}
             layer = max(waits, key=waits.__getitem__, default=None)
             if layer is None or waits[layer] < WORTH * best.cycles:
@@ -201,7 +204,7 @@ class _Tuner:
                 except HazardError:  # deadlock on a full token queue
                     continue
                 left -= 2 * len(candidate.draft.item)
-                best = min(best, candidate, key=lambda known: known.cycles)
+                best = min(best, candidate, key=attrgetter("cycles"))
             idle = idle + 1 if best.cycles > before * (1 - GAIN) else 0
             if idle == LAYERS:
                 break
@@ -217,6 +220,7 @@ def _swaps(chain: TimedChain) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[Pla
     trace = chain.trace
     items = chain.draft.item
     loads = chain.loads
+    # The waits of each load, and how long each item of work waits for a load.
     waits = np.bincount(items, trace.wait, minlength=len(work))[work < 0]
     late = np.bincount(items, trace.wait * (trace.cause == OF_LOADS), minlength=len(work))[work >= 0]
     for number in sorted(range(len(loads)), key=lambda number: -late[loads[number].need]):
@@ -259,8 +263,8 @@ def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList,
     """Return a walk and its draft with their work reordered by start cycle.
 
     A load's index in the work then means a time, for all units. The order within each unit and all dependencies are
-    kept, because an item starts after those on which it depends. An item's start is that of its first step, of its
-    store or of its load of parameters; loads of its micro-ops and its NOPs may come earlier.
+    kept, because an item starts after those on which it depends. An item starts with its first step, its store or its
+    load of parameters; loads of its micro-ops and its NOPs may come earlier.
     """
     if work_list.line.gemm == work_list.line.alu:  # one unit runs all work but stores, in stream order
         return work_list, draft
@@ -339,6 +343,7 @@ def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, r
             queue = min(heads, key=lambda queue: (max(now, times.free(left[queue[0]])), queue[0]))
             moved = left[queue[0]]
             begin = max(now, times.free(moved))
+            # A load may only fill the time until this one is ready; weights are split for that.
             some, rest = _within(work_list, moved, ready - begin) if moved.first <= load.need else (None, moved)
             if some:
                 at = min(times.place(some, at, begin), load.need)

@@ -264,7 +264,7 @@ def copy(tiles: int) -> Step:
 def _maximum(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """Return the ALU steps of a maximum pool, which compare the codes of a window tap by tap.
 
-    Identity weights have copied the codes into the accumulators behind the group's own tiles.
+    Identity weights have copied the codes into the accumulators, after the group's own tiles.
     """
     rows = group.rows
     columns = group.columns

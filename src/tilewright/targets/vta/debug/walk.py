@@ -165,7 +165,7 @@ class VtaWalk(Walk):
 
     @cached_property
     def _held(self) -> Mapping[str, Held]:
-        """The tensors of the launch in DRAM: those that it reads, then the result of each layer that has one there."""
+        """The tensors of the launch in DRAM: its inputs, then the results of layers that store one."""
         if self._launched.program.graph is None:
             return {}
         address = {segment.name: segment.address for segment in self._image.segments}
@@ -195,6 +195,7 @@ class VtaWalk(Walk):
             if any(later.computed_with == form.computed_with for later in forms[index + 1 :]):
                 return None
             index = next(at for at, later in enumerate(forms) if later.node == form.computed_with)
+        # The tiles of a result ascend in DRAM from its first one on.
         stores = moved.stores & (self.layer == index)
         return int(moved.address[stores].min()) if stores.any() else None
 
@@ -229,6 +230,7 @@ class VtaState(State):
     def execute(self, steps: Array) -> None:
         program = self._program
         moves = self._program.moves
+        # The debugger shows the micro-op caches, which the value pass does not keep.
         for step in steps[moves.of_uops[steps]].tolist():
             (move,) = moves.of(np.array([step]))
             fill(self._caches[Memory(move.memory)], program.config, self.machine.dram, move, step)

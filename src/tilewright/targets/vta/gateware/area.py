@@ -47,7 +47,7 @@ class Fit(NamedTuple):
 
 
 def area(config: Config) -> dict[str, Any]:
-    """Return the cells of a machine: `lut`, `ff`, `dsp` and `bram36` (a RAMB18E1 is half), and what is known of them.
+    """Return the cells of a machine: `lut`, `ff`, `dsp` and `bram36` (a RAMB18E1 is half), and their quality.
 
     `area` is one number for all cells: the percentage of a Zynq-7020 (DEVICE) that the machine takes of the kind of
     cells of which it takes the largest share. The machine fits if it is at most 100. `estimate` lists the numbers that
@@ -57,6 +57,7 @@ def area(config: Config) -> dict[str, Any]:
     """
     require(config)
     blocks = {"dsp": total(config), "bram36": bram36(config)}
+    # A measured design needs no estimate.
     measured = next((point.cells for point in points() if _built(point.config) == _built(config)), None)
     if measured is None:
         counts = {key: round(float(terms(config) @ weights)) for key, weights in fit().weights.items()}

@@ -91,11 +91,12 @@ class Sequencer(Part):
             with m.If(last_uop):
                 m.d.sync += [self.index.eq(n.begin), inner_left.eq(inner_left - 1)]
                 m.d.sync += [self.offset[name].eq(self.offset[name] + n["in"][name]) for name in OPERANDS]
-                with m.If(inner_left == 1):
+                with m.If(inner_left == 1):  # the next outer iteration starts from its own offset
                     m.d.sync += [inner_left.eq(n.iter_in), outer_left.eq(outer_left - 1), self.factor.eq(n.factors)]
                     for name in OPERANDS:
                         following = outer[name] + n.out[name]
                         m.d.sync += [outer[name].eq(following), self.offset[name].eq(following)]
+        # The tiles of factors come first; meanwhile no micro-op is issued.
         if self.config.has_parameters:
             with m.If((self.factor != 0) & self.go):
                 m.d.sync += self.factor.eq(Mux(self.factor == FACTOR_TILES, 0, self.factor + 1))
@@ -255,6 +256,7 @@ class ComputeUnit(Part):
         begun = Signal()
         pads = placer.padded & ((mem["x_size"] != 0) | rules.empty_loads_pad)
         m.d.comb += works.eq(transfers | (loads_here & pads))
+        # `since` counts the cycles of a LOAD of acc, which must wait until the core has written its last results.
         with m.If(dispatch.start):
             m.d.sync += since.eq(0)
         with m.Elif(since <= ACC_DRAIN):

@@ -4,7 +4,7 @@ Pipeline stages, in cycles from the issue of a micro-op: 0 fetches it, 1 compute
 multiplies, 4 adds and reads acc, 5 writes acc and out. Without GEMM, acc is read in stage 2 and written in stage 3. acc
 forwards writes to reads, so a micro-op can read the result of the micro-op before it.
 
-MULH, RSHR and REQ write EXTENDED cycles later, own operations as many as their latency. A micro-op that reads a tile
+MULH, RSHR and REQ write EXTENDED cycles later, an own operation `latency` cycles later. A micro-op that reads a tile
 with such a write pending stalls before acc, and so do all micro-ops after it.
 """
 
@@ -41,7 +41,7 @@ def work_of(config: Config) -> data.StructLayout:
 
     `reads`: acc[src] is the second operand. `writes`: it writes acc and out. `factor`: it reads a tile of factors and
     writes nothing. `ends`: it is the last of an instruction with extra latency. `own`: the number of its operation
-    among own operations, from 1 on; 0 if it is none.
+    among own operations, from 1 on; 0 for other operations.
     """
     return data.StructLayout(
         {"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16}
@@ -105,6 +105,7 @@ class Core(Part):
         if self.gemm:
             sums = self._products(m, index, work[2])
         # Stage 4 (without GEMM 2): read the accumulator.
+        # One port reads acc: src in the first cycle of a micro-op, dst in its last.
         reads_source = work[2].reads | (work[2].is_alu & work[2].use_imm & rules.immediate_reads_src)
         at: Value = Mux(reads_source, index.src, index.dst)[: config.index_bits.acc]
         to = index.dst

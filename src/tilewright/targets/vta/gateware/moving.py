@@ -104,7 +104,7 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
 
 
 def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
-    """Return two signals: one is high in an instruction's first cycle, the other from then until it frees the unit."""
+    """Return two signals: the first cycle of an instruction, and all cycles from then until it frees the unit."""
     prepare = after(m, dispatch.start, 1)
     runs = Signal()
     with m.If(prepare):
@@ -153,6 +153,7 @@ class LoadUnit(Part):
         prepare, runs = running(m, dispatch)
         with m.If(prepare):
             m.d.sync += padded.eq(placer.padded)
+        # Padding is written by the receiver, so a LOAD with padding frees the unit only when all is written.
         arrived = (placements.level == 0) & receiver.idle
         m.d.comb += [
             transfers.eq((mem["x_size"] != 0) & (mem["y_size"] != 0)),
@@ -214,5 +215,6 @@ class StoreUnit(Part):
         ]
         # A STORE ends when all bursts granted before it left the unit have been answered.
         ticket, there, ends = leaving(m, self, dispatch, self.granted)
+        # The counters wrap; the sign of their difference tells which is ahead.
         m.d.comb += ends.eq(there & ~(self.ended - ticket)[15])
         return m

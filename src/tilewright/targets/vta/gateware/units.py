@@ -166,6 +166,7 @@ class Fetch(Part):
             m.d.sync += [address.eq(self.base), left.eq(self.count), here.eq(self.count)]
         with m.Elif(sent):
             m.d.sync += here.eq(here - 1)
+        # `reserved` counts requested instructions, so that each beat that arrives finds room in the buffer.
         insn, valid, taken = self._buffer(m, room, here)
         self._route(m, insn, valid, taken)
         m.d.comb += sent.eq(valid & taken)

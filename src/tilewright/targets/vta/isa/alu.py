@@ -32,7 +32,7 @@ from tilewright.graph.rounding import (
 
 @dataclass(frozen=True, eq=False)
 class Semantics:
-    """What the upstream implementation `name` does where upstream's implementations differ; see docs/vta.md."""
+    """The behaviour of upstream's implementation `name` where its implementations differ; see docs/vta.md."""
 
     name: str
     #: STORE reads a separate out memory, which GEMM and ALU write; otherwise it truncates the accumulator.
@@ -102,7 +102,7 @@ ALUS = {
 
 
 class Form(NamedTuple):
-    """What determines the result of an ALU instruction, besides its operation and its operands."""
+    """The context of an ALU operation: all that determines its result besides the operands."""
 
     rules: Semantics
     width: int  # bits of an accumulator
@@ -124,6 +124,7 @@ def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
     if form.rules.shift == "low_unsigned":
         return np.full(operand.shape, form.negative_field), (-operand if form.negative_field else operand) & low
     if form.rules.shift == "low_signed":
+        # A shift to the left and back extends the sign of the low bits.
         unused = kind(form.width - form.width.bit_length() + 1)
         operand = np.right_shift(np.left_shift(operand, unused), unused)
     return operand < 0, np.abs(operand) & low  # a C shift by 32 or more is undefined; x86 takes it modulo 32
@@ -152,7 +153,7 @@ def _shifted_rounding(first: Array, second: Array, form: Form, out: Array | None
 
 
 class Operation(NamedTuple):
-    """An ALU operation but REQ: what it computes, as `operate`, and the arithmetic of one value (sim.events.KINDS)."""
+    """An ALU operation but REQ: its computation (see `operate`), and the arithmetic of one value (sim.events.KINDS)."""
 
     on: Callable[[Array, Array, Form, Array | None], Array]
     kinds: tuple[str, ...]

@@ -152,6 +152,7 @@ def formats(bits: IndexBits, operation_bits: int = OPCODE_BITS) -> Formats:
 
     Raises ConfigError if a layout does not fit its words.
     """
+    # Fields are as wide as the indices, so the layout of a machine depends on the depths of its memories.
     gemm = _factors("dst", bits.acc) + _factors("src", bits.inp) + _factors("wgt", bits.wgt)
     alu = _factors("dst", bits.acc) + _factors("src", bits.acc)
     operation = (
@@ -231,7 +232,7 @@ NOPS = (
 
 
 class Link(NamedTuple):
-    """The names of one queue's token bits: instructions of the producer set `push`, those of the consumer `pop`."""
+    """The names of one queue's token bits: the producer's instructions set `push`, the consumer's set `pop`."""
 
     push: str
     pop: str
@@ -248,12 +249,13 @@ class Pipeline:
 
     @cached_property
     def takes(self) -> Array:
-        """The number of the unit that executes an instruction: int64 [opcode, memory id], with id 0 if it has none.
+        """The number of the unit that executes an instruction: int64 [opcode, memory id], id 0 if it has no id.
 
         LOADs of inp, wgt and par go to `load`, LOADs of alu_uop to the ALU's unit, and other LOADs to the GEMM unit
         (upstream: the unit that runs micro-ops). FINISH, and opcodes that no upstream implementation decodes, go to
         the ALU's unit.
         """
+        # Rows are opcodes, of which three bits are decoded; columns are memory ids.
         takes = np.full((8, 8), self.alu)
         takes[Opcode.STORE] = self.store
         takes[[Opcode.GEMM, Opcode.LOAD]] = self.gemm

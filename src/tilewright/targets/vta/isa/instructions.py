@@ -284,7 +284,7 @@ def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
     """Return one past the last micro-op list to fetch: list `index`, which is missing, and some that follow it.
 
     This is the compiler's policy. If the lists of the whole program fit the cache of `depth` micro-ops, all that follow
-    are fetched; otherwise as many as fit a quarter of the cache.
+    are fetched; otherwise all that fit a quarter of the cache.
     """
     share = depth if offsets[-1] <= depth else max(1, depth // 4)
     last = index + 1

@@ -128,13 +128,13 @@ class OwnOperation:
             raise MachineError(self.where, f"{self.meaning} failed: {type(error).__name__}: {error}") from error
 
     def require_lane(self) -> None:
-        """Check that the operation has a lane. Raises ConfigError if it has none."""
+        """Check that the operation has a lane. Raises ConfigError if not."""
         if not self.lane:
             remedy = 'give it one in the machine\'s file: "lane": "FILE.py:CLASS"'
             raise ConfigError(self.where, "has no lane, so the machine cannot be built as gateware", remedy)
 
     def component(self) -> Any:
-        """Return a new lane. Raises ConfigError if there is none, or if it is not known."""
+        """Return a new lane. Raises ConfigError if it has no lane, or its code is not known."""
         self.require_lane()
         try:
             return resolve(self.lane, self.where)()

@@ -37,7 +37,7 @@ def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     """Decode `insns` (uint8 [n, 16], little-endian). Raises ProgramError if the array has another shape.
 
     If `strict`, also raises ProgramError, naming the instruction, for an unknown opcode, memory id or ALU opcode.
-    The opcodes of own operations become their numbers (Config.own_numbers), so that none is taken for one of AluOp.
+    The opcodes of own operations become their numbers (Config.own_numbers), so that they cannot be mistaken for AluOp.
     """
     common = config.formats.plain.decode(insns)
     parts: dict[str, Fields] = {}

@@ -1,1 +1,1 @@
-"""A launch between host and machine: where its tensors lie in DRAM, how they get there, and what becomes of results."""
+"""A launch between host and machine: the layout of its tensors in DRAM, how they are written there and read back."""

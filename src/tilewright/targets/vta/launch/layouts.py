@@ -1,4 +1,4 @@
-"""What the host must know of each layer of a launch: a typed record of its `meta`, and the placements of its tensors.
+"""The layout of each layer of a launch, for the host: a typed record of its `meta`, and the placements of its tensors.
 
 A tensor lies in tiles, in the order [channel tile][row][column][batch][block]; tiles are padded with zeros. In a matrix
 product, consecutive rows fill the batch; images use one row of it. The other forms (strips of an image row, image rows
@@ -48,7 +48,7 @@ class Strip(NamedTuple):
 
     @property
     def of_results(self) -> Strip:
-        """The layout of the output strips, which do not overlap, as that of an input."""
+        """The layout of the output strips, in the form of an input: output strips do not overlap."""
         return Strip(self.writes, self.writes, self.outputs, self.outputs, 0, self.writes)
 
     def arrange(self, image: Placement, tiles: int, strips: int, block: int) -> Placement:
@@ -72,8 +72,8 @@ class NodeLayout:
     `residual`, `weights`: the segments that the host fills. `tensors`: the tensors of `inputs`; `residual` has pairs
     (segment, tensor). `chunks`: for weights that the host supplies, (first output tile, tiles, first input tile, tiles)
     of each weight chunk; None for a view. `codes`: whether the result is codes; otherwise it is sums, in byte planes.
-    `turned`: the input lies as [row][channel tile][column]. The other fields are those of Layer and Lowered. The
-    defaults are those of a view.
+    `turned`: the input lies as [row][channel tile][column]. Layer and Lowered explain the other fields. The
+    defaults describe a view.
     """
 
     node: str
@@ -116,7 +116,7 @@ class NodeLayout:
         return self.batch * self.block
 
     def input_bytes(self, result_like: bool = False) -> int:
-        """Return the size of an input in DRAM, or with `result_like` that of a residual."""
+        """Return the size of an input in DRAM; with `result_like`, the size of a residual."""
         if result_like:
             return self.out_tiles * self.out_pixels * self.tile_bytes
         return self.in_tiles * self.in_pixels * self.tile_bytes
@@ -126,7 +126,7 @@ class NodeLayout:
         return self.planes * self.input_bytes(result_like=True)
 
     def of_input(self, site: Site, shape: tuple[int, ...], channels: Array | None) -> Placement:
-        """Return where an input of this shape lies; `channels`: those that the machine reads, None for all."""
+        """Return where an input of this shape lies; `channels`: the channels that the machine reads, None for all."""
         place = Placement.of(shape)
         if channels is not None:
             place = place.take(len(shape) - 1, channels)
@@ -192,9 +192,9 @@ class NodeLayout:
         """Join `fold` neighbours along an axis with the lanes, the last axis, which follows it."""
         if self.fold == 1:
             return place
-        apart = place.split(axis, self.fold)
-        *others, fold, lanes = apart.slots
-        return apart.reshape(*others, fold * lanes)
+        divided = place.split(axis, self.fold)
+        *others, fold, lanes = divided.slots
+        return divided.reshape(*others, fold * lanes)
 
     def _strips(self, place: Placement, strip: Strip, tiles: int, pixels: int) -> Placement:
         image = place.reshape(*place.slots[-3:])
@@ -256,7 +256,7 @@ CODE_MIN, CODE_MAX = -128, 127
 
 
 def held_offset(tensor: Tensor) -> int:
-    """Return what to subtract from codes, zero point and bounds of a tensor: the machine holds uint8 as int8."""
+    """Return the offset of a tensor's codes, zero point and bounds on the machine, which holds uint8 as int8."""
     return 128 if tensor.dtype == "uint8" else 0
 
 

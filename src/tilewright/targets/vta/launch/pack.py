@@ -88,7 +88,7 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
 class Result(NamedTuple):
     """The result of a node as it lies in DRAM. `carried`: see plan.carried; None if the sums are all their own.
 
-    `tables`: the arrays TABLES of its correction, None where the launch has none.
+    `tables`: the arrays TABLES of its correction; None for each that the launch lacks.
     """
 
     site: Site
@@ -109,7 +109,7 @@ class Result(NamedTuple):
 
     @property
     def correction(self) -> Array | None:
-        """What zero points add to the sums: int32, which broadcasts to (S, *shape); None if the launch lacks it."""
+        """The part of sums from zero points: int32, which broadcasts to (S, *shape); None if the launch lacks it."""
         correction, rows, columns = self.tables
         if correction is None or rows is None or columns is None:
             return None
@@ -173,7 +173,7 @@ def _finished(result: Result, sums: Array, residual: Array | None, rounding: str
 
 
 def _product_correction(site: Site, left: Array, right: Array) -> Array:
-    """Return what to add to MatMul sums because of zero points: int32 (S, *out_shape), or broadcastable to that."""
+    """Return the term of zero points to add to MatMul sums: int32 (S, *out_shape), or broadcastable to that."""
     za, zb = (held_zero_point(site.input(index)) for index in (0, 1))
     depth = left.shape[-1]
     rows, columns = left.sum(-1, dtype=np.int32)[..., None], right.sum(-2, dtype=np.int32)[..., None, :]

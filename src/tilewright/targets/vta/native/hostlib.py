@@ -1,4 +1,4 @@
-"""The library for hosts in C and C++ of one machine: its sources, and what is made for it from the configuration."""
+"""The library for hosts in C and C++ of one machine: its sources, and headers made from the configuration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The process behind VTADeviceRun of a host in C: it runs the instructions that lie in the memory shared with the host.
 
-File 4 is that memory: what the machine sees at an address lies at this place of the file, and pages that nobody has
-touched are holes.
+File 4 is that memory: an address of the machine is an offset in the file. Pages that were never touched are holes.
 
 $TILEWRIGHT_VTA_TIMING is the timing model. $TILEWRIGHT_VTA_SAVE is a program file, to which all runs are written.
 """
@@ -76,7 +75,7 @@ class Server(serve.Server):
     def run(self, payload: bytes) -> bytes:
         """Run instructions that lie in the host's allocations, and return the findings as text.
 
-        Raises ProgramError for instructions that the machine does not have, HazardError for those that do not end.
+        Raises ProgramError for instructions that the machine does not have, HazardError if they do not end.
         """
         address, uops, count, debug = RUN.unpack_from(payload)
         regions = [Region(*fields) for fields in struct.iter_unpack("<2Qq", payload[RUN.size :])]
@@ -109,7 +108,7 @@ class Server(serve.Server):
         return b""
 
     def end(self) -> None:
-        """Write the runs to the program file that the environment names, if it does."""
+        """Write the runs to a program file, if the environment names one."""
         if self._launches:
             save(self._program(tuple(self._launches)), Path(self._saved))
 
@@ -131,7 +130,7 @@ class Server(serve.Server):
         return code
 
     def _launch(self, name: str, code: Raw, regions: list[Region], uops: int) -> tuple[Launch, list[Region]]:
-        """Return a launch, with the allocations that its instructions transfer, and those of them that they store to.
+        """Return a launch with the allocations that its instructions transfer, and the allocations stored to.
 
         An allocation that nothing has written yet has the kind `output`: to read it is a finding.
         """
@@ -153,7 +152,7 @@ class Server(serve.Server):
         return LaunchImage(code, tuple(segments), data, dict.fromkeys(REGIONS, 0)).launch(name), stored
 
     def _moved(self, code: Raw, regions: list[Region]) -> tuple[Array, Array]:
-        """Return which regions (in order of address, apart) are loaded from, and stored to, bool [regions] each."""
+        """Return whether each region is loaded from, and stored to, bool [regions] each. Regions ascend."""
         stream = decode(code, self.config)
         moved = moves(stream, self.config, dict.fromkeys(REGIONS, 0))
         # A transfer may cross several regions, first..last-1: it counts +1 from the first on, and -1 from `last` on.

@@ -47,7 +47,7 @@ def sources(program: Program) -> dict[str, bytes]:
         image = image_of(launch)
         memory, insns = loaded(image.dram({}, 1), image.insns)
         bases = ", ".join(f"{at + image.bases[name]}u" for name in REGIONS)
-        size = -(-memory.size // align) * align
+        size = -(-memory.size // align) * align  # the next launch's DRAM indices count whole tiles
         launches.append(f"    {{{at}u, {size}u, {at + insns}u, {len(image.insns)}u, {{{bases}}}}}")
         for segment in image.segments:
             kind = f"VTA_{segment.kind.upper()}"

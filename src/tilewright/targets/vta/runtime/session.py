@@ -28,7 +28,7 @@ from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
 
 
 class Debug(IntFlag):
-    """Upstream's debug flags (VTASetDebugMode), without those that skip barriers, which do not apply here."""
+    """Upstream's debug flags (VTASetDebugMode). The flags that skip barriers do not apply here, and are left out."""
 
     DUMP_INSN = 2
     DUMP_UOP = 4
@@ -209,6 +209,7 @@ class Runtime:
         stored = self._commands.stored
         if self.debug & Debug.DUMP_INSN:
             self.dump(f"# {launch.name}\n{self.instructions()}")
+        # The commands are dropped before the run, so that an error does not leave them recorded.
         self._launches.append(launch)
         self._commands = Commands(self.config)
         result = TARGET.launch(self._program((launch,)), launch, {}, self._options)

@@ -61,7 +61,7 @@ class Elaborated:
         return replace(self, table=table)
 
     def fused(self, indices: tuple[int, ...]) -> Kernel:
-        """Return one kernel that does what the accumulating GEMM kernels with the numbers `indices` do, in one step.
+        """Return one kernel that does the work of several accumulating GEMM kernels, given by their numbers `indices`.
 
         Results that differ only in the position of their tiles share a Pattern.
         """

@@ -104,7 +104,7 @@ class Kernel:
         return SPACE_OF[config.pipeline.uop_memory(self.is_alu)]
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
-        """Return what each micro-op accesses: a tuple (space, READ or WRITE, operand) for each access.
+        """Return the accesses of each micro-op: a tuple (space, READ or WRITE, operand) for each.
 
         A reset GEMM only writes; `would_read` returns its operands. With four stages, two units share acc by its banks.
         """
@@ -246,7 +246,7 @@ class Kernels:
 
     @cached_property
     def own_index(self) -> Array:
-        """The index in Config.own_alu of the operation of each kernel, or -1 if it is none of these: int64 [k]."""
+        """The index in Config.own_alu of the operation of each kernel, or -1 for other operations: int64 [k]."""
         code = self.column("code")
         return np.where(code >= FIRST_OWN, code - FIRST_OWN, -1)
 
@@ -276,9 +276,9 @@ class Kernels:
         highest = np.maximum.reduceat(listed, first, axis=1)
         # Each list is moved behind the one before, so that a sort of all leaves them apart; `jump` is the gap before
         # each.
-        apart = np.repeat(np.arange(len(live)) * (1 + int(highest.max())), sizes)
+        shift_of_list = np.repeat(np.arange(len(live)) * (1 + int(highest.max())), sizes)
         jump = np.zeros_like(listed)
-        ascending = np.sort(listed + apart)
+        ascending = np.sort(listed + shift_of_list)
         np.subtract(ascending[:, 1:], ascending[:, :-1], out=jump[:, 1:])
         jump[:, first] = 0
         loops = self.fields[live, LOOPS].T

@@ -130,13 +130,13 @@ def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
     sources = np.array([kernel.reads_source for kernel in kernels])
     near: dict[int, tuple[str, int, int]] = {}
     # The micro-ops of all kernels lie end to end; two of them count only if one kernel owns both.
-    for apart in range(1, WRITE_BACK):
-        written = dst[:-apart]
-        mine = owner[apart:]
-        same = mine == owner[:-apart]
+    for distance in range(1, WRITE_BACK):
+        written = dst[:-distance]
+        mine = owner[distance:]
+        same = mine == owner[:-distance]
         for verb, then, which in (("writes", dst, updates), ("reads", src, sources)):
-            early = np.flatnonzero(same & which[mine] & (then[apart:] == written))
+            early = np.flatnonzero(same & which[mine] & (then[distance:] == written))
             first = np.unique(mine[early], return_index=True)[1]
             for place in early[first].tolist():
-                near.setdefault(int(mine[place]), (verb, int(written[place]), apart))
+                near.setdefault(int(mine[place]), (verb, int(written[place]), distance))
     return near

@@ -1,8 +1,8 @@
 """Lower bounds for any schedule of a program's instructions: the work of each unit and of the DRAM port (`Limits`).
 
 `arguments` says why a layer can take no fewer cycles: the unit that computes it never waits, and works no longer than
-it must. A unit runs its steps one after the other. So in any order, the steps of a layer occupy it for at least the sum
-of their least times (sim.costs.least). A layer's own cycles on the unit are those of its steps and of the waits before
+it must. A unit runs its steps one by one. So in any order, the steps of a layer occupy it for at least the sum of
+their least times (sim.costs.least). A layer's own cycles on the unit count its steps and the waits before
 them; the own cycles of all layers add up to the launch. If a layer's own cycles equal its least times, no order of the
 same instructions takes fewer. The first layer of a launch cannot start before an instruction is delivered, and the last
 one ends with a store.
@@ -76,6 +76,7 @@ def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Arr
     beats = np.where(moved.transfers, moved.rows * -(-moved.row_bytes // beat), 0)
     write = np.where(moved.stores, beats, 0)
     read = beats - write + INSN_BYTES / beat
+    # Without a shared port, each unit has a bus of its own: only the reads of the load unit count.
     if model.channel(program.config).burst == 0:
         read = np.where(program.table.unit == program.config.pipeline.load, beats, 0)
     return np.where(opcode == Opcode.GEMM, busy, 0), np.where(opcode == Opcode.ALU, busy, 0), read, write

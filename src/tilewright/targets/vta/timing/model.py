@@ -262,7 +262,7 @@ def drained(config: Config, latency: int) -> int:
 
 
 def batch_of(config: Config) -> int:
-    """Return the number of instructions that fetch requests at once: those of the longest burst."""
+    """Return the number of instructions in the longest burst, which fetch requests at once."""
     return LONGEST * config.bus_bits // 8 // INSN_BYTES
 
 

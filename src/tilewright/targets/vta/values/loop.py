@@ -64,7 +64,7 @@ def narrow(config: Config) -> bool:  # values of inp and wgt fit in bytes
 
 
 def in_lanes(config: Config) -> bool:
-    """Return whether the machine's tiles and integers are those of `products`."""
+    """Return whether `products` supports the machine's tiles and integers."""
     return narrow(config) and config.acc.width == 32 and config.block % LANES == 0
 
 
@@ -169,7 +169,7 @@ def interleaved(wgt: Array, raw: Array) -> None:
 
 
 def value(memory: Array, at: int, index: int, bits: int) -> int:
-    """Return value `index` of those that start at DRAM byte `at`: two's complement, little-endian, low bits first."""
+    """Return value `index` of an array at DRAM byte `at`: two's complement, little-endian, low bits first."""
     sign = np.int64(1) << (bits - 1)
     field = np.int64(memory[at + index * bits // 8]) >> (index * bits % 8)
     for byte in range(1, bits // 8):
@@ -337,7 +337,7 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
 
 
 def change_own(kernels: KernelTable, tiles: Uops, code: Expressions, chips: Chips, shape: Shape, kernel: int) -> None:
-    """Execute an instruction of an own operation: as `change`, which it leaves as fast as it is."""
+    """Execute an instruction of an own operation. It is not a part of `change`, which it would slow down."""
     count = kernels.iter_in[kernel] if kernels.adjacent[kernel] else 1
     size = shape.batch * shape.block
     for outer in range(kernels.iter_out[kernel]):

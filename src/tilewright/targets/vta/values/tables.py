@@ -34,7 +34,7 @@ class Steps(NamedTuple):
 class KernelTable(NamedTuple):
     """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of a list (Uops) in two loops.
 
-    Names are those of the instruction's fields (micro_kernel.FIELDS). `adjacent`: the tiles of the inner loop follow
+    Names are the instruction's fields (micro_kernel.FIELDS). `adjacent`: the tiles of the inner loop follow
     each other. The columns from `code` on are for the ALU only.
     """
 
@@ -75,6 +75,7 @@ class Expressions(NamedTuple):
         stop = np.cumsum([len(steps) for steps in programs], dtype=np.int64)
         steps = np.array([step for steps in programs for step in steps], np.int64).reshape(-1, 2)
         tile = config.batch * config.block
+        # Short tiles are computed several at once, which makes the loops of a step long enough for vector instructions.
         stack = np.zeros((MAX_DEPTH, tile * max(1, TOGETHER // tile) if programs else 1), np.int64)
         start = stop - np.array([len(steps) for steps in programs], np.int64)
         return cls(start, stop, np.ascontiguousarray(steps[:, 0]), np.ascontiguousarray(steps[:, 1]), stack)

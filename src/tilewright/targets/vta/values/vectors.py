@@ -19,7 +19,7 @@ BYTES = frozenset({"avx512bw", "avx512vnni"})
 def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
     """Write `loop.products` for the widest vectors of this processor: one loop for each part of a line.
 
-    The weights stay in registers during a loop. So does what the bias of inp adds to each sum.
+    The weights stay in registers during a loop, and so does the excess that the bias of inp adds to each sum.
     """
     if bits[0::2][:3] != (32, 8, 8):
         return  # a machine of other widths, which does not use `products`
@@ -35,7 +35,7 @@ def _emit_loop(
 ) -> None:
     """Write the loop of `products` for the sums from `low` on, `columns` of them.
 
-    `dot_of` gets the weights of each group, and returns what adds their products with LANES values to the sums.
+    `dot_of` gets the weights of each group, and returns a function that adds their products with LANES values to sums.
     """
     acc, at, inp, x, wgt, w, pitch, count, to_step, by_step = operands
     index = count.type
@@ -68,7 +68,7 @@ def _emit_loop(
 
 
 def _by_bytes(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
-    """Return what adds products of unsigned and signed bytes to sums, four at once."""
+    """Return a function that adds products of unsigned and signed bytes to sums, four at once."""
     sums = _vector(32, columns)
     four = _intrinsic(builder, f"avx512.vpdpbusd.{32 * columns}", sums, sums, sums, sums)
 
@@ -82,7 +82,7 @@ def _by_bytes(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[An
 
 
 def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
-    """Return what adds products of pairs of 16-bit integers to sums."""
+    """Return a function that adds products of pairs of 16-bit integers to sums."""
     pairs = _vector(16, 2 * columns)
     sums = _vector(32, columns)
     rows = []
