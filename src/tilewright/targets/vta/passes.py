@@ -184,7 +184,7 @@ class Prepared:
         )
 
     def limits(self, layer: Array | None, nodes: int) -> list[Limits]:
-        """Return the limits of each node of the launch; [] if nothing was timed. `layer`: as in `parts`."""
+        """Return the limits of each node of the launch; [] if nothing was timed. `layer`: as in `figures`."""
         timing = self.options.timing
         return of_layers(self.elaborated, layer, nodes, timing) if timing is not None else []
 

@@ -171,7 +171,7 @@ def _schedule(data: Mapping[str, Any], where: str) -> Schedule:
     with naming(where, InputError):
         for key, only in (("version", VERSION), ("target", TARGET)):
             if key in data and (data[key] != only or isinstance(data[key], bool)):
-                raise FieldError(key, f"is {shown(data[key])}", f"only {key} {only} has schedules of this form")
+                raise FieldError(key, f"is {shown(data[key])}", f"give {key} {only}; no other is supported")
         values = record(_SCHEDULE, data, "", {"config": None, "model": "", "rounding": ""})
         layers = tuple(_layer(layer, where, number) for number, layer in enumerate(values.pop("layers")))
         names = [layer.layer for layer in layers]

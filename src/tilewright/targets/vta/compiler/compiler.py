@@ -71,7 +71,7 @@ def compile_graph(
 def _launches(chain: Chain, graph: Graph, timing: str, split: set[str]) -> list[Launch | HostStep]:
     """Compile a chain to one launch, or to one per member if the token queues are too short for one.
 
-    `by_step`: layers, by first node, whose chain is compiled to one launch per member in any case.
+    `split`: the first nodes of layers whose chain is compiled to one launch per member in any case.
     """
     if len(chain.members) == 1 or split.isdisjoint(member.nodes[0] for member in chain.members):
         launch = _launch(chain, graph, timing)

@@ -180,8 +180,8 @@ def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
 def smallest(plan: Plan, config: Config) -> Config:
     """Return the machine with the smallest memories in which a plan has the same slots.
 
-    A plan of one byte plane takes exactly as long there. A plan of several may take a few cycles more or less: slots
-    lie elsewhere, and lists of micro-ops that are equal by chance are loaded once.
+    A plan of one byte plane takes exactly as long there. A plan of several byte planes may take a few cycles more or
+    less: slots lie elsewhere, and lists of micro-ops that are equal by chance are loaded once.
     """
     slot_sizes = plan.slot_sizes()
     places = RegionAllocator(config, alone=True).allocate(plan)

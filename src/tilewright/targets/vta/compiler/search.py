@@ -171,7 +171,7 @@ def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     sums = grid["sums"]
     weights = outs * sums * layer.taps if not layer.shared else np.ones_like(outs)
     sets = 1 if layer.kind == "add" else outs
-    lifts = int(layer.residual is not None)  # one tile of weights
+    lifts = int(layer.residual is not None)  # the tile of weights for residuals
     room = (config.wgt.depth - lifts) // grid.get("wgt", np.ones(1, np.int64))
     fits: Array = _fits_image(layer, config, grid, outs if layer.link == "diagonal" else sums, outs)
     return (

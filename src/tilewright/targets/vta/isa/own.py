@@ -165,7 +165,7 @@ def read(data: Any, folder: Path | None) -> tuple[OwnOperation, ...]:
     if isinstance(data, str):
         raise ConfigError(
             "own_alu",
-            "is a list of operations",
+            "is a text; it must be a list of operations",
             f"write it in a machine's file, and give that {option('with -c', 'as the machine')}",
         )
     if not isinstance(data, list | tuple) or len(data) > MAX_OPERATIONS:
@@ -197,7 +197,7 @@ def _operation(data: Any, folder: Path | None) -> OwnOperation:
 def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bits: int) -> None:
     """Check names and opcodes; `built_in` names the operations of other opcodes, `bits` is the opcode's width.
 
-    Raises ConfigError for two that are equal, or for an opcode that does not fit.
+    Raises ConfigError if two operations share one, or if an opcode does not fit.
     """
     taken = dict(built_in)  # by opcode: the names that messages give to operations
     for operation in operations:

@@ -271,7 +271,7 @@ def plan(
 
 
 def _deep(program: Elaborated) -> Array:
-    """Return, for each step, whether it is an ALU instruction for the loop alone: bool [n]."""
+    """Return, for each step, whether it is a long ALU instruction that only the loop runs fast: bool [n]."""
     config = program.config
     kernels = program.kernels
     deep = ~kernels.is_gemm & among(kernels.column("code"), UPSTREAM) & (config.stages == STAGES)

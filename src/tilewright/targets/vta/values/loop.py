@@ -479,7 +479,7 @@ def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, sec
 
 @part
 def operate_immediate(target: Array, first: Array, op: int, imm: np.int32, always: int) -> None:
-    """Combine the values of `first` with an immediate. SHR takes the amount `always`; left if negative."""
+    """Combine the values of `first` with an immediate. SHR shifts by `always`, to the left if that is negative."""
     if op == AluOp.MIN:
         for j in range(target.shape[0]):
             target[j] = min(np.int32(first[j]), imm)
