@@ -243,6 +243,7 @@ class _Reader:
         self._data = section if syntax.data else None
         size = syntax.data(section.values) if syntax.data else 0
         self._left = self._room if size is None else min(size, self._room)
+        # A declared size counts at once, even if fewer bytes follow: the segment will take it.
         self._room -= section.values.get("size", 0)
         if syntax.code:
             self._code = section, syntax.code

@@ -107,6 +107,8 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
         return f"Add of {shapes} is not supported; its kernel adds two computed int8 tensors of one shape"
     if a.scale > b.scale:  # the factors are scale / (2 * larger scale): kernels on the CFU take the second one as 1/2
         a, b = b, a
+    # TFLite's Add: both operands are shifted left by 20 bits and scaled to twice the larger scale; the sum is scaled to
+    # the output.
     twice_max = 2 * np.float64(b.scale)
     factors = {
         "input": np.float64(a.scale) / twice_max,
@@ -148,8 +150,10 @@ def _softmax(site: Site, rounding: Rounding) -> Operator | str:
     assert isinstance(op, ops.Softmax)
     if rounding.delegated:
         return f"Softmax with rounding={rounding.name} is not supported: the kernel is TFLite's in fixed point"
+    # TFLite's PreprocessSoftmaxScaling: differences from the maximum become fixed point with DIFF_BITS integer bits.
     real = min(float(np.float32(op.beta)) * np.float64(x.scale) * (1 << (31 - DIFF_BITS)), float((1 << 31) - 1))
     words = _rows(x.size // x.shape[-1], x.shape[-1], x.shape[-1]) | _factor("input", real)
+    # TFLite's CalculateInputRadius: the exponential of a smaller difference is 0.
     radius = np.floor(((1 << DIFF_BITS) - 1) * (1 << (31 - DIFF_BITS)) / 2.0 ** words["input_shift"])
     words |= {"diff_min": -min(int(radius), 256), "low": -128, "high": 127}
     return Operator(Kind.SOFTMAX, {"input": x.name, "output": site.output.name}, {}, words)

@@ -60,6 +60,7 @@ def high_product(product: int) -> int:
     This is gemmlowp's SaturatingRoundingDoublingHighMul: add 2^30 or 1 - 2^30, then divide, rounding towards zero.
     """
     nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
+    # A shift rounds down, so a negative number is negated before and after it.
     return -(-nudged >> 31) if nudged < 0 else nudged >> 31
 
 
@@ -70,6 +71,7 @@ def shifted(x: int, exponent: int) -> int:
     """
     if exponent > 31:
         return -1 if x == INT_MIN else 0
+    # The shift rounds down; 1 is added if the rest is above half, or for a positive x equal to half.
     mask = (1 << exponent) - 1
     threshold = (mask >> 1) + (1 if x < 0 else 0)
     return (x >> exponent) + (1 if x & mask > threshold else 0)

@@ -144,7 +144,7 @@ class Source:
         index = bisect_right(self._functions, address, key=itemgetter(0)) - 1
         if index < 0:
             return "?"
-        start, end, name = self._functions[index]
+        start, end, name = self._functions[index]  # the last function that begins at or before the address
         return name if address < end or start == end else "?"
 
     def place(self, address: int) -> SourceLine:
