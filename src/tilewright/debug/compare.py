@@ -168,13 +168,13 @@ def _sums(walk: Walk, state: State, graph: Graph, placed: PlacedTensor, expected
     The reference's sums get the offsets that the machine's sums have because it ignores zero points.
     """
     node = graph.node(placed.node)
-    held = None if placed.is_code else walk.sums(state, placed.name)
-    if held is None or not isinstance(node.op, Linear) or isinstance(node.op, MatMul):
+    sums = None if placed.is_code else walk.sums(state, placed.name)
+    if sums is None or not isinstance(node.op, Linear) or isinstance(node.op, MatMul):
         return None
     site = graph.site(node)
     x, w = (reference.value_of(graph, expected, name) for name in node.inputs[:2])
     assert x is not None and w is not None
-    got, offset = held
+    got, offset = sums
     expected_sums = node.op.accumulate(site, x, w[0]).reshape(got.shape).astype(np.int64) + offset
     shifts = 8 * np.arange(placed.byte.shape[-1])
     expected_sums = np.where(placed.byte[..., 0] >= 0, expected_sums, got)  # channels that the machine does not compute

@@ -213,6 +213,6 @@ def _any(rows: Array, elements: Array) -> Array:
     touches: Array = solid & inside
     for row in np.flatnonzero(~solid & inside).tolist():
         base, length, stride = rows[row, [BASE, LENGTH, STRIDE]].tolist()
-        mine = elements[(elements >= base) & (elements < high[row])] - base
-        touches[row] = (mine % stride < length).any()
+        offsets = elements[(elements >= base) & (elements < high[row])] - base
+        touches[row] = (offsets % stride < length).any()
     return touches

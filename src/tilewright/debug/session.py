@@ -207,10 +207,10 @@ class Session:
         if launch != self._current.index:
             self.launch(str(launch))
         # In the order of execution, in which layers of a launch may overlap.
-        mine = self.walk.layer[self._current.history.sequence] == self.walk.layers.index(name)
-        if not mine.any():
+        in_layer = self.walk.layer[self._current.history.sequence] == self.walk.layers.index(name)
+        if not in_layer.any():
             raise InputError(f"layer '{name}'", "has no instructions: it is computed with another layer, or is a view")
-        return self._move(int(np.argmax(mine)))
+        return self._move(int(np.argmax(in_layer)))
 
     def launch(self, name: str) -> At:
         """Go to the start of the launch with a name or number. Raises InputError if there is none."""
@@ -470,8 +470,8 @@ class Session:
         steps = np.flatnonzero(touching(self.walk.table, places, mode))
         at = current.position_of[steps]
         now = current.history.position
-        mine = steps[(at >= 0) & ((at < now) if before else (at >= now))]
-        return [self._access(step) for step in mine[np.argsort(current.position_of[mine])].tolist()]
+        selected = steps[(at >= 0) & ((at < now) if before else (at >= now))]
+        return [self._access(step) for step in selected[np.argsort(current.position_of[selected])].tolist()]
 
     def _access(self, step: int) -> Access:
         walk = self.walk

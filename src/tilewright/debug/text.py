@@ -161,15 +161,15 @@ def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
 
 def tensors(session: Session, answers: Sequence[PlacedTensor]) -> list[str]:
     """Return tensors with the numbers that places use."""
-    given = "an input" if session.graph else "an argument"
-    return [f"t{number} {_placed(tensor, given)}" for number, tensor in enumerate(answers)] or ["none"]
+    origin = "an input" if session.graph else "an argument"
+    return [f"t{number} {_placed(tensor, origin)}" for number, tensor in enumerate(answers)] or ["none"]
 
 
-def _placed(placed: PlacedTensor, given: str) -> str:
+def _placed(placed: PlacedTensor, origin: str) -> str:
     shape = placed.byte.shape[:-1]
-    held = placed.byte[placed.byte >= 0]
-    span = f"dram[{held.min():#x}:{held.max() + 1:#x}]" if held.size else "not in DRAM"
+    addresses = placed.byte[placed.byte >= 0]
+    span = f"dram[{addresses.min():#x}:{addresses.max() + 1:#x}]" if addresses.size else "not in DRAM"
     what = "codes" if placed.is_code else f"sums of {placed.byte.shape[-1]} bytes"
-    by = f"computed by {placed.node}" if placed.node else given
+    by = f"computed by {placed.node}" if placed.node else origin
     lies = f"{placed.layout} in {span}" if placed.layout and placed.last is None else placed.layout
     return f"{placed.name} {list(shape)}: {lies or f'{what} in {span}'}, {by}"

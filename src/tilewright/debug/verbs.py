@@ -265,16 +265,16 @@ BY_NAME = {name: verb for verb in VERBS for name in verb.names}
 def obey(session: Session, line: str) -> Answer:
     """Run one command. Raises InputError for a command that does not exist, or with wrong arguments."""
     # All arguments are read before the command runs, so that a wrong word changes nothing.
-    name, *given = _split(line)
+    name, *argument_words = _split(line)
     if name in ("help", "?", "h"):
-        answer_text = help_text(given[0] if given else "")
+        answer_text = help_text(argument_words[0] if argument_words else "")
         return answer_text, answer_text
     verb = BY_NAME.get(name)
     if verb is None:
         close = get_close_matches(name, [*BY_NAME, "help", QUIT], n=1)
         remedy = f"did you mean {close[0]}" if close else "see `help`"
         raise InputError(name, "there is no such command", remedy)
-    words = Words(verb, given)
+    words = Words(verb, argument_words)
     arguments = [parameter.read(words) for parameter in verb.parameters]
     words.end()
     answer = verb.answer(session, *arguments)

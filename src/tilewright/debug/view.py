@@ -94,10 +94,10 @@ class View(App[None]):
             if name in SHOW:
                 self.place = place.strip()
             else:
-                told = obey(self.session, command)[0]
+                answer = obey(self.session, command)[0]
                 moves = name in BY_NAME and BY_NAME[name].group == "Move"
-                if not moves or not told.startswith("#") or "cannot go on" in told:
-                    self._say(command, told, "")
+                if not moves or not answer.startswith("#") or "cannot go on" in answer:
+                    self._say(command, answer, "")
         except TilewrightError as error:
             self._say(command, str(error), "red")
         self.redraw()
@@ -130,10 +130,10 @@ class View(App[None]):
         place = self.place or self.session.written
         memory.border_title = escape(plain(place)) or "memory"
         try:
-            told = obey(self.session, f"show {place}")[0] if place else "nothing is written yet"
+            content = obey(self.session, f"show {place}")[0] if place else "nothing is written yet"
         except TilewrightError as error:
-            told = str(error)
-        memory.update(told)
+            content = str(error)
+        memory.update(content)
 
     def _listing(self) -> Text:
         """Return the instructions around the next one, which is marked."""

@@ -53,8 +53,8 @@ def waiting_for(walk: Walk, step: int) -> list[Wait]:
     for (waiter, queue), what in [*((row, "token") for row in takers), *((row, "room") for row in room)]:
         cause = f"waits for the {table.queues[queue].name} token" if what == "token" else "waits for room in the queue"
         waits.append(_wait(walk, int(waiter), cause, step))
-    mine = np.flatnonzero(table.unit == table.unit[step])
-    after = mine[mine > step]
+    of_unit = np.flatnonzero(table.unit == table.unit[step])
+    after = of_unit[of_unit > step]
     if after.size:
         waits.append(_wait(walk, int(after[0]), f"is next on unit {walk.unit_of(step)}", step))
     if trace is None:
@@ -72,8 +72,8 @@ def _wait(walk: Walk, waiter: int, cause: str, step: int) -> Wait:
 
 def previous(walk: Walk, step: int) -> int | None:
     """Return the instruction that the unit of `step` executes before it; None if `step` is its first."""
-    mine = np.flatnonzero(walk.table.unit[:step] == walk.table.unit[step])
-    return int(mine[-1]) if mine.size else None
+    earlier = np.flatnonzero(walk.table.unit[:step] == walk.table.unit[step])
+    return int(earlier[-1]) if earlier.size else None
 
 
 def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
@@ -81,9 +81,9 @@ def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
     begun, ended, over = _progress(walk, done, cycle)
     answers = []
     for unit, name in enumerate(walk.table.units):
-        mine = np.flatnonzero(walk.table.unit == unit)
-        started = mine[begun[mine]]
-        rest = mine[~begun[mine]]
+        of_unit = np.flatnonzero(walk.table.unit == unit)
+        started = of_unit[begun[of_unit]]
+        rest = of_unit[~begun[of_unit]]
         # A unit starts its instructions in order, so only the last one that has started can still run.
         doing = int(started[-1]) if started.size and not over[started[-1]] else None
         following = int(rest[0]) if rest.size else None

@@ -265,9 +265,10 @@ class Graph(Located):
         if initial is None or initial.data is None:
             raise ModelError(state.where, "has no constant initial value")
         for name in (state.source, state.result):
-            held = type_of(self.tensors[name])
-            first = type_of(initial)
-            state.fail_if(held != first, f"is {held} in '{name}', but {first} in '{state.initial}'")
+            state_type = type_of(self.tensors[name])
+            initial_type = type_of(initial)
+            reason = f"is {state_type} in '{name}', but {initial_type} in '{state.initial}'"
+            state.fail_if(state_type != initial_type, reason)
         doubled = self.tensors[state.source].data is not None or self.sources.count(state.source) > 1
         state.fail_if(doubled, "is a constant, an input, or the source of another state too")
 

@@ -79,11 +79,12 @@ class _Layout:
 
     def _name_output(self, name: str) -> None:
         """Make the graph output `name` a tensor of that name: rename the tensor that holds its value, or copy it."""
-        held = self.materialise(name)
-        if held != name and held not in (*self.graph.inputs, *self.graph.outputs) and self.tensors[held].data is None:
-            self._rename(held, name)
-        elif held != name:
-            self._emit(f"{name}:copy", ops.Reshape(self.tensors[name].shape), held, name)
+        source = self.materialise(name)
+        fixed = source in (*self.graph.inputs, *self.graph.outputs) or self.tensors[source].data is not None
+        if source != name and not fixed:
+            self._rename(source, name)
+        elif source != name:
+            self._emit(f"{name}:copy", ops.Reshape(self.tensors[name].shape), source, name)
 
     def _rename(self, old: str, new: str) -> None:
         self.tensors[new] = replace(self.tensors[old], name=new)

@@ -170,9 +170,9 @@ def run(
         results = kernel.run(None, feed)
     except Exception as error:
         raise ModelError(call.where, f"onnxruntime cannot run {call.op_type}: {one_line(error)}") from None
-    for result, wanted in zip(results, outputs, strict=True):
-        actual = f"{result.dtype}{list(result.shape)}, not {wanted.dtype}{list(wanted.shape)}"
-        call.fail_if(type_of(result) != wanted, f"{call.op_type} returns {actual}")
+    for result, declared in zip(results, outputs, strict=True):
+        actual = f"{result.dtype}{list(result.shape)}, not {declared.dtype}{list(declared.shape)}"
+        call.fail_if(type_of(result) != declared, f"{call.op_type} returns {actual}")
     return list(results)
 
 
@@ -200,10 +200,10 @@ def _session_of(call: Call, outputs: tuple[ValueType, ...] | None, constants: Ma
     identities = tuple((index, id(data)) for index, data in sorted(constants.items()))
     key = (replace(call, name=""), outputs, identities)  # nodes of the same kind share a session
     if key not in _SESSIONS:
-        kept = (
+        arrays_kept = (
             (*constants.values(), *(data for _, arrays in _SESSIONS.values() for data in arrays)) if constants else ()
         )
-        if len(_SESSIONS) >= MAX_SESSIONS or sum(data.nbytes for data in kept) > MAX_SESSION_BYTES:
+        if len(_SESSIONS) >= MAX_SESSIONS or sum(data.nbytes for data in arrays_kept) > MAX_SESSION_BYTES:
             _SESSIONS.clear()
         settings = {"intra_op_num_threads": 1, "inter_op_num_threads": 1, "enable_cpu_mem_arena": False}
         try:

@@ -163,25 +163,25 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
     The samples are the arrays named after the network's inputs, else the array `inputs`, else the only array.
     """
     # The file's directory is read first: only the arrays that are chosen by name are unpacked.
-    chosen: list[str] = []
+    selected: list[str] = []
 
     def choose(names: list[str]) -> list[str]:
         candidates = [name for name in names if name != LABELS or name in graph.inputs]
         if set(graph.inputs) <= set(names):
-            chosen.extend(graph.inputs)
+            selected.extend(graph.inputs)
         elif SAMPLES in names or len(candidates) == 1:
-            chosen.append(SAMPLES if SAMPLES in names else candidates[0])
+            selected.append(SAMPLES if SAMPLES in names else candidates[0])
         else:
             reason = f"has no array for each input of the model; its arrays are: {', '.join(names) or 'none'}"
             remedy = f"name the arrays {', '.join(graph.inputs)}, or a single array `inputs`"
             raise InputError(path, reason, remedy)
-        return [*chosen, *({LABELS} & set(names) - set(chosen))]
+        return [*selected, *({LABELS} & set(names) - set(selected))]
 
     arrays = files.arrays(path, chosen=choose)
-    labels = None if LABELS in chosen else arrays.get(LABELS)
-    if set(chosen) != set(graph.inputs):
-        return arrays[chosen[0]], labels
-    return {name: arrays[name] for name in chosen}, labels
+    labels = None if LABELS in selected else arrays.get(LABELS)
+    if set(selected) != set(graph.inputs):
+        return arrays[selected[0]], labels
+    return {name: arrays[name] for name in selected}, labels
 
 
 def _raw(path: Path, tensor: Tensor) -> Array:

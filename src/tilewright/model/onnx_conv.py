@@ -159,12 +159,12 @@ def _convolve_volume(builder: Builder, fused: Fused, x: str, weights: Array, out
 
 def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: int) -> dict[str, Any]:
     """Return a window's attributes (strides, ...) for `axes` of its `count` axes; None is an added axis of extent 1."""
-    chosen = {"auto_pad": attributes.get("auto_pad", "NOTSET")}
+    window = {"auto_pad": attributes.get("auto_pad", "NOTSET")}
     for key in ("strides", "dilations"):
-        given = attributes.get(key, [1] * count)
-        chosen[key] = [1 if axis is None else given[axis] for axis in axes]
+        values = attributes.get(key, [1] * count)
+        window[key] = [1 if axis is None else values[axis] for axis in axes]
     pads = attributes.get("pads", [0] * 2 * count)
     if len(pads) != 2 * count:
         raise ModelError("", f"has the padding {list(pads)[:8]} over {count} axes; {2 * count} values are required")
-    chosen["pads"] = [0 if axis is None else pads[axis + side] for side in (0, count) for axis in axes]
-    return chosen
+    window["pads"] = [0 if axis is None else pads[axis + side] for side in (0, count) for axis in axes]
+    return window

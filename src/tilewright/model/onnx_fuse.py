@@ -105,8 +105,8 @@ class _Patterns:
         # It does so for a scale below 1/256, and if there is only one probability. Computed on reals, the code is 255.
         kind = self.network.types[codes.tensor]
         scale = codes.quant.scale[0] if codes.quant else 1.0
-        alone = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
-        return kind.dtype == "uint8" and (scale < 1 / 256 or alone)
+        single = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
+        return kind.dtype == "uint8" and (scale < 1 / 256 or single)
 
     def _clipped(self, codes: Coded | None) -> Coded | None:
         """Return the codes after a Relu, or a Clip from 0 on, that reads `codes` and only cuts negative ones off.
@@ -246,8 +246,8 @@ class _Patterns:
         limits = []
         for index, key, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
             value = self.network.constants.get(clip.input(index))
-            given = -absent if value is None or value.size != 1 else value.reshape(-1)[0]
-            limits.append(float(given if clip.input(index) else clip.attributes.get(key, absent)))
+            limit = -absent if value is None or value.size != 1 else value.reshape(-1)[0]
+            limits.append(float(limit if clip.input(index) else clip.attributes.get(key, absent)))
         return limits[0], limits[1]
 
     def _bias(self, name: str, fused: Fused) -> str:

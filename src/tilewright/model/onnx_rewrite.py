@@ -66,8 +66,8 @@ def _transpose_constants(network: OnnxNetwork) -> OnnxNetwork:
     constants = dict(network.constants)
     writer: dict[str, RawNode] = {}
     nodes = []
-    for given in network.nodes:
-        node = given
+    for original in network.nodes:
+        node = original
         before = writer.get(node.inputs[0]) if node.op_type == "Transpose" else None
         if before is not None and before.op_type == DEQUANTIZE and before.inputs[0] in constants:
             replaced = _transposed_constant(network, node, before, constants[before.inputs[0]])
@@ -223,8 +223,8 @@ def _move_dequantise_down(network: OnnxNetwork) -> OnnxNetwork:
     dequantiser_of: dict[str, RawNode] = {}
     renamed: dict[str, str] = {}
     nodes: list[RawNode] = []
-    for given in network.nodes:
-        node = replace(given, inputs=tuple(renamed.get(name, name) for name in given.inputs))
+    for original in network.nodes:
+        node = replace(original, inputs=tuple(renamed.get(name, name) for name in original.inputs))
         nodes.append(node)
         if node.op_type == DEQUANTIZE and _one_scale(network, node) and node.inputs[0] not in network.constants:
             dequantiser_of[node.outputs[0]] = node

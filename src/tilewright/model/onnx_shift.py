@@ -35,14 +35,14 @@ INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 def build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
     """Return the graph of a network in PULP's dialect. Raises UnsupportedError if an operator is not supported."""
     builder = Builder(network)
-    for given in inputs:
-        builder.tensors[given] = Tensor(given, builder.shape(given), "uint8", _PLAIN)
+    for title in inputs:
+        builder.tensors[title] = Tensor(title, builder.shape(title), "uint8", _PLAIN)
     # A product has no meaning of its own here: its int32 sums wait in `sums` for the RequantShift that reads them.
     sums: dict[str, RawNode] = {}
     for node in network.nodes:
         if node.op_type in ("Conv", "Gemm"):
-            alone = network.only_reader(node.outputs[0])
-            node.refuse_if(not alone, "has a result that is not read by exactly one node, a RequantShift")
+            reader = network.only_reader(node.outputs[0])
+            node.refuse_if(not reader, "has a result that is not read by exactly one node, a RequantShift")
             sums[node.outputs[0]] = node
         elif node.op_type not in _TRANSLATE:
             remedy = f"supported are {', '.join(sorted(('Conv', 'Gemm', *_TRANSLATE)))}"

@@ -100,8 +100,8 @@ class _Import:
             self._set(tensor, result[0].reshape(shape))
 
     def _set(self, tensor: Tensor, data: Array) -> None:
-        held = np.ascontiguousarray(data.astype(tensor.dtype))
-        self.tensors[tensor.name] = replace(tensor, shape=held.shape, data=held)
+        content = np.ascontiguousarray(data.astype(tensor.dtype))
+        self.tensors[tensor.name] = replace(tensor, shape=content.shape, data=content)
 
 
 def folded(call: Call) -> Array | None:
@@ -175,12 +175,12 @@ def _strided_slice(call: Call) -> ops.Op:
     # An ellipsis stands for the axes that no other entry takes; an entry of NewAxis takes none. The shape of the result
     # is known from the file, so new and dropped axes need no entry of their own.
     entries: list[slice | int] = []
-    whole = len(shape) - sum(not (masks["NewAxis"] | masks["Ellipsis"]) >> i & 1 for i in range(len(begin)))
+    remaining = len(shape) - sum(not (masks["NewAxis"] | masks["Ellipsis"]) >> i & 1 for i in range(len(begin)))
     for i, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
         bit = {name: mask >> i & 1 for name, mask in masks.items()}
         if bit["Ellipsis"]:
-            entries += [slice(None)] * max(0, whole)
-            whole = 0
+            entries += [slice(None)] * max(0, remaining)
+            remaining = 0
         elif bit["ShrinkAxis"] and not bit["NewAxis"]:
             entries.append(first)
         elif not bit["NewAxis"]:

@@ -364,10 +364,10 @@ class Variables:
         if key not in self.current:
             self.current[key] = self.sources[key] = tensor.name
             return
-        held = self.tensors[self.current[key]]
-        differs = (held.shape, held.dtype, held.quant) != (tensor.shape, tensor.dtype, tensor.quant)
+        assigned = self.tensors[self.current[key]]
+        differs = (assigned.shape, assigned.dtype, assigned.quant) != (tensor.shape, tensor.dtype, tensor.quant)
         call.refuse_if(differs, "reads a variable with another shape, type or scale than was assigned")
-        self.aliases[tensor.name] = held.name
+        self.aliases[tensor.name] = assigned.name
 
     def _initialise(self, call: Call) -> None:
         """Take the constants that the subgraph of a CALL_ONCE assigns to variables."""

@@ -42,9 +42,9 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
     values = np.frombuffer(data, dtype)
     if positions.shape[1] != len(values) or (positions >= np.array(shape)[:, None]).any():
         raise ModelError(where, f"stores {len(values)} values, not at the places of a tensor of shape {list(shape)}")
-    whole = np.zeros(shape, dtype)
-    whole[tuple(positions)] = values
-    return whole
+    result = np.zeros(shape, dtype)
+    result[tuple(positions)] = values
+    return result
 
 
 def _level(where: str, level: Any, count: int, most: int) -> tuple[Array, Array]:

@@ -82,12 +82,12 @@ def quantize(task: Task) -> ModelProto:
     if scheme == "affine":
         return model
     net = Network(model)
-    chosen: FixedScales = {}
+    choices: FixedScales = {}
     for node in net.nodes:
         if node.op_type == "QuantizeLinear":
             scale, zero = (np.asarray(net.constant(name)) for name in node.input[1:3])
-            chosen[node.input[0]] = float(scale), int(zero)
-    fixed = (_shared_scales if scheme == "symmetric" else _fixed_by_micro)(task.model, chosen)
+            choices[node.input[0]] = float(scale), int(zero)
+    fixed = (_shared_scales if scheme == "symmetric" else _fixed_by_micro)(task.model, choices)
     model = _run_quantiser(task, fixed) if fixed else model
     if scheme == "tflm":
         model.metadata_props.add(key=ROUNDING, value="tflm")

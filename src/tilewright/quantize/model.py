@@ -196,8 +196,8 @@ def _name_averages(model: ModelProto) -> None:
     """Turn AveragePool over the whole image into GlobalAveragePool, whose int8 kernel in onnxruntime adds integers."""
     net = Network(model)
     for node in net.nodes:
-        whole = tuple(attribute(node, "kernel_shape", ())) == net.shape(operand(node, 0))[2:]
-        if node.op_type == "AveragePool" and whole and not is_padded(node):
+        covers_image = tuple(attribute(node, "kernel_shape", ())) == net.shape(operand(node, 0))[2:]
+        if node.op_type == "AveragePool" and covers_image and not is_padded(node):
             node.op_type = "GlobalAveragePool"
             del node.attribute[:]
 

@@ -135,8 +135,8 @@ class Conversion:
             return names[name]
         # Integer constants without a scale are indices or shapes, which stay integers.
         if tensor.data is not None:
-            whole = tensor.data.dtype.kind in "ib" and tensor.quant is None and not first
-            data = tensor.data if whole else self.real(tensor)
+            integers = tensor.data.dtype.kind in "ib" and tensor.quant is None and not first
+            data = tensor.data if integers else self.real(tensor)
             if first:
                 data = data.reshape((1,) * (4 - data.ndim) + data.shape).transpose(TO_NCHW)
             names[name] = self.constant(f"{name}:first" if first else name, data)
@@ -150,8 +150,8 @@ class Conversion:
     def prefers_first(self, tensors: Sequence[Tensor], rank: int) -> bool:
         """Return whether an element-wise operator should compute channels first: a computed operand already is."""
         computed = [tensor for tensor in tensors if tensor.data is None]
-        held = any(tensor.name in self.channels_first and tensor.name not in self.in_file_order for tensor in computed)
-        return rank == 4 and held and all(len(tensor.shape) == 4 for tensor in computed)
+        is_first = any(x.name in self.channels_first and x.name not in self.in_file_order for x in computed)
+        return rank == 4 and is_first and all(len(x.shape) == 4 for x in computed)
 
     def keep(self, tensor: Tensor, name: str, first: bool) -> None:
         """Note that the ONNX value `name` is the tensor, channels first or in the file's order."""
@@ -170,6 +170,7 @@ class Conversion:
         starts = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, self.tensors[name].shape) for name in self.inputs
         ]
-        held = [numpy_helper.from_array(np.ascontiguousarray(data), name) for name, data in self.constants.items()]
-        graph = helper.make_graph(self.nodes, self.name, starts, ends, held)
+        arrays = {name: np.ascontiguousarray(data) for name, data in self.constants.items()}
+        initializers = [numpy_helper.from_array(data, name) for name, data in arrays.items()]
+        graph = helper.make_graph(self.nodes, self.name, starts, ends, initializers)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

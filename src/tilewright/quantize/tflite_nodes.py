@@ -272,9 +272,9 @@ def _resize_bilinear(net: Conversion, call: Call) -> None:
     mode = "align_corners" if call.option("AlignCorners", False) else "asymmetric"
     mode = "half_pixel" if call.option("HalfPixelCenters", False) else mode
     call.fail_if(len(x.shape) != 4 or len(sizes) != 2, f"resizes {list(x.shape)} to {sizes}")
-    whole = net.constant("sizes", np.array((x.shape[0], x.shape[3], *sizes), np.int64))
+    full_size = net.constant("sizes", np.array((x.shape[0], x.shape[3], *sizes), np.int64))
     settings = {"mode": "linear", "coordinate_transformation_mode": mode}
-    value = net.add_one("Resize", [net.value(x, first=True), "", "", whole], call.output.name, **settings)
+    value = net.add_one("Resize", [net.value(x, first=True), "", "", full_size], call.output.name, **settings)
     net.finish(call, value, first=True)
 
 

@@ -151,9 +151,9 @@ def rows_of(address: Array, rows: Array, row_bytes: Array, stride: Array) -> Arr
 
     Transfer i moves `rows[i]` rows of `row_bytes[i]` bytes, `stride[i]` bytes apart, from byte `address[i]` on.
     """
-    whole = stride == row_bytes
-    count = np.where(whole, np.minimum(rows, 1), rows)
-    size = np.where(whole, rows * row_bytes, row_bytes)
+    gapless = stride == row_bytes
+    count = np.where(gapless, np.minimum(rows, 1), rows)
+    size = np.where(gapless, rows * row_bytes, row_bytes)
     before = np.cumsum(count) - count
     nth = np.arange(int(count.sum())) - np.repeat(before, count)
     return np.stack([np.repeat(address, count) + nth * np.repeat(stride, count), np.repeat(size, count)], axis=1)

@@ -151,11 +151,11 @@ def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array
     size = np.zeros(len(table.spaces), np.int64)
     for index, space in enumerate(table.spaces):
         parts = ranges[ranges[:, 0] == index]
-        mine = rows[(rows[:, SPACE] == index) & live(rows)]
-        mine = mine[((mine[:, MODE] & WRITE) > 0) | ~_filled(space, mine)]
-        if len(parts) and len(mine):
-            low[index] = max(int(parts[:, 1].min()), int(mine[:, BASE].min()))
-            size[index] = max(0, min(int(parts[:, 2].max()), int(end_of(mine).max())) - low[index])
+        needed = rows[(rows[:, SPACE] == index) & live(rows)]
+        needed = needed[((needed[:, MODE] & WRITE) > 0) | ~_filled(space, needed)]
+        if len(parts) and len(needed):
+            low[index] = max(int(parts[:, 1].min()), int(needed[:, BASE].min()))
+            size[index] = max(0, min(int(parts[:, 2].max()), int(end_of(needed).max())) - low[index])
     offset = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     return low, offset, int(offset[-1])
 

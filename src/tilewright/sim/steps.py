@@ -252,8 +252,8 @@ class Trace:
         until = self.end.copy()
         first, steps = self.table.by_unit
         for low, high in zip(first.tolist(), first[1:].tolist(), strict=False):
-            mine = steps[low:high]
-            until[mine[:-1]] = np.minimum(until[mine[:-1]], self.start[mine[1:]])
+            of_unit = steps[low:high]
+            until[of_unit[:-1]] = np.minimum(until[of_unit[:-1]], self.start[of_unit[1:]])
         return until
 
     def busy(self) -> dict[str, int]:
@@ -263,9 +263,9 @@ class Trace:
 
     def stalls(self, unit: str) -> dict[str, int]:
         """Return the idle cycles of one unit, by cause; "drain" is from its last step to the end of the launch."""
-        mine = np.flatnonzero(self.table.unit == self.table.units.index(unit))
-        drain = self.cycles - (int(self.end[mine].max()) if len(mine) else 0)
-        return {**self._waits(mine), **({"drain": drain} if drain else {})}
+        of_unit = np.flatnonzero(self.table.unit == self.table.units.index(unit))
+        drain = self.cycles - (int(self.end[of_unit].max()) if len(of_unit) else 0)
+        return {**self._waits(of_unit), **({"drain": drain} if drain else {})}
 
     def _waits(self, steps: Array) -> dict[str, int]:
         waits = np.bincount(self.cause[steps], self.wait[steps], minlength=CAUSE_TOKEN + len(self.table.queues))
@@ -306,15 +306,15 @@ class Trace:
             causes = [with_rest(unit, *row) for row in zip(cycles, stalls, strict=True)]
         figures = []
         for index in range(count):
-            mine = part == index
-            fetched = self.fetch_bytes * int(mine.sum()) // len(part)
+            in_part = part == index
+            fetched = self.fetch_bytes * int(in_part.sum()) // len(part)
             figures.append(
                 Figures(
                     cycles=cycles[index],
-                    serial_cycles=None if serial_cycles is None else int(serial_cycles[mine].sum()),
-                    executed_macs=0 if macs is None else int(macs[mine].sum()),
-                    dram_read_bytes=int(self.bytes_read[mine].sum()) + fetched,
-                    dram_write_bytes=int(self.bytes_written[mine].sum()),
+                    serial_cycles=None if serial_cycles is None else int(serial_cycles[in_part].sum()),
+                    executed_macs=0 if macs is None else int(macs[in_part].sum()),
+                    dram_read_bytes=int(self.bytes_read[in_part].sum()) + fetched,
+                    dram_write_bytes=int(self.bytes_written[in_part].sum()),
                     stalls=stalls[index],
                     causes=causes[index],
                 )

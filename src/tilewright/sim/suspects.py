@@ -52,7 +52,7 @@ def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
     offset = np.array([0, *accumulate(space.size for space in table.spaces)])  # the memories are concatenated
     at = offset[rows[:, SPACE]]
     low, high = rows[:, BASE] + at, table.footprints.end + at
-    asked = ranges[:, 1:] + offset[ranges[:, 0], None]
+    ranges_in_all = ranges[:, 1:] + offset[ranges[:, 0], None]
     # Rows that certainly write everything between their ends. An update (READ and WRITE) does not count as a first
     # write: its element is either written before, or the update itself is an uninitialised read.
     surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
@@ -64,7 +64,7 @@ def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
         ],
         np.int64,
     ).reshape(-1)
-    cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled, asked.reshape(-1)]))
+    cuts = np.sort(np.concatenate([offset, low[surely], high[surely], filled, ranges_in_all.reshape(-1)]))
     cuts = cuts[np.concatenate([[True], cuts[1:] > cuts[:-1]])]
     first, last = np.searchsorted(cuts, np.array([low, high - 1]), "right")
 
@@ -80,7 +80,7 @@ def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
     )
     find = _conflicts_by_loop if _mark.due(accesses // SORTED_PER_US) else _conflicts_by_sorting
     conflicts = find(visits, len(table.units))
-    cells = np.flatnonzero(conflicts & _covered(cuts, asked.reshape(-1)))
+    cells = np.flatnonzero(conflicts & _covered(cuts, ranges_in_all.reshape(-1)))
     space = np.searchsorted(offset, cuts[cells], "right") - 1
     return np.stack([space, cuts[cells] - offset[space], cuts[cells + 1] - offset[space]], axis=1)
 
@@ -198,8 +198,8 @@ def _races(visits: Visits, writer: Array, readers: Array, step: int, cell: int, 
 
 def _conflicts_by_sorting(visits: Visits, units: int) -> Array:
     """Return the result of `_conflicts_by_loop`. Sorting a few accesses takes less time than loading the loop."""
-    mine = visits.footprint[visits.sequence]
-    row, visit = numbers(visits.start[mine], np.diff(visits.start)[mine])
+    footprint_of = visits.footprint[visits.sequence]
+    row, visit = numbers(visits.start[footprint_of], np.diff(visits.start)[footprint_of])
     begin = visits.begin[row]
     end = visits.end[row]
     cells = len(visits.preset)

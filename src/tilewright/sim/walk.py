@@ -262,8 +262,8 @@ class Walk(ABC):
         placed = self.placed(tensor)
         if placed.is_code or placed.dtype != SUMS:
             return None
-        held = numbers(state, placed.byte, placed.dtype).astype(np.int64)
-        return held, np.zeros_like(held)
+        sums = numbers(state, placed.byte, placed.dtype).astype(np.int64)
+        return sums, np.zeros_like(sums)
 
     def in_memory(self, name: str, index: Index) -> Sequence[Elements]:
         """Return the elements of the step table that are the part `index` of an on-chip memory."""
@@ -277,9 +277,9 @@ class Walk(ABC):
             ranges = [part for part in self.segments if (part.space, part.origin) == (space, origin)]
             low = min(part.address for part in ranges)
             end = max(part.end for part in ranges)
-            mine = addresses[(addresses >= low) & (addresses < end)]
-            if mine.size:
-                elements.append((space, np.unique((mine - origin) // self.granule)))
+            in_space = addresses[(addresses >= low) & (addresses < end)]
+            if in_space.size:
+                elements.append((space, np.unique((in_space - origin) // self.granule)))
         return elements
 
     def segment_at(self, space: int, element: int) -> tuple[Range, int] | None:

@@ -61,8 +61,8 @@ class Lstm(Op):
     def check_types(self, site: Site) -> None:
         """Check types. Raises UnsupportedError unless activations and weights are int8 and the cell state int16."""
         kinds = [tensor.dtype if tensor else "" for tensor in site.inputs]
-        wanted = ["int8"] * (1 + 2 * GATES) + ["int32"] * GATES + ["int8", "int16"]
-        wrong = kinds != wanted or [tensor.dtype for tensor in site.outputs] != ["int8", "int8", "int16"]
+        required = ["int8"] * (1 + 2 * GATES) + ["int32"] * GATES + ["int8", "int16"]
+        wrong = kinds != required or [tensor.dtype for tensor in site.outputs] != ["int8", "int8", "int16"]
         reason = "is an LSTM of other types than int8 activations and weights, int32 biases and an int16 cell state"
         site.refuse_if(wrong, reason)
 
@@ -75,8 +75,8 @@ class Lstm(Op):
         site.fail_if(not fits, f"has an input of shape {list(x)} and states of shape {list(hidden)}")
         size = hidden[1]
         shapes = [site.constant(1 + index).shape for index in range(3 * GATES)]
-        wanted = [(size, x[2])] * GATES + [(size, size)] * GATES + [(size,)] * GATES
-        site.fail_if(shapes != wanted, f"has weights that do not fit {x[2]} inputs and {size} cells")
+        required = [(size, x[2])] * GATES + [(size, size)] * GATES + [(size,)] * GATES
+        site.fail_if(shapes != required, f"has weights that do not fit {x[2]} inputs and {size} cells")
         site.fail_if(not 0 <= self.cell_clip < MAX_FACTOR, f"limits its cell state to {self.cell_clip:g}")
         power = self.power(cell)
         wrong = abs(np.log2(cell.scale) - power) > 1e-3 or cell.zero_point

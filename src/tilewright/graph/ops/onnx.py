@@ -51,11 +51,11 @@ class OnnxOp(Op):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         call = self.call(site)
         outputs = tuple(ort.ValueType(tensor.dtype, tensor.shape) for tensor in site.outputs)
-        held = {i: tensor.data for i, tensor in enumerate(site.inputs) if tensor and tensor.data is not None}
+        constant_inputs = {i: tensor.data for i, tensor in enumerate(site.inputs) if tensor and tensor.data is not None}
         # A damaged program file may declare other types.
-        changed = ort.infer(call, ort.small(held)) != outputs
+        changed = ort.infer(call, ort.small(constant_inputs)) != outputs
         call.fail_if(changed, f"{self.op_type} returns types other than those declared for its outputs")
-        constants = {i: data for i, data in held.items() if i not in self.fed}
+        constants = {i: data for i, data in constant_inputs.items() if i not in self.fed}
         count = max((value.shape[0] for value in values if value is not None), default=1)
         # Sample by sample, because the model's operator has no sample axis.
         rows = []

@@ -32,11 +32,11 @@ class Reshape(Moved):
 
     def shape_of(self, site: Site) -> Shape:
         size = site.input(0).size
-        given = prod(extent for extent in self.shape if extent != -1)
+        fixed_size = prod(extent for extent in self.shape if extent != -1)
         open_axes = self.shape.count(-1)
-        wrong = open_axes > 1 or given < 1 or size % given or (not open_axes and size != given)
+        wrong = open_axes > 1 or fixed_size < 1 or size % fixed_size or (not open_axes and size != fixed_size)
         site.fail_if(wrong, f"cannot reshape {list(site.input(0).shape)} to {list(self.shape)}")
-        return tuple(size // given if extent == -1 else extent for extent in self.shape)
+        return tuple(size // fixed_size if extent == -1 else extent for extent in self.shape)
 
     def compute(self, at: Evaluation) -> Array:
         return at.value()

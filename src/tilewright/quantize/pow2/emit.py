@@ -186,9 +186,9 @@ def with_nodes(
 ) -> ModelProto:
     """Return a model with other nodes: its constants that are `kept`, and further ones."""
     source = model.graph
-    held = [tensor for tensor in source.initializer if tensor.name in kept]
-    held += [numpy_helper.from_array(value, title) for title, value in constants.items()]
-    graph = helper.make_graph(nodes, name, source.input, source.output, held)
+    initializers = [tensor for tensor in source.initializer if tensor.name in kept]
+    initializers += [numpy_helper.from_array(value, title) for title, value in constants.items()]
+    graph = helper.make_graph(nodes, name, source.input, source.output, initializers)
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
