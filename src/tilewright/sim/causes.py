@@ -24,11 +24,11 @@ WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
 #: Causes for the kinds after WORK, in their order; TRANSFER is a load or a store.
 CAUSES = {
     "load bandwidth": Definition(
-        "The DRAM port moves data that the next instruction needs.",
+        "The DRAM port reads data that the next instruction needs.",
         "Load less, with larger tiles that are used more often, or widen the port.",
     ),
     "store bandwidth": Definition(
-        "The DRAM port writes results, and nothing else that could be done is left.",
+        "The DRAM port writes results that a later instruction, or the end of the launch, waits for.",
         "Store fewer bytes, such as codes instead of 32-bit sums, or widen the port.",
     ),
     "DRAM latency": Definition(
