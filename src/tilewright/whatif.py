@@ -10,7 +10,7 @@ from tilewright import targets
 from tilewright.array import Array
 from tilewright.errors import ConfigError, TilewrightError, option
 from tilewright.program.program import Program
-from tilewright.report.metrics import RECOMPILED, SAME, OwnKernels, Result, WhatIf
+from tilewright.report.metrics import RECOMPILED, SAME, Result, UserKernels, WhatIf
 from tilewright.run import layer_cycles, run
 from tilewright.targets import given
 from tilewright.targets.base import Change, Config, TimingModel
@@ -67,7 +67,7 @@ def whatifs(
     return tuple(sorted(answers, key=lambda whatif: whatif.cycles))
 
 
-def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str | None) -> OwnKernels | None:
+def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str | None) -> UserKernels | None:
     """Return the kernels of a program with the user's firmware, beside the built-in ones in a run of the first sample.
 
     None for a program with built-in firmware.
@@ -79,7 +79,7 @@ def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str |
     with target.built_in():
         result = run(_compiled(program, {}, None), first, timing=timing, check=False, compare=False)
     cycles = {layer.name: layer.cycles for layer in result.layers if layer.name in firmware.kernels}
-    return OwnKernels(firmware.path, firmware.compiler, firmware.built_in, firmware.kernels, cycles)
+    return UserKernels(firmware.path, firmware.compiler, firmware.built_in, firmware.kernels, cycles)
 
 
 def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:

@@ -7,7 +7,7 @@ A column for each revision and one for the work tree. Definitions, over all of s
 - *comments*: lines that are only a comment, and lines of docstrings, in % of all lines;
 - *conditional expressions*: `x if y else z` on 1,000 lines;
 - *vague names*: uses of a variable, parameter, attribute, function or class called by one of VAGUE, in any case, with
-  any underscores, singular or plural;
+  any underscores;
 - *vague words*: the same words in docstrings and comments, where some are plain English;
 - *words of docs*: of docs/**/*.md and README.md, with the pages that are made by scripts.
 
@@ -31,7 +31,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[2]
 VAGUE = ("found", "own", "one", "known", "made", "other", "each")
-VAGUE_NAME = re.compile(rf"_*({'|'.join(VAGUE)})s?_*", re.IGNORECASE)
+VAGUE_NAME = re.compile(rf"_*({'|'.join(VAGUE)})_*", re.IGNORECASE)
 SHARES = {"docstring": 45, "comment": 20, "message": 12, "docs": 23}
 CODE = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

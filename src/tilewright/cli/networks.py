@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import inputs, options
-from tilewright.cli.options import OwnCfu, say, say_json, shared, taken
+from tilewright.cli.options import UserCfu, say, say_json, shared, taken
 from tilewright.cli.simulation import Simulation, simulation
 from tilewright.errors import InputError
 
@@ -66,7 +66,12 @@ compilation = options.bundle("compilation", Compilation)
 @options.gdb
 @click.option("--verify", is_flag=True, help="Compare the import with the file, run by its own framework.")
 def run(
-    compilation: Compilation, simulation: Simulation, own: OwnCfu, firmware: str | None, gdb: int | None, verify: bool
+    compilation: Compilation,
+    simulation: Simulation,
+    user_cfu: UserCfu,
+    firmware: str | None,
+    gdb: int | None,
+    verify: bool,
 ) -> int:
     """Run a model, compare with the reference, report each layer.
 
@@ -95,7 +100,7 @@ def run(
             search=compilation.search,
         )
 
-    with options.with_firmware(target, firmware), options.replaced(target, own), options.debugged(target, gdb):
+    with options.with_firmware(target, firmware), options.replaced(target, user_cfu), options.debugged(target, gdb):
         return simulation.run(program, compilation.model, verify, recompile)
 
 

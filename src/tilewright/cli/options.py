@@ -85,7 +85,7 @@ def taken(*names: str, **about: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnCfu:
+class UserCfu:
     """The files of a custom function unit of the user's, and the number of other initial values to try."""
 
     files: tuple[str, ...] = taken(
@@ -103,16 +103,16 @@ class OwnCfu:
     )
 
 
-def replaced(target: str, own: OwnCfu) -> AbstractContextManager[None]:
+def replaced(target: str, user_cfu: UserCfu) -> AbstractContextManager[None]:
     """Return a context in which the custom function unit of a target is replaced by the user's, if there is one.
 
     Raises InputError if the target has no such unit, or if there are initial values to try but no unit.
     """
-    if not own.files:
-        if own.states:
+    if not user_cfu.files:
+        if user_cfu.states:
             raise InputError("--initial-states", "needs --cfu: the built-in CFU has no undefined values")
         return nullcontext()
-    return processor(target, "--cfu", "has no custom function unit").with_cfu(own.files, own.states)
+    return processor(target, "--cfu", "has no custom function unit").with_cfu(user_cfu.files, user_cfu.states)
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 
 
 def _all(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    return lambda command: reduce(lambda made, decorate: decorate(made), reversed(decorators), command)
+    return lambda command: reduce(lambda decorated, decorate: decorate(decorated), reversed(decorators), command)
 
 
 def bundle(name: str, kind: type[Any], *first: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -270,7 +270,7 @@ target = _all(of_target("See `tilewright targets`.", required=True), machine)
 rounding = click.option(
     "--rounding", metavar="MODE", help="Requantise as this runtime: tflm, litert, xnnpack, ort [.onnx: ort, else tflm]."
 )
-cfu = bundle("own", OwnCfu)
+cfu = bundle("user_cfu", UserCfu)
 gdb = click.option(
     "--gdb",
     type=click.IntRange(0, 65535),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import inputs, options
-from tilewright.cli.options import OwnCfu, compiler_flags, flags_of, refuse, say, say_json, shared
+from tilewright.cli.options import UserCfu, compiler_flags, flags_of, refuse, say, say_json, shared
 from tilewright.cli.simulation import Simulation, show_where, simulation
 from tilewright.errors import InputError, ProgramError, TilewrightError
 
@@ -72,7 +72,7 @@ def exec_(
     include: tuple[str, ...],
     define: tuple[str, ...],
     simulation: Simulation,
-    own: OwnCfu,
+    user_cfu: UserCfu,
     **for_elf: Any,
 ) -> int:
     """Run a saved program on the machine it was compiled for, or an ELF file on a target's processor.
@@ -86,7 +86,7 @@ def exec_(
     Raises InputError if an option does not fit the kind of file, or if the target cannot run it.
     """
     code = {f"--{name}": value is not None for name, value in for_elf.items()}
-    cfu = {"--cfu": own.files, "--initial-states": own.states}
+    cfu = {"--cfu": user_cfu.files, "--initial-states": user_cfu.states}
     for_c = {"-I": include, "-D": define}
     for_program = {
         **{"--input": simulation.source, "--output": simulation.output},
@@ -104,19 +104,19 @@ def exec_(
     refuse(for_c, "is for C files only")
     if is_elf(path):
         refuse(for_program, "is for program files only, not for ELF files")
-        return _exec_elf(path, machine, own, simulation, **for_elf)
+        return _exec_elf(path, machine, user_cfu, simulation, **for_elf)
     from tilewright.whatif import on_machine
 
     refuse({"--target": machine.target, **code}, "is for ELF files only: a program file names its own machine")
     program = load(path, machine.config)
-    with options.replaced(program.target, own):
+    with options.replaced(program.target, user_cfu):
         return simulation.run(on_machine(program, machine.overrides) if machine.overrides else program, path)
 
 
 def _exec_elf(
     path: str,
     machine: Machine,
-    own: OwnCfu,
+    user_cfu: UserCfu,
     simulation: Simulation,
     *,
     limit: int | None,
@@ -129,7 +129,7 @@ def _exec_elf(
 
     lacks = "has no processor that runs ELF files", "compile a model for it instead"
     processor, config = machine.of(Processor, "an ELF file does not name its target", "cfu", *lacks)
-    with options.replaced(processor.name, own), options.debugged(processor.name, gdb):
+    with options.replaced(processor.name, user_cfu), options.debugged(processor.name, gdb):
         done = processor.execute(Path(path), config, timing_model(processor, simulation.timing), limit)
     if profile:
         with replacing(profile) as file:

@@ -108,7 +108,7 @@ class Study:
         self.machines[trial.digest] = trial
         if not any(dominates(theirs, objectives) or theirs == objectives for _, theirs in front):
             kept = [old for old, theirs in front if not dominates(objectives, theirs)]
-            self._front = sorted([*kept, trial], key=lambda each: each.objectives(self.objectives))
+            self._front = sorted([*kept, trial], key=lambda member: member.objectives(self.objectives))
 
     @property
     def base(self) -> Trial | None:

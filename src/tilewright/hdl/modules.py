@@ -118,15 +118,15 @@ class _Modules:
     def named(self, top: str) -> list[str]:
         """Return the name of each module; the last one is called `top`."""
         names = [module.name for module in self.modules[:-1]]
-        alike = {name: [m.path for m in self.modules[:-1] if m.name == name] for name in names}
-        return [_placed(name, m.path, alike[name]) for name, m in zip(names, self.modules, strict=False)] + [top]
+        namesakes = {name: [m.path for m in self.modules[:-1] if m.name == name] for name in names}
+        return [_placed(name, m.path, namesakes[name]) for name, m in zip(names, self.modules, strict=False)] + [top]
 
 
-def _placed(name: str, path: tuple[str, ...], alike: list[tuple[str, ...]]) -> str:
+def _placed(name: str, path: tuple[str, ...], namesakes: list[tuple[str, ...]]) -> str:
     """Return the name of a module, with so much of the end of its path that it differs from modules of that name."""
     for length in range(len(path) + 1):
         end = path[len(path) - length :]
-        if sum(same[len(same) - length :] == end for same in alike) == 1:
+        if sum(same[len(same) - length :] == end for same in namesakes) == 1:
             break
     return "_".join((name, *end))
 

@@ -290,7 +290,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class OwnKernels:
+class UserKernels:
     """The kernels of a program with the user's firmware.
 
     `firmware` is its folder or file, `compiler` what compiled it, and `beside` the built-in firmware to compare it

@@ -20,7 +20,7 @@ from tilewright.sim.findings import Finding, grouped
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tilewright.report.metrics import OwnKernels, Result
+    from tilewright.report.metrics import Result, UserKernels
     from tilewright.report.table import Fit, Grid
 
 #: Characters a line of piped output, and of the narrowest terminal that tables are made for.
@@ -101,7 +101,7 @@ def _layers(result: Result, fit: Fit | None = None) -> Grid:
     return grid
 
 
-def _kernels(kernels: OwnKernels, result: Result) -> Grid:
+def _kernels(kernels: UserKernels, result: Result) -> Grid:
     from tilewright.report.table import Grid
 
     beside = f"built-in '{kernels.beside}'"

@@ -13,7 +13,7 @@ from tilewright.array import Array
 from tilewright.energy import DEFAULT, Energy, Table
 from tilewright.graph.ir import Graph
 from tilewright.model.verification import Verification
-from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, OwnKernels, Result, WhatIf
+from tilewright.report.metrics import HOST, RECOMPILED, Deviation, Layer, Result, UserKernels, WhatIf
 
 CAUSE = "most cycles go to / why on host"
 COLUMNS = ("#", "layer", "op", "where", "cycles", "serial", "MACs", "util", "DRAM read", "DRAM write", CAUSE)
@@ -48,7 +48,7 @@ class Summary:
     verification: Verification | None = None
     advice: str = ""
     table: str | Table | None = None
-    kernels: OwnKernels | None = None
+    kernels: UserKernels | None = None
     ranked: Ranking | None = None
     names: tuple[str, ...] | None = None
 

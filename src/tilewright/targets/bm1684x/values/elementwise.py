@@ -35,7 +35,7 @@ ESTIMATE = np.uint32(0x5F37_59DF)
 STEPS = 3
 HALF = np.float32(0.5)
 ONE_AND_HALF = np.float32(1.5)
-ONE = np.float32(1)
+FLOAT_ONE = np.float32(1)
 #: The exponential's constants, by their bits: log2(e), ln(2), and the largest argument, to which it clamps.
 LOG2_E = np.uint32(0x3FB8_AA3B).view(np.float32)
 LN_2 = np.uint32(0x3F31_7218).view(np.float32)
@@ -160,5 +160,5 @@ def exponential(x: Array) -> Array:
 
 def sigmoid(x: Array) -> Array:
     with np.errstate(all="ignore"):
-        total = ONE + exponential(np.float32(0) - flush(x))
+        total = FLOAT_ONE + exponential(np.float32(0) - flush(x))
     return divide(np.ones_like(total), total)

@@ -103,9 +103,9 @@ def _fastest(programs: tuple[Program, ...], config: Config, timing: str) -> Prog
     }
     if len(nodes) > 1:
         return min(programs, key=lambda program: _cycles(program.steps, config, timing))
-    alike = zip(*(program.steps for program in programs), strict=True)
+    candidates = zip(*(program.steps for program in programs), strict=True)
     return replace(
-        programs[0], steps=tuple(min(steps, key=lambda step: _cycles((step,), config, timing)) for steps in alike)
+        programs[0], steps=tuple(min(steps, key=lambda step: _cycles((step,), config, timing)) for steps in candidates)
     )
 
 

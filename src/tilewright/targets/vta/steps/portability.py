@@ -110,9 +110,9 @@ def write_distance(program: Elaborated) -> list[Finding]:
     for step in np.flatnonzero(program.kernel >= 0).tolist():
         place = near.get(int(program.kernel[step]))
         if place and len(findings) < LISTED:
-            verb, tile, apart = place
+            verb, tile, distance = place
             message = (
-                f"#{step} {program.table.describe(step)} {verb} acc[{tile}] {apart} micro-op(s) after writing it; "
+                f"#{step} {program.table.describe(step)} {verb} acc[{tile}] {distance} micro-op(s) after writing it; "
                 f"the HLS pipeline needs {WRITE_BACK}: put other tiles between"
             )
             findings.append(Finding(WRITE_DISTANCE, message, (step,), "acc", tile, tile + 1))
