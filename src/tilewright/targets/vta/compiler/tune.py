@@ -88,8 +88,8 @@ class TimedChain(NamedTuple):
         )
         by_layer: dict[Layer, int] = {}
         for stage, cycles in zip(self.stages, waits.tolist(), strict=True):
-            layer = stage.plan.layer.canonical
-            by_layer[layer] = by_layer.get(layer, 0) + int(cycles)
+            form = stage.plan.layer.canonical
+            by_layer[form] = by_layer.get(form, 0) + int(cycles)
         return by_layer
 
 
