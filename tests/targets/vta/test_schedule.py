@@ -173,9 +173,9 @@ def test_a_search_that_starts_from_a_schedule_is_not_slower() -> None:
 Change = Callable[[dict[str, Any]], object]
 #: What breaks the schedule of the digits, and what the error says.
 WRONG: dict[str, tuple[Change, str]] = {
-    "version": (lambda s: s.update(version=2), "version: is 2; only version 1"),
+    "version": (lambda s: s.update(version=2), "version: is 2; give version 1"),
     "no version": (lambda s: s.pop("version"), "lacks 'version'"),
-    "target": (lambda s: s.update(target="zynq"), 'target: is "zynq"; only target vta'),
+    "target": (lambda s: s.update(target="zynq"), 'target: is "zynq"; give target vta'),
     "key": (lambda s: s.update(layer=[]), 'has "layer", which is unknown.*did you mean layers?'),
     "layers": (lambda s: s.update(layers={}), "layers: is {}, not a list"),
     "entry": (lambda s: s["layers"].append(7), r"layers\[7\]: is 7, not an object"),
