@@ -1,8 +1,4 @@
-"""The compiler, in three steps: a plan (tile sizes), a schedule (the order of work), code (instructions and tokens).
-
-Each layer on the machine is a matrix product: rows of inputs times all weights. The host adds the bias, requantises and
-clips.
-"""
+"""The compiler, in three steps: a plan (tile sizes), a schedule (the order of work), code (instructions and tokens)."""
 
 from __future__ import annotations
 
@@ -24,16 +20,13 @@ from tilewright.schedule import TokenStream
 from .config import Config
 from .isa import LAYOUT, UNIT, Opcode
 
-#: The host requantises the sums, and a batch is more rows.
+#: The machine leaves sums for the host to requantise, and treats a batch as additional rows.
 TAKES = Takes(stores=False, batch=True)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The tiling of a matrix product, rows x depth by depth x outputs: `group` outputs and `chunk` inputs per tile.
-
-    For double buffering, each memory is split into two slots, and one is filled while the other is used.
-    """
+    """The tiling of a matrix product, rows x depth by depth x outputs: `group` outputs and `chunk` inputs per tile."""
 
     rows: int
     depth: int
@@ -62,7 +55,8 @@ def plan(site: Site, config: Config) -> Plan | str:
     w = site.input(1)
     outputs = w.shape[0]
     depth = w.shape[-1]
-    # A slot holds `chunk` inputs and chunk * group weights. The fewest pieces that fit are then made equally long.
+    # Double buffering: each memory has two slots, and the DMA fills one slot while the other is in use. A slot holds
+    # `chunk` inputs and chunk * group weights. The depth is cut into the fewest pieces that fit, of about equal length.
     slot = config.buffer_bytes // 2
     group = min(outputs, config.accumulators // 2, slot - 1)
     pieces = -(-depth // (slot // (1 + group)))
@@ -70,17 +64,14 @@ def plan(site: Site, config: Config) -> Plan | str:
 
 
 class Job(NamedTuple):
-    """One DOT instruction: in row `row`, it multiplies `length` inputs from `k` on, for `outs` outputs from `out` on.
+    """One DOT instruction."""
 
-    Its weights start at byte `wgt` of the weight image.
-    """
-
-    row: int
-    out: int
-    outs: int
-    k: int
-    length: int
-    wgt: int
+    row: int  # the row of inputs
+    out: int  # the first output
+    outs: int  # the number of outputs
+    k: int  # the first input in the row
+    length: int  # the number of inputs
+    wgt: int  # the first byte of the weights in the weight image
 
 
 def schedule(p: Plan) -> Iterator[Job]:
@@ -96,7 +87,7 @@ def schedule(p: Plan) -> Iterator[Job]:
 
 
 def weight_image(p: Plan, weights: Array) -> Raw:
-    """Return int8 weights (outputs, depth) as bytes in the order in which the LOADs of one row of inputs read them."""
+    """Return int8 weights (outputs, depth) as bytes, in the order in which LOADs read them for one row of inputs."""
     parts = [
         weights[j.out : j.out + j.outs, j.k : j.k + j.length].ravel()
         for j in schedule(Plan(1, p.depth, p.outputs, p.group, p.chunk))
@@ -117,13 +108,13 @@ def emit(p: Plan, config: Config, zero: int, x: int, w: int, acc: int) -> Raw:
         stream.add(Opcode.LOAD, place, buf=base, dram=x + job.row * p.depth + job.k, length=job.length)
         stream.add(Opcode.LOAD, place, buf=base + p.chunk, dram=w + job.wgt, length=job.length * job.outs)
 
-    # Double buffering: the operands of the next DOT are loaded while this one runs. TokenStream adds the tokens between
-    # the units, from the places that an instruction uses.
+    # The operands of the next DOT are loaded while this DOT runs. TokenStream derives the tokens between the units from
+    # the slots that each instruction uses.
     load(0)
     groups = 0
     for index, job in enumerate(jobs):
         if index + 1 < len(jobs):
-            load(index + 1)  # ahead of the STORE, which blocks the DMA unit until this DOT ends
+            load(index + 1)  # before the STORE, which blocks the DMA unit until this DOT ends
         half = groups % 2
         base = index % 2 * slot
         operands = {"buf": base, "wgt": base + p.chunk, "length": job.length, "zero": zero}

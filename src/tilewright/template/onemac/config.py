@@ -1,4 +1,4 @@
-"""The parameters of the machine, each with its unit and its source (chosen, assumed, measured ...)."""
+"""The parameters of the machine, each with its unit and its source (chosen, assumed or measured)."""
 
 from __future__ import annotations
 

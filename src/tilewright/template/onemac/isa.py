@@ -6,16 +6,7 @@
 
 `dot`: acc[acc + j] += sum over k of (buf[buf + k] - zero) * buf[wgt + j * length + k], for j < count and k < length.
 With `clear`, the accumulators are set to 0 first. With `pop`, the instruction waits for a token from the other unit
-before it starts. With `push`, it sends a token to the other unit when it ends. The text of a launch begins with its
-DRAM segments (format: program/listing.py):
-
-    .launch dense
-    .segment x address=0x0 size=0x4 kind=input
-    .segment w address=0x4 size=0x4 kind=const
-    01020304
-    .segment acc address=0x8 size=0x4 kind=output
-    .code
-    load buf=0 dram=0 length=8 push
+before it starts. With `push`, the instruction sends a token to the other unit when it ends.
 """
 
 from __future__ import annotations
@@ -60,7 +51,7 @@ LAYOUT = Layout(
     word_bits=64,
     words=2,
 )
-#: The fields that each instruction uses; all others must be 0.
+#: The fields that each instruction uses. All other fields must be 0.
 OPERANDS = {
     Opcode.LOAD: ("buf", "dram", "length"),
     Opcode.DOT: ("buf", "wgt", "acc", "length", "count", "clear", "zero"),

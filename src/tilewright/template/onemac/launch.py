@@ -1,4 +1,4 @@
-"""A launch: the footprint of each instruction (which memory it touches, without data), and where the tensors lie."""
+"""A launch: the footprint of each instruction (the memory ranges that it reads or writes), and the place of tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .config import Config
 from .isa import ISA, UNIT, Opcode, Unit
 from .machine import Machine
 
-#: Numbers of the memories in footprints. Elements are accumulators in ACC and bytes elsewhere.
+#: Numbers of the memories in footprints. An element of ACC is an accumulator; an element of another memory is a byte.
 BUF, ACC = range(2)
 
 
@@ -53,7 +53,7 @@ class OneMacLaunch(Stream[Config]):
         return TokenQueue("dma->mac", Unit.DMA, Unit.MAC, depth), TokenQueue("mac->dma", Unit.MAC, Unit.DMA, depth)
 
     def tokens(self, unit: Array) -> tuple[Array, Array]:
-        # Bit q of a mask stands for queue q. A unit pops from the queue of the other unit, and pushes to its own.
+        # Bit q of a mask stands for queue q. Unit u pushes to queue u, and pops from the queue of the other unit.
         return self.columns["pop"] << (1 - unit), self.columns["push"] << unit
 
     def touches(self, row: Mapping[str, int], dram: tuple[int, int]) -> Sequence[tuple[int, int, int, int]]:

@@ -1,7 +1,4 @@
-"""The data memories of the machine, and the effect of each instruction on them.
-
-All addresses are in the instructions: the machine has no control state.
-"""
+"""The data memories of the machine, and the effect of each instruction on them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from .isa import Opcode
 
 
 class Machine:
-    """The data memories of a machine that runs S samples at once: buf and acc are arrays (S, size)."""
+    """The data memories for S samples that run at once: `buf` int8 (S, bytes) and `acc` int32 (S, accumulators)."""
 
     def __init__(self, config: Config, dram: Dram, samples: int) -> None:
         self.dram = dram
@@ -26,7 +23,7 @@ class Machine:
         self.acc = np.zeros((samples, config.accumulators), "<i4")
 
     def execute(self, row: Mapping[str, int], where: str) -> None:
-        """Execute one decoded instruction, which errors call `where`."""
+        """Execute one decoded instruction. `where` is its name in error messages."""
         {Opcode.LOAD: self._load, Opcode.DOT: self._dot, Opcode.STORE: self._store}[Opcode(row["opcode"])](row, where)
 
     def _load(self, row: Mapping[str, int], where: str) -> None:

@@ -1,4 +1,4 @@
-"""The cost of each instruction: one table per timing model, each number with its source."""
+"""The cost of each instruction. Each timing model has one table; each number states its source."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MACS_PER_CYCLE = 1
 
 @dataclass(frozen=True)
 class Timing:
-    """The numbers of one timing model. The latency of DRAM comes from the config."""
+    """The numbers of one timing model. The config has the latency of DRAM."""
 
-    dispatch: int  # cycles that every instruction takes before it starts its work
+    dispatch: int  # cycles before an instruction starts its work
     mac: int  # cycles of one multiply-accumulate
-    burst: int  # most beats in one DRAM request
+    burst: int  # the largest number of beats in one DRAM request
     source: TimingModel
 
 
@@ -34,12 +34,12 @@ GUESS = Timing(
     burst=256,  # AXI4
     source=TimingModel("guess", "one MAC per cycle by design; everything else assumed, nothing measured"),
 )
-#: `--timing guess,KEY=VALUE` may change these numbers, to no less than this.
+#: The minimum of each number that `--timing guess,KEY=VALUE` may change.
 MODELS = given.Models.of([GUESS], dispatch=0, mac=1, burst=1)
 
 
 def simulated(columns: Mapping[str, Column], config: Config, timing: Timing) -> Simulated:
-    """Return the inputs of the time pass: the cost of each instruction, the DRAM port, and how they are fetched."""
+    """Return the inputs of the time pass: the cost of each instruction, the DRAM port, and the instruction fetch."""
     opcode = columns["opcode"]
     length = columns["length"]
     count = columns["count"]

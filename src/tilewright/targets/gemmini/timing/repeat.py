@@ -16,7 +16,7 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa.fields import Funct
-from tilewright.targets.gemmini.isa.work import EX, ST, local
+from tilewright.targets.gemmini.isa.work import EX, NONE, ST, local
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.archive import HEADER, KIND_BITS, LENGTH, PLACES, WORDS
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
@@ -66,8 +66,6 @@ MANY_PRIMS = 512
 #: the smallest among its neighbours, WINDOW before it and WINDOW after it.
 MIN_GAP = 8
 WINDOW = 32
-#: No snapshot.
-NONE = -1
 #: Programs with fewer primitive commands are simulated without snapshots.
 MIN_PRIMS = 256
 
