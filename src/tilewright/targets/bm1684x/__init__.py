@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Bytes of one operand of a multiplication, by `precision`. With `host` only int8 codes are multiplied on the machine.
 OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
-#: The rates of transfers, in bytes per cycle, and the samples per launch, that what-ifs change.
+#: The parameters that what-ifs change: the rates of transfers, in bytes per cycle, and the samples per launch.
 RATES = ("read_rate", "write_rate", "copy_rate", "matrix_read_rate", "matrix_write_rate", "turn_rate")
 BATCH = 4
 

@@ -1,4 +1,4 @@
-"""The causes of cycles on the BM1684X: what each means, and what to do about it."""
+"""The causes of cycles on the BM1684X, with an explanation and a remedy for each cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENGINES = {
         "Give it fewer elements, for example only the scores above a threshold.",
     ),
 }
-#: The waits of an engine for a command of another one; "A->B token": B waits for A.
+#: The waits of one engine for a command of another engine. "A->B token" means that B waits for A.
 WAITS = {
     "dma->tiu token": Definition(
         "The compute engine waits until a transfer has brought its operands.",

@@ -13,12 +13,12 @@ LOCAL_BASE = 0x0800_0000
 STATIC_BASE = 0x0900_0000
 L2_BASE = 0x1000_0000
 DDR_BASE = 0x1_0000_0000
-#: One past the highest address: commands have 40-bit address fields.
+#: One past the highest bus address: address fields of commands have 40 bits.
 ADDRESS_END = 1 << 40
-#: Element types for the real numbers of a network. With `host` onnxruntime computes them, in float32.
+#: Element types for the real numbers of a network. With `host`, onnxruntime computes real numbers in float32.
 PRECISIONS = ("host", "f16", "bf16", "f32")
-#: MACs per cycle of one lane's cube, by bytes of an operand: 4 pixels of 64 channels (1 byte) or 32 (2 bytes), or 16
-#: pixels of one channel (4 bytes). Source: the vendor's timelines.
+#: MACs per cycle of one lane's cube, by bytes of an operand. 1 byte: 4 pixels of 64 channels; 2 bytes: 4 pixels of 32
+#: channels; 4 bytes: 16 pixels of one channel. Source: the vendor's timelines.
 CUBE_MACS = {1: 256, 2: 128, 4: 16}
 
 

@@ -1,4 +1,4 @@
-"""Functions of the device API that issue several commands, whose number and operands depend on numbers in the call."""
+"""Functions of the device API that issue several commands, with a number of commands that depends on the call."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U16, U32, DTy
 from tilewright.targets.bm1684x.values.memory import OFFSETS
 from tilewright.targets.bm1684x.values.window import Window
 
-#: The numbers 0, 1, .. in static memory: their place, and how many there are.
+#: The byte offset in static memory of the stored numbers 0, 1, .., and the count of these numbers.
 NUMBERS, COUNTED = OFFSETS["numbers", I32]
-#: Returns the tensor of a part of an arithmetic sequence, given the part's first number and its length.
+#: A function of the first number and the length of a part of an arithmetic sequence. It returns the part's tensor.
 Part = Callable[[int, int], Tensor]
 
 
@@ -41,7 +41,7 @@ def _static(api: Issuer, count: int, dtype: DType) -> Tensor:
 
 
 def _integer(api: Issuer, name: str, y: Operand, a: Operand, number: int) -> None:
-    """Issue a command that adds a number to integers, or multiplies them by it, modulo the size of their type."""
+    """Issue a command that adds a number to integers, or multiplies integers by a number. Overflows wrap around."""
     dtype = y.dtype
     b = Constant(number & (1 << dtype.bits) - 1, dtype)
     api.issue(f"int_{name}", {"a": a, "b": b, "shift": Constant(0, I8)}, {"y": y}, {"saturate": False})
@@ -55,10 +55,10 @@ def _count(call: Args) -> int:
 
 
 def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = False) -> None:
-    """Issue the sums that extend the numbers 0 to `done` - 1 to `count` numbers.
+    """Issue the additions that extend the sequence 0 to `done` - 1 to a length of `count` numbers.
 
-    Each sum adds `done` to numbers that are there already. It writes COUNTED numbers at most, or with `doubles` as many
-    as there are.
+    Each addition adds the present length to numbers already written. It writes at most COUNTED new numbers; with
+    `doubles`, it doubles the length.
     """
     while done < count:
         more = min(done if doubles else COUNTED, count - done)
@@ -99,7 +99,7 @@ def _generate(api: Issuer, call: Args) -> None:
 
     wide = api.local(call["dst"], Shape(1, 1, 1, COUNTED), None, U32)
     api.issue("static_bcast", {"x": _static(api, COUNTED, U32)}, {"y": wide})
-    if dtype is U16:  # static memory has 32-bit numbers: copy their low halves
+    if dtype is U16:  # static memory has 32-bit numbers: copy the low 16 bits of each
         first = row(0, min(count, COUNTED))
         halves = first.stride._replace(n=2 * first.stride.n, c=2 * first.stride.c, h=2, w=2)
         first = Tensor(first.address, first.shape, first.stride._replace(h=1), dtype, api.config)
@@ -128,7 +128,7 @@ def _channels(api: Issuer, call: Args) -> None:
 
 
 def _everywhere(api: Issuer, call: Args) -> None:
-    """Issue the commands that write a sequence to rows of lanes: each lane goes on where the one before it ends."""
+    """Issue the commands that write a sequence to rows of lanes: each lane continues the one before."""
     _rows(api, call)
     lanes = call["lanes"]
     count = call["num"]
@@ -145,8 +145,8 @@ def _alone(operation: str, y: str, **operands: Source) -> Issue:
     return Issue(operation, {**operands, "y": y}, inherits=False)
 
 
-#: A Newton step of a reciprocal. work0 is the next value. It replaces dst only if its error (work2) is smaller than
-#: that of dst (work1).
+#: A Newton step of a reciprocal. work0 is the next value. The next value replaces dst only if the error of work0
+#: (work2) is smaller than the error of dst (work1).
 NEWTON = sequence(
     _alone("copy", "work0", a="dst"),
     _alone("fp_mul", "work1", a="work0", b="src"),
@@ -167,8 +167,8 @@ def _compensated(api: Issuer, call: Args) -> None:
 def _mean(api: Issuer, call: Args) -> None:
     n, c, h, w = call["shape"].shape
     dtype: DType = call["dtype"]
-    # The mean is taken in two pools: first of each column of rows as wide as the engine, then of the one row of sums.
-    # The spare elements of the last row must be 0.
+    # Two pools compute the mean. The elements are arranged in rows as wide as the engine. The first pool sums each
+    # column, the second the resulting row. Unused elements of the last row must be 0.
     width = api.config.eu_bytes // dtype.bytes
     rows = -(-h * w // width)
     x = api.local(call["src"], Shape(n, c, rows, width), None, dtype)
@@ -184,7 +184,7 @@ def _mean(api: Issuer, call: Args) -> None:
 
 
 def _in_f32(name: str) -> Run:
-    """Return the function `name` of f32 for a function that has a type parameter. It refuses every other type."""
+    """Return a function with a type parameter that calls the f32 function `name`. It refuses all types but f32."""
 
     def run(api: Issuer, call: Args) -> None:
         if call["dtype"] is not F32:
@@ -195,7 +195,7 @@ def _in_f32(name: str) -> Run:
 
 
 def _compact(channels: str, columns: str = "") -> Place:
-    """Return the destination in the compact layout. The parameters give its channels and columns (else one column)."""
+    """Return the destination in the compact layout. Parameters give the channels and columns (default: one column)."""
 
     def shape(whole: Shape, call: Args) -> Shape:
         return Shape(1, call[channels], 1, call[columns] if columns else 1)
@@ -214,13 +214,13 @@ COMPUTED: Functions = {
     "generate_arithmetic_sequence": _generate,
     "npu_distribute_from_static": issue("static_distribute", y=_compact("length"), x=STATIC_ROW),
     "npu_bcast_from_static": issue("static_bcast", y=_compact("lanes", "length"), x=STATIC_ROW),
-    # It loads nothing: the exponential of this machine needs no table.
+    # The function loads nothing: the exponential of this machine needs no table.
     "load_fp32_exp_table": lambda api, call: None,
     "fp_taylor": issue("fp_taylor", y="dst", a="src", coefficients=Place("coefficients", row="number")),
     "fp32_compensate_reciprocal": _compensated,
     "fp32_tunable_compensate_reciprocal": _compensated,
     "fp_hw_reduce_mean": _mean,
-    # 1 or -1, then 0 where the source is 0; for unsigned integers, one command is enough
+    # first 1 or -1, then 0 where the source is 0; one command is enough for unsigned integers
     "sign": either(
         is_signed,
         sequence(

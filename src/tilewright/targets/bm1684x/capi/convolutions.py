@@ -1,7 +1,7 @@
 """Functions of the device API: convolutions, transposed convolutions, depthwise convolutions, pools and products.
 
-The names of a function and of its parameters say which operands and attributes its command has. So one function serves
-all convolutions and pools, and another one all products.
+The operands and attributes of a command follow from the names of the C function and of its parameters. So one Python
+function implements all convolutions and pools, and a second one all products.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Opera
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Functions whose result must be signed, or unsigned. Others of their kind take both (measured).
+#: Functions whose result must be signed, and functions whose result must be unsigned. Similar functions accept both
+#: (measured).
 RESULT_SIGNED = {
     "tpu_bdc_int8_asym_pc_quant_conv2d": True,
     "tpu_bdc_int8_asym_pc_quant_conv2d_for_deconv2d": False,
@@ -63,7 +64,8 @@ def _windowed(operation: str) -> Run:
         if "scale" in call:
             operands["scale"] = constant(call["scale"], dtype if dtype.is_float else U8)
         if call.get("has_bias"):
-            # a float convolution has an f32 bias, a depthwise convolution one of its own type
+            # the bias of a float convolution is f32; the bias of a depthwise convolution has the type of the
+            # convolution
             operands["bias"] = table("bias", by_channel, call.get("bias_dtype", F32 if "output_c" in call else dtype))
         if "zero" in call:
             operands["zero"] = constant(call["zero"], call["zero_dtype"])
@@ -87,7 +89,8 @@ def _windowed(operation: str) -> Run:
 def _weights(api: Issuer, call: Args, dtype: DType) -> Operand | Constant:
     """Return the weights (oc, ic, kh, kw) of a call, or those of a depthwise convolution (1, c, kh, kw).
 
-    If the call has a number C, all weights are this number. `dtype` is their type if the call gives none for them.
+    If the call has a number C, all weights are this number. `dtype` is the type of weights whose type is not in the
+    call.
     """
     weight_type = call.get("weight_dtype", dtype)
     channels = call["shape"].c
@@ -122,15 +125,15 @@ CONVOLUTIONS: Functions = {
     name: _windowed(operation) for operation, names in WINDOWED.items() for name in names.split()
 }
 
-#: The attribute that a product has, by the end of the function's name.
+#: The attribute of a product, by the suffix of the function's name.
 TRANSPOSED = {"_L_trans": "left_transposed", "_R_trans": "right_transposed", "_all_trans": "both_transposed"}
 
 
 def _product(operation: str) -> Run:
     """Return the function of a matrix product.
 
-    A function with the parameter right_size takes matrices with a row per channel; all others take matrices with their
-    columns spread over lanes. The number C, if a function has it, takes the place of one factor.
+    A function with the parameter right_size multiplies matrices stored with one row per channel. All other functions
+    multiply matrices with columns spread over lanes. If a function has the number C, this number replaces one factor.
     """
 
     def run(api: Issuer, call: Args) -> None:
@@ -157,7 +160,7 @@ def _product(operation: str) -> Run:
                 named["depth"] = call["left_rows" if transposed == "both_transposed" else "left_columns"]
         issued = operation
         wide = I32
-        if operation == "int_mm" and left.bits == types["R"].bits == I8.bits:  # it is not shifted
+        if operation == "int_mm" and left.bits == types["R"].bits == I8.bits:  # the result is not shifted
             issued = "int8_zp_mm"
             del named["mode"]
         elif operation == "int_mm":
@@ -186,7 +189,7 @@ def _sizes(call: Args, transposed: str) -> dict[str, tuple[int, int]]:
         columns = call["right_size"]
     else:
         columns = call["right_columns"]
-        if "left_dtype" in call and "out_dtype" not in call:  # a product of integers computes whole channels
+        if "left_dtype" in call and "out_dtype" not in call:  # integer products compute whole channels
             columns = -(-columns // call["right_width"]) * call["right_width"]
     if transposed == "left_transposed":
         return {"L": (rows, depth), "R": (rows, columns), "y": (depth, columns)}
@@ -197,7 +200,7 @@ def _sizes(call: Args, transposed: str) -> dict[str, tuple[int, int]]:
 
 
 def _zero_points(api: Issuer, call: Args, sizes: Mapping[str, tuple[int, int]], dtype: DType) -> Operands:
-    """Return the operand with the zero points of the right factor: a number, or a table by row or column."""
+    """Return the right factor's zero points as an operand: one number, or a table with an entry per row or column."""
     if "zero" in call:
         return {"zero": constant(call["zero"], dtype)}
     if "zero_addr" not in call:
@@ -208,7 +211,7 @@ def _zero_points(api: Issuer, call: Args, sizes: Mapping[str, tuple[int, int]], 
     return {"zeros": api.row(call["zero_addr"], sizes["R"][0], sizes["y"][1], dtype)}
 
 
-#: The operation of a product, by the start of its function's name.
+#: The operation of a product, by the prefix of the function's name.
 PRODUCT_OF = {
     **dict.fromkeys(("fp", "fp32"), "fp_mm"),
     **dict.fromkeys(("int8_zp", "int8_pc_zp"), "int8_zp_mm"),

@@ -34,7 +34,7 @@ WITH_NUMBER: dict[str, Source] = {"a": "src", "b": "C"}
 FROM_NUMBER: dict[str, Source] = {"a": "C", "b": "src"}
 ARITHMETIC = ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "and", "or", "xor")
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
-#: Relations that the machine computes as the negation of another one.
+#: Relations that the machine does not have, each with the opposite relation that the machine computes instead.
 NEGATED = {"greater_equal": "less", "less_equal": "greater", "not_equal": "equal"}
 RESULT = Place("dst")
 ACCUMULATED = Place("dst", I16)
@@ -48,8 +48,9 @@ BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
 def related(name: str, y: Place, **operands: Source) -> Run:
     """Return the function of a relation between `operands`, with the result `y`. A `name` may begin with vc_.
 
-    The machine has three relations. The other three are computed in two commands: the first writes the true value where
-    the opposite relation holds, and 0 elsewhere. The second exchanges both values, by an exclusive or with the value.
+    The machine has three relations. Two commands compute each of the other three. The first command writes the true
+    value where the opposite relation is true, and 0 elsewhere. The second command swaps both values by an exclusive or
+    with the true value.
     """
     relation = name.removeprefix("vc_")
     operation = name.replace(relation, NEGATED.get(relation, relation))
@@ -72,7 +73,7 @@ def to_dst(operation: str, **sources: Any) -> Issue:
 
 
 def _exchanges(call: Args) -> bool:
-    """Return whether only src1 has strides. The vendor's library then exchanges the operands, as a NaN shows."""
+    """Return whether only src1 has strides. In this case the vendor's library swaps the operands."""
     return call["src0_stride"] is None and call["src1_stride"] is not None
 
 
@@ -81,12 +82,12 @@ def is_signed(call: Args) -> bool:
 
 
 def _copies(call: Args) -> bool:
-    """Return whether a conversion is to the type of the source. It is a copy then, which keeps subnormals."""
+    """Return whether source and result of a conversion have one type: a copy, which keeps subnormals."""
     return call["dst_dtype"] is call["src_dtype"]
 
 
 def _negative(api: Issuer, call: Args) -> None:
-    """Issue 0 minus the source. Differences of integers are signed."""
+    """Issue a subtraction of the source from 0. An integer result is signed."""
     dtype = call["dtype"]
     if not dtype.is_float:
         call = {**call, "dtype": SIGNED_OF[dtype.bytes]}
@@ -110,7 +111,8 @@ def _integer(name: str) -> Functions:
 def _quantisation(operation: str, y: Source = "dst") -> Functions:
     """Return the two functions, by C name, of a requantisation or dequantisation.
 
-    Its parameters are numbers, or a table with an entry per channel. An entry has one word for each parameter.
+    The quantisation parameters are numbers, or a table with an entry per channel. Each entry has one word per
+    parameter.
     """
     named: dict[str, Source] = {}
     words: dict[str, Source] = {}
@@ -146,7 +148,7 @@ ELEMENTWISE: Functions = {
     "cpy_cross_npu": to_dst("npu_bcast", x="src"),
     "not": to_dst("xor", a="src", b=-1),
     "relu": to_dst("max", a="src", b=0),
-    # a product with the slope, and a selection of the source where it is positive
+    # multiply by the slope, then select the source where the source is positive
     "prelu": sequence(to_dst("fp_mul", a="src", b="alpha"), to_dst("greater_select", a="src", b=0, c="src", d="dst")),
     "fp_floor": to_dst("fp_round", x="src", mode=Rounding.DOWN),
     "fp_ceil": to_dst("fp_round", x="src", mode=Rounding.UP),
@@ -202,7 +204,7 @@ ELEMENTWISE: Functions = {
 
 
 def _columns(call: Args) -> int:
-    """Return the length of the second vector, rounded up to whole channels: the machine computes all of each."""
+    """Return the length of the second vector, rounded up to whole channels, which the machine computes."""
     length = call["src1_len"]
     width = call["src1_len_per_channel"]
     return -(-length // width) * width

@@ -31,12 +31,12 @@ from tilewright.targets.bm1684x.values.dtypes import F32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
 Layout = Callable[[Shape, DType, int, Any], Stride]
-#: The arguments of a call by the names of parameters, and the function's name as `name`.
+#: The arguments of a call by parameter name, and the name of the function under the key `name`.
 Args = Mapping[str, Any]
-#: A number, the name of the parameter that gives it, or a function of the arguments.
+#: A number, the name of a parameter whose argument is the number, or a function of the arguments.
 Size = int | str | Callable[[Args], int]
 Operands = dict[str, Operand | Constant]
-#: The attributes of commands, by the parameter that gives each.
+#: For each parameter whose argument becomes an attribute of the command: the attribute's name.
 ATTRIBUTES = {
     "mode": "mode",
     "src_mode": "source_mode",
@@ -58,7 +58,7 @@ class Issuer:
         self.tpu = tpu
         self.config = tpu.config
         self.initialised = False
-        self.function = ""  # the C function that runs
+        self.function = ""  # name of the running C function
 
     def local(
         self, address: int, shape: Shape, stride: dim4 | None, dtype: DType, default: Layout = layout.aligned
@@ -77,10 +77,11 @@ class Issuer:
         return Tensor(LOCAL_BASE + address, shape, strides, dtype, self.config)
 
     def begins(self, address: int, kind: str) -> None:
-        """Check that an operand begins at an address where its layout can begin.
+        """Check that the layout of an operand may begin at the operand's address.
 
-        The vendor's model stops at other addresses if the operand is the compute engine's and not compact. It accepts
-        them for compact operands and for the DMA engine; these become findings. Raises MachineError where it stops.
+        Raises MachineError for a bad address of an operand of the compute engine that is not compact: the vendor's
+        model stops there. The vendor's model accepts bad addresses of compact operands and of DMA operands; a finding
+        reports these.
         """
         if not (reason := layout.off_grid(kind, address, self.config)):
             return
@@ -96,7 +97,7 @@ class Issuer:
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
     def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
-        """Return a tensor whose channels all read one row of `length` elements. Each lane has a copy of the row."""
+        """Return a tensor in which all channels read one row of `length` elements. Each lane has a copy of it."""
         copies = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
         return Tensor(copies.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
 
@@ -122,7 +123,7 @@ class Issuer:
         return command
 
 
-#: The implementation of a function: it issues the commands of one call, whose arguments it gets by name.
+#: The implementation of a function: it receives the arguments of one call by name, and issues the commands.
 Run = Callable[[Issuer, Args], object]
 #: The implementations of functions, by their names without a prefix.
 Functions = dict[str, Run]
@@ -152,14 +153,15 @@ class DeviceFunction(NamedTuple):
 class Place:
     """How an operand is made from the parameter NAME of a call.
 
-    An address becomes a tensor of the call's shape, and any other number a constant. The fields say what differs:
-    - `dtype`: the type, or the name of the parameter that gives it; else NAME_dtype or the type of the call gives it.
+    By default, an address becomes a tensor of the call's shape, and any other number a constant. The fields:
+    - `dtype`: the type, or the name of a type parameter. By default, the type is the argument NAME_dtype or the type of
+      the call.
     - `shape`: a function that computes the shape from the call's shape and arguments.
     - `layout`: the layout in local memory, if the parameter NAME_stride gives no strides.
-    - `beside`: bytes to add to the address, where several parameters of a channel are neighbours.
-    - `is_local`: the parameter that says whether the address is local.
+    - `beside`: bytes to add to the address, if the parameters of one channel are adjacent in memory.
+    - `is_local`: the name of a parameter that is true if the address is local.
     - `flat`: whether the operand has one axis.
-    - `row`: the length of a row of which each lane has a copy, and which all channels read.
+    - `row`: the length of a row that all channels read; each lane has its own copy of the row.
     """
 
     parameter: str
@@ -172,7 +174,7 @@ class Place:
     row: Size = 0
 
     def operand(self, api: Issuer, call: Args) -> Operand | Constant:
-        """Return the operand of a call. Raises MachineError for a vector where the function takes none."""
+        """Return the operand of a call. Raises MachineError for a vector if the function does not accept vectors."""
         dtype = self._type(call)
         value = call[self.parameter]
         if isinstance(value, variable_t):
@@ -201,8 +203,8 @@ class Place:
             reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
             finding = f"{api.function}, shape {list(shape)}: {reason}; give the strides"
             api.tpu.findings.append(Finding(PORTABILITY, finding))
-        # The stride between channels is that of the whole entry, which begins where the address says; a layout computed
-        # from the moved address would be another one.
+        # The stride between channels is the size of a whole table entry. So the layout is computed from the address of
+        # the entry, before `beside` is added.
         if self.beside:
             stride = dim4(*self.layout(shape, dtype, lane, api.config))
         return api.local(address + self.beside, shape, stride, dtype, self.layout)
@@ -214,7 +216,7 @@ class Place:
             return api.local(value.context, self._shape(call), None, dtype)
         if self.parameter in ("src2", "src3"):
             raise MachineError(call["name"], f"{self.parameter} is a VECTOR", "give a TENSOR or a SCALAR")
-        # the machine takes the first slot of each lane for all channels of the lane
+        # the machine reads the first slot of each lane for all channels of that lane
         return api.local(value.context, channel(self._shape(call), call), dim4(0, 0, 1, 1), dtype)
 
     def _shape(self, call: Args) -> Shape:
@@ -260,8 +262,8 @@ class Described(Protocol):
     def operand(self, api: Issuer, call: Args) -> Operand | Constant: ...
 
 
-#: The source of an operand: the name of a parameter, a description, a constant, or a number that the function implies.
-#: An integer is a bit pattern, a float a value; both have the type of the call's operands.
+#: The source of an operand: the name of a parameter, a description, a constant, or a fixed number. An integer is a bit
+#: pattern and a float is a value; both have the type of the call's operands.
 Source = str | Described | Constant | int | float
 
 
@@ -293,8 +295,8 @@ def one_channel(shape: Shape, call: Args) -> Shape:
 class Issue:
     """A command that a function issues: the sources of its operands and results by name, and its attributes.
 
-    An attribute may come from a parameter (FromCall). With `inherits`, the command also has the attributes that
-    parameters of the call give (ATTRIBUTES).
+    An attribute may come from a parameter (FromCall). With `inherits`, arguments of the call also become attributes of
+    the command (see ATTRIBUTES).
     """
 
     operation: str
@@ -313,13 +315,13 @@ class Issue:
 
 
 class FromCall(NamedTuple):
-    """Stands for the argument with this name."""
+    """A placeholder for the argument `name` of the call."""
 
     name: str
 
 
 def issue(operation: str, **sources: Any) -> Issue:
-    """Return a command of `operation`: its operands and results by name, and all other names as attributes."""
+    """Return a command of `operation`. Keywords are operands and results by name; all other keywords are attributes."""
     described = OPERATIONS[operation]
     named = (*described.inputs, *described.outputs)
     places = {name: source for name, source in sources.items() if name in named}
@@ -345,13 +347,13 @@ def _operand(api: Issuer, call: Args, source: Source) -> Operand | Constant:
         return Place(source).operand(api, call)
     if not isinstance(source, int | float):
         return source.operand(api, call)
-    # An integer is a bit pattern, so that -1 sets all bits of any type.
+    # An integer is a bit pattern: -1 sets all bits of any type.
     dtype = call.get("src_dtype", call.get("dtype", F32))
     return Constant.of(source, dtype) if isinstance(source, float) else Constant(source & (1 << dtype.bits) - 1, dtype)
 
 
 def attributes(call: Args) -> dict[str, Any]:
-    """Return the attributes of a command that the call's arguments give (ATTRIBUTES), and its window."""
+    """Return the attributes that the arguments of the call define (ATTRIBUTES), and the window of the command."""
     named = {attribute: call[name] for name, attribute in ATTRIBUTES.items() if name in call}
     if "kernel" in call:
         named["window"] = window(call)

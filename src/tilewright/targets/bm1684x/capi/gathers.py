@@ -29,7 +29,7 @@ from tilewright.targets.bm1684x.layouts.tensor import Flat, Operand, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.memory import OFFSETS
 
-#: Where the operands of a gather from four banks must lie: the begin and end of a part of each lane, in eighths.
+#: The part of each lane that must contain an operand of a gather from four banks: begin and end, in eighths of a lane.
 EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}
 
 
@@ -53,7 +53,7 @@ def _shapes(kind: str, gathers: bool, call: Args) -> tuple[Shape, Shape, Shape]:
 def _source(api: Issuer, call: Args, shape: Shape, per_channel: Layout, once: Layout) -> Tensor:
     """Return the tensor at `param`.
 
-    If it is repeated, all channels of a lane share one copy, in the layout `once`; else it has the layout
+    A repeated source has the layout `once`: all channels of a lane share one copy. Any other source has the layout
     `per_channel`.
     """
     dtype = call["dtype"]
@@ -70,7 +70,7 @@ def _moves(kind: str, direction: str, exceptions: bool = False, four_banks: bool
         if four_banks and not n == h == 1:
             raise MachineError(call["name"], f"the shape has n = {n} and h = {h}", "give n = 1 and h = 1")
         if h != 1 and kind in ("w", "pe"):
-            raise MachineError(call["name"], f"h is {h}", "give h = 1: it moves elements of rows")
+            raise MachineError(call["name"], f"h is {h}", "give h = 1: the function moves elements within rows")
         x_shape, index_shape, y_shape = _shapes(kind, direction == "gather", call)
         lined = layout.line if kind == "h" else layout.aligned
         if four_banks:
@@ -78,7 +78,7 @@ def _moves(kind: str, direction: str, exceptions: bool = False, four_banks: bool
         else:
             x = _source(api, call, x_shape, lined, in_each_lane)
         index_layout = layout.aligned if kind in ("pe", "h") else layout.compact
-        api.begins(call["index"], "aligned")  # also a compact one
+        api.begins(call["index"], "aligned")  # a compact operand too
         index = api.local(call["index"], index_shape, None, call.get("index_dtype", U16), index_layout)
         y = api.local(call["output"], y_shape, None, x.dtype, lined)
         if four_banks:
@@ -114,7 +114,7 @@ def _mask_select(api: Issuer, call: Args) -> None:
 
 
 def _table_lookup(api: Issuer, call: Args) -> None:
-    """Issue a gather whose indices are the values of a tensor, from a table of which each lane has a copy."""
+    """Issue a table lookup: a gather with the values of a tensor as indices. Each lane has a copy of the table."""
     if call["table"] >= api.config.lane_bytes:
         reason = f"the table is at {call['table']:#x}"
         raise MachineError(call["name"], reason, f"give the place in each lane, below {api.config.lane_bytes:#x}")
@@ -149,7 +149,7 @@ def _flat(api: Issuer, call: Args, name: str, count: int, dtype: DType) -> Flat:
 
 
 def _sort_general(api: Issuer, call: Args) -> None:
-    """Issue a sort. Flags select the type, and whether indices are sorted too: positions, or numbers from memory."""
+    """Issue a sort. Flags select the type, and whether indices (positions, or numbers in memory) are sorted too."""
     flags = call["flags"]
     length = call["length"]
     k = call["k"]
@@ -220,7 +220,7 @@ def _load(name: str) -> Run:
             types = ", ".join(str(kind) for table, kind in OFFSETS if table == name)
             raise MachineError(call["name"], f"static memory has no such table of {dtype}", f"give {types}")
         offset, count = OFFSETS[name, dtype]
-        api.begins(call["coeff"], "aligned")  # although it is compact
+        api.begins(call["coeff"], "aligned")  # although the layout is compact
         y = api.local(call["coeff"], Shape(1, api.config.lanes, 1, count), None, dtype, layout.compact)
         x = Tensor.ddr(STATIC_BASE + offset, (1, 1, 1, count), dtype, api.config)
         api.issue("static_bcast", {"x": x}, {"y": y})

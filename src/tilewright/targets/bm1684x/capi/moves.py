@@ -1,4 +1,4 @@
-"""The transfer functions of the device API. In a name, S2L says: from system (S) to local memory (L)."""
+"""The transfer functions of the device API. In a name, S2L means from system memory (S) to local memory (L)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Shaping = Callable[[Shape, Args], Shape]
 
 
 def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layout = layout.aligned) -> Run:
-    """Return the function of a transfer. `shape` computes the source's shape, `local` is the layout without strides."""
+    """Return the function of a transfer. `shape` computes the source's shape; `local` is the default layout."""
     return issue(operation, y=Place("dst", layout=local), x=Place("src", None, shape, local))
 
 
 def _bare(direction: str, operation: str, shape: Shaping) -> Run:
-    """Return the function of a transfer whose command has strides only if the call gives some.
+    """Return the function of a transfer. Its command has strides only if strides are arguments of the call.
 
     Transposes within one memory always have strides. The difference costs time, not values.
     """
@@ -57,7 +57,7 @@ def _index(rows: Callable[[Shape, Args], int]) -> Place:
 
 
 PARAM = Place("src", shape=lambda shape, call: shape._replace(h=call["param_h"]))
-#: A gather writes a fill value where an index is out of range. A scatter keeps all other rows of its destination.
+#: A gather writes a fill value for each index out of range. A scatter overwrites only the rows that its indices name.
 GATHER = issue("dma_h_gather", y="dst", x=PARAM, index=_index(lambda shape, call: shape.h), fill="C")
 SCATTER = issue(
     "dma_h_scatter", y="dst", x=PARAM, index=_index(lambda shape, call: int(call["param_h"])), y_before="dst"
@@ -67,8 +67,8 @@ SCATTER = issue(
 def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
     """Return the function of a transfer between a matrix in system memory and a matrix in local memory.
 
-    The function's size parameters are the sizes of the source. Its parameter `width` is the number of columns per
-    channel of the local matrix.
+    The size parameters are the sizes of the source. The parameter `width` is the number of columns per channel of the
+    local matrix.
     """
 
     def run(api: Issuer, call: Args) -> None:
@@ -77,8 +77,8 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
         rows, columns = (1, call["length"]) if vector else (call["rows"], call["columns"])
         transposed_sizes = (columns, rows) if transposed else (rows, columns)
         sizes: dict[str, tuple[int, int]] = {"src": (rows, columns), "dst": transposed_sizes}
-        # The matrix in local memory has its columns spread over lanes, `width` to a channel; the other is a grid of
-        # rows.
+        # The columns of the local matrix are spread over lanes, with `width` columns per channel. The system matrix is
+        # a grid of rows.
         local, system = ("dst", "src") if way == "S2L" else ("src", "dst")
         stride = Stride(0, 0, call.get("row_stride", columns), 1)
         ends: dict[str, Any] = {
@@ -91,9 +91,9 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
 
 
 def _to_lanes(api: Issuer, call: Args) -> None:
-    """Issue a copy of neighbouring elements outside of local memory to one place in each of some lanes.
+    """Issue a copy of adjacent elements outside of local memory to the same offset in several lanes.
 
-    The destination is a bus address, of which only the offset in local memory counts (measured).
+    The destination is a bus address; the machine uses only the offset within local memory (measured).
     """
     count = call["count"]
     dtype = call["dtype"]

@@ -63,7 +63,7 @@ class dim2:
 
 @dataclass
 class padding_t:
-    """The padding of a feature map: the rows above and below it, the columns on its left and right."""
+    """The padding of a feature map: the number of rows above and below, and of columns left and right."""
 
     top: int
     bottom: int
@@ -99,13 +99,13 @@ class variable_t:
 
 
 class scalar_t(NamedTuple):
-    """A scalar_t of a kernel in C: 32 bits, whose type the call decides."""
+    """A scalar_t of a kernel in C: 32 bits, interpreted as the type in the call."""
 
     bits: int
 
 
 def constant(value: Any, dtype: DType) -> Constant:
-    """Return the Constant for `value`, a scalar_t of the C API: in Python a number, or already a Constant."""
+    """Return the Constant for `value`, a scalar_t of the C API. In Python, `value` is a number or a Constant."""
     if isinstance(value, scalar_t):
         return Constant(value.bits & ((1 << dtype.bits) - 1), dtype)
     return value if isinstance(value, Constant) else Constant.of(value, dtype)
@@ -118,8 +118,8 @@ PARAMETER = re.compile(r"([^,]*\W)(\w+)")
 class CType(StrEnum):
     """The C types of parameters, as a declaration writes them.
 
-    `recorded` are the bytes of a recorded argument, as a format of the module struct. A pointer starts with a flag: 0
-    is NULL. `python` is the type of arguments in Python, where it is checked.
+    `recorded` is the binary format of a recorded argument (Python's module struct). A pointer starts with a flag: 0 is
+    NULL. `python` is the type that an argument in Python must have (None: not checked).
     """
 
     recorded: str
@@ -134,7 +134,7 @@ class CType(StrEnum):
 
     LOCAL = "local_addr_t", "I"
     SYSTEM = "system_addr_t", "Q"
-    EITHER = "addr_t", "Q"  # a second parameter says which of both memories
+    EITHER = "addr_t", "Q"  # a second parameter selects the memory
     STATIC = "static_addr_t", "I"
     SCALAR = "scalar_t", "I"
     VARIABLE = "const variable_t *", "?iI"
@@ -160,7 +160,7 @@ class Parameter(NamedTuple):
     def check(self, function: str, value: Any) -> None:
         """Check an argument of the Python form. Raises MachineError if it is not of the parameter's type.
 
-        The strides of a tensor may be None, as they may be NULL in C.
+        The strides of a tensor may be None (NULL in C).
         """
         kind = self.type.python
         if kind is None or isinstance(value, kind) or (value is None and self.name.endswith("_stride")):
@@ -178,7 +178,7 @@ class Prototype(NamedTuple):
 
     @property
     def format(self) -> str:
-        """The bytes of the recorded arguments, as a format of the module struct."""
+        """The binary format of the recorded arguments (Python's module struct)."""
         return "<" + "".join(kind.recorded for kind, _ in self.parameters)
 
 

@@ -1,8 +1,9 @@
 """Functions of the device API that the machine runs as sequences of commands, such as sines and activations.
 
-The sequences are in sequences/*.txt, as observed in the command queues of the vendor's model. A function begins with
-NAME TYPE; a function for several float types has a block for each. Every further line is a command: its
-operation, results = operands in the order of the operation's description, and attributes. An operand is one of:
+The sequences are in sequences/*.txt, as observed in the command queues of the vendor's model. The block of a function
+begins with NAME TYPE; a function for several float types has a block for each type. Every further line is a command:
+the operation, results = operands in the order of the operation's description, and attributes. The forms of an operand
+are:
 
     work0, work0:i16   the tensor of the call's shape at this parameter's local address, of TYPE or of the type given
     coeff/10           a row of 10 coefficients, of which each lane has a copy
@@ -32,7 +33,7 @@ from tilewright.targets.bm1684x.values.floats import cast
 FILES = ("roots", "trigonometric", "exponential", "activations")
 HEAD = re.compile(r"(\w+) (\w+)")
 TOKEN = re.compile(r"([^:/]+?)(?::(\w+))?(?:/(\d+))?")
-#: Constants that a sequence computes from a parameter, by the expression around it.
+#: Functions that compute a constant from a parameter, by the expression in braces.
 COMPUTED: Mapping[str, Callable[[Any], Any]] = {
     "": lambda value: value,
     "1/": lambda value: np.float32(1) / value,
@@ -40,7 +41,7 @@ COMPUTED: Mapping[str, Callable[[Any], Any]] = {
     "1/ln": lambda value: np.float32(1 / np.log(np.float64(value))),
 }
 EXPRESSION = re.compile(r"\{(1/ln|ln|1/)?\(?(\w+)\)?\}")
-#: Attributes of commands, from their text. The number of steps is a parameter's name in braces.
+#: Parsers of attributes, by attribute. The number of steps is given as a parameter's name in braces.
 READ: Mapping[str, Callable[[str], Any]] = {
     "mode": lambda text: Rounding[text.upper()],
     "saturate": lambda text: text == "True",
@@ -50,14 +51,14 @@ READ: Mapping[str, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A constant of a sequence that a float parameter of the call gives, or a function of it (COMPUTED)."""
+    """A constant of a sequence: a float parameter of the call, or a function of this parameter (COMPUTED)."""
 
     function: str
     parameter: str
     dtype: DType
 
     def operand(self, api: Issuer, call: Args) -> Constant:
-        """Return the constant of a call. Raises MachineError if the function has no value for the parameter."""
+        """Return the constant of a call. Raises MachineError if the parameter is outside of the function's domain."""
         value = call[self.parameter]
         if self.function == "1/ln" and not value > 0:
             raise MachineError(call["name"], f"{self.parameter} is {value}", "give a positive number")

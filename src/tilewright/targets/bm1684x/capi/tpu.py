@@ -11,7 +11,7 @@
         c.tpu_poll()
 
 NULL is None, a pointer is the object, and a scalar_t is a number (or a Constant, for a bit pattern). Local addresses
-are relative to local memory. An unknown call raises an AttributeError that lists the known ones.
+are offsets in local memory. An unknown function raises an AttributeError that lists all functions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FUNCTIONS: Mapping[str, DeviceFunction] = {
 
 
 def _of_config(size: str) -> Callable[[DeviceApi], int]:
-    """Return the method that returns a size of the machine."""
+    """Return a method that returns the field `name` of the configuration."""
     return lambda api: getattr(api.config, size)
 
 
@@ -92,7 +92,7 @@ class DeviceApi(Issuer):
         return self.tpu.selected
 
     def tpu_bdc_busy(self) -> int:
-        """Return 0: a kernel cannot see commands that have not ended."""
+        """Return 0: no command is ever pending when a kernel asks."""
         return 0
 
     tpu_gdma_busy = tpu_hau_sort_busy = tpu_bdc_busy
@@ -110,7 +110,7 @@ class DeviceApi(Issuer):
         return WIDEST_STEP
 
     def tpu_gdma_mask_select_S2S_with_ret(self, *arguments: Any) -> int:
-        """Return the number of elements that a selection from DDR keeps."""
+        """Return the number of elements that a selection from DDR has kept."""
         self.tpu_gdma_mask_select_S2S(*arguments)
         return self.tpu.selected
 

@@ -1,8 +1,8 @@
 """Build a launch: DDR segments, blocks of constants, transfers, compute commands, and finally the engines' queues.
 
-The caller adds commands in an order in which they could run one by one. Each command marks the local memory it touches,
-in units of `UNIT` bytes per lane. The marks of earlier commands show on which commands of the other engine a new one
-depends. Compute commands stay in order. Transfers into local memory move ahead until they would overwrite data in use.
+The caller adds commands in a valid sequential order. Each command marks the local memory that it accesses, in units of
+`UNIT` bytes per lane. The marks of earlier commands show on which commands of the other engine a new command depends.
+Compute commands stay in order. Transfers into local memory move ahead until they would overwrite data in use.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ OUTPUTS = "outputs"
 class QueuedCommand:
     """A command of the compute or the DMA engine, issued for the layer with the index `layer`.
 
-    `after` is the number of commands of the other engine that must have ended before this command starts. A compute
-    command gets it when the transfers are ordered. `needs` are indices of transfers in the order in which they were
-    added. They must have ended before a compute command, and must stand earlier in the queue than a transfer.
+    `after` is the number of commands of the other engine that must have ended before this command starts. For compute
+    commands, `schedule` computes `after`. `needs` lists transfers by their index in the order of `move` calls. A
+    compute command starts after these transfers have ended. A transfer is queued after them.
     """
 
     command: Command
@@ -67,9 +67,9 @@ class Stream:
     def __init__(self, config: Config) -> None:
         self._config = config
         units = config.lane_bytes // UNIT
-        self._touched = np.zeros(units, np.int64)  # 1 + the last compute command that touches a unit
-        self._written = np.full(units, -1, np.int64)  # the last transfer that writes a unit
-        self._read = np.full(units, -1, np.int64)  # the last transfer that reads a unit
+        self._touched = np.zeros(units, np.int64)  # by unit: 1 + the last compute command that reads or writes the unit
+        self._written = np.full(units, -1, np.int64)  # by unit: the last transfer that writes the unit
+        self._read = np.full(units, -1, np.int64)  # by unit: the last transfer that reads the unit
         self._compute: list[QueuedCommand] = []
         self._moves: list[QueuedCommand] = []
 
@@ -77,15 +77,15 @@ class Stream:
         issued = QueuedCommand(command, layer, TIU)
         number = len(self._compute)
         needs = set()
-        # A read waits for the last transfer that wrote the bytes. A write also waits for the last one that read them.
-        # Earlier compute commands need no mark: the engine runs in order.
+        # A read waits for the last transfer that wrote the bytes. A write also waits for the last transfer that read
+        # the bytes. Earlier compute commands need no mark: the engine runs in order.
         for mode, _, operand in command.in_memory:
             needs |= self._transfers(mode, operand)
             low, high = self._units(operand)
             self._touched[low:high] = number + 1
         issued.needs = sorted(needs)
-        # The first command that waits for a transfer is its deadline; `schedule` prefers the transfer with the earliest
-        # one.
+        # The deadline of a transfer is the first command that waits for the transfer. `schedule` prefers the transfer
+        # with the earliest deadline.
         for move in issued.needs:
             self._moves[move].before = min(self._moves[move].before, number)
         self._compute.append(issued)
@@ -98,7 +98,8 @@ class Stream:
         """Add a transfer, issued for the layer with the index `layer`. Transfers of one `kind` keep their order."""
         issued = QueuedCommand(command, layer, kind)
         local = [(mode, operand) for mode, _, operand in command.in_memory if operand.storage.is_local]
-        # After earlier readers too: transfers of other kinds could else overtake them, and only the last one is noted.
+        # Also wait for earlier readers of the bytes. Only the last reader is recorded, and a transfer of another kind
+        # could overtake an earlier one.
         issued.needs = sorted({transfer for _, operand in local for transfer in self._transfers(WRITE, operand)})
         for mode, operand in local:
             low, high = self._units(operand)
@@ -110,8 +111,8 @@ class Stream:
     def schedule(self) -> tuple[dict[str, list[QueuedCommand]], int]:
         """Order the transfers. Return each engine's commands in order, and the cycle at which the last command ends.
 
-        This is list scheduling: of the transfers that may come next, the one that can start earliest is taken, and
-        among equals the one that is needed earliest. Compute commands keep their order.
+        This is list scheduling: among the transfers that may come next, the transfer with the earliest start is chosen.
+        Of several such transfers, the one with the earliest deadline is chosen. Compute commands keep their order.
         """
         cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
         # Transfers of one kind keep their order, so only the head of each kind is a candidate: at most four at a time.
@@ -121,14 +122,14 @@ class Stream:
         for waiting in heads.values():  # a transfer is as urgent as the transfers after it
             for earlier, later in pairwise(reversed(waiting)):
                 self._moves[later].before = min(self._moves[later].before, self._moves[earlier].before)
-        ended: list[int] = []  # end cycles of compute commands, as far as they are known
+        ended: list[int] = []  # end cycles of the compute commands whose end is known
         arrived: dict[int, int] = {}
         order: list[int] = []
         now = 0
         while any(heads.values()):
             self._advance(cost, ended, arrived)
-            # A candidate must wait for compute commands whose end is known, and for transfers that are queued. There
-            # always is one: in the order in which the transfers were added, each waits for earlier ones only.
+            # A candidate must wait only for compute commands whose end is known, and for transfers already queued. A
+            # candidate always exists, because each transfer waits only for commands that were added before.
             ready = [
                 (max(now, ended[move.after - 1] if move.after else 0), move.before, waiting[0])
                 for waiting in heads.values()
@@ -143,15 +144,15 @@ class Stream:
             heads[self._moves[number].kind].popleft()
         self._advance(cost, ended, arrived)
         place = {number: index for index, number in enumerate(order, 1)}
-        # The engine has one number per command to wait for, in the final order of the transfers: the last one covers
-        # all.
+        # A compute command has one number for the transfer that it waits for. The number of the last transfer in queue
+        # order covers all others.
         for issued in self._compute:
             issued.after = max((place[move] for move in issued.needs), default=0)
         queues = {TIU: self._compute, DMA: [self._moves[number] for number in order]}
         return queues, max(now, ended[-1] if ended else 0)
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
-        """Append the end cycles of compute commands to `ended`, until one needs a transfer not yet in `arrived`."""
+        """Append end cycles of compute commands to `ended`, up to the first that needs a transfer not in `arrived`."""
         while len(ended) < len(self._compute):
             needs = self._compute[len(ended)].needs
             if any(move not in arrived for move in needs):
@@ -165,7 +166,7 @@ class Stream:
         return {number for column in columns for number in ascending(column[low:high]).tolist()} - {-1}
 
     def _units(self, operand: Operand) -> tuple[int, int]:
-        """Return the first unit (of UNIT bytes in a lane) that an operand touches, and one past the last unit."""
+        """Return the units (of UNIT bytes in a lane) that an operand covers: the first, and one past the last."""
         tensor = operand.storage
         return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)
 
@@ -188,7 +189,7 @@ class Assembly:
     ) -> None:
         self.config = config
         self.stream = Stream(config)
-        self.done: set[str] = set()  # blocks of constants that are not needed any more
+        self.done: set[str] = set()  # blocks of constants that no later command reads
         self._layers = layers
         self._values_end = values_end
         self._ring = Ring(values_end, config.lane_bytes)
@@ -202,7 +203,7 @@ class Assembly:
         self.leaving, _ = self._segments(leaving, end)
 
     def _segments(self, tensors: Mapping[str, SampleFormat], address: int) -> tuple[dict[str, MemoryTensor], int]:
-        """Place tensors, with all samples, in DDR from `address` on. Return them by name, and the end."""
+        """Place tensors, with all samples, in DDR from `address` on. Return their tensors by name, and the end."""
         placed = {}
         for name, form in tensors.items():
             address = -(-address // PAGE) * PAGE
@@ -213,7 +214,8 @@ class Assembly:
     def block(self, index: int, number: int) -> int:
         """Return the byte offset in a lane of constant block `number` of layer `index`; 0 if there is no such block.
 
-        The first call loads the block, with the others of its bundle. Raises plan.DoesNotFit if they do not fit.
+        The first call loads the block, with all other blocks of its bundle. Raises plan.DoesNotFit if the bundle does
+        not fit.
         """
         key = (index, number)
         # Constants are loaded when the first tile asks for them. `schedule` then moves the transfer as far ahead as it
@@ -253,7 +255,7 @@ class Assembly:
         self.stream.move(copy(self._rows(address, form, local, first), local), index, OUTPUTS)
 
     def _rows(self, address: int, form: SampleFormat, local: Tensor, first: int) -> Tensor:
-        """Return the DDR tensor that `local` is copied from or to: as many rows, from row `first` of the sample on.
+        """Return the part of a DDR tensor that `local` is copied from or to: rows of the sample from `first` on.
 
         A row is as long as in `local`, because layers may divide one tensor into rows of different lengths.
         """
@@ -271,9 +273,9 @@ class Assembly:
     ) -> Launch:
         """Return the launch with all commands added so far.
 
-        `tiles` and `groups` are kept for `listing.explain`, and `local_results` for the debugger: the results of layers
-        in local memory. Results that leave are in DDR. Raises DoesNotFit if a command cannot express how far its
-        elements lie apart.
+        `listing.explain` uses `tiles` and `groups`. The debugger uses `local_results`, the results of layers in local
+        memory; it finds the results of the launch in DDR. Raises DoesNotFit if a stride is too long for its instruction
+        field.
         """
         issued, cycles = self.stream.schedule()
         try:
@@ -282,7 +284,7 @@ class Assembly:
                 for engine, commands in issued.items()
             }
         except TooFar as far:
-            # A smaller image or fewer samples may lie closer together, so the caller tries another split.
+            # The stride of a smaller image or batch may fit, so the caller tries another split.
             raise DoesNotFit(far.reason) from None
         meta: dict[str, Any] = {
             "tiu_bytes": len(queues[TIU]),

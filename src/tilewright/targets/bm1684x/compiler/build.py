@@ -1,10 +1,10 @@
 """Build one launch from the layers of neighbouring nodes.
 
-`build` keeps all tensors between layers in local memory. It moves those parts of a joined tensor that are not computed
-in their place. `build_in_parts` runs a chain of layers whose tensors do not fit. It divides the work into parts: each
-part computes some rows of the last result. Inputs and results stream from and to DDR. A part is a chain of smaller
-layers with the rows and padding that it needs. Intermediate rows that two parts need are computed twice. Inputs and
-results are double-buffered, so that transfers overlap with computation.
+`build` keeps all tensors between layers in local memory. An input of a join that is not computed at its place in the
+joined tensor is moved there. `build_in_parts` runs a chain of layers whose tensors do not fit. It divides the work into
+parts: each part computes some rows of the last result. Inputs and results stream from and to DDR. A part is a chain of
+smaller layers with the rows and padding that it needs. Intermediate rows that two parts need are computed twice. Inputs
+and results are double-buffered, so that transfers overlap with computation.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 from tilewright.targets.bm1684x.values.dtypes import U8, U16, U32
 
-#: Parts that are in local memory at a time: double buffering.
+#: The number of parts in local memory at a time: double buffering.
 COPIES = 2
 
 
 def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
     """Return one launch that keeps all tensors between layers in local memory.
 
-    Raises plan.DoesNotFit if they do not fit.
+    Raises plan.DoesNotFit if the tensors do not fit.
     """
     folded = _fold_inputs(layers, config)
     try:
         gathering = gathered(folded, leaving, config)
         return ResidentLaunch(gathering, leaving, plan(gathering, leaving, config), config).launch()
-    except DoesNotFit:  # gathered tensors and replicas need more room than the tensors of the graph
+    except DoesNotFit:  # without folding: gathered tensors and replicas need additional memory
         return ResidentLaunch(folded, leaving, plan(folded, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """Return one launch that computes as many rows of the last result at a time as fit into local memory.
+    """Return one launch that computes the last result in parts: as many rows at a time as fit into local memory.
 
     Raises plan.DoesNotFit if a single row does not fit, or if the layers are not a chain. In a chain, the result of a
     layer is read only by the next layer, which divides it into the same rows. No layer of a chain joins tensors.
@@ -59,7 +59,7 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
     if not all(links) or inner & set(leaving) or any(layer.axis for layer in layers):
         raise DoesNotFit("its layers do not form a chain")
     folded = _fold_inputs(layers, config)
-    # Larger parts waste fewer rows that are computed twice, so they are tried first; each try has two thirds of the
+    # Larger parts are tried first, because fewer rows are computed twice. Each further attempt has two thirds of the
     # rows.
     rows = layers[-1].result.h
     failure = DoesNotFit("its result has a single row, which does not fit")
@@ -81,7 +81,7 @@ def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> b
 
 
 def _fold_inputs(layers: Sequence[Layer], config: Config) -> list[Layer]:
-    """Return `layers`. An input of the launch that only one layer reads is stored by phase (see `fold`) if faster."""
+    """Return `layers`. Store an input with one reader by phase (see `fold`) where that is faster."""
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
     return [
@@ -91,7 +91,7 @@ def _fold_inputs(layers: Sequence[Layer], config: Config) -> list[Layer]:
 
 
 class ResidentLaunch:
-    """Builds a launch that keeps every tensor between its layers in local memory, at the places of a plan."""
+    """Builds a launch that keeps every tensor between its layers in local memory, at the addresses of a plan."""
 
     def __init__(self, layers: Sequence[Layer], leaving: Collection[str], launch_plan: Plan, config: Config) -> None:
         outputs = {layer.output: layer.result for layer in layers}
@@ -108,10 +108,10 @@ class ResidentLaunch:
         group = [] if config.batch == 1 else [bounds for bounds in launch_plan.groups for _ in range(*bounds)]
 
         def separate(before: Key, after: Key) -> bool:
-            """Return whether two blocks belong to different groups, or to one that is loaded block by block.
+            """Return whether two blocks belong to different groups, or to a group that is loaded block by block.
 
             The constants of a group stay in local memory until its last sample has run. A bundle across two groups
-            would load those of the next group too early, into memory that the plan did not count.
+            would load constants of the next group too early, into memory that the plan does not reserve.
             """
             return bool(group) and (group[before[0]] != group[after[0]] or group[before[0]] in launch_plan.by_parts)
 
@@ -122,8 +122,8 @@ class ResidentLaunch:
         batch = self._config.batch
         for group in self._plan.groups:
             by_parts = group in self._plan.by_parts
-            # By parts, all samples run through a block of constants before the next block is loaded. Else each sample
-            # runs through all layers of the group.
+            # If constants are loaded by parts, all samples run with one block of constants before the next block is
+            # loaded. Otherwise each sample runs through all layers of the group.
             for numbers in [range(batch)] if by_parts else [range(number, number + 1) for number in range(batch)]:
                 for index in range(*group):
                     self._layer(index, numbers, by_parts)
@@ -145,7 +145,7 @@ class ResidentLaunch:
         layer = self._layers[index]
         allocations = self._plan.allocations
         sources = [self._plan.gathered[index]] if layer.gather else [allocations[name] for name in layer.inputs]
-        # tiles of one group of slots share a block of constants
+        # all tiles of a group of slots share a block of constants
         for part, tiles in groupby(self._plan.cuts[index].tiles(), key=lambda tile: tile.number):
             for tile, number in product(tiles, numbers):
                 inputs = [home.of(number) for home in sources]
@@ -166,14 +166,14 @@ class ResidentLaunch:
                 self._assembly.stream.compute(command, index)
 
     def _join(self, index: int, number: int) -> None:
-        """Add the transfers of a layer that joins its inputs. Inputs that lie in their place already need none."""
+        """Add the transfers of a layer that joins its inputs. Inputs computed at their place need no transfer."""
         layer = self._layers[index]
         allocations = self._plan.allocations
         whole = layer.result.local(allocations[layer.output].of(number), self._config)
         for name, form, ranges in layer.joined:
             place = whole[ranges]
             part = form.local(allocations[name].of(number), self._config)
-            # the plan may have given the input its place in the result; the stride along n does not matter for n = 1
+            # the plan may have placed the input inside the result; the stride along n does not matter for n = 1
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
                 self._assembly.stream.move(copy(place, part), index, JOINS)
 
@@ -186,7 +186,7 @@ class ResidentLaunch:
                     self._assembly.load(name, number, line, index)
                     self._assembly.stream.compute(_transposing_copy(local, line), index)
                     continue
-                # The input arrives in pieces, so that the first tile can start when its rows are there.
+                # The input arrives in pieces, so that the first tile can start as soon as its own rows are loaded.
                 for first, end in pairwise(self._plan.cuts[index].rows_read(form)):
                     self._assembly.load(name, number, local[:, :, first:end], index, first)
 
@@ -199,11 +199,11 @@ class ResidentLaunch:
             self._assembly.store(name, number, line or local, index)
 
     def _places(self, name: str, form: SampleFormat, number: int) -> tuple[Tensor, Tensor | None]:
-        """Return where sample `number` of a tensor lies in local memory, and its line buffer (None if it has none).
+        """Return sample `number` of a tensor as a tensor in local memory, and its line buffer or None.
 
-        A tensor of one pixel has each channel in another lane, or 64 bytes on in the same lane. Transferring it channel
-        by channel would cost 256 bytes each (timing/estimate.py). So it is transferred through a line buffer in one
-        lane (Plan.line_buffers), and a compute command exchanges channels and columns.
+        The channels of a one-pixel tensor lie in different lanes, or 64 bytes apart in one lane. A transfer channel by
+        channel would cost as much as 256 bytes per channel (timing/estimate.py). Such a tensor is therefore transferred
+        through a line buffer in one lane (Plan.line_buffers), and a compute command exchanges channels and columns.
         """
         local = form.local(self._plan.allocations[name].of(number), self._config)
         line_buffers = self._plan.line_buffers.get(name)
@@ -213,9 +213,10 @@ class ResidentLaunch:
 
 
 def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) -> LocalResult:
-    """Return the result of a layer, or its rows from `row` on, in local memory from byte `offset` of a lane on.
+    """Return a layer's result, or its rows from `row` on, at byte `offset` of each lane of local memory.
 
-    It is complete after the first `computed` compute commands of the launch (0: after the layer's last command).
+    The result is complete after the first `computed` compute commands of the launch (0: after the layer's last
+    command).
     """
     return LocalResult(MemoryTensor(layer.output, LOCAL_BASE + offset, layer.result), row, computed)
 
@@ -223,7 +224,7 @@ def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) ->
 def _transposing_copy(y: Tensor, x: Tensor) -> Command:
     """Return the command that copies `x` to `y` and exchanges channels and columns.
 
-    It takes the elements as unsigned integers of their size: moves are encoded without a sign.
+    The command treats elements as unsigned integers of the same size, because moves are encoded without a sign.
     """
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
@@ -231,7 +232,7 @@ def _transposing_copy(y: Tensor, x: Tensor) -> Command:
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A layer reduced to some rows: from row r0 of the whole layer's result on, and from row i0 of its inputs on."""
+    """A layer reduced to some rows. They begin at row r0 of the whole layer's result and at row i0 of its inputs."""
 
     r0: int
     i0: int
@@ -242,8 +243,7 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
     """Return the part of each layer of a chain that computes rows r0..r1 (without r1) of the last layer's result."""
     parts: list[Slab] = []
     for layer in reversed(layers):
-        # From the last layer back to the first: the rows that a layer reads are those that the layer before must
-        # compute.
+        # From the last layer back to the first: each layer must compute the rows that the next layer reads.
         i0, i1 = (r0, r1)
         window = layer.window
         if window is not None:
@@ -295,7 +295,7 @@ class StreamedLaunch:
         sizes = dict[tuple[str, int, int], int]()
 
         def note(name: str, first: int, end: int, size: int) -> None:
-            # parts have different rows, so a buffer is as large as the largest part needs
+            # the parts differ in size; a buffer has room for the largest part
             sizes[name, first, end] = max(sizes.get((name, first, end), 0), size)
 
         for part in self._every:
@@ -304,7 +304,7 @@ class StreamedLaunch:
                     note(f"t{index}/{temp}", index, index, size)
                 result = slab.layer.result.lane_bytes(self._config)
                 for turn in range(COPIES if index == last else 1):
-                    # the last result and the inputs are double-buffered: they live through the whole part
+                    # the last result and the inputs are double-buffered, and in use during the whole part
                     note(f"y{index}/{turn}", *((0, last) if index == last else (index, index + 1)), result)
             for number, shape in enumerate(part[0].layer.shapes):
                 for turn in range(COPIES):

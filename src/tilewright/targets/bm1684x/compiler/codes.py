@@ -1,8 +1,8 @@
-"""Lower nodes that join or add tensors of codes, or convert codes to another scale or zero point.
+"""Lower the nodes that join or add quantised tensors, or convert codes to another scale or zero point.
 
-A join has no operations: its inputs are computed in their place in the result (plan.py), or moved there (build.py).
-onnxruntime adds with fused multiply-adds, which round once. The machine has no fused multiply-add, so the compiler uses
-separate operations instead, and tests them on every pair of codes.
+A join has no operations: its inputs are computed at their place in the result (plan.py), or moved to that place
+(build.py). onnxruntime adds with fused multiply-adds, which round once. The machine has no fused multiply-add. The
+compiler therefore uses separate operations, and tests the result for every pair of codes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, Rounding
 from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 
-#: The modes with which the machine's integer shifts are tried, and the differences from the nearest integer factor.
+#: The rounding modes to try for integer shifts, and the factors to try, as differences from the nearest integer factor.
 MODES = (Rounding.HALF_TO_EVEN, Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO)
 DIFFERENCES = (0, 1, -1, 2, -2)
-#: Bits of the largest factor of a single operation, and of two operations.
+#: The number of bits of the largest factor, for a single operation and for a pair of operations.
 SHORT = 16
 LONG = 22
 #: Search range for float32 factors: units in the last place around the nearest float.
@@ -65,8 +65,8 @@ def joined(site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, a
 def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that a conversion of codes to another scale or zero point becomes.
 
-    No operation of the machine rounds as every rule of a graph demands. Several are tried on all 256 codes, the fastest
-    first. Raises Refused if none gives the right code for each of them.
+    No single operation of the machine rounds correctly for all rounding rules of graphs. The compiler tests several
+    operations on all 256 codes, the fastest first. Raises Refused if every operation gives a wrong code.
     """
     assert isinstance(site.node.op, Quantize)
     if site.output.dtype not in ("int8", "uint8"):
@@ -84,7 +84,7 @@ def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 class _Conversion(NamedTuple):
     """A conversion of codes stored as `x` to codes stored as `result`.
 
-    `codes` are all 256 stored codes, int64. `expected` has the right result for each, as it is stored.
+    `codes` are all 256 stored codes, int64. `expected` is the right stored result for each code.
     """
 
     site: Site
@@ -98,11 +98,11 @@ class _Conversion(NamedTuple):
         return self.site.input(0).scale / self.site.output.scale
 
     def gives(self, scaled: Array) -> bool:
-        """Return whether the codes are right, if `scaled` are the rounded values without the zero point."""
+        """Return whether `scaled`, the rounded values before the zero point is added, give the right codes."""
         return np.array_equal(saturate(scaled + self.result.zero, self.result.dtype), self.expected)
 
     def factor(self, bits: int) -> _Scaling | None:
-        """Return a scaling that gives the right codes, with a factor of up to `bits` bits; None if none is found."""
+        """Return a scaling that gives the right codes, with a factor of up to `bits` bits, or None."""
         centred = self.codes - self.x.zero
         for scaling in _scalings(self.ratio, bits):
             if self.gives(shift_right(centred * scaling.factor, scaling.shift, scaling.mode)):
@@ -111,10 +111,11 @@ class _Conversion(NamedTuple):
 
 
 def _product(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add a multiplication of unsigned codes, if one gives the right codes. Return whether it does."""
+    """Add a multiplication of unsigned codes if its codes are right. Return whether it was added."""
     x = conversion.x
     result = conversion.result
-    # One product is enough if both zero points are 0 and both types unsigned: it then saturates as the codes do.
+    # One product is enough if both zero points are 0 and both types unsigned: the product then saturates like the
+    # codes.
     if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (scaling := conversion.factor(SHORT)) is None:
         return False
     numbers: dict[str, Any] = {"b": Constant.of(scaling.factor, U16), "shift": Constant.of(-scaling.shift, I8)}
@@ -135,8 +136,8 @@ def _rounded_twice(write: ir.Writer, conversion: _Conversion) -> bool:
     """Add gemmlowp's rescaling, which rounds after a product with 31 bits and after a shift, if the codes are right."""
     q, shift = (int(number) for number in quantize_multiplier(np.float64(conversion.ratio)))
     left, right = max(shift, 0), max(-shift, 0)
-    # Of gemmlowp: a product with 31 bits rounds half up, then a shift rounds half away from zero. Two roundings may
-    # differ from one by a code, so both must be done.
+    # gemmlowp rounds twice: a 31-bit product rounds half up, then a shift rounds half away from zero. A single rounding
+    # could differ by one code, so both are computed.
     high = shift_right((conversion.codes - conversion.x.zero) * q, -HIGH_PRODUCT - left, Rounding.HALF_UP)
     if left > -HIGH_PRODUCT or not conversion.gives(shift_right(high, right, Rounding.HALF_AWAY_FROM_ZERO)):
         return False
@@ -146,7 +147,7 @@ def _rounded_twice(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def _real(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add a product in float32, rounded half to even, if one gives the right codes. Return whether it does."""
+    """Add a float32 product, rounded half to even, if its codes are right. Return whether it was added."""
     centred = (conversion.codes - conversion.x.zero).astype(np.float32)
     for factor in neighbours(np.float32(conversion.ratio)):
         if conversion.gives(np.rint(centred * factor).astype(np.int64)):
@@ -156,7 +157,7 @@ def _real(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def every_code(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[list[Array], Array]:
-    """Return the 256 stored codes of each input, and the graph's codes of the result for all of their combinations.
+    """Return the 256 stored codes of each input, and the result's codes in the graph for all combinations of inputs.
 
     The result has an axis for each input.
     """
@@ -179,8 +180,8 @@ class _Scaling(NamedTuple):
 
 
 def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
-    # Long factors first: they are the most exact. The nearest integers to a factor are tried too, because the reference
-    # may have rounded its own multiplier.
+    # The longest factors are tried first, because they are the most exact. Neighbouring integers are tried too, because
+    # the reference may use a rounded multiplier.
     for used in range(bits, 0, -1):
         shift = min(used - frexp(ratio)[1], 31)
         for difference in DIFFERENCES if shift >= 0 else ():
@@ -226,7 +227,7 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...],
     Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
     """
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
-    # As in TFLite: relative to twice the larger scale, both factors are at most a half.
+    # As in TFLite, scales are divided by twice the larger scale. So both factors are at most 0.5.
     twice = 2 * max(scales)
     parts: list[ir.Ref] = []
     for index in (0, 1):
@@ -250,7 +251,7 @@ def _multiplied(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], 
     """
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
-    # The limits are XNNPACK's own; it refuses to create the operator outside of them.
+    # XNNPACK itself has these limits: it does not create the operator for other scales.
     if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
         raise ir.Refused("scales are too far apart for XNNPACK: input scale / output scale must be in 2**-10 .. 2**8")
     shift = 21 - int(np.frexp(max(ratios))[1])
@@ -275,7 +276,7 @@ def _shifted(
 def _fused(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, mode: Mode) -> None:
     """Add the operations that add two tensors as onnxruntime does.
 
-    `f32(f32(a * ra) + f32(b * rb))` replaces two fused multiply-adds of the codes a and b minus their zero points.
+    Let a and b be the codes minus their zero points. `f32(f32(a * ra) + f32(b * rb))` replaces two fused multiply-adds.
     `_search` finds the factors ra and rb.
     """
     factors = _search(site, shapes, mode)
@@ -286,9 +287,9 @@ def _fused(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], resul
 
 
 def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[np.float32, np.float32]:
-    """Return two float32 factors for `_fused` with which every pair of codes gives the same sum as the reference.
+    """Return two float32 factors for `_fused`. With them, the sum of every pair of codes equals that of the reference.
 
-    The factors are close to input scale / output scale. Raises Refused if there are none.
+    The factors are close to input scale / output scale. Raises Refused if the search fails.
     """
     out = site.output
     codes, expected = every_code(site, shapes, mode)
@@ -297,7 +298,7 @@ def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[n
         [(code - x.zero).astype(np.float32) * factor for factor in factors]
         for code, x, factors in zip(codes, shapes, candidates, strict=True)
     ]
-    # Factors nearest to the true ratios first. Every pair of codes is compared: 65,536 sums per try.
+    # Factors nearest to the true ratios are tried first. Each try compares the sums of all 65,536 pairs of codes.
     for left, right in sorted(product(range(len(candidates[0])), range(len(candidates[1]))), key=sum):
         total = np.rint(parts[0][left][:, None] + parts[1][right])
         if np.array_equal(np.clip(total + out.zero_point, expected.min(), expected.max()), expected):

@@ -28,8 +28,8 @@ NAME = "bm1684x"
 PRODUCTS = ("Gemm", "MatMul")
 #: Types of quantised values.
 CODES = ("int8", "uint8")
-#: If the layers do not fit into local memory, the compiler compares splits. In at most WAYS of them, the first layers
-#: run in parts.
+#: If the layers do not fit into local memory, the compiler compares splits. At most WAYS of these splits run the first
+#: layers in parts.
 WAYS = 3
 
 
@@ -39,7 +39,7 @@ def lower(site: Site, mode: Rounding, config: Config) -> Layer | str:
         return _lower(site, mode, config)
     except Refused as refused:
         return str(refused)
-    except ModelError as error:  # a scale factor that no rule supports
+    except ModelError as error:  # no rule supports the scale factor
         return error.reason
 
 
@@ -75,9 +75,9 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
     if config.eu_bytes != WORD_BYTES:
         raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
     mode = rounding_mode(rounding)
-    refused: dict[str, str] = {}  # nodes that do not fit into local memory, with the reason
-    # A node that does not fit falls back to the host. Its neighbours may then form other launches, and reshapes that
-    # were left out may be needed again, so lowering starts anew. Each round refuses one node more, so it ends.
+    refused: dict[str, str] = {}  # nodes that do not fit into local memory, with the reasons
+    # A node that does not fit falls back to the host. Launches are then formed differently, and an omitted reshape may
+    # become necessary, so lowering starts again. Each round refuses one more node, so the loop ends.
     while True:
         lowered = _lowered(graph, mode, config, refused)
         reads = {
@@ -97,15 +97,15 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str, str]) -> dict[str, Layer | str]:
     """Return, by node name, the layer that a node becomes, or the reason why the node runs on the host instead.
 
-    A reshape is left out if only matrix products read its result: these then read the reshape's input directly.
-    `refused` has the nodes that are known to run on the host, with the reason.
+    If only matrix products read the result of a reshape, the reshape is omitted: the products read its input directly.
+    `refused` maps the nodes that are known to run on the host to the reason.
     """
     by_node: dict[str, Layer | str] = dict(refused)
     passed_over = set()
     for node in graph.nodes:
         if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.results:
             readers = [graph.site(reader) for reader in graph.readers.get(node.outputs[0], ())]
-            # if one reader needs the reshaped tensor, the reshape must run, and the others may as well read its result
+            # if one reader needs the reshaped tensor, the reshape runs and all readers use its result
             if readers and not any(site.node.name in refused for site in readers):
                 through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
                 layers = {name: layer for name, layer in through.items() if layer is not None}
@@ -132,14 +132,15 @@ def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Co
 def _launches(
     graph: Graph, layers: Sequence[Layer], reads: Mapping[str, Sequence[str]], config: Config
 ) -> list[Launch | HostStep]:
-    """Return the steps that run `layers`: one launch if all layers fit into local memory, else the fastest split.
+    """Return the steps that run `layers`: one launch if the layers fit into local memory, else the fastest split.
 
-    A split is either two halves, each of which may be split again. Or the first layers run some rows at a time in one
-    launch, and the other layers must fit into another. A single layer that fits in neither way runs on the host.
+    There are two kinds of splits. In the first, both halves may be split again. In the second, one launch runs the
+    first layers some rows at a time, and the other layers must fit into a second launch. A single layer that fits in
+    neither way runs on the host.
     """
 
     def outside(some: Sequence[Layer]) -> set[str]:
-        """Return the tensors that nodes other than these read, or that leave the network: a launch must store them."""
+        """Return the tensors that a launch must store: those that other nodes read, and results of the network."""
         inside = {layer.name for layer in some}
         return {name for node, names in reads.items() if node not in inside for name in names} | set(graph.results)
 
@@ -163,6 +164,6 @@ def _launches(
     half = len(layers) // 2
     halves = (layers[:half], layers[half:])
     splits.append([part for some in halves for part in _launches(graph, some, reads, config)])
-    host = float("inf")  # a fallback is slower than any launch
+    host = float("inf")  # the cost of a fallback: higher than that of any launch
     costs = [sum(step.meta["scheduled"] if isinstance(step, Launch) else host for step in steps) for steps in splits]
     return splits[costs.index(min(costs))]

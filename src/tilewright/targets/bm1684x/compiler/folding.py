@@ -1,9 +1,9 @@
-"""Fold taps of convolutions into channels, on the machine or as it loads the input of a network.
+"""Fold taps of convolutions into channels, on the machine or while loading the input of a network.
 
 The cube multiplies 64 channels of a pixel at a time, so a convolution of 16 channels leaves three quarters of it idle.
-Here copies of its input, each shifted by one tap, become further channels of a gathered tensor, and
-the convolution has fewer taps. A command cannot move values to other lanes, so the layer before computes its channels
-several times (replicas): its further output channels are in lanes that would be empty.
+Here copies of its input, each shifted by one tap, become further channels of a gathered tensor, and the convolution has
+fewer taps. A command cannot move values to other lanes. So the layer before computes its channels several times
+(replicas), in lanes that would otherwise be empty.
 
 `fold` does the same for inputs of a network, which are stored by phase (layouts/samples.py): the DMA engine makes the
 shifted copies.
@@ -28,7 +28,7 @@ from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import I8, I32
 from tilewright.targets.bm1684x.values.window import Window
 
-#: A fold must save this part of a layer's cycles: the replicas take longer to load.
+#: The smallest fraction of a layer's cycles that a fold must save, because loading the replicas takes time.
 WORTH = 0.2
 
 
@@ -39,7 +39,7 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
     replicas: dict[str, int] = {}
     changed: list[Layer] = []
     for layer in layers:
-        # A layer is changed only if all tensors that need replicas can have them, back to a convolution.
+        # A layer is changed only if all tensors on the path back to a convolution can have replicas.
         gather = _best(layer, config)
         sources = _sources(layer.inputs[0], maker, kept) if gather else None
         if gather is None or sources is None:
@@ -58,7 +58,7 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
 
 
 def _spacing(channels: int, config: Config) -> int:
-    """Return how many lanes apart replicas of a tensor begin.
+    """Return the distance in lanes between replicas of a tensor.
 
     It is a power of two, so that it divides the number of lanes.
     """
@@ -66,7 +66,7 @@ def _spacing(channels: int, config: Config) -> int:
 
 
 def _best(layer: Layer, config: Config) -> Gather | None:
-    """Return how to gather the input of a layer in the fewest cycles, or None if the layer is faster as it is."""
+    """Return the fastest way to gather the input of a layer, or None if the layer is fastest without a gather."""
     kernel = layer.kernel
     window = layer.window
     x = layer.shapes[0]
@@ -75,7 +75,7 @@ def _best(layer: Layer, config: Config) -> Gather | None:
     if window.inserted != (0, 0):
         return None
     spacing = _spacing(x.c, config)
-    # All replicas together fill the lanes at most once: the layer that makes them takes no more cycles than before.
+    # All replicas together fill the lanes at most once, so that computing the replicas takes no additional cycles.
     most = config.lanes // spacing
     choices = []
     for rows, columns in ((True, False), (False, True), (True, True)):
@@ -90,7 +90,7 @@ def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
     assert layer.kernel is not None
     form = gather.form
     oc = layer.kernel.values.shape[0]
-    stride = gather.window.stride[1] if gather.columns else 1  # a copy with a stride along w takes as many passes
+    stride = gather.window.stride[1] if gather.columns else 1  # passes of a copy with this stride
     copies = len(gather.taps) * (-(-form.h * form.w // config.eu_bytes) * stride + 2)
     return copies + _products(layer, (oc, form.c, *gather.left.kernel), config)
 
@@ -101,7 +101,7 @@ def _products(layer: Layer, kernel: Sequence[int], config: Config) -> int:
 
 
 def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> set[str] | None:
-    """Return the tensors that need replicas if the tensor `name` does; None if one of them cannot have any.
+    """Return the tensors that need replicas if `name` does, or None if one of them cannot have replicas.
 
     A convolution can compute its output channels several times. Other layers work channel by channel: their inputs need
     replicas too.
@@ -125,9 +125,9 @@ def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> se
 
 
 def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
-    """Return a layer with replicas of its channels, if it needs some.
+    """Return a layer, with replicas of its channels where `spaced` asks for them.
 
-    `spaced` has the number of replicas and their distance in lanes, by the name of a layer's result.
+    `spaced` maps the name of a layer's result to the number of replicas and their distance in lanes.
     """
     if layer.output not in spaced:
         return layer
@@ -177,7 +177,8 @@ def fold(layer: Layer, config: Config) -> Layer:
 def _cost(layer: Layer, config: Config) -> float:
     """Return the estimated cycles of loading a layer's input and of its multiplications.
 
-    The two overlap between the samples of a batch. Within a sample they overlap only in parts, if there are tiles.
+    Between the samples of a batch, loading and multiplying overlap. Within a sample they overlap partly if the layer
+    has tiles.
     """
     assert layer.kernel is not None
     x = layer.shapes[0]
@@ -185,7 +186,7 @@ def _cost(layer: Layer, config: Config) -> float:
     products = _products(layer, layer.kernel.values.shape, config)
     channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
     image = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
-    # a copy within DDR stands for the load: the whole image need not fit into local memory
+    # the load is estimated as a copy within DDR, because the whole image may not fit into local memory
     load = loads * estimate.cycles(copy(image, image), config)
     parts = max(config.batch, -(-result.h * result.w * I32.bytes // TEMP_BYTES))
     return max(load, products) + min(load, products) / parts
@@ -196,7 +197,7 @@ def _folded(layer: Layer, kernel: WeightValues, window: Window, x: SampleFormat,
     kh, kw = window.kernel
     result = layer.result
     # Kernel and image are split in the same way: tap (i * sh + py, j * sw + px) meets only pixels of phase (py, px).
-    # The kernel is filled up with zeros to whole phases.
+    # The kernel is padded with zeros to whole phases.
     taps = -(-kh // sh)
     steps = -(-kw // sw)  # `taps` rows and `steps` columns of the kernel per phase
     rows, columns = result.h + taps - 1, result.w + steps - 1
@@ -205,7 +206,7 @@ def _folded(layer: Layer, kernel: WeightValues, window: Window, x: SampleFormat,
     by_phase = values.reshape(oc, c, taps, sh, steps, sw).transpose(0, 3, 5, 1, 2, 4)
     fold_rows, fold_columns = (taps if down else 1), (steps if across else 1)
     left = (taps // fold_rows, steps // fold_columns)
-    # Folded rows and columns of taps become channels; `left` is the kernel that remains.
+    # Folded rows and columns of taps become channels; `left` is the remaining kernel.
     split = by_phase.reshape(oc, -1, fold_rows, left[0], fold_columns, left[1]).transpose(0, 2, 4, 1, 3, 5)
     values = np.ascontiguousarray(split.reshape(oc, -1, *left))
     offsets = [i * columns + j for i in range(fold_rows) for j in range(fold_columns)]

@@ -1,7 +1,7 @@
 """A layer: how its tensors are stored, its machine operations on each tile of its result, and their constants.
 
-In a gathered tensor, taps of a convolution are further channels of its input, copied by the compute engine. `Writer`
-collects the operations. It gives each result a temporary buffer that holds no value still needed.
+In a gathered tensor, taps of a convolution are stored as further channels; the compute engine copies them. `Writer`
+collects the operations, and chooses a free temporary buffer for each intermediate result.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tilewright.targets.bm1684x.values.window import Window
 
 @dataclass(frozen=True)
 class Gather:
-    """How the input of a convolution is gathered: one copy of it for each folded tap, `spacing` channels apart.
+    """How the input of a convolution is gathered: one copy per folded tap; copies begin `spacing` channels apart.
 
     `source` is how the input is stored. Local memory has `replicas` copies of its channels, also `spacing` channels
     apart, because a command cannot move values to other lanes. `window` is the window of the convolution in the graph.
-    `rows` and `columns` say along which axes its taps are folded.
+    `rows` and `columns` are true for the axes along which taps are folded.
     """
 
     source: SampleFormat
@@ -42,7 +42,7 @@ class Gather:
 
     @property
     def taps(self) -> list[tuple[int, int]]:
-        """The folded taps: the row and column of each in the kernel."""
+        """The folded taps, each as its row and column in the kernel."""
         kh, kw = self.window.kernel
         return list(product(range(kh if self.rows else 1), range(kw if self.columns else 1)))
 
@@ -67,7 +67,7 @@ class Gather:
     def kernel(self, values: Array) -> Array:
         """Return the kernel (oc, channels, kh, kw) of the convolution that reads the gathered tensor.
 
-        `values` is the kernel in the graph. Channels that are only spacing get zeros.
+        `values` is the kernel in the graph. Unused channels between copies get zeros.
         """
         oc, ic, _, _ = values.shape
         kh, kw = self.window.kernel
@@ -90,7 +90,7 @@ class Gather:
             )
             down = self.window.stride[0] if self.rows else 1
             across = self.window.stride[1] if self.columns else 1
-            # The copy covers what of the tap lies inside of the image. The rest of the gathered tensor is padding.
+            # Only the part of the tap inside of the image is copied. The rest of the gathered tensor is padding.
             if r0 < r1 and c0 < c1:
                 inside = x[:, replica : replica + self.spacing, first_row:, first_column:]
                 stride = inside.stride._replace(h=inside.stride.h * down, w=across)
@@ -98,7 +98,7 @@ class Gather:
                 yield Command(OPERATIONS["copy"], {"a": inside}, {"y": tap_channels[:, :, r0:r1, c0:c1]})
             else:
                 r0 = r1 = 0
-            # above, below, left and right of it
+            # padding above, below, left and right
             for rows, columns in (
                 (slice(0, r0), slice(0, form.w)),
                 (slice(r1, form.h), slice(0, form.w)),
@@ -109,14 +109,14 @@ class Gather:
                     yield Command(OPERATIONS["copy"], {"a": zero}, {"y": tap_channels[:, :, rows, columns]})
 
     def _inside(self, axis: int, tap: int, folded: bool) -> tuple[int, int, int]:
-        """Return the range of gathered rows (or columns) that a tap reads from the input, and where it begins there."""
+        """Return the range of gathered rows (or columns) copied from the input, and the input's row for the first."""
         size, extent = ((self.source.h, self.form.h), (self.source.w, self.form.w))[axis]
         if not folded:
             return 0, extent, 0
         step = self.window.stride[axis]
         # gathered row r reads row begin + r * step of the input
         begin = tap * self.window.dilation[axis] - self.window.pads[2 * axis]
-        first = max(0, -(begin // step))  # the first with begin + first * step >= 0
+        first = max(0, -(begin // step))  # the first row with begin + first * step >= 0
         end = min(extent, -(-(size - begin) // step))
         return first, max(first, end), begin + first * step
 
@@ -125,7 +125,7 @@ def _shape(form: SampleFormat, channels: int) -> tuple[int, int, int, int]:
     return 1, channels, form.h, form.w
 
 
-#: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may exceed it.
+#: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may need more.
 TEMP_BYTES = 1 << 14
 #: Shift of gemmlowp's high product: the exact product of two int32 is divided by 2**31, with ties rounded up.
 HIGH_PRODUCT = -31
@@ -141,14 +141,14 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """The result of an operation that writes to the layer's result."""
+    """The layer's result, as the result of an operation."""
 
 
 @dataclass(frozen=True)
 class Temp:
     """An intermediate result of a tile, in temporary buffer `index`.
 
-    `size` is its number of rows and columns (None: those of the tile's result).
+    `size` is the number of its rows and columns (None: the same as the tile's result).
     """
 
     index: int
@@ -204,12 +204,12 @@ class Layer:
 
     `inputs` and `output` name tensors of the graph; `shapes` and `result` say how they are stored. `words` are
     parameters per channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact layout. `window`
-    is the window of the operations (None: they work element by element). `row_tiles` says whether a tile may hold fewer
+    is the window of the operations (None: they work element by element). `row_tiles` is true if a tile may have fewer
     rows than the result. `note` is shown by `explain`.
 
-    A layer that joins its inputs has no operations. `axis` is the axis (of n, c, h, w) along which it joins them, and 0
-    in all other layers. A layer with a `gather` reads a tensor that is gathered from its input; `shapes` says how that
-    tensor is stored.
+    A layer that joins its inputs has no operations; `axis` is the axis (of n, c, h, w) of the join. All other layers
+    have axis 0. A layer with a `gather` reads a tensor that is gathered from its input; `shapes` describes the gathered
+    tensor.
     """
 
     name: str
@@ -230,7 +230,7 @@ class Layer:
 
     @property
     def joined(self) -> Iterator[tuple[str, SampleFormat, tuple[slice, ...]]]:
-        """Each input that the layer joins: its name, how it is stored, and its place in the result on n, c, h, w."""
+        """For each joined input: its name, its format, and its position in the result on n, c, h, w."""
         begin = 0
         for name, form in zip(self.inputs, self.shapes, strict=True) if self.axis else ():
             ranges = [slice(0, size) for size in (1, form.c, form.h, form.w)]
@@ -271,7 +271,7 @@ class Writer:
         return Layer(site.node.name, inputs, site.output.name, shapes, result, operations, tuple(self.words), **more)
 
     def hold(self, value: Ref) -> Ref:
-        """Return `value`, and keep its temporary buffer from being reused until `release` is called."""
+        """Return `value`, and reserve its temporary buffer until `release` is called."""
         self._kept.append(value)
         return value
 
@@ -295,8 +295,8 @@ class Writer:
         attributes |= {} if mode is None else {"mode": mode}
         result: Output | Temp
         if isinstance(into, DType):
-            # A buffer may be reused as soon as the operation that reads it has run: its result must lie elsewhere,
-            # because operations do not work in place here.
+            # A buffer that an operation reads becomes free after this operation. The operation's own result needs
+            # another buffer, because operations do not work in place here.
             used = {ref.index for ref in (*refs.values(), *self._kept) if isinstance(ref, Temp)}
             result = Temp(next(index for index in range(len(used) + 1) if index not in used), into, size)
         else:
@@ -311,7 +311,7 @@ class Writer:
 
     def high_product(self, x: Ref, q: Array) -> Ref:
         """Add the int32 operation `(x * q + 2**30) >> 31`, and return its result."""
-        # A constant costs no local memory and no transfer, so it is used if all channels agree.
+        # If all channels have the same value, it becomes a constant, which needs no local memory and no transfer.
         only = _only(q)
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
@@ -334,7 +334,8 @@ class Writer:
     def parameters(self, **named: tuple[Any, DType]) -> dict[str, Any]:
         """Return, by name, the operand for each argument `name=(values, type)`.
 
-        All operands are constants if no argument differs between channels; else all have one value per channel.
+        If every argument has the same value in all channels, all operands are constants. Otherwise all operands have
+        one value per channel.
         """
         only = {name: (_only(np.asarray(values)), dtype) for name, (values, dtype) in named.items()}
         if all(value is not None for value, _ in only.values()):

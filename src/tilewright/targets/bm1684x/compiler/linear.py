@@ -1,8 +1,7 @@
 """Lower convolutions, fully connected layers, pools and means; requantise int32 sums to stored codes.
 
-A mean is a depthwise convolution with weights of one, whose sums are rescaled.
-Most functions add operations to `write`, a `Writer`, which collects the operations of one layer. The layer's result is
-what its last operation writes.
+A mean is a depthwise convolution with weights of one, followed by a rescaling. Most functions add operations to
+`write`, a `Writer`, which collects the operations of one layer. The last operation writes the layer's result.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.floats import shift_right
 from tilewright.targets.bm1684x.values.window import Window
 
-#: The largest padding, stride and dilation: their instruction fields have four bits.
+#: The largest padding, stride and dilation. Each has an instruction field of four bits.
 LARGEST_PAD = LARGEST_STRIDE = 15
 TAKES = Takes(("int8", "uint8"))
 #: float32 holds all integers up to this number.
 EXACT = 1 << 24
-#: Bits of the factor of a mean. The products with the sums stay below 2**62.
+#: The number of bits of a mean's factor. Products of factor and sums stay below 2**62.
 FACTOR_BITS = 30
 
 
 def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, form: SampleFormat) -> None:
     """Add the operations that write `clamp(round(total * to.real) + form.zero)` to the layer's result.
 
-    `rule` says how to round. Raises Refused if the machine cannot compute this exactly.
+    `rule` is the rounding rule. Raises Refused if the machine cannot compute the codes exactly.
     """
     if rule == "double":
         doubled(write, total, *quantize_multiplier(to.real), form.zero)
@@ -56,8 +55,8 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
 def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int) -> None:
     """Write gemmlowp's rescaling of `x` by `q * 2**(shift - 31)`, plus `offset`, to the layer's result.
 
-    The rescaling rounds twice: after the multiplication, and after the shift, where ties go away from zero. Raises
-    Refused if a shift is positive, because the result may not fit into int32.
+    The rescaling rounds after the multiplication, and again after the shift. The second rounding takes ties away from
+    zero. Raises Refused if a shift is positive, because the result may not fit into int32.
     """
     q = np.atleast_1d(q)
     shift = np.atleast_1d(shift)
@@ -74,7 +73,7 @@ def real(write: ir.Writer, x: ir.Ref, factor: Array, form: SampleFormat) -> None
 
 
 def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **operands: Any) -> None:
-    """Add an operation that rounds half to even, and its result plus the zero point of `form` as the layer's result.
+    """Add an operation that rounds half to even, then add the zero point of `form` to get the layer's result.
 
     A zero point of 0 is not added.
     """
@@ -86,11 +85,12 @@ def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **opera
 
 
 def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
-    """Keep the codes that the last operation writes to the layer's result in `low`..`high`.
+    """Clamp the codes of the layer's result to `low`..`high`.
 
-    A bound that the stored type enforces costs nothing.
+    A bound that equals the limit of the stored type needs no operation.
     """
-    # The last operation gets a buffer as its result, and the bound is applied from there.
+    # The last operation is changed to write to a buffer. A further operation applies the bound and writes the layer's
+    # result.
     low, high = low + form.add, high + form.add
     clamps = [("max", low)] if low > form.dtype.low else []
     clamps += [("min", high)] if high < form.dtype.high else []
@@ -113,12 +113,12 @@ def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
         raise ir.Refused(reason)
     assert w.data is not None
     result = SampleFormat.of(site.output)
-    if isinstance(op, FullyConnected) and result.h * result.w > 1:  # each row is a pixel, whatever axes the input has
+    if isinstance(op, FullyConnected) and result.h * result.w > 1:  # each row of values is one pixel
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
     kernel, window = _kernel(op, w.data, x, result)
     depthwise = isinstance(op, DepthwiseConv2D)
-    # The machine multiplies stored codes. What the zero point of the input adds to every sum is known here, so it is
-    # taken off in the bias; padding has the zero point as its value.
+    # The machine multiplies stored codes. The zero point of the input adds a known number to every sum. This number is
+    # subtracted from the bias. Padding has the value of the zero point.
     bias = -x.zero * kernel.sum((0, 2, 3) if depthwise else (1, 2, 3), dtype=np.int64)
     if site.optional(2) is not None:
         bias = bias + site.constant(2)
@@ -142,7 +142,7 @@ def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None) -> ir.Ref:
     """Add a depthwise convolution: in each channel, window times kernel plus bias. Return its int32 sums.
 
-    `pad` is the value of the padding, `size` that of the buffer for the sums (see Temp).
+    `pad` is the value of the padding; `size` is the size of the buffer for the sums (see Temp).
     """
     weights = ir.Weights()
     bias = ir.Bias(I32)
@@ -169,18 +169,18 @@ def _kernel(op: Linear, w: Array, x: SampleFormat, result: SampleFormat) -> tupl
 def machine_window(window: GraphWindow, x: SampleFormat) -> Window:
     """Return the machine's form of the window of a convolution or pool in the graph.
 
-    Along an axis on which the window has a single position, the stride becomes 1. Raises Refused if a padding, stride
-    or dilation is too large, or if a window lies wholly in the padding.
+    If the window has a single position along an axis, the stride of this axis becomes 1. Raises Refused if a padding,
+    stride or dilation is too large, or if a window lies wholly in the padding.
     """
     top, bottom, left, right = window.padding
-    # A window with a single position has no use for a stride, and a stride costs time in pools.
+    # With a single position, the stride has no effect on the result, but a stride above 1 makes pools slower.
     spare = (x.h + top + bottom - window.extent[0], x.w + left + right - window.extent[1])
     down, across = (step if rest else 1 for step, rest in zip(window.stride, spare, strict=True))
     if max(window.padding) > LARGEST_PAD or max(down, across, *window.dilation) > LARGEST_STRIDE:
         sizes = {"padding": window.padding, "strides": (down, across), "dilations": window.dilation}
         name, value = next((name, value) for name, value in sizes.items() if max(value) > LARGEST_PAD)
         raise ir.Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
-    if top >= window.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that row would read no input
+    if top >= window.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that output row would read no input
         raise ir.Refused(f"padding={list(window.padding)} is not supported: a window lies wholly in the padding")
     return Window(window.kernel, (top, bottom, left, right), (down, across), window.dilation)
 
@@ -199,7 +199,7 @@ def maximum(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 def average(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that an average pool becomes. Raises Refused if it is not supported.
 
-    The mean is rounded with ties away from zero, as in TFLite, in every rounding mode.
+    The mean is rounded with ties away from zero, as in TFLite, whatever the rounding mode.
     """
     op = site.node.op
     assert isinstance(op, AveragePool2D)
@@ -231,7 +231,7 @@ def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
         )
     count = x.h * x.w
     result = SampleFormat.of(out)
-    xnnpack = mode.elementwise == "xnnpack"  # it adds both zero points, as one float32, before rounding
+    xnnpack = mode.elementwise == "xnnpack"  # the reference adds both zero points, as one float32, before rounding
     write = ir.Writer(x.c)
     zero = x.add if xnnpack else x.zero
     total, window, columns = _window_sums(write, x, Window((x.h, x.w)), zero)
@@ -256,14 +256,14 @@ def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
     """Add operations that sum the codes of each window. Return the int32 sums, the layer's window, and a count.
 
-    The count is how often the layer's bias is added to a sum: once, or once for each column.
+    The count is the number of times that the layer's bias is added to a sum: 1, or the number of columns.
 
     A command takes as many cycles for one pixel as for 64. So a window over the whole image is summed column by column
-    first, and a second command adds up the columns. It is an average in float32 with the scale 1, which is exact while
-    the sums stay below 2**24.
+    first, and a second command adds up the columns. The second command is a float32 average with the scale 1, which is
+    exact for sums below 2**24.
     """
     h, w = window.kernel
-    # Two commands pay if a tap per pixel (h * w) costs more than a tap per row, a tap per column and two casts.
+    # Two commands are faster if h * w taps cost more than h taps, w taps and two casts.
     whole = window == Window((x.h, x.w))
     if not whole or h * w <= h + w + 2 or 255 * h * w >= EXACT:
         return window_sums(write, pad), window, 1
@@ -277,14 +277,14 @@ def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) ->
 def _division(count: int, x: SampleFormat) -> tuple[int, int]:
     """Return (m, s) such that `sum * m / 2**s`, with ties rounded away from zero, is the mean of `count` codes.
 
-    Every possible sum is tested. Raises Refused if a sum would give a wrong mean.
+    Every possible sum is tested. Raises Refused if the mean of a sum would be wrong.
     """
-    # A power of two divides by a shift alone.
+    # For a power of two, a shift is enough.
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
     shift = FACTOR_BITS + count.bit_length() - 1
     factor = ((1 << shift) + count // 2) // count
-    # TFLite divides integers, and rounds half away from zero. A rounded factor could be wrong for a tie.
+    # TFLite divides integers, and rounds half away from zero. A rounded factor could break ties wrongly.
     sums = np.arange((x.dtype.low - x.add) * count, (x.dtype.high - x.add) * count + 1, dtype=np.int64)
     expected = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
     if not np.array_equal(shift_right(sums * factor, shift, Rounding.HALF_AWAY_FROM_ZERO), expected):
@@ -300,7 +300,7 @@ def _no_activation(activation: str) -> None:
 def _layer(site: Site, x: SampleFormat, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
     """Return the layer with the operations added so far.
 
-    If they sum up a window, `bias` is added to each sum, and the kernel is all ones. Else `bias` is None.
+    In a layer that sums windows, `bias` is added to each sum, and all weights are 1. In other layers `bias` is None.
     """
     ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
     kernel = None if bias is None else ir.WeightValues(ones, I8, True)

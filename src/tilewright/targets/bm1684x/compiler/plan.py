@@ -1,10 +1,10 @@
-"""The plan of a launch: the addresses of its tensors, the groups of layers that samples run through, and constants.
+"""The plan of a launch: the addresses of tensors and constants, and the groups of layers that samples run through.
 
 In a group, each of the N samples of a batch runs through all layers before the next sample starts. A tensor inside a
 group therefore needs room for one sample; a tensor between groups needs room for all N. The constants of a group stay
 in local memory until its last sample has run. The exception is a group of one layer whose constants are too large: its
-constants are loaded part by part, and all samples run through each part. Constants of tiles are transferred in bundles:
-a short transfer takes as long as a longer one (timing/estimate.py).
+constants are loaded part by part, and all samples run through each part. Constants of tiles are transferred in bundles,
+because transfers have a minimum time (timing/estimate.py).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import U8
 
-#: A layer whose constants take more than 1 / LARGE of a lane does not keep them for all samples.
+#: If a layer's constants take more than 1 / LARGE of a lane, they do not stay in local memory for all samples.
 LARGE = 4
-#: The first layer, and one past the last.
+#: A range of layers: the first, and one past the last.
 Group = tuple[int, int]
 
 
 class DoesNotFit(Exception):
-    """Raised if the tensors or constants of a launch do not fit into local memory, or a command cannot reach them."""
+    """Raised if tensors or constants do not fit into local memory, or a stride does not fit into a command."""
 
 
 class Ring:
@@ -48,14 +48,14 @@ class Ring:
         self._blocks: list[tuple[int, int, Sequence[str]]] = []
 
     def take(self, names: Sequence[str], size: int, done: Iterable[str]) -> int:
-        """Reserve `size` bytes of each lane for the new blocks `names`, together. Return their byte offset in a lane.
+        """Reserve `size` adjacent bytes of each lane for the new blocks `names`. Return the byte offset in a lane.
 
-        Raises DoesNotFit if the blocks are larger than the ring, or would overwrite a block whose name is not in
-        `done`.
+        `done` has the names of blocks that may be overwritten. Raises DoesNotFit if the blocks are larger than the
+        ring, or would overwrite any other block.
         """
         if size > self._end - self._begin:
             raise DoesNotFit(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
-        # Blocks do not wrap around: what is left at the end stays empty.
+        # Blocks do not wrap around: if too few bytes are left at the end of the ring, these bytes stay empty.
         if self._next + size > self._end:
             self._next = self._begin
         offset = self._next
@@ -91,9 +91,9 @@ class Plan:
     """The place in a lane of each tensor, buffer and constant of a launch. Offsets are in bytes.
 
     `allocations` are the places of tensors by name, `temps` the offsets of temporary buffers by layer. `line_buffers`
-    are offsets of line buffers for inputs and results of one pixel; in a line buffer all channels of the pixel are
-    adjacent, so that one run transfers them. `gathered` are the places of gathered inputs by layer. `by_parts` are the
-    groups of one layer whose constants are loaded part by part. Constants begin at `values_end`.
+    are offsets of line buffers for inputs and results of one pixel. A line buffer holds all channels of the pixel side
+    by side, so that they are transferred as one run. `gathered` are the places of gathered inputs by layer. `by_parts`
+    are the groups of one layer whose constants are loaded part by part. Constants begin at `values_end`.
     """
 
     cuts: tuple[Tiling, ...]
@@ -112,14 +112,14 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     outside = {name for layer in layers for name in layer.inputs if name not in inner} | (inner & set(leaving))
     cuts = tuple(Tiling(layer, config) for layer in layers)
     sizes = [sum(block.shape[1] for block in cut.blocks) for cut in cuts]
-    # With one sample the groups do not matter: each layer is a group, and its constants may come part by part.
+    # With one sample, grouping has no advantage: each layer is a group, and its constants may be loaded part by part.
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
         return _placed(cuts, alone, outside, frozenset(alone))
     limit = config.lane_bytes
     failure = DoesNotFit("no plan was tried")
-    # Large groups first: tensors inside a group need room for one sample only, but the constants of all its layers must
-    # be there at a time.
+    # Large groups are tried first. Tensors inside a group need room for one sample only, but the constants of all
+    # layers of the group must be in local memory together.
     while limit:
         groups = _groups(sizes, limit)
         try:
@@ -136,7 +136,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
 
 
 def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
-    """Return groups of consecutive layers. If a group has several, their constants (`sizes`) fit into `limit` bytes."""
+    """Return groups of consecutive layers. In larger groups than one layer, constants (`sizes`) fit into `limit`."""
     groups = []
     begin = 0
     constants = 0
@@ -186,7 +186,7 @@ def _placed(
 
 
 class _Room(NamedTuple):
-    """How many samples of a tensor have room, and the first and the last layer that need it."""
+    """The number of samples of a tensor to keep at a time, and the first and the last layer that use the tensor."""
 
     copies: int
     first: int
@@ -207,20 +207,20 @@ def _rooms(
     for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
         names = [name for name, (holder, _) in wholes.items() if holder == whole]
         first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
-        # A tensor that is used in one group only, and computed there, needs room for one sample. One that crosses
-        # groups needs room for the whole batch, as does everything in a group that runs all samples through each block
-        # of constants.
+        # A tensor that is used in one group only, and computed there, needs room for one sample. A tensor used in
+        # several groups needs room for the whole batch. So does every tensor of a group that runs all samples with each
+        # block of constants.
         begin, end = group_of[first], group_of[last]
         rooms[whole] = _Room(1, first, last)
         if batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):
             all_there = begin != end or begin in by_parts
-            copies = batch if all_there else 2  # double buffering: one is loaded while the other is read
+            copies = batch if all_there else 2  # double buffering: one sample is loaded while the other is read
             rooms[whole] = _Room(copies, begin[0], end[1] - 1)
     return rooms
 
 
 def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, tuple[int, int]]]:
-    """Return, by name, how each tensor is stored, and the first and last layer that uses it."""
+    """Return the format of each tensor by name, and the first and last layer that uses the tensor."""
     form: dict[str, SampleFormat] = {}
     spans: dict[str, tuple[int, int]] = {}
     for index, cut in enumerate(cuts):
@@ -233,7 +233,7 @@ def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, t
 
 
 def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return, for each name, the tensor whose memory holds this one, and the number of slots before it.
+    """Return, for each tensor name, the tensor whose memory contains it, and the number of slots before it.
 
     It is the tensor itself, or a joined tensor of which it is a part.
 
@@ -257,13 +257,14 @@ def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str
 
 #: A layer's index, and the number of one of its blocks of constants.
 Key = tuple[int, int]
-#: The most bytes of a lane that several blocks take together. The first block waits until the last one has arrived.
+#: The largest bundle of several blocks, in bytes of a lane. The first block of a bundle is usable only after the last
+#: block has arrived.
 MOST_BYTES = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """Blocks of constants that are transferred together: uint8 (lanes, n), of which the first `used` lanes matter.
+    """Blocks of constants that are transferred together: uint8 (lanes, n). Only the first `used` lanes are transferred.
 
     `begins` has the first byte of each block by its key.
     """
@@ -281,14 +282,15 @@ class Bundle:
 def bundled(
     blocks: Mapping[Key, Array], used: Callable[[Key], int], separate: Callable[[Key, Key], bool], config: Config
 ) -> list[Bundle]:
-    """Return all blocks, in their order, in the bundles that take the fewest cycles to transfer.
+    """Return the bundles of all blocks, in order, that take the fewest cycles to transfer.
 
-    `used` says how many lanes of a block matter, and `separate` whether two neighbouring blocks stay in separate
-    bundles. The first block stays alone, because the first layer waits for it.
+    `used` returns the number of lanes that a block occupies. `separate` returns whether two neighbouring blocks stay in
+    separate bundles. The first block stays alone, because the first layer waits for it.
     """
     keys = list(blocks)
-    # Dynamic programming over the number of blocks: best[n] has the fewest cycles for the first n blocks, and where the
-    # last bundle begins. Constants are a sequence, so the best bundles of a prefix do not depend on what follows.
+    # Dynamic programming over the number of blocks: best[n] has the fewest cycles for the first n blocks, and the first
+    # block of the last bundle. The blocks are a sequence, so the best bundles of a prefix do not depend on later
+    # blocks.
     best: list[tuple[int, int]] = [(0, 0)]
     for end in range(1, len(keys) + 1):
         choices: list[tuple[int, int]] = []
@@ -319,7 +321,7 @@ def bundled(
 
 
 def _parts(lanes: int, used: int, size: int, address: int, config: Config) -> list[Tensor]:
-    """Return the parts of constants (lanes, size) in DDR that single transfers can move: the first `used` lanes."""
+    """Divide constants in DDR (lanes, size) into parts for single transfers, which move the first `used` lanes."""
     most = LARGEST - LARGEST % config.eu_bytes
     return [
         Tensor(address + low, Shape(1, used, 1, min(size - low, most)), Stride(lanes * size, size, size, 1), U8, config)

@@ -26,7 +26,7 @@ from tilewright.targets.bm1684x.values.dtypes import F32, DType, Rounding, dtype
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Attributes of convolutions and pools that are known; others are refused.
+#: The supported attributes of convolutions and pools. A node with any other attribute is refused.
 WINDOW = {"kernel_shape", "strides", "pads", "dilations", "group", "auto_pad", "ceil_mode", "count_include_pad"}
 #: Attributes with a single supported value.
 ONLY = {"auto_pad": "NOTSET"}
@@ -71,7 +71,7 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that a Gemm or MatMul of one row with a constant matrix becomes: a convolution of one pixel.
+    """Return the layer for a Gemm or MatMul of one row and a constant matrix: a convolution of one pixel.
 
     Raises Refused if it is not supported.
     """
@@ -186,7 +186,7 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
 
 
 def _rounded_up(window: GraphWindow, site: Site) -> GraphWindow:
-    """Return the window of a pool with ceil_mode=1, with so much padding that the last windows are whole.
+    """Return the window of a pool with ceil_mode=1, padded so that the last windows are complete.
 
     Raises Refused if an average would count this padding.
     """
@@ -201,7 +201,7 @@ def _rounded_up(window: GraphWindow, site: Site) -> GraphWindow:
 
 
 def _bias(site: Site, channels: int) -> Array:
-    """Return the bias of each channel, float32 [channels]. Without a bias it is 0. Raises Refused for another size."""
+    """Return the bias of each channel, float32 [channels]. Without a bias it is 0. Raises Refused for a wrong size."""
     bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
     if bias.size not in (1, channels):
         raise ir.Refused(f"a bias of {bias.size} values for {channels} channels is not supported")

@@ -1,7 +1,7 @@
 """Cut a layer into tiles, and turn a tile into commands on local memory.
 
-A slot is the place of one channel in each lane, and a tile is a group of slots. If the sums of a single slot are too
-large for a temporary buffer, a tile has only some rows of the slot.
+A slot holds one channel in each lane, and a tile is a group of slots. If the sums of a single slot exceed a temporary
+buffer, each tile has only some rows of the slot.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: Largest size of the kernels of one tile, in bytes per lane. A tile waits for the transfer of its kernels.
 KERNEL_BYTES = 1 << 14
-#: Bytes of the parameters of one slot: 16 words.
+#: The size of the parameters of one slot, in bytes: 16 words.
 WORD_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Tiling:
-    """A layer cut into tiles. A tile has at most `most` slots, or as many as fit if `most` is 0."""
+    """A layer cut into tiles. A tile has at most `most` slots (0: the largest number that fits)."""
 
     layer: ir.Layer
     config: Config
@@ -41,7 +41,7 @@ class Tiling:
 
     @cached_property
     def kernel_slot(self) -> int:
-        """The bytes of a lane that the kernel of one slot of the result takes; 0 if the layer has no kernel."""
+        """The bytes per lane of the weights for one slot of the result; 0 if the layer has no kernel."""
         kernel = self.layer.kernel
         if kernel is None:
             return 0
@@ -60,7 +60,8 @@ class Tiling:
         if plane <= ir.TEMP_BYTES or not self.layer.row_tiles:
             most = max(1, min(ir.TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot), self.most or slots))
             return min(slots, most), result.h
-        # Whole rows, as many as fill a temporary buffer; a multiple of `step` rows has a whole number of 64-byte lines.
+        # The tile has as many whole rows as fit into a temporary buffer. Every `step` rows fill a whole number of
+        # 64-byte lines.
         step = self.config.eu_bytes // gcd(result.w, self.config.eu_bytes)  # tiles begin at aligned addresses
         return 1, min(result.h, max(step, ir.TEMP_BYTES // (4 * result.w) // step * step))
 
@@ -74,25 +75,26 @@ class Tiling:
                 yield Tile(self, number, s0, min(s0 + slots, count), r0, min(r0 + rows, result.h))
 
     def rows_read(self, form: SampleFormat) -> list[int]:
-        """Return where to cut the rows of an input stored as `form`, so that tiles wait only for the rows they read.
+        """Return the rows at which to divide the transfer of an input, so that tiles wait only for rows they read.
 
-        Cuts rise from 0 to the number of rows. The rows between two cuts begin at an aligned address.
+        `form` describes how the input is stored. The cuts ascend from 0 to the number of rows. Each piece begins at an
+        aligned address.
         """
         rows = self.size[1]
         result = self.layer.result
         window = self.layer.window
         step = self.config.eu_bytes // gcd(form.w * form.dtype.bytes, self.config.eu_bytes)
-        # The rows that each tile needs at most, given that the tiles before it have had theirs.
+        # The end of the rows that each tile and the tiles before it read.
         ends = (min(r0 + rows, result.h) for r0 in range(0, result.h, rows))
         read = [window.rows(0, end)[1] if window else end for end in ends]
         return sorted({0, *(min(form.h, -(-end // step) * step) for end in read[:-1]), form.h})
 
     @cached_property
     def temps(self) -> dict[int, int]:
-        """The bytes that each temporary buffer takes in a lane, by the buffer's index.
+        """The size of each temporary buffer in bytes of a lane, by the buffer's index.
 
-        Channels are rounded up to whole passes of `eu_bytes` elements: commands that read one buffer and write the next
-        would else take twice as long (`estimate`: the buffers overlap).
+        Channels are rounded up to whole passes of `eu_bytes` elements: otherwise a command that reads one buffer and
+        writes the next would take twice as long (`estimate`: overlapping operands).
         """
         sizes: dict[int, int] = {}
         slots, rows = self.size
@@ -151,7 +153,7 @@ class Tiling:
         return words, layer.bias, rows
 
     def offsets(self, slots: int) -> tuple[int, int, int]:
-        """Return the byte offsets of parameters, bias and kernel in a lane's constants for a tile of `slots` slots."""
+        """Return the byte offsets of parameters, bias and kernel in a lane's constants, for a tile of `slots` slots."""
         words = WORD_BYTES * slots if self.layer.words else 0
         bias = 0 if self.layer.bias is None else self.layer.bias.itemsize * slots
         return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
@@ -168,7 +170,7 @@ class LaneOffsets(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` is that of its group of slots."""
+    """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` counts groups of slots."""
 
     cut: Tiling
     number: int
@@ -196,7 +198,8 @@ class Tile:
 
     def commands(self, places: LaneOffsets) -> Iterator[Command]:
         for operation in self._layer.operations:
-            # a requantisation takes a table with a parameter per channel; all others need it as a tensor of their shape
+            # a requantisation reads a table with an entry per channel; all other operations need a tensor of their
+            # shape
             spread = not operation.name.endswith("requant")
             operands = {name: self._operand(ref, places, spread) for name, ref in operation.operands.items()}
             result = self._operand(operation.result, places)
@@ -219,8 +222,8 @@ class Tile:
             offset = places.inputs[ref.index]
             if ref.whole:
                 return self._rows(form, offset)
-            # Element by element, a tile reads the part of the input that it writes of the result; with a window, whole
-            # planes.
+            # In an element-wise layer, a tile reads the same part of the input as it writes of the result. In a layer
+            # with a window, it reads whole planes.
             if self._layer.window is None:
                 return self._part(form, offset)
             place = offset + self.s0 * form.plane(config)
@@ -230,7 +233,7 @@ class Tile:
             place = words + 4 * ref.index
             if spread:
                 return Tensor.free(0, place, shape, (0, WORD_BYTES // 4, 0, 0), ref.dtype, config)
-            per_channel = Shape(1, channels, 1, 1)  # one of the words of each channel, which begin at 64 bytes
+            per_channel = Shape(1, channels, 1, 1)  # one word of each channel's entry
             return Tensor.free(0, place, per_channel, aligned(per_channel, ref.dtype, 0, config), ref.dtype, config)
         if isinstance(ref, ir.Bias):
             return Tensor.local(0, bias, (1, channels, 1, 1), ref.dtype, config, "compact")
@@ -255,7 +258,7 @@ class Tile:
         low, high = window.rows(self.r0, self.r1)
         first = max(0, low)
         end = min(form.h, high)
-        # the rows of all channels, with the stride of whole planes
+        # some rows of all channels; the stride between channels is a whole plane
         plane = form.plane(self._config) // form.dtype.bytes if form.slots(self._config) > 1 else 0
         width = self._layer.result.w + window.kernel[1] - 1 if form.phases else form.w
         shape, stride = (1, form.c, end - first, width), (0, plane, form.w, 1)

@@ -1,7 +1,8 @@
 """Functions of the device API as golden vectors name them: the operation, the types of operands, the constants.
 
 The table has one entry per function, named without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). A type is either fixed
-or the name of the vector's parameter that gives the type. The functions with their C parameters are in `capi/`.
+or the name of a parameter of the vector that has the type as its value. `capi/` has the functions with their C
+parameters.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, ro
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS
 
 MODES = ("mode", "src_mode")
-#: The attribute of an operation, by the name of the vector's parameter.
+#: Names of attributes of operations, by the names of the vector's parameters.
 NAMES = {**ATTRIBUTES, "pad_val": "pad", "ltrans": "left_transposed"}
-#: A function of an array of a golden vector and the shape of the result. It returns the array as the command takes it.
+#: A function of an array of a golden vector and the shape of the result. It returns the array in the shape that the
+#: command needs.
 Arrange = Callable[[Array, tuple[int, ...]], Array]
 
 
@@ -32,11 +34,11 @@ Arrange = Callable[[Array, tuple[int, ...]], Array]
 class Call:
     """How golden vectors call one function of the device API, and the operation that the function issues.
 
-    `types` maps an operand to its type, or to the name of the vector's parameter that gives the type; "" is the entry
-    for all other operands whose type the operation leaves open. `constants` maps operands that are numbers to their
-    bits, or to the vector's parameter that gives the number. `renamed` maps an operand of the operation to the vector's
-    name for it. `attributes` are fixed. `arranged` has the functions that reshape operands or results, where the
-    command takes another shape than the vector has.
+    `types` maps an operand to its type, or to the name of the vector's parameter for the type. The entry "" applies to
+    all other operands for which the operation allows several types. `constants` maps operands that are numbers to their
+    bits, or to the vector's parameter for the number. `renamed` maps an operand of the operation to its name in the
+    vector. `attributes` are fixed. `arranged` has functions that reshape operands or results if command and vector have
+    different shapes.
     """
 
     operation: str
@@ -53,7 +55,7 @@ class Call:
     def types_of(self, parameters: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, DType]:
         """Return the type of each operand and result by name. `optional` lists the optional operands that are present.
 
-        `parameters` are those of a golden vector. Raises InputError if a parameter that gives a type is missing.
+        `parameters` are the parameters of a golden vector. Raises InputError if a parameter for a type is missing.
         """
         operation = self.described
         names = [name for name in operation.inputs if name not in OPTIONAL or name in optional]
@@ -76,7 +78,7 @@ class Call:
         return {name: _bits(value, self._type(name, parameters)) for name, value in numbers.items()}
 
     def arrange(self, name: str, values: Array, shape: tuple[int, ...]) -> Array:
-        """Return the values of an operand or result as the command takes them. The vector's result has this shape."""
+        """Return an operand or result in the shape that the command needs. `shape` is that of the vector's result."""
         return self.arranged[name](values, shape) if name in self.arranged else values
 
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,12 +95,12 @@ def _bits(value: float, dtype: DType) -> int:
 
 
 def _in_rows(values: Array, shape: tuple[int, ...]) -> Array:
-    """Return one row per n and c: the form in which gathers take the elements of planes."""
+    """Return one row per n and c: gathers read the elements of planes in this shape."""
     return values.reshape(*values.shape[:2], 1, -1)
 
 
 def _indices(*row: int) -> Arrange:
-    """Return the function that arranges indices which all channels share: a row in each lane."""
+    """Return the function that arranges indices shared by all channels: a row in each lane."""
     return lambda values, shape: values.reshape(1, -1, 1, *row)
 
 
@@ -126,14 +128,14 @@ BY_ROWS: Mapping[str, Mapping[str, Any]] = {
 }
 multiplied = {name: name for name in ("multiplier", "shift", "offset")}
 
-#: Gathers and scatters by kind: the function's name, the types, and how gathers and scatters arrange their operands.
+#: Gathers and scatters by kind: the name of the function, the types, and the functions that arrange operands.
 INDEXED: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Arrange], Mapping[str, Arrange]]] = {
     "w": ("w", indexed, {"index": _indices(1)}, {"index": _indices(1)}),
     "hw": ("hw", {"index": "u16"}, {"index": _indices(2), "y": _in_rows}, {"index": _indices(2), "x": _in_rows}),
     "pe": ("batch_bcast_w", indexed, {}, {}),
     "h": ("batch_bcast_h", indexed, {}, {}),
 }
-#: Calls that run the operation of their name on operands of one type.
+#: Calls that run the operation of the same name on operands of one type.
 PLAIN = """fp_add fp_sub fp_mul fp_diff_abs max min and or xor abs neg sign copy fp_round fp_div fp_rsqrt fp_sqrt fp_exp
     fp_sigmoid fp_log fp_depthwise2d cw_trans wc_trans npu_bcast"""
 CALLS: dict[str, Call] = {

@@ -32,7 +32,7 @@ DDR_BYTES = 1 << 20
 CONFIG = Config()
 #: Tolerance for iterated functions, in units in the last place.
 ULPS = 4
-#: Vectors that test two calls at once: each output, with the call that computes it.
+#: Vectors that test two calls at once: the call that computes each output.
 PAIRS = {"fp32_tunable_reciprocal_and_rsqrt": (("recip", "fp_reciprocal"), ("rsqrt", "fp_rsqrt"))}
 
 
@@ -83,7 +83,7 @@ class Allocator:
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
-    """Yield the result of each test case of a family of operations: those in its .npz, then those to be refused."""
+    """Yield the results of a family's test cases: first the cases in the .npz, then the cases that must be refused."""
     golden = arrays(path)
     memories = Memories(CONFIG)
     for case in described(path.with_suffix(".json")):
@@ -129,7 +129,7 @@ def lay_out(
 ) -> Command:
     memory = Allocator(CONFIG, memories, call.described, case)
     vector_names = {name: call.renamed.get(name, name) for name in call.described.inputs}
-    if "y_before" in vector_names and "y_before" not in values:  # a scatter keeps what it does not write
+    if "y_before" in vector_names and "y_before" not in values:  # a scatter keeps elements that it does not write
         values = {**values, "y_before": np.zeros_like(expected["y"])}
     present = (name for name, key in vector_names.items() if key in values or name in call.constants)
     types = call.types_of(case, tuple(present))
@@ -142,7 +142,7 @@ def lay_out(
             operands[name] = memory.operand(name, call.arrange(name, values[vector_name], shape), types[name])
     if "b_stride" in case:
         b = operands["b"]
-        assert isinstance(b, Tensor)  # read over a larger shape, with explicit strides
+        assert isinstance(b, Tensor)  # broadcast to a larger shape with explicit strides
         operands["b"] = replace(b, shape=layout.Shape(*shape), stride=layout.Stride(*case["b_stride"]))
     results = {}
     for name in call.described.outputs:
@@ -158,13 +158,14 @@ def lay_out(
 
 
 def differs(values: Array, expected: Array, dtype: DType, ulps: int) -> str:
-    """Return a text on how many elements differ by over `ulps` units in the last place, or "". NaNs are equal."""
+    """Return a text: how many elements differ by over `ulps` units in the last place; or "". NaNs are equal."""
     left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (values, expected))
     wrong = left != right
     if dtype.is_float:
         with np.errstate(invalid="ignore"):
             wrong &= ~(np.isnan(as_stored(values, dtype)) & np.isnan(as_stored(expected, dtype))).reshape(-1)
-        # Negative floats have descending bit patterns: they are mirrored, so that neighbours differ by 1 everywhere.
+        # The bit patterns of negative floats descend. They are mirrored, so that neighbouring floats always differ by
+        # 1.
         if ulps:  # bit patterns as integers that have the same order as the floats
             sign = 1 << (dtype.bits - 1)
             left, right = (np.where(bits >= sign, sign - bits, bits) for bits in (left, right))
@@ -181,7 +182,7 @@ def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
         call = call_of(case["op"])
         refusal = call.described.refusal(call.types_of(case, (*optional, "shift", "zero")), call.attributes_of(case))
         reason = "" if refusal else f"{case['op']} ({text}) is not refused"
-    except TilewrightError as error:  # an error is not a refusal
+    except TilewrightError as error:  # another error is not a refusal
         reason = str(error)
     return ConformCase(f"rejected {case['family']} {number}", not reason, reason)
 

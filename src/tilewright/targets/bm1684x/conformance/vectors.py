@@ -28,7 +28,7 @@ from tilewright.targets.bm1684x.values.memory import Memories
 
 REMEDY = "give a golden vector file of tpu_vectors"
 CONFIG = Config()
-#: Transposed layouts: the stored layout that elements are read from, and the order of its axes.
+#: Transposed layouts: the name of the stored layout, and the order of its axes.
 TRANSPOSED: Mapping[str, tuple[str, Sequence[int]]] = {
     "matrix_T": ("matrix", (1, 0)),
     "nc_trans": ("aligned", (1, 0, 2, 3)),
@@ -67,7 +67,7 @@ def replay_layouts(path: Path) -> Iterator[ConformCase]:
 def addresses(case: Mapping[str, Any]) -> Array:
     """Return the byte offset in local memory of each element of a test case, in the shape that golden vectors store.
 
-    The layout that they call `aligned` is called `dma` here: the default layout of a DMA copy.
+    The layout `aligned` of golden vectors is called `dma` here: the default layout of a DMA copy.
     """
     kind = case["kind"]
     shape = case["shape"]
@@ -85,7 +85,7 @@ def _addresses_in(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> A
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
-    """Return two rows in ascending order of byte offsets: the numbers of source elements, and their copies' offsets."""
+    """Return two rows, sorted by byte offset: the indices of source elements, and the byte offsets of their copies."""
     n, _, h, w = case["shape"]
     places = _addresses_in(case, "dma", (n, case["param"][0], h, w))
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)
@@ -93,7 +93,7 @@ def _broadcast(case: Mapping[str, Any]) -> Array:
     return np.stack([source.ravel()[order], places.ravel()[order]])
 
 
-#: Bytes of DDR past the last address that a package names, for intermediate results.
+#: The size of DDR for intermediate results, in bytes, after the last address that a package names.
 SPARE = 1 << 22
 #: Commands of the timeline whose cycles must match exactly; the relative tolerance of transfers and totals.
 EXACT = ("CONV", "MM", "MM2", "PorD")
@@ -207,9 +207,9 @@ def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]
             left = lines[program.steps[row].engine]
             if not left:
                 return f"the timeline has no line for {program.table.describe(row)}"
-            line = left.pop(0)  # both are in the engine's order
+            line = left.pop(0)  # both lists are in the engine's order
             moves = line["type"].startswith("GDMA")
-            slack = max(1, TOLERANCE * line["cycles"]) if moves else 0  # other commands count in the total only
+            slack = max(1, TOLERANCE * line["cycles"]) if moves else 0  # other commands only count towards the total
             if (moves or line["type"] in EXACT) and abs(spent - line["cycles"]) > slack:
                 return f"{program.table.describe(row)} takes {spent} cycles, not {line['cycles']}"
     stored = about["total_cycles"]

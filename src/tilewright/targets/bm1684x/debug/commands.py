@@ -1,9 +1,9 @@
-"""The parts that the debugger's walks of networks and of kernels share: commands, their operands, elements of memory.
+"""The shared part of the debugger's walks of networks and kernels: commands, their operands, elements of memory.
 
-`backward` is one step of a backward slice: it goes from the elements that a command writes to those that it computes
-them from. Moves, element-wise operations, convolutions, pools and matrix products are followed element by element
-(convolutions: pixel by pixel). The result of any other operation depends on all of its operands. Up to 64 slices are
-followed at a time: each byte of memory has a uint64 with a bit for each slice.
+`backward` is one step of a backward slice: it maps the elements that a command writes to the source elements. Moves,
+element-wise operations, convolutions, pools and matrix products are followed element by element (convolutions: pixel by
+pixel). The result of any other operation depends on all of its operands. Up to 64 slices are followed at a time: each
+byte of memory has a uint64 with a bit for each slice.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.layouts.tensor import Operand as Placed
 from tilewright.targets.bm1684x.values.window import Window
 
-#: The name of local memory in places: local[lane, bank, byte].
+#: The name of local memory in the text of a location: local[lane, bank, byte].
 LOCAL = "local"
 #: The layout of convolution weights, by bytes of an element.
 KERNELS = {1: "64ic", 2: "32ic", 4: "compact kernel"}
 
-#: Elements of a space for some addresses: the space, which of the addresses it holds, and their elements there.
+#: Addresses in one space: the space, a mask of the addresses in this space, and the indices of their elements.
 Located = tuple[int, Array | slice, Array]
 
 
 class CommandState(State):
-    """The memories of a device after some commands. DRAM is read by bus address, which local memory has, too."""
+    """The memories of a device after some commands. DRAM is read by bus address; local memory has bus addresses too."""
 
     walk: CommandWalk
 
@@ -66,7 +66,7 @@ class CommandWalk(Walk):
 
     @abstractmethod
     def located(self, addresses: Array) -> Iterator[Located]:
-        """Yield the elements of the step table that hold the bytes at bus addresses, int64 [n], space by space."""
+        """Yield, for each space, the elements of the step table that contain the bytes at bus addresses, int64 [n]."""
 
     def operation(self, step: int) -> str:
         return self.steps[step].command.operation.name
@@ -158,20 +158,20 @@ NONE = np.uint64(0)
 
 
 def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
-    """Go back over one command (see sim.walk.Walk.backward)."""
+    """Follow slices backward over one command (see sim.walk.Walk.backward)."""
     places = {name: list(_located(place, locate)) for name, place in command.results.items()}
     result_bits = {name: _gathered(place, places[name], wanted) for name, place in command.results.items()}
-    # `given` has the slices of each result's elements; a command that writes no element of a slice is passed over.
+    # `given` has the slices of each result's elements. A command that writes no element of a slice is skipped.
     union = _any(result_bits)
     if not union:
         return 0
     for name, place in command.results.items():
         touched = command.touched.get(name)
         if touched is None and command.operation.by_data:
-            continue  # it is not known which elements were written: all may keep their old values
+            continue  # unknown which elements were written: all may have kept their old values
         for space, selected, elements in places[name]:
             written = np.broadcast_to(True if touched is None else touched, place.addresses.shape).reshape(-1)[selected]
-            # what the command overwrites does not come from before it
+            # elements that the command overwrites do not depend on their old values
             wanted[space][elements[written]] = 0
     for name, bits in _spread(command, result_bits, np.uint64(union)).items():
         operand = command.operands[name]
@@ -184,7 +184,7 @@ def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
 
 
 def _located(operand: Placed, locate: Locate) -> Iterator[Located]:
-    """Yield the elements of memory of each byte of an operand; the second item selects elements of the operand."""
+    """Yield elements of memory for each byte of an operand; the second item selects the operand's elements."""
     addresses = operand.addresses.reshape(-1)
     for byte in range(operand.dtype.bytes):
         yield from locate(addresses + byte)
@@ -223,8 +223,8 @@ def _spread(command: Command, result_bits: Bits, union: np.uint64) -> dict[str, 
 
 
 def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
-    """Return the slices for the operand x of a move. The move's meaning, on numbers of elements, tells the sources."""
-    # The move itself, of the numbers of elements in the place of values; 0 stands for elements that are not moved.
+    """Return the slices for the operand x of a move. Moving the indices of elements shows the source of each result."""
+    # The move is computed on the indices of elements instead of values. 0 means that no element of x is moved there.
     numbers = np.arange(1, int(np.prod(shape)) + 1).reshape(shape)
     values = Values({"x": numbers}, command.types, {"y": y.shape}, command.attributes)
     source = np.broadcast_to(command.operation.results(values)["y"], y.shape).reshape(-1)
@@ -236,7 +236,7 @@ def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
 def _product(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
     sources = {key: _reduced(y, shapes[key]) for key in ("bias", "acc") if key in shapes}
     factors = {key: np.zeros(shapes.get(key, (1, 1)), np.uint64) for key in ("L", "R")}
-    # Writing to the views writes to the factors as stored, whatever is transposed.
+    # The views share memory with the stored factors, so writing to a view writes to the factor, transposed or not.
     left, right = sides(factors["L"], factors["R"], command.attributes)  # views
     if "L" in shapes and "R" in shapes and (left.shape[0], right.shape[1]) == y.shape:
         left |= np.bitwise_or.reduce(y, axis=1)[:, None]

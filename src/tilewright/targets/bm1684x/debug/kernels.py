@@ -32,7 +32,7 @@ class KernelState(CommandState):
 
     def __init__(self, walk: KernelWalk, memories: Memories) -> None:
         super().__init__(walk, copy(memories))
-        self._shared = {region.base for region in memories.regions}  # regions whose bytes a copy has too
+        self._shared = {region.base for region in memories.regions}  # regions whose bytes a copy of this state shares
 
     def execute(self, steps: Array) -> None:
         with one_thread():
@@ -62,7 +62,7 @@ class KernelState(CommandState):
         return sum(len(region.data) for region in self.machine.regions if region.base not in self._shared)
 
     def _make_private(self, address: int) -> None:
-        """Copy the memory that holds an address before it is written, if another state has the same bytes."""
+        """Copy the memory that contains an address before a write, if another state shares the bytes."""
         for region in self.machine.regions:
             if region.base <= address < region.end and region.base in self._shared:
                 self._shared.remove(region.base)
@@ -71,7 +71,7 @@ class KernelState(CommandState):
 
 
 class KernelWalk(CommandWalk):
-    """The commands of one launch of a kernel. `before` are the memories at its start, `named` its operands by name."""
+    """The commands of one launch of a kernel. `before` are the memories at the start, `named` are operands by name."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class KernelWalk(CommandWalk):
         self.segments = tuple(self._segments())
 
     def _segments(self) -> Iterator[Range]:
-        """Yield all memories but local memory. A piece of DDR has the name of the argument that begins there."""
+        """Yield all memories but local memory. A piece of DDR is named after the argument at its start."""
         argument = {int(operand.addresses.flat[0]): name for name, operand in self._named.items()}
         for space, region in enumerate(self._regions):
             if region.name != LOCAL:
@@ -141,8 +141,8 @@ class KernelWalk(CommandWalk):
 def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
     """Run a kernel on a device's memories, as a launch does, and return a debugging session of its commands.
 
-    A session of a kernel whose command the machine refuses goes up to this command. Raises MachineError for any other
-    error of the kernel.
+    If the machine refuses a command, the session ends at this command. Raises MachineError for any other error of the
+    kernel.
     """
     memories.forget()
     before = copy(memories)
@@ -155,7 +155,7 @@ def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
             tpu.end()
     except MachineError as caught:
         error = caught
-    # Up to the first command that did not run; the refused command itself is shown as the last step.
+    # The session has the commands up to the refused one, which is shown as the last step.
     ran = [tpu.ran.get((step.engine, step.id)) for step in tpu.steps]
     count = ran.index(None) if None in ran else len(ran)
     if error and count == len(ran):

@@ -30,7 +30,7 @@ from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 class TensorPlace(NamedTuple):
     """A tensor of the graph in memory, computed by the layer with this index (-1: an input).
 
-    If `computed` is not 0, these are only the rows from `row` on, complete after that many compute commands.
+    If `computed` is not 0, the tensor has only the rows from `row` on, complete after `computed` compute commands.
     """
 
     placed_tensor: MemoryTensor
@@ -63,7 +63,7 @@ class NetworkState(CommandState):
         return self.machine.local()[0]
 
     def dram(self, address: int, size: int) -> Array:
-        """Return bytes by bus address. Raises MachineError if some are in no memory."""
+        """Return bytes by bus address. Raises MachineError for an address outside of all memories."""
         if address >= DDR_BASE:
             return super().dram(address, size)
         low = address - LOCAL_BASE
@@ -92,7 +92,7 @@ class NetworkWalk(CommandWalk):
         if self._graph:
             self.layer = prepared.layers
         self.segments = tuple(_segments(prepared.image))
-        # the spaces after DDR in the step table are ranges of lanes: `_edges` has the first lane of each, and the end
+        # the spaces after DDR in the step table are ranges of lanes; `_edges` has each first lane, then the end
         self._edges = np.cumsum([0, *(space.size // config.lane_bytes for space in self.table.spaces[1:])])
 
     @cached_property
@@ -113,7 +113,7 @@ class NetworkWalk(CommandWalk):
         return [f"  {line(self._encoded[queued.engine, queued.id], self.config, step)}", *super().details(step)]
 
     def start(self) -> NetworkState:
-        """Return the state before the first command. All samples of a batch are the one sample that was given."""
+        """Return the state before the first command. Every sample of the batch is the given sample."""
         names = [segment.name for segment in self.image.inputs] if self._graph else []
         inputs = {name: np.repeat(self._values[name][:1], self.image.batch, axis=0) for name in names}
         return NetworkState(self, Machine(self.image, self.config, self._launched.pack(inputs), 1))
@@ -127,7 +127,7 @@ class NetworkWalk(CommandWalk):
         lane, byte = np.divmod(addresses - LOCAL_BASE, self.config.lane_bytes)
         part = np.searchsorted(self._edges, lane, "right") - 1
         low = self._edges[part]
-        # As in launch/image.py: byte b of lane l of a range has the number b * (lanes of the range) + l.
+        # As in launch/image.py: the number of byte b in lane l of a range is b * (lanes of the range) + l.
         element = byte * (self._edges[part + 1] - low) + lane - low
         for number in np.unique(part).tolist():
             selected = part == number
@@ -175,7 +175,7 @@ class NetworkWalk(CommandWalk):
             if computed:
                 part = (slice(None), slice(row, row + h))
                 shape = (shape[0], h, *shape[2:])
-            c = c if form.dtype.is_float else SampleFormat.of(of).c  # further channels repeat these (compiler/layer.py)
+            c = c if form.dtype.is_float else SampleFormat.of(of).c  # further channels are replicas (compiler/layer.py)
             local = form.local(placed.address - LOCAL_BASE, self.config)[:, :c]
             address = local.addresses.reshape(c, h, w)
             last = self._complete(index, computed)
@@ -196,10 +196,10 @@ class NetworkWalk(CommandWalk):
         return lying.form.decoded(numbers(state, placed.byte, placed.dtype), lying.tensor)
 
     def _complete(self, index: int, computed: int) -> Array:
-        """Return the commands after which the result of a layer is in local memory, for its readers.
+        """Return the commands after which the result of a layer is complete in local memory.
 
-        These are the first `computed` compute commands; or, if it is 0, the compute commands up to this layer, and the
-        layer's own transfers into local memory.
+        These are the first `computed` compute commands. If `computed` is 0, they are the compute commands up to this
+        layer, and the layer's own transfers into local memory.
         """
         compute = [row for row, step in enumerate(self.steps) if step.engine == TIU]
         if computed:

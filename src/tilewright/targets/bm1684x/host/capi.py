@@ -1,7 +1,7 @@
 """The vendor's host functions by their C names: thin wrappers of the methods of `Handle`.
 
-The parameters of a function are the handle and the parameters of the method that it wraps. A function that can fail
-returns a Status. A value that C returns through a pointer follows the status: `status, handle = bm_dev_request(0)`.
+The parameters of a function are the handle, then the parameters of the wrapped method. A function that can fail returns
+a Status. A value that C returns through a pointer follows the status: `status, handle = bm_dev_request(0)`.
 `last_error()` returns the message of the last failed call of this thread.
 """
 
@@ -27,7 +27,7 @@ def last_error() -> str:
 
 
 def _giving(method: Callable[P, T]) -> Callable[P, tuple[Status, T | None]]:
-    """Return a function that calls `method`. It returns the status and the result, and raises no HostError."""
+    """Return a function that calls `method`. It returns the status and the result; it catches HostError."""
 
     def call(*arguments: P.args, **named: P.kwargs) -> tuple[Status, T | None]:
         try:
@@ -75,7 +75,7 @@ def bm_memcpy_d2d_byte(
 bm_dev_free = _status(Handle.free_device)
 bm_malloc_device_byte = _giving(Handle.malloc)
 bm_free_device = _status(Handle.free)
-#: C has three functions per direction: copy all of the device memory, its first bytes, or bytes from an offset on.
+#: C has three functions per direction. They copy all of the device memory, its first bytes, or bytes from an offset on.
 bm_memcpy_s2d = bm_memcpy_s2d_partial = bm_memcpy_s2d_partial_offset = _status(Handle.s2d)
 bm_memcpy_d2s = bm_memcpy_d2s_partial = bm_memcpy_d2s_partial_offset = _status(Handle.d2s)
 bm_mem_mmap_device_mem = _giving(Handle.map)

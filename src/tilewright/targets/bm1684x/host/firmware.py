@@ -33,7 +33,7 @@ from tilewright.files import regular, replacing
 from tilewright.targets.bm1684x.native.firmware import Library, is_library
 from tilewright.targets.bm1684x.runtime.kernel import Function, kernel
 
-#: Largest argument in bytes. The limit catches mistakes; it is not the vendor's.
+#: The size limit of an argument, in bytes. The limit catches mistakes; the vendor's library does not have it.
 MAX_ARGUMENT = 1 << 20
 FORMAT = "tilewright bm1684x firmware"
 VERSION = 1
@@ -74,7 +74,7 @@ def _struct(argument: Any) -> tuple[int | None, Callable[[bytes], Any]]:
 def packed(argument: Any) -> bytes:
     """Return the bytes of a function's argument: a ctypes or NumPy object, or any other object with a buffer.
 
-    Raises InputError if it has no bytes, or more than MAX_ARGUMENT bytes.
+    Raises InputError for an object without a buffer, or with more than MAX_ARGUMENT bytes.
     """
     if isinstance(argument, np.ndarray | np.generic):
         raw = argument.tobytes()
@@ -148,7 +148,7 @@ class NativeFirmware:
     def functions(self, execute: bool) -> dict[str, Function]:
         """Load the library in a process of its own, and return its functions by name.
 
-        Raises InputError if `execute` is False, ProgramError if it is no firmware of this model.
+        Raises InputError if `execute` is False, ProgramError if the library is not firmware for this simulator.
         """
         if not execute:
             reason = "it is compiled code, which would run with all rights of this user"
@@ -188,11 +188,11 @@ def _run(name: str, source: str) -> list[Function]:
     except Exception as error:
         raise ProgramError(f"firmware, module {name}", f"{type(error).__name__}: {error}") from error
     defined = [f for f in vars(module).values() if isinstance(f, Function) and f.kernel.body.__module__ == name]
-    return list({id(f): f for f in defined}.values())  # a function may have two names
+    return list({id(f): f for f in defined}.values())  # two names may refer to one function
 
 
 def _parsed(place: str, content: bytes) -> dict[str, str]:
-    """Return the sources, by module name, in the bytes of a firmware file. Raises ProgramError if it is damaged."""
+    """Parse the bytes of a firmware file. Return sources by module name. Raises ProgramError for a damaged file."""
     if len(content) > MAX_BYTES:
         raise ProgramError(place, "is too large for firmware", f"{MAX_BYTES} bytes is the limit")
     with naming(place, ProgramError, "build one with Firmware.build(..).save(..)"):

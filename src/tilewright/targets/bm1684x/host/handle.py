@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 #: A firmware, the path of its file, or functions of this process.
 Code: TypeAlias = Firmware | NativeFirmware | str | Path | Sequence[Function]
-#: Only one kernel of this process runs at a time. Two would be no faster, because they share BLAS and Python.
+#: A lock, so that only one kernel of this process runs at a time. Two kernels would not be faster, because they share
+#: BLAS and Python.
 _RUNNING = threading.Lock()
 _IN_KERNEL = threading.local()
 _FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host function", "call it outside of kernels")
@@ -42,7 +43,7 @@ _FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host 
 
 @dataclass(frozen=True)
 class CopyRecord:
-    """One copy: its kind (s2d, d2s or d2d), its size in bytes, and the time that the platform's model gives it."""
+    """One copy: its kind (s2d, d2s or d2d), its size in bytes, and its time in the model of the platform."""
 
     kind: str
     size: int
@@ -95,13 +96,13 @@ class Handle:
             raise failed
 
     def malloc(self, size: int) -> DeviceMemory:
-        """Return `size` bytes of new device memory. Raises HostError NOMEM if they do not fit, PARAM if size < 1."""
+        """Return `size` bytes of new device memory. Raises HostError NOMEM if memory is full, PARAM if size < 1."""
         with self._lock:
             self._ready()
             return self._heap.allocate(size)
 
     def free(self, memory: DeviceMemory) -> None:
-        """Free device memory. Raises HostError PARAM if it is not in use, BUSY while launches are queued."""
+        """Free device memory. Raises HostError PARAM if the memory is not in use, BUSY while launches are queued."""
         with self._lock:
             self._idle("free")
             self._heap.free(memory)
@@ -136,12 +137,12 @@ class Handle:
     def d2d(
         self, target: DeviceMemory, source: DeviceMemory, size: int, target_offset: int = 0, source_offset: int = 0
     ) -> None:
-        """Copy `size` bytes within device memory; the parts may overlap. Raises HostError PARAM if one is too short."""
+        """Copy `size` bytes within device memory; overlap is allowed. Raises HostError PARAM if an end is too short."""
         with self._lock:
             data, _ = self._part(source, source_offset, size)
             into, _ = self._part(target, target_offset, size)
-            # The parts may overlap, so the source is copied first. Bytes that were never written stay uninitialised at
-            # the target.
+            # The parts may overlap, so the source is copied first. Uninitialised bytes of the source are uninitialised
+            # in the target too.
             into[:] = data.copy()
             defined = self._heap.region(source).written.part(source_offset, source_offset + size)
             self._heap.region(target).written.replace(target_offset, defined, target_offset + size)
@@ -150,22 +151,22 @@ class Handle:
     def map(self, memory: DeviceMemory) -> Array:
         """Return a view of device memory in the host's address space, uint8. Caches are not modelled.
 
-        The host may write to it at any time, so all of it counts as initialised from now on.
-        Raises HostError NOT_SUPPORTED on a PCIe card.
+        The host may write to the view at any time, so all of its bytes count as initialised from now on. Raises
+        HostError NOT_SUPPORTED on a PCIe card.
         """
         if not self.platform.shares_memory:
             reason = f"the host of a {self.platform.name} device cannot address its memory"
             raise HostError(Status.NOT_SUPPORTED, "map", reason, "copy with s2d and d2s")
         with self._lock:
-            # The view must stay valid: once the bytes are in a shared file they never move again.
+            # The view must stay valid: bytes in a shared file never move again.
             if hasattr(os, "memfd_create"):
-                share(self._heap.region(memory))  # a kernel in C that addresses it later must not move it
+                share(self._heap.region(memory))  # share it now: a later kernel in C would move it
             data = self._part(memory, 0, None)[0]
             self._heap.region(memory).written.add(np.array([(0, memory.size)], np.int64))
             return data
 
     def load(self, firmware: Code, execute: bool = False) -> tuple[str, ...]:
-        """Replace the device's functions by those of a firmware, a firmware file or a sequence. Return the new names.
+        """Replace the device's functions by the functions in `firmware`. Return the names of the new functions.
 
         Firmware is code, in Python or compiled from C, which runs only with `execute`. Raises HostError DATA if the
         file is damaged, PARAM if firmware is given without `execute`, BUSY while launches are queued.
@@ -177,9 +178,9 @@ class Handle:
         return tuple(functions)
 
     def add(self, firmware: Code, execute: bool = False) -> dict[str, str]:
-        """Add functions as `load` does, but keep those that are there. Return a dict from names to launch names.
+        """Add functions as `load` does, but keep the loaded functions. Return a dict from names to launch names.
 
-        A function is launched by its own name, or by another one if a function of this name is there already. Raises
+        The launch name of a function is its own name, or another name if the own name is in use already. Raises
         HostError as `load` does.
         """
         functions = _functions(firmware, execute)
@@ -208,19 +209,19 @@ class Handle:
     def launch_sync(self, name: str, argument: Any = b"", size: int | None = None) -> Launched:
         """Run a function after all queued launches, and return its outcome.
 
-        Raises HostError if it or an earlier launch failed.
+        Raises HostError if this launch or an earlier launch failed.
         """
         future = self._submit(name, argument, size, waited=True)
         wait([future])
         with self._lock:
-            if future in self._pending:  # another thread's sync may have taken it
+            if future in self._pending:  # `sync` in another thread may have removed it
                 self._pending.remove(future)
         return future.result()
 
     def debug(self, name: str, argument: Any = b"") -> Session:
         """Run a function after all queued launches, and return a debugging session of it (docs/debug.md).
 
-        If the machine refuses a command, the session goes up to this command. Raises HostError as `launch_sync` does.
+        If the machine refuses a command, the session ends at this command. Raises HostError as `launch_sync` does.
         """
         from tilewright.targets.bm1684x.debug.kernels import debug
 
@@ -255,7 +256,7 @@ class Handle:
             return future
 
     def _function(self, name: str, argument: Any, size: int | None) -> tuple[Function, bytes]:
-        """Return a function and the bytes of its argument. Raises HostError PARAM if they do not fit."""
+        """Return a function and the bytes of its argument. Raises HostError PARAM for a wrong argument."""
         try:
             raw = packed(argument)
         except TilewrightError as error:
@@ -274,7 +275,7 @@ class Handle:
         return function, raw
 
     def _run(self, function: Function, raw: bytes, waited: bool) -> Launched:
-        """Run a function, in the handle's thread. Its error goes to the launching call if `waited`, else to `sync`."""
+        """Run a function in the handle's thread. The launching call (if `waited`) or `sync` raises its error."""
         # Launches that were queued after a failed one may depend on its results, so they do not run.
         if failed := self._failed:
             reason = f"it did not run: {failed}"
@@ -315,7 +316,7 @@ class Handle:
 
 @contextmanager
 def _running(name: str) -> Iterator[None]:
-    """Run a kernel in a `with` block; its errors become a HostError FAILURE that names it."""
+    """Run a kernel in a `with` block; its errors become a HostError FAILURE that names the kernel."""
     _IN_KERNEL.active = True
     try:
         with _RUNNING:

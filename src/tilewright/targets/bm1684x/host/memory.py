@@ -42,12 +42,12 @@ class HostError(MachineError):
 
 
 class Platform(NamedTuple):
-    """How host and device are connected. The times are plausible round numbers, not measurements."""
+    """The connection of host and device. The times are plausible round numbers, not measurements."""
 
     name: str
     #: Whether the host can address device memory.
     shares_memory: bool
-    #: Bytes of device memory that can be allocated: an assumption.
+    #: Size of the device memory that can be allocated, in bytes: an assumption.
     memory_bytes: int
     #: Microseconds before the first byte of a copy.
     copy_latency: float
@@ -66,7 +66,7 @@ SOC = Platform("soc", shares_memory=True, memory_bytes=1 << 32, copy_latency=2.0
 
 @dataclass(frozen=True, eq=False)
 class DeviceMemory:
-    """An allocation in one handle's DDR: its bus address and size in bytes. It is compared by identity."""
+    """An allocation in one handle's DDR: its bus address and size in bytes. Allocations are compared by identity."""
 
     address: int
     size: int
@@ -105,12 +105,12 @@ class Heap:
         return memory
 
     def free(self, memory: DeviceMemory) -> None:
-        """Free an allocation. Raises HostError PARAM if it belongs to another handle, or is freed already."""
+        """Free an allocation. Raises HostError PARAM for another handle's or freed memory."""
         self._memories.remove(self.region(memory))
         del self._regions[memory]
 
     def region(self, memory: DeviceMemory) -> Region:
-        """Return the memory of an allocation. Raises HostError PARAM if it belongs to another handle, or is freed."""
+        """Return the memory of an allocation. Raises HostError PARAM for another handle's or freed memory."""
         if memory not in self._regions:
             reason = f"the memory at {memory.address:#x} is freed, or belongs to another handle"
             raise HostError(Status.PARAM, "device memory", reason, "use memory from this handle's malloc")

@@ -1,11 +1,11 @@
 """The process behind a handle of a host in C: it holds one device, and answers the requests of native/c/host.c.
 
-The payload of an answer has values, the findings of the launches that have ended, or the reason of a failure. The
-process ends when the host closes the connection.
+The payload of an answer is a list of values, the findings of ended launches, or the reason for a failure. The process
+ends when the host closes the connection.
 
 $TILEWRIGHT_BM1684X_PLATFORM is `pcie` or `soc`. $TILEWRIGHT_BM1684X_SET has keys of the configuration, such as
-`lanes=4,banks=8`. If $TILEWRIGHT_BM1684X_TRACE names a folder, each launch saves a timeline there. It is made if
-it is missing.
+`lanes=4,banks=8`. If $TILEWRIGHT_BM1684X_TRACE names a folder, each launch saves a timeline in the folder. A missing
+folder is created.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Server(serve.Server):
         self.total = 0  # cycles of all launches that have ended
         self._memories: dict[int, DeviceMemory] = {}
         self._modules: dict[int, dict[str, str]] = {}
-        self._numbers: list[str] = []  # names to launch by, by number
+        self._numbers: list[str] = []  # launch names by the function's number
         self._launches = count()
         self._told = 0
         self._traces = os.environ.get("TILEWRIGHT_BM1684X_TRACE", "")
@@ -71,7 +71,7 @@ class Server(serve.Server):
         return struct.pack("<Q", memory.address)
 
     def free(self, payload: bytes) -> bytes:
-        """Free memory. Raises HostError PARAM if none begins at the address."""
+        """Free the memory that begins at an address. Raises HostError PARAM if no memory begins there."""
         address = struct.unpack("<Q", payload)[0]
         memory, offset = self._at(address)
         if offset:
@@ -107,7 +107,7 @@ class Server(serve.Server):
         return b""
 
     def firmware(self, payload: bytes) -> bytes:
-        self.handle.load(os.fsdecode(payload), execute=True)  # the host's program names it
+        self.handle.load(os.fsdecode(payload), execute=True)  # the host's program names the file
         self._modules.clear()
         return b""
 
@@ -125,7 +125,7 @@ class Server(serve.Server):
         return b""
 
     def function(self, payload: bytes) -> bytes:
-        """Return the number of a function. Raises HostError PARAM if its module does not have it."""
+        """Return the number of a function. Raises HostError PARAM if the module does not have the function."""
         names = self._module(struct.unpack_from("<I", payload)[0])
         name = payload[4:].decode(errors="replace")
         if name not in names:
@@ -142,7 +142,7 @@ class Server(serve.Server):
         return self.launch(payload, waited=False)
 
     def numbered(self, payload: bytes) -> bytes:
-        """Launch a function by its number. Raises HostError PARAM if there is none."""
+        """Launch a function by its number. Raises HostError PARAM for an unknown number."""
         waited, number = struct.unpack_from("<2I", payload)
         if number >= len(self._numbers):
             raise HostError(Status.PARAM, "launch", f"there is no function {number}", "call tpu_kernel_get_function")
@@ -182,7 +182,7 @@ class Server(serve.Server):
         return serve.shown(new).encode()
 
     def _at(self, address: int) -> tuple[DeviceMemory, int]:
-        """Return the memory that holds an address, and the byte of the memory. Raises HostError PARAM if none does."""
+        """Return the memory that contains an address, and the byte offset. Raises HostError PARAM if no memory does."""
         for memory in self._memories.values():
             if memory.address <= address < memory.address + memory.size:
                 return memory, address - memory.address

@@ -1,4 +1,4 @@
-"""A command: an operation with its operands in memory. How to run one, and which bytes it reads and writes."""
+"""A command: an operation with its operands in memory. Its methods run it and list its bytes in memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.memory import Memories, Region
 
-#: If an operand's runs have fewer elements than this on average, `sim.steps.runs` searches for a shorter description.
-#: Longer runs are taken in logical order, without a search.
+#: The average length of an operand's runs, in elements, below which `sim.steps.runs` searches for a shorter
+#: description. Longer runs are used in logical order, without a search.
 SCATTERED = 4
 
 
@@ -83,7 +83,7 @@ class Command:
         return {name: place.dtype for name, place in self.places.items()}
 
     def refusal(self) -> str:
-        """Return why the machine refuses the command, or "" if it takes it."""
+        """Return why the machine refuses the command, or "" if the machine accepts it."""
         if reason := self.operation.refusal(self.types, self.attributes):
             return reason
         rules = self.operation.places
@@ -94,14 +94,15 @@ class Command:
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
         """Return the bytes that the command reads and writes, as rows of sim.steps.Footprints. Each region is a space.
 
-        Where the touched elements depend on values, the rows are exact if the command has run; before its run, they
-        cover every element that it may touch. Raises MachineError if an operand is not within one region; but with
-        `clipped`, bytes outside of the region that holds the operand's first element are left out instead.
+        If the touched elements depend on values, the rows are exact after the command has run. Before the run, the rows
+        cover every element that the command may touch. Raises MachineError if an operand is not within one region. With
+        `clipped`, the rows instead omit bytes outside of the region of the operand's first element.
         """
         rows = [np.zeros((0, 6), np.int64)]
         for mode, name, operand in self.in_memory if regions else ():
             at = operand.addresses
-            # A gather, a scatter or a selection touches what its values say. The command has recorded it when it ran.
+            # The values decide which elements a gather, scatter or selection touches. The command recorded the elements
+            # when it ran.
             if name in self.touched:
                 at = at[np.broadcast_to(self.touched[name], at.shape)]
             if at.size:
@@ -111,8 +112,9 @@ class Command:
     def run(self, memories: Memories, touched: dict[str, Array] | None = None) -> Mapping[str, Array]:
         """Read the operands, compute, write the results, and return the values of the results by name.
 
-        If the computed result is shorter than its place in memory, the rest of the place is unchanged. The dict
-        `touched` receives what the field `touched` describes. Raises MachineError if the machine refuses the command.
+        If the computed result is shorter than the result in memory, the remaining elements are unchanged. `touched` is
+        a dict that receives the masks described at the field `touched`. Raises MachineError if the machine refuses the
+        command.
         """
         shapes = {name: tuple(result.shape) for name, result in self.results.items()}
         values, results = self.computed(partial(read, memories), shapes)
@@ -154,7 +156,7 @@ def read(memories: Memories, operand: Operand) -> Array:
 def write(memories: Memories, result: Operand, values: Array, operation: Operation) -> None:
     """Write `values` to the memory of `result`. Raises MachineError if they do not broadcast to the result's shape."""
     addresses = result.addresses
-    # A selection of N elements writes the first N places of its result, and leaves the others as they are.
+    # A selection of N elements writes the first N elements of its result, and leaves all others unchanged.
     if operation.by_data and values.ndim == 1:
         addresses = addresses.reshape(-1)[: values.size]
     try:
@@ -178,9 +180,9 @@ def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Regio
             end = region.end
         if region.base <= low and end <= region.end:
             elements = (addresses - region.base) // size
-            # `first` are the elements that do not follow their predecessor: where runs in logical order begin. Most
-            # operands have long runs. Only scattered ones (strides, channels in many lanes) are worth the search for
-            # runs that repeat at a constant distance.
+            # `first` are the elements at which runs in logical order begin: they are not adjacent to the element
+            # before. Most operands have long runs. The search for runs that repeat at a constant distance is only
+            # worthwhile for scattered operands (strides, channels in many lanes).
             first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)
             if len(first) * SCATTERED > len(elements):
                 rows = runs(number, mode, elements)

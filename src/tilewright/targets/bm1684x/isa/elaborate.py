@@ -1,8 +1,8 @@
 """Turn queues of commands into the step table that the simulator orders, checks and times.
 
-An encoded command gives the number of the one command of the other engine that it waits for. A command of a kernel may
-wait for one command of each other engine. Engines run in order, so tokens can express these dependencies. A command
-needs a token only if it waits for a newer command than all commands before it in its queue did: the newer command then
+An encoded command has the number of one command of the other engine to wait for. A command of a kernel may wait for one
+command of each other engine. Engines run in order, so tokens can express these dependencies. A command needs no token
+if an earlier command of its queue already waits for the same command or a newer one. Otherwise the awaited command
 pushes a token, and the waiting command pops it.
 """
 
@@ -38,7 +38,7 @@ DEFAULT = Knobs()
 class Step:
     """A command in the queue of its engine. `id` is its number in that queue, from 1.
 
-    `needs` gives, by engine, the id of the command that must end before this one starts (0: it waits for no command).
+    `needs` maps an engine to the id of its command that must end before this command starts (0: no command).
     """
 
     engine: str
@@ -48,7 +48,7 @@ class Step:
     name: str
 
     def with_touched(self, touched: Mapping[str, Array]) -> Step:
-        """Return a copy of this step, in which `touched` are the masks of the elements that its command touched."""
+        """Return a copy of this step, with `touched` as the masks of the elements that its command touched."""
         return replace(self, command=replace(self.command, touched=touched)) if touched else self
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class ElaboratedProgram:
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> ElaboratedProgram:
-        """Return the program of `steps`, given in a legal order. Without `regions`, no hazards can be found in it."""
+        """Return the program of `steps`, given in a legal order. Without `regions`, the program shows no hazards."""
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property
@@ -82,9 +82,9 @@ class ElaboratedProgram:
     def run(self, memories: Memories, sequence: Array | None = None) -> ElaboratedProgram:
         """Run all commands, and return the program with exact footprints.
 
-        `sequence` is a legal order of the steps (None: the order found from the queues). Footprints become exact for
-        commands whose touched elements depend on values. Raises MachineError if a command is refused or accesses bytes
-        outside of the memories; the commands before it have run.
+        `sequence` is a legal order of the steps (None: the order found from the queues). The run makes footprints exact
+        that depend on values. Raises MachineError if a command is refused or accesses bytes outside of the memories;
+        the commands before it have run.
         """
         steps = list(self.steps)
         ran = []
@@ -95,7 +95,7 @@ class ElaboratedProgram:
                     steps[row].command.run(memories, touched)
                     steps[row] = steps[row].with_touched(touched)
                     ran.append(row)
-        finally:  # also after a refusal: later launches must see what the commands before it have written
+        finally:  # also after a refusal: later launches must see the results of the commands before it
             program = self
             if steps != list(self.steps):
                 footprints = [step.command.footprint(self.regions, memories.knobs.ignores_bounds) for step in steps]
@@ -106,7 +106,7 @@ class ElaboratedProgram:
         return program
 
     def mark_written(self, ran: Sequence[int] | None = None) -> None:
-        """Mark the bytes that the steps `ran` (indices; None: all steps) write as initialised for later launches."""
+        """For later launches, mark bytes that the steps `ran` (indices; None: all steps) write as initialised."""
         footprints = self.table.footprints
         writes = (footprints.rows[:, MODE] & WRITE) > 0
         if ran is not None:
@@ -143,14 +143,14 @@ def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
     ended = dict.fromkeys(UNITS, 0)
     steps: list[EncodedCommand] = []
     while any(waiting.values()):
-        # `needs` only names commands of the other engine, and ids rise. So a command can start as soon as the last
-        # command of the other engine that was taken has this id or a higher one.
+        # `needs` is the id of a command of the other engine, and ids ascend. So a command can be merged as soon as the
+        # last merged command of the other engine has this id or a higher id.
         for unit, partner in ((DMA, TIU), (TIU, DMA)):
             queue = waiting.get(unit, [])
             if queue and queue[-1].needs <= ended[partner]:
                 command = queue.pop()
                 ended[unit] = command.id
-                if not (command.is_end or command.format.name == SYS):  # an end or a nop is no step
+                if not (command.is_end or command.format.name == SYS):  # ends and nops are not steps
                     steps.append(command)
                 break
         else:
@@ -171,19 +171,19 @@ def _space(region: Region, knobs: Knobs) -> Space:
 
 def _table(steps: Sequence[Step], regions: Sequence[Region], knobs: Knobs) -> StepTable:
     units = UNITS if all(step.engine in UNITS for step in steps) else ENGINES
-    # One token queue for each ordered pair of engines. A token says: this command of the giver has ended.
+    # One token queue for each ordered pair of engines. A token means that a command of the giver has ended.
     pairs = [(giver, taker) for taker in units for giver in units if giver != taker]
     unit = np.array([units.index(step.engine) for step in steps], np.int64)
     pops, pushes = np.zeros((2, len(steps)), np.int64)
     rows: dict[str, list[int]] = {engine: [] for engine in units}
-    newest = dict.fromkeys(pairs, 0)  # how many of the giver's commands the taker has waited for
+    newest = dict.fromkeys(pairs, 0)  # number of the giver's commands that the taker has waited for
     for row, step in enumerate(steps):
         for queue, (giver, taker) in enumerate(pairs):
             if taker != step.engine:
                 continue
             waited = bisect_right(rows[giver], step.needs.get(giver, 0), key=lambda giver_row: steps[giver_row].id)
-            # Engines run in order, so waiting for a newer command covers all older ones. A command that waits for
-            # nothing newer needs no token, and a queue never has more tokens than its giver has commands.
+            # Engines run in order, so waiting for a newer command covers all older ones. A command that does not wait
+            # for a newer command needs no token. A token queue never has more tokens than its giver has commands.
             if waited > newest[giver, taker]:
                 newest[giver, taker] = waited
                 pops[row] |= 1 << queue

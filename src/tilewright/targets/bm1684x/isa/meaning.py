@@ -17,11 +17,12 @@ from tilewright.targets.bm1684x.isa.parts import Instruction, TooFar, refused
 from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 
-#: The most elements of an operand. With strides of 0, a few bytes could describe more elements than a computer holds.
+#: The most elements of an operand. With strides of 0, a few bytes could describe more elements than fit into a
+#: computer's memory.
 MOST_ELEMENTS = 1 << 26
-#: Operations that the machine runs as a sequence of commands, and that so have no encoding.
+#: Operations without an encoding, because the machine runs each as a sequence of commands.
 SEQUENCES = ("fp_exp", "fp_sigmoid", "fp_log")
-#: Fields that hold the number of a function.
+#: Fields that contain a function number.
 FUNCTION = ("tsk_eu_typ", "cmd_special_function")
 
 _of_function: dict[tuple[str, bool, int | None], list[Instruction]] = defaultdict(list)
@@ -35,15 +36,16 @@ MODELLED = frozenset((name, long) for name, long, _ in _of_function)
 
 def instruction_of(encoded: EncodedCommand) -> Instruction:
     """Return the instruction of an encoded command. Raises ProgramError if the command is not modelled."""
-    # Of the long formats of the compute engine only that of convolutions is modelled: the vendor's library and compiler
-    # write no other one.
+    # The only modelled long format of the compute engine is the format of convolutions: the vendor's library and
+    # compiler write no other long format.
     name = encoded.format.name
     long = not encoded.format.short and encoded.engine != DMA
     if (name, long) not in MODELLED:
         raise ProgramError(str(encoded), f"{'long ' if long else ''}commands of the format {name} are not modelled")
     number = next((encoded[field] for field in FUNCTION if field in encoded.fields), 0)
-    # Several instructions may have one function number: they differ in other fields, or in the types of operands. The
-    # order in operations/ decides, so the special ones stand first.
+    # Several instructions may have the same function number, with differences in other fields or in the types of
+    # operands. The first match in the order of operations/ is used, so special instructions come before general
+    # instructions.
     for instruction in (*_of_function.get((name, long, number), ()), *_of_function.get((name, long, None), ())):
         if instruction.matches(encoded):
             return instruction
@@ -69,15 +71,16 @@ def command_of(encoded: EncodedCommand, config: Config) -> Command:
 def encoded(command: Command, number: int, needs: int) -> EncodedCommand:
     """Return a command in encoded form. `number` is its position in its queue, from 0.
 
-    `needs` is the id of the other engine's command that it waits for (0: it does not wait). Raises ProgramError if no
-    known format can encode it. The fields may fail to express a part of the command; `checked` tests this.
+    `needs` is the id of the other engine's command to wait for (0: no wait). Raises ProgramError if no known format can
+    encode the command. The fields may lose a part of the command; `checked` detects this.
     """
     name = command.operation.name
     if name in SEQUENCES:
         remedy = "use runtime.functions, which issues them one by one"
         raise refused(command, "it stands for a sequence of commands", remedy)
-    # If no instruction fits, the last reason is reported: the instructions that are tried later are the general ones. A
-    # stride that is too long for its field stays the reason, because the compiler then tries another split.
+    # If no instruction fits, the reason of the last instruction is reported, because the last instructions are the
+    # general ones. A stride that is too long for its field has priority, because it makes the compiler try another
+    # split.
     why = refused(command, "its command format is not known", "use another operation, or do not record the launch")
     for instruction in _of_operation.get(name, ()):
         if instruction.takes and not instruction.takes(command):
@@ -95,7 +98,7 @@ def encoded(command: Command, number: int, needs: int) -> EncodedCommand:
 def checked(command: Command, number: int, needs: int, config: Config) -> EncodedCommand:
     """Return a command in encoded form, as `encoded` does, and check that the fields express the whole command.
 
-    It decodes the fields again for this check. Raises ProgramError if a part of the command is missing or differs.
+    The check decodes the fields again. Raises ProgramError if a part of the command is missing or differs.
     """
     encoded_form = encoded(command, number, needs)
     if reason := _difference(command, command_of(encoded_form, config), instruction_of(encoded_form)):
@@ -105,7 +108,7 @@ def checked(command: Command, number: int, needs: int, config: Config) -> Encode
 
 
 def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
-    """Return what the first difference between the original and the decoded command is, or "" if they are equal."""
+    """Return a text on the first difference of the original and the decoded command, or "" if they are equal."""
     if meant.operation is not read.operation:
         return f"it would be decoded as {read.operation.name}"
     shape = next(iter(meant.results.values())).shape
@@ -124,7 +127,7 @@ def _same(
 ) -> bool:
     """Return whether two operands have the same addresses or are equal constants. With `bits`, types may differ."""
     if isinstance(meant, Constant | None) and isinstance(read, Constant | None):
-        if meant is None or read is None:  # an absent optional operand equals the constant 0
+        if meant is None or read is None:  # an omitted operand equals the constant 0
             present = meant or read
             return present is None or (name in OPTIONAL and not present.bits)
         if bits:
@@ -140,7 +143,7 @@ def _same(
 
 
 def _spread(operand: Operand, shape: tuple[int, ...]) -> Array:
-    """Return an operand's addresses broadcast to `shape`, or as they are if they do not broadcast."""
+    """Return an operand's addresses, broadcast to `shape` if possible."""
     addresses = operand.addresses
     try:
         return np.broadcast_to(addresses, shape)

@@ -18,7 +18,7 @@ DMA = "dma"
 HAU = "hau"
 
 
-#: The attributes of commands, and the default of each.
+#: The attributes of commands with their default values.
 ATTRIBUTES: Mapping[str, Any] = {
     **dict.fromkeys(("mode", "source_mode"), Rounding.HALF_TO_EVEN),
     **dict.fromkeys(("saturate", "rotated", "relu", "descending", "without_strides"), False),
@@ -56,7 +56,7 @@ class Values:
 
 
 class Flow(Enum):
-    """Which elements of its operands an element of the result depends on."""
+    """The dependence of an element of the result on elements of the operands."""
 
     WHOLE = "all elements"
     ELEMENTWISE = "an element of each operand in PER_ELEMENT, and all elements of others"
@@ -79,9 +79,10 @@ class Signature(NamedTuple):
     attributes: Mapping[str, Any]
 
 
-#: A function that computes the results by name, or the only result.
+#: A function that returns the only result, or several results by name.
 Meaning = Callable[[Values], Array | Mapping[str, Array]]
-#: A function of the values and the results. It returns masks (bool) of the touched elements, by operand or result.
+#: A function of the values and the results. It returns masks (bool) of the touched elements by name of operand or
+#: result.
 Touches = Callable[[Values, Mapping[str, Array]], Mapping[str, Array]]
 #: A function that returns the reason for refusing a command, or an empty string to accept it.
 Rule = Callable[[Signature], str]
@@ -93,18 +94,18 @@ PlaceRule = Callable[[Mapping[str, Any]], str]
 class Operation:
     """An operation: a pure function on arrays (`meaning`), its operands (`inputs`) and results (`outputs`).
 
-    - `rules` refuse types and attributes; `places` refuse operands in memory (None: the rules of the engine).
+    - `rules` refuse types and attributes; `places` refuse positions of operands in memory (None: the rules of the
+      engine).
     - `inexact`: the machine iterates in an undocumented way, so the conformance check allows a few units in the last
       place.
-    - `by_data`: values decide which elements are written.
-    - `touches` returns masks of the touched elements, where values decide them; `deciding` are the operands with these
-      values.
-    - `flow` says which elements a result depends on. `factor` is the operand whose shape gives the length of sums of
+    - `by_data`: which elements are written depends on values.
+    - `touches` returns masks of the touched elements, if these depend on the values of the operands `deciding`.
+    - `flow` describes which elements a result depends on. The shape of the operand `factor` gives the length of sums of
       products.
-    - `arithmetic` is the arithmetic of one element of the result, in the words of energy tables, without types (None:
-      not published).
-    - `numbers` are the types of operands that a kernel in Python gives as numbers, if not the type of the first tensor
-      (None: the type of the result).
+    - `arithmetic` is the arithmetic of one element of the result, named as in energy tables, without types (None: not
+      published).
+    - `numbers` are the types of operands for which a Python kernel passes numbers. The default is the type of the first
+      tensor; None is the type of the result.
     """
 
     name: str

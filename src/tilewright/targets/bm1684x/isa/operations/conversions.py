@@ -63,13 +63,13 @@ def integral(v: Values) -> Array:
 def integer_requant(v: Values) -> Array:
     """Return `round(x * multiplier * 2**shift) + offset`, clamped to the type of the result."""
     low_byte = v["shift"].astype(np.int8)  # in a table, a shift is the low byte of a word
-    # Product and shift are exact in 64 bits; rounding is that of the shift alone, and the offset is added after it.
+    # Product and shift are exact in 64 bits. Only the shift rounds; the offset is added after the shift.
     scaled = floats.shift(_wide(_as_signed(v["x"])) * _wide(v["multiplier"]), low_byte, v.mode)
     return floats.saturate(scaled + _wide(v["offset"]), v.types["y"])
 
 
 def _as_signed(x: Array) -> Array:
-    """Return the source of a requantisation as the machine takes it: 32-bit numbers are signed, whatever their type."""
+    """Return the source of a requantisation as the machine reads it: 32-bit numbers are always signed."""
     return x.view(I32.storage) if x.dtype.itemsize == I32.bytes else x
 
 
@@ -84,7 +84,7 @@ def float_requant(v: Values) -> Array:
     with np.errstate(all="ignore"):
         nearest = mode is Rounding.HALF_TO_EVEN  # NumPy's own conversion
         real = x.astype(np.float32) if nearest else floats.cast(_wide(x), I32, F32, mode)
-        # Two roundings to float32: the product, then the sum. A fused multiply-add would round once.
+        # The product and the sum both round to float32. A fused multiply-add would round once.
         scaled = floats.flush(floats.flush(real * _flushed(v["scale"])) + _flushed(v["offset"]))
     return floats.to_integer(scaled.astype(np.float64), v.types["y"], v.mode)
 
@@ -119,13 +119,13 @@ def exponent(v: Values) -> Array:
     power = bits >> fraction & (1 << (source.bits - 1 - fraction)) - 1
     rest = bits & (1 << fraction) - 1
     positive = bits >> (source.bits - 1) == 0
-    # A fraction of about a third counts as the next power of two, for positive numbers only (measured on the vendor's
-    # model; the low bit of the fraction does not take part).
+    # A positive number with a fraction of about a third or more counts as the next power of two (measured on the
+    # vendor's model, which ignores the low bit of the fraction).
     rounded = power + (positive & (6 * (rest >> 1) >= 1 << fraction))
     if not out.is_float:
         return rounded.astype(out.storage)
     limit = (1 << (source.bits - 1 - fraction)) - 1
-    # as a float: this exponent, no fraction, and the sign of x
+    # a float with this exponent, a fraction of 0 and the sign of x
     whole = (rounded & limit) << fraction | bits & 1 << (source.bits - 1)
     return whole.astype(f"<u{out.bytes}").view(out.storage)
 
@@ -148,14 +148,14 @@ def _unary(function: Callable[[Array], Array]) -> Callable[[Values], Array]:
     return lambda v: function(v["a"])
 
 
-#: The order of parameters among the operands.
+#: The quantisation parameters, in the order of the operands.
 PARAMETERS = ("multiplier", "shift", "scale", "offset")
 modes = rules.rounds_to_neighbours
 in_f32 = rules.iterates_in_f32
 elementwise("cast", "x", convert, modes, rules.not_between_short_floats, arithmetic=())
 elementwise("fp_round", "x", integral, modes, rules.floats("x", "y"), arithmetic=())
 define(TIU, "fp_exponent", "x", exponent, exponent_types)
-#: The parameters of quantisation, in the order of an entry of a table, in which each has a word.
+#: The quantisation parameters, in the order of the words in a table entry.
 WORDS: Mapping[str, Mapping[str, DType]] = {
     "int_requant": {"multiplier": I32, "shift": I8, "offset": I32},
     "fp32_requant": {"scale": F32, "offset": F32},
@@ -182,8 +182,8 @@ elementwise("fp_log", "a", logarithm, in_f32, inexact=True)
 class Parameters:
     """The parameters of a requantisation or dequantisation: a table with an entry per channel, or constants.
 
-    `types` gives the type of each parameter, in the order of a table entry. `numbers` gives, for each parameter as a
-    constant, its field, its lowest bit in that field, and its type.
+    `types` has the type of each parameter, in the order of a table entry. `numbers` describes each parameter as a
+    constant: its field, its lowest bit in that field, and its type.
     """
 
     types: Mapping[str, DType]
@@ -200,8 +200,8 @@ class Parameters:
             }
         shape = CHANNEL.read(encoded)
         address = encoded["opd1_addr"]
-        # An entry of a table has a 4-byte word for each parameter, and the parameters of a channel are neighbours: they
-        # are tensors that begin 4 bytes apart.
+        # An entry of a table has a 4-byte word for each parameter of a channel. So the parameters are tensors that
+        # begin 4 bytes apart.
         places = enumerate(self.types.items())
         return {parameter: located(address + 4 * number, shape, dtype, config) for number, (parameter, dtype) in places}
 
@@ -215,14 +215,14 @@ class Parameters:
                 command, f"only some of {', '.join(parameters)} are numbers", "give all as tensors, or all as numbers"
             )
         fields = {"opd1_const": 1, "opd1_addr": 0, "opd2_addr": 0}
-        # As numbers, several parameters share a field: each has its lowest bit there.
+        # Parameters that are numbers share fields: each begins at its own bit of the field.
         for parameter, (name, low, dtype) in self.numbers.items():
             number = constants[parameter].bits if dtype.is_float else int(constants[parameter].value)
             fields[name] |= (number & ((1 << dtype.bits) - 1)) << low
         return fields
 
 
-#: The rounding of a product with a float, and of its source.
+#: Two parts: the rounding mode of a product with a float, and the rounding mode of its source.
 MODES = ComputedPart(
     lambda c: {"mode": Rounding(c["opd2_n_str"] >> 3), "source_mode": Rounding(c["opd2_n_str"] & 7)},
     lambda command: {
@@ -250,7 +250,7 @@ QUANTISATION = (
 )
 
 INSTRUCTIONS = (
-    # casts within a type are roundings
+    # casts between equal types are roundings
     *(
         Instruction("AR", name, (MODE, X, CONVERTED), {"tsk_eu_typ": 14}, of, same, written={"tsk_opd_num": 1})
         for name, of, same in (("fp_round", FLOAT, True), ("cast", "", False))
