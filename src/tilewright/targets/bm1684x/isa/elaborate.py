@@ -135,7 +135,7 @@ def step_numbers(queues: Mapping[str, Array]) -> dict[tuple[str, int], int]:
 
 
 def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
-    """Return the commands of all queues, without nops and ends, in a legal order with DMA as early as possible.
+    """Merge all queues, without nops and ends, in a legal order. DMA commands come as early as possible.
 
     The vendor's debugger merges the two queues by the same rule.
     """

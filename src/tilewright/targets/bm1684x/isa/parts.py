@@ -1,7 +1,7 @@
-"""How commands are encoded. Each class describes a piece of the encoding, for decoding (`read`) and encoding (`write`).
+"""How commands are encoded. Each class describes a part of a command, with a decoder (`read`) and an encoder (`write`).
 
 A part is an operand, a result or an attribute of a command. An instruction is one operation with its parts in the
-fields of one format. A field that the format does not have is read as 0 and is not written.
+fields of one format. Fields that the format does not have are read as 0 and not written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Part(Protocol):
 
 
 class TooFar(ProgramError):
-    """Raised for a command with operands whose elements lie farther apart than its stride fields can express."""
+    """Raised if a stride between elements of an operand is too long for its field in the command."""
 
 
 def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
@@ -54,10 +54,10 @@ def refused(command: Command, reason: str, remedy: str = "") -> ProgramError:
 class Type:
     """How an element type is encoded. `precision` names the field with the type code, or is the code itself.
 
-    `sign` tells whether the type is signed: the name of a field, a fixed 0 or 1, a function of the command, or names of
-    operands' sign fields, one of which must be set. `always`, if given, is the type, whatever fields say. `of_floats`
-    is the value of the sign field for a float. `noted` names a second field to which the type code is written. `loose`
-    marks types of which the sign does not matter.
+    `sign` decides whether the type is signed. It is the name of a field, a fixed 0 or 1, a function of the command, or
+    a tuple of sign fields, in which case a single set field is enough. `always`, if given, is the type, and the fields
+    are ignored. `of_floats` is the value of the sign field for a float. `noted` names a second field for the type code.
+    `loose` marks types whose sign does not matter.
     """
 
     precision: str | int
@@ -71,7 +71,7 @@ class Type:
         if self.always:
             return self.always
         precision = encoded.get(self.precision) if isinstance(self.precision, str) else self.precision
-        # The sign of a result is rarely a field: the machine derives it from its operands.
+        # The sign of a result rarely has a field, because the machine derives the sign from the operands.
         if isinstance(self.sign, str):
             sign = encoded.get(self.sign)
         elif isinstance(self.sign, tuple):
@@ -111,12 +111,12 @@ class Sizes:
         return {term: size for term, size in zip(self.terms, shape, strict=True) if isinstance(term, str)}
 
 
-#: Sizes of an operand with the result's shape, and of one with a single value per channel.
+#: Sizes of an operand with the result's shape, and of an operand with one value per channel.
 RESULT = Sizes("res0_n res0_c res0_h res0_w")
 CHANNEL = Sizes("1 res0_c 1 1")
-#: Largest stride of an operand's samples and channels, in elements: their fields have 16 bits in all formats.
+#: The largest stride along n and c, in elements. Fields for these strides have 16 bits in all formats.
 LONGEST = (1 << 16) - 1
-#: Layouts by their code 0, 1, 2 in `*_str` fields. The code STRIDED means that the command holds the strides.
+#: Layouts by their code 0, 1 or 2 in `*_str` fields. With the code STRIDED, the strides have fields of their own.
 LAYOUTS: tuple[Layout, ...] = (layout.aligned, layout.compact, lambda shape, dtype, start, config: Stride(0, 1, 0, 0))
 ALIGNED = 0
 STRIDED = 3
@@ -151,9 +151,9 @@ def local_tensor(command: Command, name: str) -> Tensor:
 class Local:
     """A part that is a tensor in local memory, or a constant if the format has a flag for it and the flag is set.
 
-    The names of its fields begin with `prefix`. `layout` is a fixed layout; without one, the layout field decides.
-    `by_rows` reads the tensor as a matrix, with one row per channel. `has_strides` says whether the format has stride
-    fields. `noted` are sizes that are written for the machine; decoding does not need them.
+    The names of its fields begin with `prefix`. `layout` is a fixed layout; without one, the layout field decides. With
+    `by_rows`, the tensor is read as a matrix with one row per channel. `has_strides` is true if the format has stride
+    fields. `noted` are size fields that the machine needs, but decoding does not.
     """
 
     operand: str
@@ -205,11 +205,11 @@ class Local:
         """
         shape = Shape(*command.results["y"].shape) if self.sizes == RESULT else tensor.shape
         sizes = zip(tensor.shape, shape, tensor.stride, strict=True)
-        # Broadcasting is a stride of 0 over the sizes of the result: the format has no sizes for operands like these.
+        # A broadcast operand has the sizes of the result and strides of 0, because the format has no sizes for it.
         stride = Stride(*(0 if size != result_size else step for size, result_size, step in sizes))
         named = [make(shape, tensor.dtype, tensor.start_lane, tensor.config) for make in LAYOUTS]
-        # Without stride fields a layout code must express the operand. Strides that no code expresses are written as
-        # ALIGNED here; `meaning.checked` then finds that the command decodes to another one.
+        # Without stride fields a layout code must express the operand. Other strides are written as ALIGNED here;
+        # `meaning.checked` then detects that the decoded command differs.
         if not self.has_strides:  # the stride of an axis of one element does not matter
             codes = [_without_ones(code_stride, shape) for code_stride in (*named, Stride(0, 0, 0, 0))]
             significant = _without_ones(stride, shape)
@@ -223,9 +223,9 @@ class Local:
         return {f"{self.prefix}_str": STRIDED, **steps}
 
     def _fitting(self, command: Command, shape: Shape, tensor: Tensor, stride: Stride) -> Stride:
-        """Return strides that their fields can hold: 0 for one that is too long, but not used.
+        """Return strides that fit into their fields: 0 for a stride that is too long, but not used.
 
-        Raises TooFar if it is used, by several samples or by several channels in one lane.
+        Raises TooFar if the long stride is used, by several samples or by several channels in one lane.
         """
         # A stride is used only if there is a second sample, or a second channel in the same lane.
         used = shape.n > 1, layout.slots(tensor.start_lane, shape.c, tensor.config) > 1
@@ -262,7 +262,7 @@ class Number:
 
 @dataclass(frozen=True)
 class SharedOperand:
-    """An operand at another part's address, e.g. the old result in a sum. The field `flag` says if it is present."""
+    """An operand at another part's address, e.g. the old result in a sum. The field `flag` is set if it is present."""
 
     operand: str
     part: Any
@@ -282,9 +282,9 @@ class SharedOperand:
 
 @dataclass(frozen=True)
 class OptionalPart:
-    """A part that a command may omit. `is_present` tells from the fields whether the part is present.
+    """A part that a command may omit. `is_present` tests the fields for its presence.
 
-    `absent` are the fields to write if it is omitted, `present` are additional fields to write if it is given.
+    `absent` are the fields of an omitted part. `present` are additional fields of a part that is not omitted.
     """
 
     part: Any
@@ -302,7 +302,7 @@ class OptionalPart:
 
 @dataclass(frozen=True)
 class ComputedPart:
-    """Attributes or an operand that `values` computes from fields. `fields` gives the fields to write."""
+    """Attributes or an operand that `values` computes from fields. `fields` returns the encoded fields."""
 
     values: Callable[[EncodedCommand], Mapping[str, Any]]
     fields: Callable[[Command], Fields] = lambda command: {}
@@ -317,7 +317,7 @@ class ComputedPart:
 def one_field(
     name: str, field_name: str, value: Callable[[int], Any] = int, code: Callable[[Any], int] = int
 ) -> ComputedPart:
-    """Return a part: the attribute `name` in the field `field_name`, which `value` decodes and `code` encodes."""
+    """Return a part: the attribute `name` in the field `field_name`. `value` decodes the field, `code` encodes it."""
     return ComputedPart(
         lambda encoded: {name: value(encoded[field_name])},
         lambda command: {field_name: code(attribute(command.attributes, name))},
@@ -334,10 +334,9 @@ class Instruction:
 
     An encoded command is this instruction if its fields equal `chosen`, if its first operand is of the kind `of`
     (FLOAT, INTEGER, or either if empty), and, with `same_type`, if the result has the type code of the first operand.
-    `long` says that it is a long format of the compute engine. `fixed` are attributes that the instruction implies.
-    `written` are fields that the machine needs and this model ignores. `takes` is a further test of whether the
-    instruction can encode a command.
-    If two parts write one field, the later part wins. The result is the last part, so that its sizes win.
+    `long` is set for a long format of the compute engine. `fixed` are attributes that the instruction implies.
+    `written` are fields that the machine needs and this model ignores. `takes` is a further test of the commands to
+    encode. If two parts write one field, the later part wins. The result is the last part, so that its sizes win.
     """
 
     format_name: str
@@ -366,8 +365,8 @@ class Instruction:
 
     def matches(self, encoded: EncodedCommand) -> bool:
         """Return whether an encoded command of this instruction's format is a command of this instruction."""
-        # `chosen` is tested first: it tells instructions of one format apart. The types tell apart integer and float
-        # forms of one function.
+        # `chosen` is tested first: it distinguishes the instructions of one format. The types distinguish integer and
+        # float forms of one function.
         if any(encoded[name] != value for name, value in self.chosen.items()):
             return False
         if self.of and (encoded["opd0_prec"] in FLOAT_CODES) != (self.of == FLOAT):
@@ -380,7 +379,7 @@ class Instruction:
         for part in self.parts:
             values |= part.read(encoded, config)
         operation = self.operation
-        # What is neither operand nor result is an attribute.
+        # Values that are neither operands nor results are attributes.
         operands = {name: values.pop(name) for name in operation.inputs if name in values}
         results = {name: values.pop(name) for name in operation.outputs if name in values}
         return Command(operation, operands, results, values)
@@ -400,6 +399,6 @@ class Instruction:
 
     @cached_property
     def bits_only(self) -> frozenset[str]:
-        """The names of the operands and results of which the fields give only the width of an element, not its type."""
+        """The operands and results for which the fields have only the width of the elements, not their type."""
         types = {getattr(part, "operand", ""): getattr(part, "type", None) for part in self.parts}
         return frozenset(name for name, of in types.items() if of and of.keeps_bits)

@@ -1,7 +1,7 @@
 """Rules that refuse a command, because of its types and attributes or of the places of its operands in memory.
 
-A rule is a function of a command's signature or places. It returns the reason for refusing the command, which says what
-the rule demands, or "" to accept the command.
+A rule is a function of a command's signature or places. It returns "" to accept the command, or the reason for refusing
+it. The reason names the rule's demand.
 
 The rules on types were measured on the vendor's functional model, whose assertions they replace. The rules on places
 come from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
@@ -17,7 +17,7 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Rows, Tensor
 from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I8, I16, I32, U8, U16, U32, DType, Rounding
 
-#: Bytes: the largest step from one element of a row to the next in a transfer; the alignment of the cube's operands.
+#: In bytes: the largest stride along w in a transfer, and the alignment of the cube's operands.
 WIDEST_STEP = 128
 CUBE = 64
 
@@ -39,7 +39,7 @@ def floats(*names: str) -> Rule:
 
 
 def _all(description: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
-    """Return a function that returns a rule, which demands that the types of the named operands fit."""
+    """Return a maker of rules. `maker(*names)` returns the rule that the types of the named operands fit."""
 
     def of_names(*names: str) -> Rule:
         def rule(signature: Signature) -> str:
@@ -73,7 +73,7 @@ def iterates_in_f32(signature: Signature) -> str:
 
 
 def signed_as_its_sources(*sources: str) -> Rule:
-    """Return a rule: the result is signed exactly if an operand in `sources` is; after a fused ReLU it is unsigned."""
+    """Return a rule: the result is signed exactly if an operand in `sources` is, and unsigned after a fused ReLU."""
 
     def rule(signature: Signature) -> str:
         result = signature.types["y"]
@@ -145,7 +145,7 @@ def accumulates_wide(signature: Signature) -> str:
 
     Return the reason for refusing the command, or "".
     """
-    # L is the left factor of a product, x the input of a convolution; a product of two numbers has neither.
+    # L is the left factor of a product; x is the input of a convolution
     wide = F32 if signature.types.get("x", signature.types.get("L", F32)).is_float else I32
     result = signature.types["y"]
     allowed = {F32} if wide is F32 else {I32, U32}
@@ -226,7 +226,8 @@ def within_lanes(places: Mapping[str, Any]) -> str:
     x, y = places.get("x"), _local(places["y"])
     if y is None or not isinstance(x, Tensor) or y.shape.c == x.shape.c:
         return ""
-    # A broadcast to lanes writes one slot only: it cannot wrap into the next slot of lane 0 (assertion of the model).
+    # A broadcast to lanes writes only one slot: channels cannot wrap into the next slot of lane 0 (assertion of the
+    # model).
     if y.start_lane + y.shape.c > y.config.lanes:
         return f"{y.shape.c} channels from lane {y.start_lane} on exceed the {y.config.lanes} lanes; broadcast in parts"
     return ""
@@ -255,7 +256,7 @@ def cube_aligned(places: Mapping[str, Any]) -> str:
     w = places.get("w")
     if isinstance(w, Tensor):
         return "w is a tensor; weights have a layout of their own: give tpu.weights(..)"
-    # The cube reads 64 bytes at a time; the vendor's model stops at an assertion for other addresses. Weights of f32
+    # The cube reads 64 bytes at a time; for an unaligned address, an assertion stops the vendor's model. f32 weights
     # have groups of one channel and may begin anywhere.
     if isinstance(w, ConvWeights) and w.group > 1 and w.address % CUBE:
         return f"its weights w begin at address {w.address:#x}; give a multiple of {CUBE}"
@@ -268,5 +269,5 @@ def first_of_lanes(places: Mapping[str, Any]) -> str:
     return first_lane({"y": places["y"]})
 
 
-#: The rules on places for commands of the compute engine that have no rules of their own.
+#: The default rules on places for commands of the compute engine.
 COMPUTE = (in_lanes, one_start_lane)

@@ -1,7 +1,7 @@
 """Decode the bytes of a command queue to commands with named fields, and encode them.
 
-formats.txt has the bit fields of all formats. The compute engine (tiu) has one long format for all of its commands, and
-short formats for most of them. The DMA engine has a long format per command type, and a few short formats.
+formats.txt has the bit fields of all formats. The compute engine (tiu) has one long format for all commands, and short
+formats for most commands. The DMA engine has a long format per command type, and a few short formats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.errors import ProgramError
 from tilewright.program.instruction import Field, Layout
 from tilewright.targets.bm1684x.isa.operation import DMA, TIU
 
-#: The compute engine's formats by task type. Types 2 and 6 have two formats each; the function tells them apart.
+#: The compute engine's formats by task type. Types 2 and 6 have two formats each, selected by the function.
 TIU_TYPES = {0: "CONV", 1: "PorD", 2: "MM", 3: "AR", 4: "RQ&DQ", 5: "TRANS&BC", 6: "SG", 7: "LAR", 9: "SFU"}
 TIU_TYPES |= {10: "LIN", 13: "CMP", 14: "VC", 15: "SYSID"}
 MM2_FUNCTIONS = (4, 5, 6)
@@ -36,7 +36,7 @@ TIU_BYTES = 16
 #: Bit positions of a DMA command's `short` flag and type.
 DMA_SHORT_BIT = 3
 DMA_TYPE = 32
-#: The function and the formats of commands that end a queue, and by engine the fields of the end command.
+#: Commands that end a queue: the function number, the formats, and the fields of the end command by engine.
 TIU_END = 31
 SYS = "SYSID"
 DMA_SYS = "DMA_sys"
@@ -70,7 +70,7 @@ def _format(name: str, short: bool, text: str) -> Format:
         Field(f"{RESERVED}{number}" if word == RESERVED else word, int(width or 1))
         for number, (word, _, width) in enumerate(words)
     ]
-    # A field must not straddle a word of the layout: words of 32 bits where that holds, else of 64.
+    # Words have 32 bits if no field crosses a word boundary, else 64 bits.
     ends = accumulate(field.width for field in fields)
     fits = all((end - field.width) // 32 == (end - 1) // 32 for field, end in zip(fields, ends, strict=True))
     return Format(name, short, Layout(name, tuple(fields), 32 if fits else 64))
@@ -86,8 +86,8 @@ def _formats() -> dict[tuple[str, bool], Format]:
             continue
         kind, name, fields = line.split(maxsplit=2)
         fields = fields.format_map(parts)
-        # `part` names a list of fields that formats share. `both` is a format that is written in the same way with
-        # either value of cmd_short. Every compute command also has a long form, which all types share (TIU_LONG).
+        # `part` names a list of fields that formats share. `both` marks a format with the same fields for either value
+        # of cmd_short. Every compute command also has a long form, with one format for all types (TIU_LONG).
         if kind == "part":
             parts[name] = fields
         elif kind == "both":
@@ -119,12 +119,12 @@ class EncodedCommand:
 
     @property
     def id(self) -> int:
-        """The number of the command among those of its engine, from 1; 0 if the format has no such field."""
+        """The number of the command in its engine's queue, from 1; 0 if the format has no such field."""
         return self.get("cmd_id")
 
     @property
     def needs(self) -> int:
-        """The number of the other engine's command that must end before this one starts; 0 if it does not wait."""
+        """The number of the other engine's command that must end before this command starts; 0 for no wait."""
         return self.get("cmd_id_dep")
 
     @property
@@ -155,7 +155,7 @@ def decode(engine: str, raw: Array) -> list[EncodedCommand]:
         position += size
     if not ended:
         raise ProgramError(f"{engine} queue", "it has no end command", f"end it with {SYS} (tiu) or {DMA_SYS} (dma)")
-    # Commands of one format are decoded together, in columns: a network has thousands of commands of a few formats.
+    # Commands of one format are decoded together, field by field: a network has thousands of commands in a few formats.
     decoded: dict[int, EncodedCommand] = {}
     for form, numbers in _by_format(form for form, _ in commands):
         starts = np.array([commands[number][1] for number in numbers])
@@ -193,7 +193,7 @@ def queue(engine: str, commands: Sequence[EncodedCommand]) -> Array:
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
-    """Return each format with the positions at which it stands in `formats`."""
+    """Return each distinct format with its positions in `formats`."""
     groups: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
         groups.setdefault(id(form), (form, []))[1].append(place)
@@ -218,7 +218,7 @@ def _format_of(engine: str, raw: Array, where: str) -> tuple[Format, bool]:
     """
     if len(raw) < TIU_BYTES:
         raise ProgramError(where, f"only {len(raw)} bytes are left; a command has at least {TIU_BYTES}")
-    # Every format begins with 16 bytes that say which one it is. The size of the command follows from that.
+    # The first 16 bytes identify the format. The size of the command follows from the format.
     head = int.from_bytes(raw[:TIU_BYTES].tobytes(), "little")
     if engine == TIU:
         kind = head >> TIU_TYPE & 15

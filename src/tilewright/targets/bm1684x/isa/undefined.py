@@ -23,11 +23,11 @@ from tilewright.targets.bm1684x.isa.operations.products import sides
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.values.memory import of_addresses
 
-#: The shadow of a byte is DEFINED, NEVER (it was never written), or 1 + the step of the uninitialised read that its
-#: value comes from.
+#: The shadow of a byte: DEFINED, NEVER (never written), or 1 + the step of the uninitialised read that is the origin of
+#: its value.
 DEFINED = 0
 NEVER = -1
-#: The most ranges that one finding lists.
+#: The largest number of ranges that a finding lists.
 MOST = 256
 
 
@@ -40,7 +40,7 @@ def findings(program: ElaboratedProgram) -> list[Finding]:
 
 
 class _Shadow:
-    """For each undefined byte of memory, the step of the uninitialised read that its value comes from."""
+    """The shadow memory: for each undefined byte, the step of the uninitialised read that is the value's origin."""
 
     def __init__(self, program: ElaboratedProgram) -> None:
         self._program = program
@@ -70,14 +70,14 @@ class _Shadow:
             name: self._read(step, command, name, operand) for mode, name, operand in command.in_memory if mode == READ
         }
         bad = {name: origin for name, origin in origins.items() if origin.any()}
-        # Memory that decides what a command moves is used at once, even if the moved values never reach DDR.
+        # Indices and masks are used at once: they decide which elements move, even if the moved values never reach DDR.
         for name in command.operation.deciding:
             self._blame(bad.get(name, np.zeros(0, np.int32)))
         for name, result in command.results.items():
             self._write(command, name, result, _flow(command, result, origins) if bad else np.zeros((), np.int32))
 
     def _place(self, command: Command, name: str, operand: Operand) -> tuple[int, Array, Array] | None:
-        """Return a tuple: the number of an operand's memory, byte offsets there, and a mask of the touched elements.
+        """Return an operand's memory (its number), byte offsets in this memory, and a mask of the touched elements.
 
         The offsets are an array [elements, bytes of an element]. Returns None for an operand outside of all memories.
         """
@@ -105,8 +105,8 @@ class _Shadow:
             base = self._program.regions[space].base
             ranges = of_addresses(np.sort(addresses.reshape(-1)[never]) - base, operand.dtype.bytes)
             self._reads.setdefault(step, []).extend((space, low, high) for low, high in ranges.tolist())
-        # An element may mix bytes from several reads, and a byte from an earlier undefined value with one that was
-        # never written. One origin is kept, that of the latest step.
+        # The bytes of an element may have several origins, or be partly undefined and partly never written. One origin
+        # is kept: the latest step.
         origins = np.where(never, step + 1, shadow.max(1).clip(0)) * used
         return origins.astype(np.int32).reshape(addresses.shape)
 
@@ -116,7 +116,8 @@ class _Shadow:
             return
         space, at, used = place
         values = np.broadcast_to(origins, result.addresses.shape).reshape(-1)
-        # All bytes of an element take its origin; a defined result (0) also clears what was undefined before.
+        # All bytes of an element get its origin. A defined result (0) also marks bytes as defined that were undefined
+        # before.
         self._of[space][at[used]] = values[used, None]
         if self._program.regions[space].name == "DDR":
             self._blame(values[used])
@@ -132,28 +133,28 @@ def _flow(command: Command, result: Operand, origins: Mapping[str, Array]) -> Ar
     """
     flow = command.operation.flow
     shape = result.shape
-    if flow is Flow.MOVE and "x" in origins:  # the meaning of a move, applied to origins
+    if flow is Flow.MOVE and "x" in origins:  # a move copies origins like values
         values = Values(origins, command.types, {"y": tuple(shape)}, command.attributes)
         return command.operation.results(values)["y"]
-    # An undefined element of a factor spoils its whole row or column of the result. This is why padding columns that
-    # were never loaded do no harm: their columns of the result are not stored.
+    # An undefined element of a factor makes its whole row or column of the result undefined. Padding columns that were
+    # never loaded are harmless for this reason: their columns of the result are not stored.
     if flow is Flow.PRODUCT and {"L", "R"} <= origins.keys():
         left, right = sides(origins["L"], origins["R"], command.attributes)
         parts = [left.max(1)[:, None], right.max(0)[None], *(origins[key] for key in ("bias", "acc") if key in origins)]
         return _joined(parts, tuple(shape))
-    # Element by element where the operation allows it; an operand that all elements of the result may depend on, such
-    # as a table or the weights, makes the whole result undefined if any part of it is.
+    # Where the operation allows it, origins pass from element to element. All elements of the result may depend on an
+    # operand such as a table or the weights; if any part of that operand is undefined, the whole result is undefined.
     placed = PER_ELEMENT if flow in (Flow.ELEMENTWISE, Flow.PAIRS) else ()
     parts = [origin if key in placed else origin.max(initial=0) for key, origin in origins.items()]
     return _joined(parts, tuple(shape))
 
 
 def _joined(parts: list[Array], shape: tuple[int, ...]) -> Array:
-    """Return the highest origin at each element of `shape`, over all `parts`, which broadcast to it."""
+    """Return, for each element of `shape`, the highest origin in `parts`, arrays that broadcast to `shape`."""
     origins = np.zeros(shape, np.int32)
     for part in parts:
         try:
             np.maximum(origins, np.broadcast_to(part, shape), out=origins)
-        except ValueError:  # another shape: each of its elements may reach any element of the result
+        except ValueError:  # another shape: each element of the part may reach any element of the result
             np.maximum(origins, part.max(initial=0), out=origins)
     return origins

@@ -1,11 +1,11 @@
 """The parsed contents of a launch, and the footprints of its commands.
 
-A launch may come from a file, so all of it is checked before anything runs.
+A launch may come from a file, so all of its contents are checked before any command runs.
 
-A footprint is the list of contiguous byte runs that a command reads or writes. Tensors are spread across lanes. If
-byte b of a lane has the number `b * lanes + lane`, a tensor in all lanes is one contiguous run, but a tensor in some
-lanes is not. Footprints therefore divide local memory into ranges of lanes, at every lane where an operand begins or
-ends. An operand then lies in all lanes of a range or in none.
+A footprint is the list of contiguous byte runs that a command reads or writes. Tensors are spread across lanes. The
+number of byte b in a lane is `b * lanes + lane`. With these numbers, a tensor in all lanes is one contiguous run, but a
+tensor in only some lanes is not. Footprints therefore divide local memory into ranges of lanes, at each lane where an
+operand begins or ends. Each operand then covers a range of lanes completely or not at all.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from tilewright.targets.bm1684x.layouts.samples import Phases, SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.values.dtypes import DTYPES
 
-#: The limit for the bytes of a tensor and for each number that describes it: a bound against damaged files.
+#: The limit for the bytes of a tensor and for each number in its description, as a protection against damaged files.
 MOST = 1 << 28
 _Size: TypeAlias = Annotated[int, Range(1, MOST)]
 _Count: TypeAlias = Annotated[int, Range(0, MOST)]
-#: Zero points of 8-bit codes, and the numbers added to codes.
+#: The allowed zero points of 8-bit codes, and the allowed numbers to add to codes.
 _Code: TypeAlias = Annotated[int, Range(-255, 255)]
 #: A tensor as JSON values: name, address, c, h, w, type, the number added to codes of the graph, and the zero point
-#: after this addition. The numbers of Phases follow if the tensor is stored by phase: these, then offsets.
+#: after this addition. For a tensor stored by phase, the numbers of Phases follow: first _PHASES, then the offsets.
 _ROW: Any = tuple[str, int, _Size, _Size, _Size, Literal[tuple(DTYPES)], _Code, _Code]  # type: ignore[misc]
 _PHASES: Any = tuple[_Size, _Size, _Size, _Size, _Size, _Count, _Count, _Size, _Size]
-#: Limit for the number of contiguous runs of bytes of one operand.
+#: The limit for the number of contiguous byte runs of one operand.
 MOST_RUNS = 1 << 16
 Rows = Iterator[tuple[int, int, int, int, int, int]]
 
@@ -65,7 +65,7 @@ class MemoryTensor:
 
 
 class LocalResult(NamedTuple):
-    """A layer's result in local memory, of the first sample, or its rows from `row` on (build._local_result)."""
+    """The first sample of a layer's result in local memory, or its rows from `row` on (build._local_result)."""
 
     tensor: MemoryTensor
     row: int
@@ -77,8 +77,8 @@ class QueueImage:
     """The parsed contents of a launch.
 
     `queues` maps each engine to the bytes of its encoded commands. `constants` are the first bytes of DDR. In each
-    lane, bytes below `values_end` hold values of samples, and the other bytes hold constants. `layers` is the layer
-    index (below `count`) of each command: first of all compute commands, then of all transfers. `local_results` are
+    lane, the bytes below `values_end` contain values of samples. All other bytes contain constants. `layers` has the
+    layer index (below `count`) of each command: first all compute commands, then all transfers. `local_results` are
     results of layers in local memory, for the debugger.
     """
 
@@ -94,7 +94,7 @@ class QueueImage:
 
     @classmethod
     def of(cls, launch: Launch, config: Config) -> QueueImage:
-        """Return the parsed contents of a launch. Raises ProgramError if it is damaged: it may be from a file."""
+        """Return the parsed contents of a launch. Raises ProgramError for a launch from a damaged file."""
         contents = Contents(launch)
         insns, constants = (contents.array(name, np.uint8, (None,)) for name in ("insns", "constants"))
         split = contents.number("tiu_bytes", 0, len(insns))
@@ -121,7 +121,7 @@ def _tensors(contents: Contents, name: str) -> tuple[MemoryTensor, ...]:
 
 
 def _local_result(contents: Contents, config: Config) -> Iterator[LocalResult]:
-    """Yield the results in local memory, each given by `row`, `computed` and the tensor. Refuses any other place."""
+    """Yield the results in local memory, each given by `row`, `computed` and the tensor. Raises for any other place."""
     where = f"{contents.where}: held"
     end = LOCAL_BASE + config.lane_bytes
     for item in contents.value(list, "held"):
@@ -137,7 +137,7 @@ def _tensor(contents: Contents, row: Sequence[Any], where: str) -> MemoryTensor:
     name, address, c, h, w, dtype, add, zero = decode(_ROW, row[:8], where)
     phases = None
     if row[8:]:
-        offsets = decode(tuple[_Count, ...], row[17:] or [None], where)  # there is at least one
+        offsets = decode(tuple[_Count, ...], row[17:] or [None], where)  # at least one of these exists
         numbers = *decode(_PHASES, row[8:17], where), offsets
         phases = Phases(*numbers)
     form = SampleFormat(c, h, w, DTYPES[dtype], add, zero, phases)
@@ -149,8 +149,8 @@ def _tensor(contents: Contents, row: Sequence[Any], where: str) -> MemoryTensor:
 def unsupported(command: Command, config: Config) -> str:
     """Return the reason why a command cannot be part of a compiled network, or "" if it can.
 
-    The command may come from a file. The check also limits the memory that the simulator needs: an axis can have a
-    stride of 0, so that a few bytes could describe a huge operand.
+    The command may come from a file. The check also limits the memory that the simulator needs: with strides of 0, a
+    few bytes could describe a huge operand.
     """
     for _, _, operand in command.in_memory:
         if not isinstance(operand, ConvWeights | Tensor):
@@ -191,7 +191,8 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:
     stride = tensor.stride
     lines, length = tensor.runs
     samples = range(n if stride.n else 1)
-    # In a range of lanes byte b of each lane is followed by the same byte of the next: a run of a lane stays a run.
+    # In a range of lanes, byte b of a lane is adjacent to byte b of the next lane. So a run within one lane remains a
+    # run across lanes.
     for first in [(sample * stride.n + line * stride.h) * size for sample in samples for line in range(lines)]:
         if not tensor.is_local:
             for index in range(c):

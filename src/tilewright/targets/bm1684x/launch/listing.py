@@ -8,11 +8,11 @@
 tiu CONV short cmd_id=1 cmd_id_dep=2 ..            # #2 int8_asym_quant_conv2d
 dma DMA_tensor long cmd_id=1 ..                    # #0 dma_copy
 
-`.input` and `.output` list a tensor's DDR address, channels, rows, columns, type, the number added to the graph's codes
-and the zero point after this addition. The numbers of Phases follow if the tensor is stored by phase. Command
-fields that are not named are 0.
-Constants are bytes at the beginning of DDR. The commands of each engine are listed in order. A comment gives the number
-of a command in findings, traces and the debugger, which count the commands of both engines in one order.
+`.input` and `.output` list a tensor's DDR address, channels, rows, columns, type, the number added to the graph's
+codes, and the zero point after this addition. For a tensor stored by phase, the numbers of Phases follow. Fields of a
+command that are not listed are 0. Constants are bytes at the beginning of DDR. The commands of each engine are listed
+in order. The comment after a command has its number in findings, traces and the debugger, which number the commands of
+both engines together.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _text(launch: Launch, config: Config) -> Text:
 def _code(image: QueueImage, config: Config) -> Iterator[str]:
     try:
         numbers = step_numbers(image.queues)
-    except ProgramError:  # no command can start
+    except ProgramError:  # a deadlock: no command can start
         numbers = {}
     for engine in (TIU, DMA):
         for command in stream.decode(engine, image.queues[engine]):
@@ -113,7 +113,7 @@ def _code(image: QueueImage, config: Config) -> Iterator[str]:
 
 
 def line(command: stream.EncodedCommand, config: Config, number: int | None) -> str:
-    """Return a command as text; `number` is its number in findings (None: it has none)."""
+    """Return a command as text; `number` is its number in findings, or None."""
     meaning = "end" if command.is_end else command_of(command, config).operation.name
     form = f"{command.format.name} {SIZES[not command.format.short]}"
     named = "" if number is None or command.is_end else f"#{number} "
@@ -143,7 +143,7 @@ def _launch(text: Text, config: Config) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> Stages:
-    """Return what `explain` shows of each launch: its memory, cycles and tensors, and the tiles and commands of layers.
+    """Return the text of `explain` for each launch: memory, cycles, tensors, and the tiles and commands of layers.
 
     `timing` names the timing model that gives the cycles.
     """
@@ -179,7 +179,7 @@ def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str,
 
 
 def _share(macs: int, cycles: int, prepared: PreparedLaunch) -> str:
-    """Return the share of the multipliers that `macs` multiply-accumulates keep busy for `cycles` cycles."""
+    """Return the utilisation of the multipliers by `macs` multiply-accumulates in `cycles` cycles, as text."""
     return f"{100 * macs / max(1, cycles * prepared.peak):.1f} % of the multipliers"
 
 

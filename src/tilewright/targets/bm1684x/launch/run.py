@@ -31,16 +31,16 @@ from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.timing.model import DEFAULT, MODELS
 from tilewright.targets.launched import Launched
 
-#: Launches run together while their simulated local memories take at most this many bytes of the host.
+#: The limit for the simulated local memories of launches that run together, in bytes of the host.
 TOGETHER_BYTES = 1 << 26
 
 
 class Machine:
     """The memories of L launches of one program, which run in lock step on different samples.
 
-    In each lane, the bytes below `values_end` are private to a launch. The bytes above it hold constants, which all
-    launches share: they are loaded once. An operand (n, c, h, w) is read as (L * n, c, h, w), so that an operation sees
-    one larger batch.
+    In each lane, the bytes below `values_end` are private to a launch. The bytes from `values_end` on contain
+    constants, which are loaded once and shared by all launches. An operand (n, c, h, w) is read as (L * n, c, h, w): to
+    an operation, the L launches are one larger batch.
     """
 
     def __init__(self, image: QueueImage, config: Config, inputs: Mapping[str, Array], launches: int) -> None:
@@ -57,10 +57,10 @@ class Machine:
         ]
         self.dram = Dram([constants, *entering, *leaving])
         self._kernels: dict[tuple[int, tuple[int, ...]], Array] = {}
-        self._shared = False  # whether a copy has the constants in local memory too
+        self._shared = False  # whether a copy of this machine shares the constants
 
     def copy(self) -> Machine:
-        """Return a copy. Both share DDR and the constants in local memory until one of them writes there."""
+        """Return a copy. Both machines share DDR and constants in local memory until either writes there."""
         self._shared = True
         duplicate = copy(self)
         duplicate.dram = self.dram.copy()
@@ -70,7 +70,7 @@ class Machine:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of this machine's memories that no copy shares."""
+        """The size of the memories that this machine does not share with copies, in bytes."""
         return self._private.nbytes + (0 if self._shared else self._constant.nbytes) + self.dram.own_bytes
 
     def local(self) -> Array:
@@ -81,7 +81,7 @@ class Machine:
     def run(self, command: Command) -> None:
         """Run one command of each of the L launches.
 
-        Raises MachineError if compiled networks never have such a command, or if an operand or result does not fit.
+        Raises MachineError for a command that compiled networks never have, or if an operand or result does not fit.
         """
         (name, place), *others = command.results.items()
         if others or command.operation.by_data:
@@ -119,7 +119,8 @@ class Machine:
         return self._kernels[key]
 
     def _write(self, result: Tensor, values: Array) -> None:
-        # New constants: weights that were read from the old ones are stale, and a copy that shares them needs its own.
+        # The command writes new constants. Cached weights are stale, and copies that share the old constants must keep
+        # them.
         if result.is_local and not self._is_private(result):
             self._kernels.clear()
             if self._shared:
@@ -141,10 +142,10 @@ class Machine:
             view[:, :, slot, lane:end] = elements[:, :, channel : channel + end - lane]
 
     def _is_private(self, operand: Tensor) -> bool:
-        """Return whether an operand is private to each launch. Raises MachineError if only some of its bytes are."""
+        """Return whether an operand is private to each launch. Raises MachineError for a mix."""
         if not operand.is_local:
             return len(self._segment(operand).data) > 1 or self.launches == 1
-        # No command of a compiled network mixes values and constants in one operand; a damaged file may.
+        # In compiled networks, an operand never mixes values and constants. In a damaged file it may.
         low, high = operand.lane_offset, operand.lane_end
         if low < self._split < high:
             raise MachineError("local memory", f"an operand at bytes {low}..{high} of lanes mixes values and constants")
@@ -179,15 +180,15 @@ class Machine:
             strides = (data.strides[0], steps[0], steps[1], 0, steps[2], steps[3])
         if (first.ctypes.data % size) or any(step % size for step in strides):
             raise MachineError("memory", f"address {tensor.address:#x} is not a multiple of its elements' {size} bytes")
-        # One element first, viewed as its type; the strides in bytes then span the tensor. A plain view of the type
-        # would need a size that is a multiple of the element's.
+        # View one element as its type, then span the tensor by strides in bytes. A view of the whole memory as this
+        # type would need a size that is a multiple of the element's size.
         element = as_strided(first, (size,), (1,)).view(tensor.dtype.storage)
         return as_strided(element, extent, strides)
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedLaunch:
-    """The properties of a launch that do not depend on its input data. They are computed when they are needed.
+    """The properties of a launch that do not depend on its input data. Each is computed at its first use.
 
     `timing` names the timing model.
     """
@@ -197,7 +198,7 @@ class PreparedLaunch:
     timing: str
 
     def on(self, config: Config, timing: str) -> PreparedLaunch:
-        """Return the properties of the launch on a machine that differs only in time; nothing is elaborated again."""
+        """Return the properties of the launch on a machine that differs only in time; the program is reused."""
         changed = PreparedLaunch(self.image, config, timing)
         changed.__dict__["program"] = self.program  # the cached property
         return changed
@@ -232,7 +233,7 @@ class PreparedLaunch:
         return Passes(self.program.table, self.program.order, lambda: (trace(), trace(serial=True)))
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
-        """Return the findings, such as races. A conflict of two commands in several ranges of lanes counts once."""
+        """Return the findings, such as races. A conflict of two commands is reported once, not once per lane range."""
         unique = {(finding.kind, finding.steps): finding for finding in reversed(self.passes.findings(options))}
         return tuple(reversed(unique.values()))
 
@@ -261,7 +262,7 @@ class PreparedLaunch:
         if len(given_layers) < len(unit) or not ((given_layers >= 0) & (given_layers < self.image.count)).all():
             raise ProgramError("launch", "does not say which of its layers each command belongs to", "compile it again")
         # The file lists the layers of all compute commands, then those of all transfers; steps mix both in a legal
-        # order. A stable sort by engine gives the positions of either in turn.
+        # order. A stable sort by engine returns the positions of compute commands, then those of transfers.
         by_step = np.empty(len(unit), np.int32)
         by_step[np.argsort(unit, kind="stable")] = given_layers
         return by_step
@@ -283,7 +284,7 @@ class PreparedLaunch:
         return estimate.peak(self.program.commands, self.config.lanes)
 
     def figures(self) -> tuple[Figures, ...]:
-        """Return the figures per sample of each layer. Cycles are the compute engine's, with its waits.
+        """Return the figures per sample of each layer. Cycles are the compute engine's, including its waits.
 
         Raises ProgramError if the launch does not assign its commands to layers.
         """
@@ -293,8 +294,8 @@ class PreparedLaunch:
         compute = np.flatnonzero(trace.table.unit == UNITS.index(TIU))
         spent = np.diff(trace.end[compute], prepend=0)
         cycles = np.bincount(self.layers[compute], spent, count)
-        # A layer takes the time from the end of the compute command before it to the end of its last one. Transfers
-        # after the last compute command count for the last layer.
+        # The time of a layer is from the end of the preceding compute command to the end of the layer's last compute
+        # command. Transfers after the last compute command count towards the last layer.
         cycles[count - 1] += trace.cycles - spent.sum()
         waits = _shares(np.bincount(self.layers[compute], trace.wait[compute], count), batch)
         work = [self._of_layers((trace.end - trace.start) * (trace.table.unit == unit)) for unit in range(len(UNITS))]
@@ -312,12 +313,12 @@ class PreparedLaunch:
         return tuple(Figures(macs_per_cycle=self.peak, **dict(zip(columns, row, strict=True))) for row in rows)
 
     def _of_layers(self, column: Array) -> list[int]:
-        """Return a number of each step, int64 [steps], summed up for each layer, per sample."""
+        """Return the sums of `column`, int64 [steps], over the steps of each layer, per sample."""
         return _shares(np.bincount(self.layers, column, self.image.count), self.image.batch)
 
     @property
     def bound(self) -> int:
-        """The cycles per sample that the busiest engine works."""
+        """The busy cycles of the busiest engine, per sample."""
         return max(-(-cycles // self.image.batch) for cycles in self.trace.busy().values())
 
     def _causes(self, compute: Array) -> list[dict[str, int]]:
@@ -342,15 +343,16 @@ class PreparedLaunch:
 
 
 def _shares(column: Array, batch: int) -> list[int]:
-    """Return each number divided by `batch`, as integers, whose total is `sum(column) / batch` rounded up.
+    """Return each number divided by `batch`, as integers. Their total is `sum(column) / batch` rounded up.
 
-    The running sums are divided and rounded, not the numbers: else a layer's rounding would add up over the network.
+    The cumulative sums are divided and rounded, because rounding errors of single numbers would add up over the
+    network.
     """
     ends = -(-np.cumsum(column).astype(np.int64) // batch)
     return [int(share) for share in np.diff(ends, prepend=0)]
 
 
-#: The properties of each launch, in one timing model of its target.
+#: The properties of launches, each for one timing model.
 _CACHE: WeakKeyDictionary[Launch, PreparedLaunch] = WeakKeyDictionary()
 
 
@@ -365,7 +367,7 @@ def prepare(launch: Launch, config: Config, timing: str = DEFAULT) -> PreparedLa
 class Bm1684xLaunch(Launched[Config]):
     """One launch of the machine. Its methods are documented in tilewright/targets/launched.py.
 
-    Where that class speaks of samples, this one packs `batch` of them into a launch; the last launch is padded.
+    Samples are packed into launches of `batch` samples; the last launch is padded.
     """
 
     @cached_property

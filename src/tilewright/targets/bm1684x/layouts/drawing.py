@@ -1,8 +1,8 @@
 """Draw where the elements of an operand lie in local memory or DDR: as text, and as an SVG picture.
 
-In a picture each element is a box with its name. The picture is cut into bands; each shows 64 bytes of every lane. A
-band has a row for each lane, so that elements at the same offset in several lanes stand one below the other. Bands
-without elements are left out.
+In a picture each element is a box with its name. The picture consists of bands of 64 bytes of every lane. A band has a
+row for each lane. Elements at the same offset in several lanes therefore appear in one column. Bands without elements
+are left out.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.values.dtypes import DType
 
-#: In text: most lines of runs, most elements of an operand that is also shown by element, and elements per line.
+#: Limits of a text: lines of runs, elements of an operand for which elements are listed too, and elements per line.
 MOST_LINES = 200
 MOST_SHOWN = 256
 SHOWN = 8
 #: Short names of axes.
 SHORT = {"row": "r", "column": "c"}
-#: In a picture: most elements, and most lanes of a machine whose empty lanes are shown.
+#: Limits of a picture: elements, and lanes of a machine for which empty lanes are shown too.
 MOST_CELLS = 4096
 FEW_LANES = 8
-#: Pixels: least width of a byte, width of a letter, height of a line, margin for lane names, band gap, title height.
+#: In pixels: minimum width of a byte, width of a letter, height of a line, margin for lane names, band gap, title
+#: height.
 BYTE = 9
 LETTER = 4.6
 LINE = 9
@@ -53,7 +54,7 @@ class Run:
 
 
 def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
-    """Yield the runs of neighbouring elements in each lane, from the first element to the last, and gaps between them.
+    """Yield the runs of adjacent elements in each lane, and the gaps between runs.
 
     Elements form a run while their addresses are adjacent and their logical positions advance by a constant step. A
     repeated element (stride 0) counts once.
@@ -68,7 +69,7 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
     start = 0
     for position in range(len(places)):
         goes_on = position + 1 < len(places) and together[position]
-        # A run goes on while the logical index advances by the same step; its first step decides.
+        # A run continues while the logical index advances by the step between its first two elements.
         if goes_on and (position == start or step[position] == step[start]):
             continue
         lane = int(lanes[start])
@@ -84,10 +85,10 @@ def runs(addresses: Array, size: int, config: Config) -> Iterator[Run]:
 
 
 def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Return a drawing as text: for each run of neighbouring elements a line with lane, bank, byte offset and elements.
+    """Return a drawing as text. Each run of adjacent elements is a line with lane, bank, byte offset and elements.
 
-    For a small operand, a list of single elements follows. A list that is too long ends with the number of lines left
-    out. In DDR, a line has the offset only. Raises InputError if an element lies in no memory that can be drawn.
+    For a small operand, a list of single elements follows. A list that is too long ends with the number of omitted
+    lines. In DDR, a line has only the offset. Raises InputError if an element lies in no memory that can be drawn.
     """
     is_ddr = in_ddr(addresses)
     lines = [title, "offset   elements" if is_ddr else "lane  bank  offset   elements"]
@@ -106,7 +107,7 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
 
 
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
-    """Yield lines with the names of the elements at their places, as in a memory dump. Empty lines are left out."""
+    """Yield lines with the names of the elements at their offsets, as in a memory dump, without empty lines."""
     labels = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
     is_ddr = in_ddr(addresses)
     width = max(map(len, labels.values()))
@@ -129,7 +130,7 @@ def indexed(addresses: Array, config: Config) -> dict[tuple[int, int], tuple[int
 
 
 def parts(axes: Sequence[str], index: Sequence[int]) -> list[str]:
-    """Return the parts of an element's name, such as n0, c2, h0, w4; or r0, c2 for an element of a matrix."""
+    """Return the parts of an element's name: n0, c2, h0, w4; or r0, c2 for an element of a matrix."""
     return [f"{SHORT.get(axis, axis)}{number}" for axis, number in zip(axes, index, strict=True)]
 
 
@@ -151,7 +152,7 @@ def in_ddr(addresses: Array) -> bool:
 
 
 def within(addresses: Array, config: Config) -> tuple[Array, int]:
-    """Return bus addresses as flat byte offsets in their memory, and the bytes of a lane of it. DDR counts as one lane.
+    """Return bus addresses as flat byte offsets in their memory, and the memory's bytes per lane. DDR is one lane.
 
     Raises InputError if an address lies neither in local memory nor in DDR.
     """
@@ -171,7 +172,7 @@ def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config:
     size = dtype.bytes
     line = config.eu_bytes
     longest = max(len(part) for index in elements.values() for part in parts(axes, index))
-    cell = max(BYTE * size, LETTER * longest + 3)  # every part of a name fits
+    cell = max(BYTE * size, LETTER * longest + 3)  # wide enough for every part of a name
     lines = {key: _wrapped(parts(axes, index), int((cell - 3) / LETTER)) for key, index in elements.items()}
     height = LINE * max(map(len, lines.values())) + 5
     is_ddr = in_ddr(addresses)

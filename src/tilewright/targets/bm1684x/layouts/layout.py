@@ -38,7 +38,7 @@ class Stride(NamedTuple):
 
 
 def slots(start: int, c: int, config: Config) -> int:
-    """Return the most slots that `c` channels take in any lane, if the first channel lies in lane `start`.
+    """Return the largest number of slots that `c` channels occupy in a lane, if channel 0 lies in lane `start`.
 
     A slot is the place of one channel in each lane. After the last lane, channels continue in lane 0 of the next slot.
     """
@@ -57,7 +57,7 @@ def compact(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
 
 def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
     """Return strides with which each row (along w) begins at a multiple of `eu_bytes` (64)."""
-    # n comes first: each sample takes all slots of its channels, and the next sample begins in the start lane again.
+    # n is the outermost axis: the slots of a sample are adjacent, and the next sample begins in the start lane again.
     row = _up(shape.w, config.eu_bytes // dtype.bytes)
     return Stride(slots(start, shape.c, config) * shape.h * row, shape.h * row, row, 1)
 
@@ -65,8 +65,8 @@ def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
 def dma_default(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
     """Return the default local strides of a DMA copy: `aligned`, but with an n stride that ignores the start lane.
 
-    The two layouts differ if n > 1 and the start lane makes channels wrap into one more slot
-    (`dma_default_differs`). A kernel that moves with one layout and computes with the other is silently wrong.
+    The two layouts differ if n > 1 and the start lane makes channels wrap into one more slot (`dma_default_differs`). A
+    kernel that moves data in one layout and computes in the other silently gives wrong results.
     """
     stride = aligned(shape, dtype, start, config)
     return stride._replace(n=slots(0, shape.c, config) * stride.c)
@@ -82,7 +82,7 @@ def continuous(shape: Shape) -> Stride:
 
 #: Named layouts: their strides follow from shape, type and start lane.
 LAYOUTS = {"aligned": aligned, "compact": compact, "line": line, "dma": dma_default}
-#: Bytes of which the start of a tensor in the layout compact is a multiple. In the other layouts, these are `eu_bytes`.
+#: Alignment of a tensor in the layout compact, in bytes. The alignment of the other layouts is `eu_bytes`.
 COMPACT = 4
 
 

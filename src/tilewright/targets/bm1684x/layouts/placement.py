@@ -33,7 +33,7 @@ class LayoutRequest:
     order: Sequence[str] = ()
 
 
-#: Layouts by name: the sizes that they take, and a description.
+#: Layouts by name, each with its size parameters and a description.
 KINDS = {
     "global": ("N,C,H,W", "no gaps at all, in DDR"),
     "aligned": ("N,C,H,W", "each channel at a multiple of 64 bytes: the compute engine's default"),
@@ -46,7 +46,7 @@ KINDS = {
     "64ic": ("OC,IC,KH,KW", "convolution weights of 8 bits"),
     "32ic": ("OC,IC,KH,KW", "convolution weights of 16 bits"),
 }
-#: Bytes per weight of the convolution layouts.
+#: The layouts of convolution weights, with the bytes per weight.
 KERNEL_BYTES = {"64ic": 1, "32ic": 2}
 
 
@@ -98,7 +98,7 @@ def place(request: LayoutRequest, config: Config) -> Placement:
 
 
 def _checked(request: LayoutRequest) -> tuple[int, ...]:
-    """Return the sizes in the order of KINDS. Raises InputError if they or the options do not suit the layout."""
+    """Return the sizes in the order of KINDS. Raises InputError if sizes or options do not suit the layout."""
     kind = request.kind
     shape = request.shape
     stride = request.stride

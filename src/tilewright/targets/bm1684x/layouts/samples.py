@@ -49,11 +49,11 @@ class Phases:
 
     @property
     def elements(self) -> int:
-        """The number of elements in DDR, with the padding after them that a load from the largest offset reads."""
+        """The number of elements in DDR, including padding at the end that the load from the largest offset reads."""
         return self.channels * self.rows * self.columns + max(self.offsets) + 1 & ~1
 
     def places(self, c: Array, h: Array, w: Array) -> Array:
-        """Return where the elements (c, h, w) of the image are stored, from 0 on; -1 for those that are not stored."""
+        """Return the position in DDR of each element (c, h, w) of the image, from 0; -1 for elements not stored."""
         row, y = np.divmod(h + self.top, self.sh)
         column, x = np.divmod(w + self.left, self.sw)
         channel = (y * self.sw + x) * self.c + c
@@ -64,11 +64,11 @@ class Phases:
 
 @dataclass(frozen=True)
 class SampleFormat:
-    """How one sample of a tensor is stored: (c, h, w) elements, each a code (quantised value) of the graph plus `add`.
+    """How one sample of a tensor is stored: (c, h, w) elements. Each is a code (quantised value) plus `add`.
 
-    `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, codes are
-    stored unsigned and start at 0: the type itself then clamps, nothing is added after rounding, and padding is 0.
-    All other codes are stored signed.
+    `zero` is the zero point of the stored codes. If the zero point is the lowest code, as after a ReLU, the stored
+    codes are unsigned and start at 0. Saturation to the type then clamps, no zero point is added after rounding, and
+    padding is 0. All other codes are stored signed.
     """
 
     c: int
@@ -112,7 +112,7 @@ class SampleFormat:
     def places(self) -> Array:
         """Where each element of the graph's tensor is stored in DDR: int64, in the tensor's order.
 
-        Positions count from the first element of a sample; -1 stands for an element that no window reads. Codes of the
+        Positions are relative to the first element of a sample; -1 means that no window reads the element. Codes of the
         graph have the order (h, w, c), real numbers the order (c, h, w).
         """
         c, h, w = self.sizes
@@ -148,7 +148,8 @@ class SampleFormat:
         packed = np.full((len(flat), self.elements), self.zero, self.dtype.storage)
         if self.phases:
             packed[:, self.phases.channels * self.phases.rows * self.phases.columns :] = 0
-        # Elements that no window reads are not stored. What is stored between and after the elements is padding.
+        # Elements that no window reads are not stored. All other positions, between and after the elements, contain
+        # padding.
         is_stored = self.places >= 0
         packed[:, self.places[is_stored]] = flat[:, is_stored]
         return packed

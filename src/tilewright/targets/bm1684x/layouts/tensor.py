@@ -1,8 +1,8 @@
 """The interface of operands and their classes, which map the elements of a logical array to memory.
 
 An operand has a shape, a type and the bus address of every element. Commands read and write at these addresses, and
-footprints and drawings are made from them. Operands are strided tensors, tensors seen as matrices, and the cube's
-operands: matrices whose columns are spread over lanes, and convolution weights.
+footprints and drawings are made from them. Operands are strided tensors, tensors viewed as matrices, matrices with
+columns spread over lanes, and convolution weights. The last two are operands of the cube.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGEST = 65535
 
 
 class Operand(Protocol):
-    """The interface of tensors, matrices and weights: anything with elements in the memory of the machine."""
+    """The interface of tensors, matrices and weights: any object with elements in the machine's memory."""
 
     axes: ClassVar[tuple[str, ...]]
 
@@ -48,7 +48,7 @@ class Operand(Protocol):
 
 
 class Drawable:
-    """The base class of operands that can be drawn: with `explain()` as text, with `svg()` as a picture."""
+    """The base class of operands that can be drawn. `explain()` draws text, `svg()` draws a picture."""
 
     axes: ClassVar[tuple[str, ...]] = ("n", "c", "h", "w")
 
@@ -60,7 +60,7 @@ class Drawable:
         return self.storage.lane_end
 
     def explain(self: Operand) -> str:
-        """Return a drawing of the operand as text, with a line for each run of neighbouring elements.
+        """Return a drawing of the operand as text, with a line for each run of adjacent elements.
 
         Raises InputError if an element lies neither in local memory nor in DDR.
         """
@@ -69,7 +69,7 @@ class Drawable:
     def svg(self: Operand) -> str:
         """Return a drawing of the operand as an SVG picture, with one box per element.
 
-        Raises InputError if there are too many elements, or if one lies neither in local memory nor in DDR.
+        Raises InputError if there are too many elements, or if an element lies neither in local memory nor in DDR.
         """
         return drawing.svg(title(self), self.axes, self.addresses, self.dtype, self.config)
 
@@ -182,8 +182,8 @@ class Tensor(Drawable):
         base = self.address
         lane = np.zeros(1, np.int64)
         slot = np.asarray(c)
-        # In local memory the channel chooses lane and slot; `stride.c` is the distance of slots. Other memories have
-        # one lane.
+        # In local memory the channel determines lane and slot; `stride.c` is the distance between slots. Other memories
+        # have one lane.
         if self.is_local:
             slot, lane = np.divmod(self.start_lane + slot, self.config.lanes)
             base = LOCAL_BASE + self.lane_offset
@@ -197,7 +197,7 @@ class Tensor(Drawable):
 
     @property
     def spans(self) -> Iterator[tuple[int, int, int]]:
-        """For each slot of a tensor in local memory: the first channel, its lane, and one past the last lane."""
+        """For each slot of a tensor in local memory: the first channel, the first lane, and one past the last lane."""
         channel = 0
         lane = self.start_lane
         while channel < self.shape.c:
@@ -208,7 +208,7 @@ class Tensor(Drawable):
 
     @property
     def runs(self) -> tuple[int, int]:
-        """The number of runs of memory of a channel, and how many elements (with gaps) each run spans."""
+        """The number of memory runs of a channel, and the length of each run in elements, including gaps."""
         _, _, h, w = self.shape
         across = (w - 1) * self.stride.w + 1
         if h == 1 or self.stride.h == 0:
@@ -223,7 +223,7 @@ class Tensor(Drawable):
         return self.lane_offset + (elements + 1) * self.dtype.bytes
 
     def __getitem__(self, index: slice | tuple[slice, ...]) -> Tensor:
-        """Return a part of the tensor, not copied: one slice begin:end per axis n, c, h, w; missing slices take all.
+        """Return a part of the tensor as a view. The index has a slice begin:end per axis; missing slices select all.
 
         Raises InputError for an index that is not a slice, and for a slice that is empty or has a step.
         """
@@ -243,7 +243,8 @@ class Tensor(Drawable):
     def over(self, n: int, c: int, h: int, w: int) -> Tensor:
         """Return the tensor broadcast to a larger shape. Axes of size 1 repeat, as do channels that fill all lanes.
 
-        Raises InputError if another axis would repeat, such as a single channel in local memory: only one lane has it.
+        Raises InputError if another axis would repeat. A single channel in local memory cannot repeat, because only one
+        lane stores it.
         """
         sizes = list(self.shape)
         strides = list(self.stride)
@@ -262,7 +263,7 @@ class Tensor(Drawable):
         return replace(self, shape=Shape(*sizes), stride=Stride(*strides))
 
     def split(self, width: int) -> Tensor:
-        """Return the tensor (n, c, 1, W) as (n, c, W / width, width), no copy. Raises InputError for other shapes."""
+        """Return the tensor (n, c, 1, W) as a view (n, c, W / width, width). Raises InputError for other shapes."""
         n, c, h, w = self.shape
         if h != 1 or width < 1 or w % width:
             reason = f"{h} rows of {w} columns cannot be split into rows of {width}"
@@ -293,7 +294,7 @@ class Tensor(Drawable):
         return resized
 
     def rows(self) -> Rows:
-        """Return the tensor, of which n and h must be 1, as a matrix with one row per channel."""
+        """Return the tensor as a matrix with one row per channel; n and h must be 1."""
         return Rows(self)
 
     def grid(self) -> Grid:
@@ -415,7 +416,7 @@ class ConvWeights(Drawable):
         return self.unpacked(self.storage.addresses)
 
     def unpacked(self, stored: Array) -> Array:
-        """Return values in the order of the storage as (oc, ic, kh, kw), without those that fill up the last group."""
+        """Return values in storage order as (oc, ic, kh, kw), without the padding of the last group."""
         oc, ic, kh, kw = self.shape
         # Order in memory: output channel, group of input channels, tap, input channel within the group (64IC, 32IC).
         grouped = stored.reshape(oc, -1, kh, kw, self.group)
@@ -423,7 +424,7 @@ class ConvWeights(Drawable):
 
 
 def packed(weights: Array, dtype: DType, config: Config) -> Array:
-    """Return weights (oc, ic, kh, kw) in the shape and order of ConvWeights.storage. Groups are filled up with 0."""
+    """Return weights (oc, ic, kh, kw) in the shape and order of ConvWeights.storage. Groups are padded with 0."""
     oc, ic, kh, kw = weights.shape
     weights_in_lanes = ConvWeights(LOCAL_BASE, (oc, ic, kh, kw), dtype, config)
     storage = np.zeros(weights_in_lanes.storage_shape, weights.dtype)

@@ -2,7 +2,7 @@
 
 Two files are generated: `tpu_calls.h` declares the functions of the tables, `calls.c` records their calls.
 
-A library is code of this machine. Building runs nothing of it; loading it runs it, in a process of its own.
+A library is native code of this computer. Building does not run the code. Loading runs it, in a separate process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.targets.bm1684x.capi.names import PROTOTYPES, CType, Prototype
 from tilewright.targets.bm1684x.isa.rules import WIDEST_STEP
 from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 
-#: The files that are not generated.
+#: The folder of the files that are not generated.
 FIXED = Path(__file__).parent / "c"
 _HEADER = """/* Made from the tables of the model: do not edit. Each macro notes the line of a call. */
 #ifndef TPU_CALLS_H
@@ -38,8 +38,7 @@ extern "C" {{
 
 
 def files() -> Mapping[str, str]:
-    """Return the generated C files by name. `calls.c` also defines two limits of commands, and the fingerprint of the
-    tables as text."""
+    """Return the generated C files by name. `calls.c` also has two limits of commands, and the fingerprint."""
     prototypes = PROTOTYPES.values()
     macros = [
         f"#define {prototype.name}(...) (tw_at(__FILE__, __LINE__), {prototype.name}(__VA_ARGS__))"
@@ -75,8 +74,8 @@ def _body(prototype: Prototype) -> str:
 
 
 FLAGS = ("-O0", "-g", "-Wno-unused-function", "-fno-strict-aliasing")
-#: A function that the header does not declare is an error: its name is wrong, or it is not supported. What published
-#: kernels contain stays a warning where newer compilers make it an error, such as `.stride = NULL` for a struct.
+#: A function that the header does not declare is an error: its name is wrong, or it is not supported. Some code of
+#: published kernels, such as `.stride = NULL` for a struct, is an error in newer compilers; here it stays a warning.
 ERRORS = (
     "-Werror=implicit-function-declaration",
     *(f"-Wno-error={name}" for name in ("int-conversion", "incompatible-pointer-types")),

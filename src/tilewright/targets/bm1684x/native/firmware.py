@@ -1,9 +1,9 @@
 """Firmware in C: the functions of a library that `build.firmware` has made, for launches from hosts.
 
-The library runs in a process of its own, from the loading of the firmware on: its global variables keep their values
-from launch to launch. If a launch fails, the process ends, and the next launch starts a new one. The process knows
-nothing of the machine. It sends frames: a kind, a size and a payload (native/c/recorder.c). The library is native code
-with all rights of the user.
+The library runs in a separate process, which starts when the firmware is loaded. Global variables of the library keep
+their values from launch to launch. If a launch fails, the process ends, and the next launch starts a new process. The
+process does not simulate the machine. It sends frames: a kind, a size and a payload (native/c/recorder.c). The library
+is native code with all rights of the user.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from tilewright.targets.bm1684x.native.build import fingerprint
 from tilewright.targets.bm1684x.native.replay import Replay
 from tilewright.targets.bm1684x.runtime.kernel import Function, Kernel, Tpu
 
-#: Kinds of frames: the name of a function, recorded calls, a question, the end, and two kinds of failures.
+#: Kinds of frames: the name of a function, recorded calls, a query, the end of a launch, and two kinds of failures.
 NAMES, RECORDS, QUERY, DONE, FAILED, DIED = (bytes([letter]) for letter in b"NRQEFX")
-#: The process may take this many seconds to start, and to answer a signal.
+#: Time limit for the process to start, and to answer a signal, in seconds.
 START = 60.0
 ANSWER = 2.0
 
 
 class Limits(NamedTuple):
-    """Limits of one launch: seconds in which the kernel makes no progress in its process, and recorded calls."""
+    """Limits of one launch: the seconds without progress of the kernel's process, and the number of recorded calls."""
 
     seconds: float = 10.0
     calls: int = 1 << 20
 
     @classmethod
     def from_environment(cls) -> Limits:
-        """Return the limits in $TILEWRIGHT_KERNEL_SECONDS and $TILEWRIGHT_KERNEL_CALLS, else the usual ones.
+        """Return the limits in $TILEWRIGHT_KERNEL_SECONDS and $TILEWRIGHT_KERNEL_CALLS, or the default limits.
 
-        Raises ProgramError if one of them is not a positive number.
+        Raises ProgramError if a value is not a positive number.
         """
         values = []
         for name, usual in zip(("SECONDS", "CALLS"), cls(), strict=True):
@@ -60,17 +60,18 @@ class Limits(NamedTuple):
 
 
 class Process:
-    """A running process with one firmware. It ends with `close`, or when its last reference goes."""
+    """A running process with one firmware. It ends with `close`, or when the object is garbage-collected."""
 
     def __init__(self, library: Path, limits: Limits) -> None:
         """Start the process and load the library.
 
-        `functions` are the names that it registers. Raises ProgramError if it is no firmware of this model.
+        `functions` are the names that the library registers. Raises ProgramError if the library is not firmware for
+        this simulator.
         """
         self.library = library
         self.limits = limits
         self.sources: dict[int, str] = {}  # names of source files, which the process sends once
-        # Pipes, and not the standard streams: the kernel may print to those.
+        # Pipes instead of the standard streams, because the kernel may print.
         theirs, self._to = os.pipe()
         self._from, ours = os.pipe()
         command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("runner.py")), str(library.resolve())]
@@ -92,7 +93,8 @@ class Process:
     def launch(self, name: str, argument: bytes, config: Config) -> Generator[tuple[bytes, bytes], None, None]:
         """Run a function. Yield its frames RECORDS and QUERY; a QUERY must be answered before the next frame.
 
-        Raises MachineError if the function fails, dies or does not end; the calls before that were yielded.
+        Raises MachineError if the function fails, crashes or does not end, after the calls before the failure were
+        yielded.
         """
         sizes = (config.lanes, config.banks, config.bank_bytes, config.eu_bytes, config.l2_bytes, LOCAL_BASE, L2_BASE)
         raw = name.encode()
@@ -104,7 +106,7 @@ class Process:
                 elif kind == DONE and (status := struct.unpack("<i", payload)[0]):
                     raise MachineError("", f"it returns the status {status}")
         except GeneratorExit:
-            self.close()  # its reader has failed, and the rest of its frames must not reach the next launch
+            self.close()  # the reader of the frames has failed; the next launch must not get the remaining frames
             raise
 
     def answer(self, value: bytes) -> None:
@@ -131,7 +133,7 @@ class Process:
             raise MachineError("", self._ended()) from None
 
     def _frames(self, seconds: float) -> Generator[tuple[bytes, bytes], None, None]:
-        """Yield frames up to DONE, which is included. Raises MachineError for a failure."""
+        """Yield frames up to and including DONE. Raises MachineError for a failure."""
         while True:
             head = self._read(5, seconds)
             kind = head[:1]
@@ -146,7 +148,7 @@ class Process:
                 return
 
     def _read(self, size: int, seconds: float) -> bytes:
-        """Return the next `size` bytes. Time counts only while the process sends nothing."""
+        """Return the next `size` bytes. The time limit applies to pauses between bytes."""
         data = bytearray()
         asked = False
         poll = select.poll()
@@ -154,11 +156,11 @@ class Process:
         end = time.monotonic() + seconds
         while len(data) < size:
             ready = poll.poll(1000 * max(0.0, end - time.monotonic()))
-            # The process had a signal and did not answer it in time: it is stuck where no handler can run.
+            # The process has not answered the signal in time: it hangs where no signal handler can run.
             if not ready and asked:
                 self._process.kill()
                 raise MachineError("", _ENDLESS, _LONGER)
-            if not ready:  # the signal makes it say where it is
+            if not ready:  # the signal makes the process report its position
                 self._process.send_signal(signal.SIGALRM)
                 asked = True
                 end = time.monotonic() + ANSWER
@@ -185,7 +187,7 @@ MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
 def is_library(path: str | Path) -> bool:
-    """Return whether a file begins like a shared library. Raises ProgramError if it cannot be read."""
+    """Return whether a file begins like a shared library. Raises ProgramError if the file cannot be read."""
     try:
         with regular(path, ProgramError).open("rb") as file:
             return file.read(4) in MAGIC
@@ -197,9 +199,9 @@ class Library:
     """A loaded firmware in C."""
 
     def __init__(self, path: str | Path, limits: Limits | None = None) -> None:
-        """Load the library, which runs its constructors. Without `limits`, they come from the environment.
+        """Load the library, which runs its constructors. The default limits come from the environment.
 
-        Raises ProgramError if it is no firmware, or was made for another version of the model.
+        Raises ProgramError if the library is not firmware, or is made for another version of this simulator.
         """
         self.path = Path(path)
         self.limits = limits or Limits.from_environment()

@@ -1,4 +1,4 @@
-"""Recorded calls of a kernel in C, decoded and issued as the calls of the same functions in Python."""
+"""Decode the recorded calls of a kernel in C, and call the same functions in Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilewright.targets.bm1684x.runtime.kernel import Tpu
 from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, Rounding
 from tilewright.targets.bm1684x.values.memory import Region
 
-#: Records that are not calls of the tables (native/c/recorder.c).
+#: Records that are not calls of API functions (native/c/recorder.c).
 SOURCE = 0xFFFF
 INITIALIZE = 0xFFFE
 POLL = 0xFFFD
@@ -43,7 +43,7 @@ POINTERS: dict[str, Callable[..., Any]] = {
 
 
 def dtype_of(code: int) -> DType:
-    """Return the type with a number of the device API. Raises MachineError if there is none."""
+    """Return the type with this number in the device API. Raises MachineError for an unknown number."""
     if code not in CODES:
         types = ", ".join(f"{number} ({dtype})" for number, dtype in sorted(CODES.items()))
         raise MachineError("data_type_t", f"there is no type {code}", f"the types are {types}")
@@ -51,7 +51,7 @@ def dtype_of(code: int) -> DType:
 
 
 def mode_of(number: int) -> Rounding:
-    """Return the rounding mode with a number of the device API. Raises MachineError if there is none."""
+    """Return the rounding mode with this number in the device API. Raises MachineError for an unknown number."""
     try:
         return Rounding(number)
     except ValueError:
@@ -100,7 +100,7 @@ def readers() -> list[Reader]:
 
 
 class Replay:
-    """Issues the recorded calls of one launch. `sources` are the names of source files by number, of all launches."""
+    """Issues the recorded calls of one launch. `sources` are the numbered source file names of all launches."""
 
     def __init__(self, tpu: Tpu, sources: dict[int, str]) -> None:
         self.tpu = tpu
@@ -111,7 +111,7 @@ class Replay:
             POLL: self.api.tpu_poll,
             BEGIN: self.api.tpu_parallel_start,
             END: self.api.tpu_parallel_end,
-            HERE: lambda: None,  # only the place of the next question
+            HERE: lambda: None,  # the record has only the source line of the next query
         }
 
     def run(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class Replay:
                     self._issue(reader.function, reader.name, reader.arguments(data, at))
                     at += reader.size
             except MachineError as error:
-                # Commands name the place themselves; errors of arguments do not know it yet.
+                # Errors of commands contain the source line already; errors of arguments do not.
                 if place in error.where:
                     raise
                 where = ", ".join(part for part in (place, error.where) if part)
@@ -144,9 +144,9 @@ class Replay:
         function.call(self.api, arguments)
 
     def answer(self, question: bytes) -> bytes:
-        """Return the answer to a question of the kernel.
+        """Return the answer to a query of the kernel.
 
-        Raises MachineError for a conversion that the machine does not have, and an address outside of all memories.
+        Raises MachineError for a conversion that the machine does not have, or an address outside of all memories.
         """
         try:
             kind, *words = struct.unpack(f"<{len(question) // 4}I", question)
@@ -154,7 +154,7 @@ class Replay:
                 bits, target, source, mode = words
                 return struct.pack("<I", cast(bits, dtype_of(target), dtype_of(source), mode_of(mode)))
             self.tpu.poll()
-            if kind == ADDRESS:  # base, size and path: the kernel may write at any time, so all counts as initialised
+            if kind == ADDRESS:  # base, size and path: the kernel may write any byte, so all become initialised
                 region = self.tpu.region_of(words[0] | words[1] << 32)
                 region.written.add(np.array([(0, len(region.data))], np.int64))
                 return struct.pack("<2Q", region.base, len(region.data)) + share(region).encode()
@@ -183,9 +183,9 @@ _FILES: WeakKeyDictionary[Region, int] = WeakKeyDictionary()
 
 
 def share(region: Region) -> str:
-    """Return the path of the file that holds the bytes of a memory. The first call moves them there.
+    """Return the path of the file that holds the bytes of a memory. The first call moves the bytes to the file.
 
-    Raises MachineError if this system has no such files.
+    Raises MachineError if the operating system has no such files.
     """
     if region not in _FILES:
         if not hasattr(os, "memfd_create"):

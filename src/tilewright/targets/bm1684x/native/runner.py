@@ -15,15 +15,15 @@ import time
 
 
 def end_with(parent: int) -> None:
-    """End this process when its parent is gone. A kernel that loops would not notice the end of its input."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})  # it asks the kernel's thread where it is
+    """End this process when its parent process has ended. A kernel in a loop would not read the end of its input."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})  # ask the kernel's thread for its position
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 def main(path: str, fingerprint: str, source: int, target: int) -> None:
-    """Serve launches until the input ends. A frame F says that the library is no firmware, or not one of this model."""
+    """Serve launches until the input ends. A frame F means that the library is not firmware for this simulator."""
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
     try:
         library = ctypes.CDLL(path)

@@ -13,7 +13,7 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.elementwise import LARGEST, LN_2, LOG2_E, TERMS
 from tilewright.targets.bm1684x.values.memory import OFFSETS
 
-#: The largest exponent of two that is used, and the offset and bit position of the exponent in a float32.
+#: The largest exponent of 2**n, and the bias and bit position of the exponent in a float32.
 LIMIT = 127
 OFFSET = 127
 POSITION = 23
@@ -28,7 +28,7 @@ def load_exponential(tpu: Tpu, coefficients: Tensor) -> None:
 def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
     """Compute `y = exp(x)` in f32. `y`, `work0` and `work1` are three different tensors of the shape of `x`.
 
-    `x` keeps its values, unless it is the same tensor as `y` or `work1`. `load_exponential` fills `coefficients`.
+    `x` may be the same tensor as `y` or `work1`; otherwise `x` is unchanged. `load_exponential` fills `coefficients`.
     """
     largest, log2_e, ln_2 = (float(value) for value in (LARGEST, LOG2_E, LN_2))
     tpu.bdc.max(work0, x, -largest)

@@ -7,10 +7,10 @@
         tpu.bdc.fp_add(b, a, a)
         tpu.gdma.copy(y, b)
 
-A method of `tpu.gdma` (the DMA engine), `tpu.bdc` (compute) or `tpu.hau` (sorting) takes results first, then operands
-in the order of the operation's description, then attributes. Commands run immediately, in the order of the calls; each
-waits for all before it. Inside `with tpu.parallel():` a command waits only for commands from before the region, so that
-engines overlap. Commands of a region must not depend on each other.
+The parameters of a method of `tpu.gdma` (the DMA engine), `tpu.bdc` (compute) or `tpu.hau` (sorting) are the results,
+then operands in the order of the operation's description, then attributes. Commands run immediately, in the order of
+the calls; a command waits for all commands before it. Inside `with tpu.parallel():` a command waits only for commands
+from before the region, so that engines overlap. Commands of a region must not depend on each other.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Kernel:
         except BaseException:
             ElaboratedProgram.of(tuple(tpu.ran.values()), regions, memories.knobs).mark_written()
             raise
-        # the steps that ran have masks of the elements that they touched; the order is that of the calls
+        # steps that ran have masks of the touched elements; they are in the order of the calls
         steps = [tpu.ran.get((step.engine, step.id), step) for step in tpu.steps]
         program = ElaboratedProgram.of(steps, regions, memories.knobs)
         program.mark_written()
@@ -90,7 +90,7 @@ class Function:
 
 
 def _line() -> str:
-    """Return the line of Python outside of Tilewright that called, such as kernel.py:12."""
+    """Return the position of the caller outside of Tilewright, such as kernel.py:12."""
     frame: FrameType | None = sys._getframe(1)
     while frame and frame.f_globals.get("__name__", "").startswith("tilewright."):
         frame = frame.f_back
@@ -136,7 +136,7 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
 
 
 def _places_of(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results and operands of a call by name. Raises MachineError if one is wrong."""
+    """Return the results and operands of a call by name. Raises MachineError for a wrong operand."""
     order = (*operation.outputs, *operation.inputs)
     if len(places) > len(order):
         reason = f"{len(places)} operands are given, but it takes {', '.join(order)}"
@@ -165,7 +165,7 @@ def _operands(operation: Operation, by_name: Mapping[str, Any]) -> dict[str, Ope
             dtype = operation.numbers.get(name, first)
             value: Any = number.item() if isinstance(number, np.generic) else number
             operands[name] = Constant.of(value, dtype or by_name["y"].dtype)
-    if "y_before" in operation.inputs:  # other rows stay as they are
+    if "y_before" in operation.inputs:  # all other rows are unchanged
         operands.setdefault("y_before", by_name["y"])
     return operands
 
@@ -180,19 +180,19 @@ class Tpu:
         self.bdc, self.gdma, self.hau = (
             Engine(self.issue, engine, prefix) for engine, prefix in ((TIU, ""), (DMA, "dma_"), (HAU, "hau_"))
         )
-        self.place = ""  # the line in C, such as kernel.c:12, from which commands are issued; "": a line in Python
-        self.selected = 0  # number of elements that the last selection found
+        self.place = ""  # the calling line in C, such as kernel.c:12; "" if a line in Python calls
+        self.selected = 0  # number of elements that the last selection kept
         self._memories = memories
         self._knobs = memories.knobs
         self._random = None if self._knobs.seed is None else np.random.default_rng(self._knobs.seed)
         self._issued = dict.fromkeys(ENGINES, 0)
         self._held: list[Step] = []
-        self.ran: dict[tuple[str, int], Step] = {}  # by engine and number, in the order of execution
+        self.ran: dict[tuple[str, int], Step] = {}  # keys are (engine, number), in the order of execution
         self._before_region: dict[str, int] | None = None
         self._used = [0] * self.config.banks  # used bytes of each bank
 
     def local(self, shape: tuple[int, ...], dtype: DType, bank: int, kind: str = "aligned", lane: int = 0) -> Tensor:
-        """Return a new tensor in local memory, from the first free byte of a bank on. It may reach into the next banks.
+        """Return a new tensor at the first free byte of a bank of local memory. It may extend into the next banks.
 
         Raises MachineError if a bank that the tensor needs is not free.
         """
@@ -208,7 +208,7 @@ class Tpu:
         return self._take(bank, lambda offset: Matrix.local(0, offset, (rows, columns), width, dtype, self.config))
 
     def _take(self, bank: int, make: Callable[[int], T]) -> T:
-        """Return the operand that `make` makes at the first free byte offset of a bank, and mark its bytes as used.
+        """Return the operand that `make` creates at the first free byte of a bank. Mark the operand's bytes as used.
 
         Raises MachineError if a bank that the operand needs is not free.
         """
@@ -285,12 +285,11 @@ class Tpu:
         self.poll()
 
     def poll(self) -> None:
-        """Wait for all commands: run those that `issue` has delayed. Raises MachineError if a command is refused."""
+        """Wait for all commands: run commands that `issue` has delayed. Raises MachineError if a command is refused."""
         held = self._held
         self._held = []
-        # Within a region engines are not ordered against each other, so any merge that keeps each engine's order is
-        # legal.
-        if self._random is not None:  # a random merge; each engine stays in order
+        # Inside a region, the order between engines is free. Any merge that keeps each engine's order is legal.
+        if self._random is not None:  # a random merge that keeps each engine's order
             queues = {engine: iter([step for step in held if step.engine == engine]) for engine in ENGINES}
             held = [next(queues[engine]) for engine in self._random.permutation([step.engine for step in held])]
         # A stable sort: compute commands first, transfers as late as possible, each engine in its order.
@@ -308,11 +307,11 @@ class Tpu:
         self._issued[engine] += 1
         number = self._issued[engine]
         ended = self._issued if self._before_region is None else self._before_region
-        # In a region the ids of before the region are frozen, as in the vendor's tpu_parallel_start.
+        # Commands in a region wait for the last ids from before the region, as in the vendor's tpu_parallel_start.
         needs = {unit: ended[unit] for unit in ENGINES if unit != engine}
         step = Step(engine, number, needs, command, f"{engine} command {number - 1} ({self.place or _line()})")
-        # A command runs at once, unless the options ask for another legal order. Then it waits in `_held` until the
-        # next command that needs all before it.
+        # A command runs at once, unless the options ask for another legal order. A delayed command stays in `_held`
+        # until the next command that waits for all commands before it.
         in_turn = self._before_region is None and not (self._knobs.defers and engine == DMA)
         delayed = not in_turn and (self._knobs.defers or self._random is not None)
         if not delayed:

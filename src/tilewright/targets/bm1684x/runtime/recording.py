@@ -1,7 +1,7 @@
-"""The outcome of a launch, and recordings: a launch's commands as encoded queues that can be saved and run again.
+"""Outcomes and recordings of launches. A recording has a launch's commands as queues, to save and run again.
 
-A recording holds addresses, as the machine's queues do. It runs on a device whose tensors have the recorded addresses.
-It repeats the commands of the recorded launch, even if the kernel would issue others for the values that it now reads.
+A recording contains addresses, like the machine's queues. It needs a device whose tensors have the recorded addresses.
+It repeats the commands of the recorded launch, even if the kernel would issue other commands for the present values.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class Launched:
     @property
     def overlapped(self) -> int:
         """The number of cycles in which more than one engine is busy."""
-        # Sweep over all begins and ends, and add up the time in which at least two engines are busy.
+        # Sweep over all starts and ends of commands, and add up the time with at least two busy engines.
         times = np.concatenate((self.trace.start, self.trace.end))
         change = np.repeat((1, -1), len(self.trace.start))
-        order = np.lexsort((change, times))  # ends before begins
+        order = np.lexsort((change, times))  # at equal times, ends come first
         busy = np.cumsum(change[order])[:-1]
         return int(np.diff(times[order])[busy > 1].sum())
 
     def summary(self, peak: int = 0) -> str:
         """Return a line with the cycles, each engine's busy share and the overlap.
 
-        `peak` is the number of cycles that the work takes at the machine's peak rate. If it is given, the line also has
-        the ratio of these cycles to the actual ones.
+        `peak` is the number of cycles for the same work at the machine's peak rate. With `peak`, the line also has the
+        ratio of peak cycles to actual cycles.
         """
         whole = max(1, self.cycles)
         text = ", ".join(f"{engine} {cycles / whole:.1%}" for engine, cycles in self.trace.busy().items())
@@ -78,7 +78,7 @@ class Launched:
 
 
 def outcome_of(program: ElaboratedProgram, memories: Memories, findings: Sequence[Finding] = ()) -> Launched:
-    """Return the outcome of a program that has run: times and findings, first the `findings` made while it ran.
+    """Return the outcome of a program that has run: times and findings. `findings` from the run come first.
 
     Raises HazardError if its commands deadlock.
     """
@@ -114,7 +114,7 @@ class Recording:
     def launch(self, memories: Memories) -> Launched:
         """Run the recording, and return its outcome.
 
-        Raises ProgramError if it is damaged or made for another configuration.
+        Raises ProgramError if the recording is damaged or made for another configuration.
         """
         if memories.config.digest() != self.digest:
             remedy = "run it on a device with that configuration"

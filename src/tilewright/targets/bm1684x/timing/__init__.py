@@ -1,1 +1,1 @@
-"""When commands run: estimate.py has their cycles, model.py the constants, banks.py the use of lanes and banks."""
+"""When commands run: estimate.py has cycles, model.py has constants, banks.py has the use of lanes and banks."""

@@ -1,6 +1,6 @@
 """The chart of a launch: how many lanes each compute command uses, and which banks of local memory each command uses.
 
-A bank is meant in each lane: two commands conflict if they use the same bank of the same lane at the same time. The
+Every lane has its own banks: two commands conflict if they use the same bank of the same lane at the same time. The
 chart shows conflicts; the times of a launch do not include them, except with `Knobs.bank_conflicts` (see estimate.py).
 """
 
@@ -19,9 +19,9 @@ from tilewright.targets.bm1684x.isa.operations import DMA, TIU
 from tilewright.targets.bm1684x.layouts.tensor import Tensor
 
 TITLE = "Lanes and banks"
-#: How a command that uses a bank is drawn, by mode: word and style.
+#: The word and the style in which a command that uses a bank is drawn, by access mode.
 MODES = {READ: ("reads", LIGHT), WRITE: ("writes", SOLID), READ | WRITE: ("reads and writes", HATCHED)}
-#: Kinds of boxes; those of the units' modes follow.
+#: Kinds of boxes. The kinds for each unit and access mode follow.
 LANES, BOTH, SHARED = range(3)
 Box = tuple[int, int, int, int, int, int]  # see sim.chart.Chart
 
@@ -29,8 +29,9 @@ Box = tuple[int, int, int, int, int, int]  # see sim.chart.Chart
 def chart(commands: Sequence[Command], trace: Trace, config: Config) -> Chart:
     """Return the chart of a launch: a row for the lanes, and a row for each bank.
 
-    Lanes are those that hold a compute command's results. A command uses a bank in the lanes in which its operands or
-    results reach into the bank. Each engine has its own part of a bank's row; conflicts lie between and above them.
+    The row for the lanes shows the lanes of each compute command's results. A command uses a bank in all lanes in which
+    its operands or results extend into the bank. Each engine has its own part of a bank's row; conflicts lie between
+    and above them.
     """
     units = trace.table.units
     rows = (Row("lanes", config.lanes), *(Row(f"bank {bank}") for bank in range(config.banks)))
@@ -58,9 +59,9 @@ def _uses(command: Command, config: Config) -> Array:
 
 
 def reach(tensor: Tensor, config: Config) -> Array:
-    """Return the banks of each lane that a tensor in local memory reaches into, bool [lanes, banks].
+    """Return the banks of each lane that a tensor in local memory occupies, bool [lanes, banks].
 
-    The rows and columns of a channel count as one stretch of bytes.
+    A channel's rows and columns count as one contiguous range of bytes.
     """
     n, _, h, w = tensor.shape
     stride = tensor.stride
@@ -69,7 +70,8 @@ def reach(tensor: Tensor, config: Config) -> Array:
     sample = np.arange(n if stride.n else 1)
     low = tensor.lane_offset + (sample[:, None] * stride.n + slot * stride.c) * size
     last = low + ((h - 1) * stride.h + (w - 1) * stride.w + 1) * size - 1
-    # A channel of a sample begins in one bank and ends in another: +1 and -1 there, summed up, mark all banks between.
+    # A channel of a sample begins in one bank and ends in another: The cumulative sum of +1 at the first bank and -1
+    # after the last bank marks all banks in between.
     edges = np.zeros((len(slot), config.banks + 1), np.int64)
     np.add.at(edges, (np.broadcast_to(slot, low.shape), low // config.bank_bytes), 1)
     np.add.at(edges, (np.broadcast_to(slot, low.shape), last // config.bank_bytes + 1), -1)

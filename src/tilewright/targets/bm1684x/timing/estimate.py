@@ -1,20 +1,21 @@
-"""Estimate the cycles of each command as the vendor's compiler does, and count multiply-accumulates.
+"""Estimate the cycles of commands like the vendor's compiler, and count multiply-accumulates.
 
 The estimate was not measured on silicon. Its formulas and numbers reproduce the timelines that the vendor's compiler
 prints for the networks of tpu_vectors.
 
 The rule for transfers was found by sampling the vendor's estimator with random transfers. A tensor moves in runs of
-neighbouring elements, of at least 256 bytes each. DDR has four channels, which take turns every 4096 bytes; a transfer
-that stays in fewer of them is slower in proportion. The estimator looks at the first four pages of 4096 bytes that a
-transfer visits, and counts them from the tensor's first byte. If source and destination differ in shape, it looks at
-the first four pages of the tensor only, and takes the source's shape for both. A command without strides that exchanges
-n and c counts as having planes of whole 16 bytes; a broadcast without strides moves row by row. Other commands have one
-rate. The estimator gives no time to copies within local memory; here they take as long as copies into it.
+neighbouring elements, of at least 256 bytes each. DDR has four channels; consecutive pages of 4096 bytes lie in
+consecutive channels. If a transfer uses fewer channels, it is slower in proportion. The estimator considers only the
+first four pages that a transfer visits. Pages begin at the tensor's first byte. If source and destination differ in
+shape, the estimator considers only the first four pages of the tensor, and uses the source's shape for both. If a
+command without strides exchanges n and c, the size of a plane is rounded up to a multiple of 16 bytes. A broadcast
+without strides moves row by row. Each other kind of transfer has a constant rate. In the estimator, copies within local
+memory take no time; here they take as long as copies into local memory.
 
 Bank conflicts are a **model**, which the vendor's estimate does not have: the machine's rule and its cost are not
 published, and nothing here was measured. A bank serves one access per cycle. If several operands or results of a
-compute command share a bank, the command's cycles are multiplied by how many of these its busiest bank has. A transfer
-that uses a bank of a compute command waits for as long as both run.
+compute command share a bank, the command's cycles are multiplied by the largest number of operands and results in any
+bank. A transfer that shares a bank with a compute command waits as long as both run.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart, meetings
 from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
 
-#: Pixels that the cube computes at a time, by bytes per weight; columns at a time, for matrices stored by rows.
+#: The number of pixels that the cube computes at a time, by bytes per weight. For matrices stored by rows, it is the
+#: number of columns.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4
 #: Operands that are read element by element. All other operands are parameters.
@@ -72,7 +74,7 @@ def trace(
 ) -> Trace:
     """Return when each command runs: after the previous command of its engine, and after all commands that it needs.
 
-    With `serial`, a command also waits for the one before it in the program. With `conflicts`, the model of bank
+    With `serial`, a command also waits for the preceding command of the program. With `conflicts`, the model of bank
     conflicts is added. Raises HazardError if the commands deadlock.
     """
     busy = np.array([cycles(command, config, timing) for command in program.commands], np.int64)
@@ -99,15 +101,15 @@ def _timed(program: ElaboratedProgram, busy: Array, serial: bool) -> Trace:
 def conv_cycles(kernel: Sequence[int], pixels: int, size: int, config: Config) -> int:
     """Return the cycles of a convolution with a kernel (oc, ic, kh, kw) of `size`-byte weights, for one sample.
 
-    They are `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up: the cube takes as long
-    for a part of its lanes, pixels or input channels as for all of them.
+    They are `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up: the cube takes the same
+    time for some of its lanes, pixels or input channels as for all.
     """
     oc, ic, kh, kw = kernel
     return _ceil(oc, config.lanes) * _ceil(pixels, PIXELS[size]) * kh * kw * _ceil(ic, config.cube_group(size))
 
 
 def _moved(command: Command, config: Config, timing: Timing) -> int:
-    """Return the cycles of a gather, scatter or selection: an element per lane and cycle, or 64 bytes in two cycles."""
+    """Return the cycles of a gather, scatter or selection: one element per lane and cycle, or 64 bytes in 2 cycles."""
     name = command.operation.name
     y = command.results["y"]
     x = command.operands["x"]
@@ -138,7 +140,7 @@ def _matmul(command: Command, config: Config) -> int:
 
 
 def _passes(command: Command, config: Config, timing: Timing) -> int:
-    """Return the passes over a command's result. An overwritten operand doubles their number, two strided ones also."""
+    """Return the passes over a command's result. An overwritten operand, or two strided operands, double the number."""
     name = command.operation.name
     y = command.results["y"]
     if command.operation.flow is Flow.WINDOW:
@@ -159,8 +161,8 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
 def strided(command: Command, config: Config) -> list[str]:
     """Return the names of the operands that are encoded with strides.
 
-    The attribute `strided` of a decoded command lists them. In other commands, operands that repeat or are not aligned
-    need strides.
+    The attribute `strided` of a decoded command lists them. In other commands, operands with repeated elements or a
+    layout that is not aligned need strides.
     """
     listed: list[str] | None = command.attributes.get("strided")
     if listed is not None:
@@ -179,16 +181,16 @@ def strided(command: Command, config: Config) -> list[str]:
 def _elements(command: Command, config: Config) -> int:
     y = command.results["y"]
     operands = {name: operand for name, operand in command.operands.items() if name in STREAMED}
-    # The engine works on 64 bytes of the widest operand per lane and cycle.
+    # The engine processes 64 bytes of the widest operand per lane and cycle.
     size = max(operand.dtype.bytes for operand in (y, *operands.values()))
     n, c, h, w = y.shape if len(y.shape) == 4 else (1, 1, 1, int(np.prod(y.shape)))
     return n * _ceil(c, config.lanes) * _ceil(h * w, config.eu_bytes // size)
 
 
 def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
-    """Return whether two tensors that begin in one lane overlap. Channels are rounded up to 64 (`eu_bytes`) elements.
+    """Return whether tensors with the same first lane overlap. Channels are rounded up to 64 (`eu_bytes`) elements.
 
-    The vendor's estimator compares addresses, so tensors that begin in two lanes never overlap.
+    The vendor's estimator compares addresses. For the estimator, tensors that begin in different lanes never overlap.
     """
     if y.start_lane != operand.start_lane:
         return False
@@ -220,7 +222,8 @@ def _ceil(value: int, divisor: int) -> int:
 def waits(used: Array, trace: Trace) -> Array:
     """Return int64 [commands]: the cycles that each transfer waits while compute commands use its banks.
 
-    `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait, and have 0.
+    `used` is bool [commands, banks]: the banks that each command uses. Compute commands do not wait: their entries are
+    0.
     """
     waited = np.zeros(len(used), np.int64)
     for step, busy in meetings(trace):
@@ -231,10 +234,10 @@ def waits(used: Array, trace: Trace) -> Array:
 
 
 def macs(command: Command) -> int:
-    """Return a command's multiply-accumulates, with those on padding; 0 if it is no convolution or matrix product."""
+    """Return a command's multiply-accumulates, including those on padding; 0 for other commands."""
     name = command.operation.factor
     if not name or isinstance(command.operands[name], Constant):
-        return 0  # a product with a number is no work of the multipliers
+        return 0  # a product with a number does not use the multipliers
     factor = command.operands[name]
     y = prod(command.results["y"].shape)
     if command.operation.flow is Flow.PRODUCT:
@@ -248,7 +251,7 @@ def peak(commands: Sequence[Command], lanes: int) -> int:
     return lanes * max((CUBE_MACS[size] for size in sizes), default=0)
 
 
-#: Transfers that are timed by the bytes of one operand alone.
+#: Transfers whose time depends only on the bytes of one operand.
 BY_BYTES = {
     "dma_linear": "y",
     "dma_linear_bcast": "x",
@@ -285,17 +288,17 @@ def transfer(command: Command, timing: Timing) -> int:
         by_rows = attribute(command.attributes, "without_strides")
         runs, run = (n * h, w) if by_rows else _runs(Shape(n, 1, h, w), x.stride, y.stride)
         return int(runs * max(timing.shortest_run, run * size) / timing.matrix_read_rate)
-    # if the shapes differ, the estimator takes the source's for both ends
+    # if the shapes differ, the estimator uses the source's shape for both ends
     runs, run = _runs(y.shape if name == "dma_nc_trans" else x.shape, x.stride, y.stride)
     out = timing.write_rate if from_lanes else timing.copy_rate
     rate = timing.read_rate if to_lanes else out
-    # The estimator computes in float32, and its rounding is part of its times.
+    # The estimator computes in float32, and its rounding errors affect the times.
     rounded = np.float32(runs * max(timing.shortest_run, run * size))
     return int(rounded / np.float32(rate) * np.float32(timing.full) / np.float32(_channels(command, x, y, timing)))
 
 
 def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
-    """Return the number of runs that are neighbouring elements under all `strides`, and the elements of each."""
+    """Return the number and length of runs whose elements are adjacent under all `strides`."""
     n, c, h, w = shape
     if all(stride.w == 1 or w == 1 for stride in strides):
         if all(stride.h == w or h == 1 for stride in strides):
@@ -305,14 +308,14 @@ def _runs(shape: Shape, *strides: Stride) -> tuple[int, int]:
 
 
 def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
-    """Return how many channels of DDR a transfer keeps busy, as the estimator counts them: 1 to `full`."""
+    """Return the estimator's number of DDR channels that a transfer uses: 1 to `full`."""
     if x.storage.is_local and y.storage.is_local:
         return int(timing.full)
     ddr = x if y.storage.is_local else y
     shape, stride = ddr.shape, ddr.stride
     transposed = command.operation.name == "dma_nc_trans"
     differ = transposed or x.shape != y.shape
-    if differ:  # the estimator takes the source's shape for both ends
+    if differ:  # the estimator uses the source's shape for both ends
         shape = Shape(y.shape.c, y.shape.n, y.shape.h, y.shape.w) if transposed else x.shape
         if attribute(command.attributes, "without_strides"):
             plane = -(-shape.h * shape.w * ddr.dtype.bytes // timing.plane) * timing.plane
@@ -320,7 +323,7 @@ def _channels(command: Command, x: Tensor, y: Tensor, timing: Timing) -> int:
     size = ddr.dtype.bytes
     pages = max(1, int(timing.full))
     long = max(1, -(-shape.h * stride.h * size // timing.unit))
-    # The first four pages decide, so the loop ends as soon as it has them.
+    # Only the first four pages count, so the loop ends as soon as four pages are known.
     visited: list[int] = []
     for n, c in product(range(shape.n), range(shape.c)):
         page = (n * stride.n + c * stride.c) * size // timing.unit

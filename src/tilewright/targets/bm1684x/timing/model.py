@@ -1,4 +1,4 @@
-"""The constants of the cycle estimate (estimate.py), and the timing model made of them."""
+"""The constants of the cycle estimate (estimate.py), and the timing model with these constants."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ class Timing(NamedTuple):
     matrix_read_rate: float = 58.0
     matrix_write_rate: float = 44.0
     matrix_turn: float = 0.75
-    #: Transposes of c and w, linear copies and moves by index, in bytes per cycle; half as much in local memory.
+    #: Transposes of c and w, linear copies and moves by index, in bytes per cycle. The rate in local memory is half.
     turn_rate: float = 64.0
-    #: A run of neighbouring elements costs at least this number of bytes.
+    #: Minimum size of a run of adjacent elements, in bytes: a shorter run takes as long.
     shortest_run: int = 256
-    #: DDR has `full` channels, which take turns every `unit` bytes. A tensor transfer that uses fewer channels is
-    #: slower in proportion.
+    #: DDR has `full` channels; consecutive pages of `unit` bytes lie in consecutive channels. A tensor transfer that
+    #: uses fewer channels is slower in proportion.
     unit: int = 4096
     full: int = 4
-    #: Without strides, planes of a tensor of which n and c change places count as whole multiples of these bytes.
+    #: In an exchange of n and c without strides, the size of a plane is rounded up to a multiple of this number of
+    #: bytes.
     plane: int = 16
-    #: Pooling with a horizontal stride above 1 takes this many times the cycles of a stride of 1.
+    #: The cycles of pooling with a horizontal stride above 1, relative to a stride of 1.
     strided_pool: int = 3
-    #: Passes of a division over its operands per Newton step; one more pass comes on top.
+    #: The number of passes of a division over its operands per Newton step; the division has one additional pass.
     division_step: int = 10
-    #: Cycles in which a gather or scatter of rows moves 64 bytes; elements per cycle of a gather from four copies.
+    #: The cycles per 64 bytes of a gather or scatter of rows, and the elements per cycle of a gather from four copies.
     moved_row: int = 2
     copies: int = 4
-    #: Passes of operations that the machine runs as a sequence: `runtime/functions.py`, as in compiled programs.
+    #: The number of passes of operations that are sequences of commands (`runtime/functions.py`), as in compiled
+    #: programs.
     exponential: int = 22
     sigmoid: int = 56
-    #: Elements per cycle in each of the ceil(log2 n) passes of a sort, and in the one pass of an NMS. A guess: no
-    #: timeline has them.
+    #: Elements per cycle in each of the ceil(log2 n) passes of a sort, and in the single pass of an NMS. A guess: no
+    #: timeline has these operations.
     sort_rate: int = 1
 
 

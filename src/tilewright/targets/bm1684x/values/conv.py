@@ -1,8 +1,8 @@
 """Convolutions, depthwise convolutions and matrix products on stored values; section 6.3 of the specification.
 
-Dot products add up in the order of the machine's matrix unit. f32 adds terms alternately to two accumulators. f16 and
-bf16 sum 32 exact products at a time, aligned to the largest and cut 24 bits below it, and add the sum to a float32
-accumulator. Integers are exact.
+The terms of a dot product are added in the order of the machine's matrix unit. In f32, terms are added alternately to
+two accumulators. In f16 and bf16, 32 exact products are summed at a time: they are aligned to the largest product and
+truncated 24 bits below its leading bit, and the sum is added to a float32 accumulator. Integer sums are exact.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: Number of products that f16 and bf16 sum at a time.
 GROUP = 32
-#: Of float64: bits of the mantissa, and the number that stands for the exponent 0.
+#: In float64: the number of mantissa bits, and the exponent bias.
 MANTISSA = 52
 EXPONENT_BIAS = 1023
-#: A sum of fewer products of 8-bit integers than this fits into int32.
+#: The sum of fewer than this number of products of 8-bit integers fits into int32.
 INT32_TERMS = 1 << 15
 
 
@@ -28,7 +28,7 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
     """Return the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L, float32 (P, O), plus `first`.
 
     Rows and columns are stored as `dtype`. Each sum begins with the terms `first`, (P, O) each. G is the number of
-    groups, L the number of products in a group (at most GROUP). In f32 the groups have no effect.
+    groups, and L is the number of products in a group (at most GROUP). Groups have no effect in f32.
     """
     p, g, length = rows.shape
     outputs = columns.shape[2]
@@ -56,9 +56,9 @@ def dot(rows: Array, columns: Array, dtype: DType, first: list[Array]) -> Array:
 def alternate(rows: Array, columns: Array, first: Array, sums: Array, result: Array) -> None:
     """Write the matrix product of `rows` (P, K) and `columns` (K, O) to `result` (P, O), float32.
 
-    Each sum begins with the terms `first` (T, P, O). Even terms and products have one accumulator, odd ones another;
-    both are added at the end. Every product and sum is rounded, and subnormals become zero. `sums` is room for float32
-    (2, O).
+    Each sum begins with the terms `first` (T, P, O). Even terms and products are added to the first accumulator, and
+    odd ones to the second; both are added at the end. Every product and sum is rounded, and subnormals become zero.
+    `sums` is scratch memory, float32 (2, O).
     """
     count, depth = rows.shape
     outputs = columns.shape[1]
@@ -87,9 +87,9 @@ def alternate(rows: Array, columns: Array, first: Array, sums: Array, result: Ar
 def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Array) -> None:
     """Add the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L to float32 `total` (P, O).
 
-    The factors are 16-bit floats as float64. The products of a group are cut towards zero to multiples of 2**(E - 24),
-    where 2**E is the leading bit of the largest product. Their sum is rounded to float32 and added to the accumulator,
-    which is rounded again. `scratch` is room for float64 (4, O), and `bits` is the same memory as int64.
+    The factors are 16-bit floats as float64. The products of a group are truncated to multiples of 2**(E - 24), where
+    2**E is the leading bit of the largest product. Their sum is rounded to float32 and added to `total`; the new total
+    is rounded too. `scratch` is scratch memory, float64 (4, O), and `bits` is a view of `scratch` as int64.
     """
     count, groups, length = rows.shape
     outputs = columns.shape[2]
@@ -108,8 +108,8 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
                     size = abs(product)
                     largest[o] = size if size > largest[o] else largest[o]
             for o in range(outputs):
-                # 2**(24 - E), made of the exponent bits of float64. A product of two 16-bit floats is no subnormal
-                # float64, so an exponent of 0 means that all products are 0.
+                # 2**(24 - E), built from the exponent bits of float64. A product of two 16-bit floats is never a
+                # subnormal float64. So an exponent field of 0 means that all products are 0.
                 exponent = bits[2, o] >> MANTISSA
                 bits[3, o] = (2 * EXPONENT_BIAS + 24 - exponent if exponent else EXPONENT_BIAS + 25) << MANTISSA
             for i in range(length):
@@ -117,8 +117,8 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
                 for o in range(outputs):
                     cut[o] += np.trunc(x * columns[g, i, o] * scale[o])
             for o in range(outputs):
-                # Cut products are integers below 2**25, so their sum is exact in float64. A NaN or infinity among the
-                # products shows in their plain sum, and is the result.
+                # Truncated products are integers below 2**25, so their sum is exact in float64. If a product is NaN or
+                # infinite, the result is the plain sum of the products.
                 exact = cut[o] / scale[o] if np.isfinite(plain[o]) else plain[o]
                 total[p, o] = total[p, o] + np.float32(exact)
 
@@ -136,7 +136,7 @@ def float_conv(x: Array, w: Array, dtype: DType, out: DType, window: Window, fir
     spare = ((0, 0), (0, groups * length - ic), (0, 0), (0, 0))
     taps = window.taps(np.pad(x, spare)).reshape(n, groups, length, kh * kw, oh * ow)
     weights = np.pad(w, spare).reshape(oc, groups, length, kh * kw)
-    # The order of the terms is the machine's (measured on the functional model).
+    # The terms have the machine's order (measured on the functional model).
     if dtype is F32:  # taps innermost
         rows = taps.transpose(0, 4, 1, 2, 3).reshape(n * oh * ow, 1, -1)[:, :, : ic * kh * kw]
         columns = weights.transpose(1, 2, 3, 0).reshape(1, -1, oc)[:, : ic * kh * kw]
@@ -193,7 +193,7 @@ def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> 
 
 def integer_depthwise(taps: Array, w: Array) -> Array:
     kh, kw = w.shape[1:]
-    # int32 is faster than int64, and holds the sums of all kernels but absurdly large ones.
+    # int32 is faster than int64, and large enough for the sums of all but extremely large kernels.
     total = np.zeros((*taps.shape[:2], *taps.shape[4:]), np.int32 if kh * kw < INT32_TERMS else np.int64)
     weights = w.astype(total.dtype)[:, :, :, None, None]
     for i, j in np.ndindex(kh, kw):
@@ -202,7 +202,7 @@ def integer_depthwise(taps: Array, w: Array) -> Array:
 
 
 def integer_matmul(left: Array, right: Array) -> Array:
-    """Return the int32 matrix product of 8-bit (M, K) and (K, N). One of them may have a zero point subtracted."""
+    """Return the int32 matrix product of 8-bit (M, K) and (K, N). One factor may have a zero point subtracted."""
     return exact_matmul(left, right, _magnitude(left), _magnitude(right))
 
 

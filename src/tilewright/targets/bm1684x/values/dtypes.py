@@ -46,7 +46,7 @@ class DType:
         return (1 << (self.bits - self.signed)) - 1
 
     def from_bits(self, bits: int) -> Array:
-        """Return the scalar with this bit pattern (higher bits are dropped), as an array of shape ()."""
+        """Return the scalar with this bit pattern as an array of shape (). Higher bits are ignored."""
         return np.array(bits & ((1 << self.bits) - 1), f"<u{self.bytes}").view(self.storage)
 
     def __str__(self) -> str:

@@ -24,14 +24,14 @@ BINARY: dict[str, Binary] = {
     "mul": np.multiply,
     "div": np.divide,
     "diff_abs": lambda a, b: np.abs(a - b),
-    "max": lambda a, b: np.where(a > b, a, b),  # if an operand is NaN, the second one
-    "min": lambda a, b: np.where(a > b, b, a),  # if an operand is NaN, the first one
+    "max": lambda a, b: np.where(a > b, a, b),  # if an operand is NaN: the second operand
+    "min": lambda a, b: np.where(a > b, b, a),  # if an operand is NaN: the first operand
 }
 RELATIONS = ("greater", "less", "equal", "not_equal", "greater_equal", "less_equal")
 BITWISE: dict[str, Binary] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-#: This minus half of a float's bits approximates the bits of its inverse square root.
+#: This constant, minus half of a float's bits, approximates the bits of the inverse square root.
 ESTIMATE = np.uint32(0x5F37_59DF)
-#: Newton steps, if a call does not give their number.
+#: The default number of Newton steps.
 STEPS = 3
 HALF = np.float32(0.5)
 ONE_AND_HALF = np.float32(1.5)
@@ -47,8 +47,8 @@ TERMS: dict[DType, int] = {F32: 10, F16: 7, BF16: 7}
 def float_binary(name: str, a: Array, b: Array, dtype: DType) -> Array:
     """Return the result of the operation `name` of BINARY on a and b, rounded to `dtype`.
 
-    It is computed in float32. For sums, products and quotients of 16-bit floats this double rounding is harmless:
-    float32 has more than twice as many bits.
+    The result is computed in float32, then rounded. This double rounding is harmless for sums, products and quotients
+    of 16-bit floats, because float32 has more than twice as many bits.
     """
     with np.errstate(all="ignore"):
         return narrow(BINARY[name](widen(a, dtype), widen(b, dtype)), dtype)
@@ -76,14 +76,14 @@ def integer_binary(
 ) -> Array:
     """Return the exact sum, difference or product (`name`) of a and b, shifted left by `count`, or right if negative.
 
-    With `saturating`, the result is clamped to `dtype`; else only its low bits are kept.
+    With `saturating`, the result is clamped to `dtype`; otherwise it wraps around.
     """
     unsigned = name != "sub" and a.dtype.kind == b.dtype.kind == "u"
     exact = np.uint64 if unsigned else np.int64  # products of two u32 need all 64 bits
     wide = BINARY[name](a.astype(exact), b.astype(exact))
     if not saturating:
         return wrap(shift(wide, count, mode), dtype)
-    left = np.maximum(count, 0)  # clamped first: shifted left, a product may not fit in 64 bits
+    left = np.maximum(count, 0)  # clamp before the shift: after a left shift, a product may not fit into 64 bits
     low = np.asarray(0 if unsigned else (dtype.low >> left) - 1, exact)
     high = np.asarray((dtype.high >> left) + 1, exact)
     wide = np.where(left > 0, np.clip(wide, low, high), wide)
@@ -93,8 +93,9 @@ def integer_binary(
 def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
     """Return a mask (bool) of the elements for which the relation between a and b holds.
 
-    Floats are equal if their bits are, so 0 and -0 are not. All other relations derive from two masks: `greater`, and
-    `level` (the same value or the same bits). `less` means neither of them, and so holds if one operand is NaN.
+    Floats are equal if their bits are equal, so 0 and -0 differ. All other relations are derived from two masks:
+    `greater`, and `level` (the same value or the same bits). `less` is true if both masks are false, and therefore if
+    an operand is NaN.
     """
     same = a.view(f"u{dtype.bytes}") == b.view(f"u{dtype.bytes}")
     if dtype.is_float:
@@ -112,15 +113,15 @@ def holds(relation: str, a: Array, b: Array, dtype: DType) -> Array:
 
 
 def series(dtype: DType) -> Array:
-    """Return the coefficients `1 / k!` of the power series with which exp is computed in a float type, as float32."""
+    """Return the coefficients `1 / k!` of the power series for exp in a float type, as float32."""
     return np.array([1 / math.factorial(k) for k in range(TERMS[dtype])], np.float32)
 
 
 def inverse_root(x: Array, steps: int = STEPS) -> Array:
-    """Return 1 / sqrt(x). The result is a large number for a zero x, and means nothing for a negative x."""
+    """Return 1 / sqrt(x). The result is a large number for x = 0, and meaningless for a negative x."""
     x = np.ascontiguousarray(x)
     with np.errstate(all="ignore"):
-        # the well-known estimate: halving the exponent bits takes a root, the minus inverts it
+        # the well-known estimate: half of the exponent is that of the root, and the minus sign inverts the root
         half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # keeps the sign
         x, y = flush(x), flush((ESTIMATE - half).view(np.float32))
         for _ in range(steps):
@@ -136,7 +137,7 @@ def divide(a: Array, b: Array, steps: int = STEPS) -> Array:
 
 
 def square_root(x: Array) -> Array:
-    """Return sqrt(x), computed as x times its inverse root, which is 0 where it overflows and for a zero x."""
+    """Return sqrt(x), computed as x times its inverse root, which is set to 0 if it overflows or if x is 0."""
     root = inverse_root(x)
     with np.errstate(all="ignore"):
         root = np.where((root == np.inf) | (x == 0), np.float32(0), root)
@@ -153,7 +154,7 @@ def exponential(x: Array) -> Array:
         x = np.where(x > LARGEST, LARGEST, x)
         whole = np.floor(flush(x * LOG2_E))
         rest = flush(x - flush(whole * LN_2))
-        # 2**n, made of its exponent field alone. The power of two is a float only if n is clamped.
+        # 2**n, built from its exponent field. n is clamped so that the power of two is a float.
         power = ((np.clip(whole, -127, 127).astype(np.int32) + 127) << 23).view(np.float32)
         return flush(polynomial(rest, series(F32), F32) * flush(power))
 

@@ -1,6 +1,6 @@
 """Rounding, conversions between types, and the float types, whose values are computed as float32.
 
-f32 and bf16 flush subnormals to zero of the same sign, when read and when written; f16 keeps its subnormals. The
+Subnormals of f32 and bf16 are flushed to zero of the same sign, when read and when written; f16 keeps subnormals. The
 rounding modes are those of the vendor's device API.
 """
 
@@ -17,7 +17,8 @@ SMALLEST = {F16: -14, BF16: -126, F32: -126}
 LARGEST = {F16: 65504.0, BF16: float(np.uint32(0x7F7F0000).view(np.float32)), F32: float(np.finfo(np.float32).max)}
 #: The smallest normal f32 and bf16 value.
 TINY = np.float32(2.0**-126)
-#: The bits of TINY, and those from which on bf16 results round up to TINY: they are rounded before they are flushed.
+#: The bits of TINY, and the lowest bit pattern that rounds up to TINY in bf16: bf16 results are rounded before they are
+#: flushed.
 TINY_BITS = np.uint32(0x0080_0000)
 NEARLY_TINY_BITS = np.uint32(0x007F_C000)
 SIGN_BIT = np.uint32(0x8000_0000)
@@ -27,7 +28,7 @@ BEYOND = 2.0**62
 
 
 def round_real(x: Array, mode: Rounding) -> Array:
-    """Return float64 values rounded by `mode` to integers, still as float64. NaN and infinities stay."""
+    """Return float64 values rounded by `mode` to integers, still as float64. NaN and infinities are unchanged."""
     if mode is Rounding.HALF_TO_EVEN:
         return np.rint(x)
     if mode is Rounding.TOWARDS_ZERO:
@@ -48,21 +49,21 @@ def round_real(x: Array, mode: Rounding) -> Array:
 
 
 def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Return x / 2**count rounded by `mode` to integers; x is int64 or uint64. `count` >= 0; above 62 it acts as 62."""
+    """Return x / 2**count rounded by `mode` to integers; x is int64 or uint64. `count` >= 0; 62 is the maximum."""
     if np.size(count) == 1 and not np.any(count):
         return x
     count = np.minimum(count, 62).astype(x.dtype)
     unit = x.dtype.type(1)
-    # The modes of convolutions and requantisations, without the masks below: add half and shift.
+    # Fast path for the modes of convolutions and requantisations: add half, then shift.
     if x.dtype == np.int64 and mode in (Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO) and not (count == 0).any():
         half = unit << count - unit
-        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # adding half cannot overflow
+        if max(int(x.max(initial=0)), -int(x.min(initial=0))) < 1 << 62:  # no overflow when half is added
             total = x + half
-            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False  # ties of negative numbers go down
+            total -= x < 0 if mode is Rounding.HALF_AWAY_FROM_ZERO else False  # negative ties round down
             total >>= count
             return total
-    # x = low * 2**count + rest, with 0 <= rest < 2**count: `low` is rounded down, and the mode says when it is one
-    # more.
+    # x = low * 2**count + rest, with 0 <= rest < 2**count: `low` is rounded down, and the mode decides whether to add
+    # 1.
     low = x >> count
     rest = x - (low << count)
     if mode is Rounding.DOWN:
@@ -82,7 +83,7 @@ def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
 
 
 def shift(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Return x (int64 or uint64) shifted left by `count`; where that is negative, shifted right and rounded."""
+    """Return x (int64 or uint64) shifted left by `count`. A negative count shifts right and rounds."""
     count = np.asarray(count, np.int64)
     if (count <= 0).all():
         return shift_right(x, -count, mode)
@@ -120,30 +121,31 @@ def narrow(x: Array, dtype: DType) -> Array:
         with np.errstate(over="ignore"):
             return x.astype(np.float16)
     if dtype is BF16:
-        bits = np.ascontiguousarray(x).view(np.uint32)  # not compared as floats: some processes flush subnormals
-        # bf16 is the upper half of a float32. Its subnormals become zero, but a value that rounds up to the smallest
-        # normal one stays: rounding comes before flushing.
+        bits = np.ascontiguousarray(x).view(np.uint32)  # compare bits, not floats: some processes flush subnormals
+        # bf16 is the upper half of a float32. Its subnormals become zero, except values that round up to the smallest
+        # normal value: rounding comes before flushing.
         size = bits & ~SIGN_BIT
         flushed = bits & SIGN_BIT | np.where(size >= NEARLY_TINY_BITS, TINY_BITS, np.uint32(0))
         bits = np.where(size < TINY_BITS, flushed, bits)
-        # half to even: add just below half, and one more if the last bit that stays is odd
+        # half to even: add half minus 1, and 1 more if the last remaining bit is odd
         rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
         return np.where(np.isnan(x), np.uint16(0x7FC0), rounded.astype(np.uint16)).astype(np.uint16)
     return flush(x)
 
 
 def rounded(x: Array, dtype: DType) -> Array:
-    """Return float32 values rounded to `dtype`, again as float32: what a store and a load would make of them."""
+    """Return float32 values rounded to `dtype`, again as float32: the effect of a store and a load."""
     return widen(narrow(x, dtype), dtype)
 
 
 def from_real(x: Array, dtype: DType, mode: Rounding) -> Array:
     """Return float64 values rounded by `mode`, as `dtype` stores them.
 
-    On overflow the mode decides, as in IEEE 754, between the largest finite value and infinity.
+    As in IEEE 754, the mode decides whether overflow gives infinity or the largest finite value.
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        # `quantum` is the distance of neighbouring values around x: rounding to integers, in units of it, rounds x.
+        # `quantum` is the distance between neighbouring values near x. x is rounded to an integer multiple of
+        # `quantum`.
         exponent = np.maximum(np.frexp(x)[1] - 1, SMALLEST[dtype])
         quantum = np.ldexp(1.0, exponent - (SIGNIFICAND[dtype] - 1))
         value = np.abs(np.where(np.isfinite(x), round_real(x / quantum, mode) * quantum, x))
@@ -166,7 +168,7 @@ def cast(x: Array, source: DType, out: DType, mode: Rounding) -> Array:
         real = (as_stored(x, source) if source.is_float else x).astype(np.float64)
     if not out.is_float:
         return to_integer(real, out, mode)
-    if source is F32:  # to a shorter float
+    if source is F32:  # f32 to a shorter float type
         real = np.where(np.abs(real) < TINY, np.copysign(0.0, real), real)
         if out is F16:
             real = np.where(np.abs(real) >= FLOAT16_END, np.copysign(np.inf, real), real)

@@ -1,9 +1,8 @@
 """The machine's memories as bytes at bus addresses: local memory (all lanes), static memory, L2, and pieces of DDR.
 
-`Knobs` select the checks of a launch, and one behaviour where the machine allows several. Each memory records which of
-its bytes were written, as disjoint ranges in ascending order. The tables in static memory have coefficients of power
-series, and numbers in ascending order. Each is computed from its formula; the result equals the bytes that the vendor's
-model loads.
+`Knobs` select the checks of a launch, and a behaviour where the machine allows several. Each memory records the written
+bytes as disjoint ranges in ascending order. The tables in static memory are coefficients of power series, and numbers
+in ascending order. Each table is computed from a formula, and equals the bytes that the vendor's model loads.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from tilewright.targets.bm1684x.values.dtypes import BF16, F16, F32, I32, DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.given import MachineConfig, word
 
-#: Terms of zeta(n) that are summed, if n is above 2.
+#: The number of summed terms of zeta(n), for n above 2.
 ZETA_TERMS = 4000
-#: Integers from 0 on.
+#: The number of stored integers 0, 1, ..
 COUNTED = 64
 #: Coefficients of a polynomial that approximates the logarithm of the error function (Numerical Recipes, erfcc).
 ERROR = (
@@ -34,7 +33,7 @@ ERROR = (
     *(0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277),
 )
 
-#: Byte offsets of the tables in static memory, by name and type, and the number of entries that a program loads.
+#: For each table in static memory, by name and type: its byte offset, and the number of entries that a program loads.
 OFFSETS: Mapping[tuple[str, DType], tuple[int, int]] = {
     ("exp", F32): (1024, 10),
     ("log", F32): (1152, 16),
@@ -53,7 +52,7 @@ OFFSETS: Mapping[tuple[str, DType], tuple[int, int]] = {
     ("cos", F16): (2752, 16),
     ("cos", BF16): (2816, 16),
 }
-#: Numbers of entries in static memory, where they are more than a program loads.
+#: The number of entries in static memory, for tables with more entries than a program loads.
 STORED: Mapping[tuple[str, DType], int] = {
     ("exp", F32): 32,
     ("log", F32): 64,
@@ -71,10 +70,10 @@ def _turn(k: int) -> float:
 
 
 def _coefficient(name: str, k: int) -> float:
-    """Return coefficient k of a series. Sine and cosine take their argument in turns, the tangent in half turns."""
+    """Return coefficient k of a series. Unit of the argument: turns (sin, cos), half turns (tan)."""
     if name == "exp":
         return 1 / math.factorial(k)
-    if name == "log":  # of 1 + x
+    if name == "log":  # logarithm of 1 + x
         return -((-1.0) ** k) / k if k else 0.0
     if name == "sin":
         return (-1) ** k * _turn(2 * k + 1)
@@ -104,7 +103,7 @@ def tables() -> Mapping[int, Array]:
 
 
 NONE = np.zeros((0, 2), np.int64)
-#: Memories whose contents a program must not expect to survive from one launch to the next.
+#: Memories with contents that may be lost between launches.
 SCRATCH = ("local", "L2")
 
 
@@ -112,17 +111,16 @@ SCRATCH = ("local", "L2")
 class Knobs(MachineConfig):
     """Options of a launch. A correct program gives the same values under all of them.
 
-    `detect_races`: report commands that share bytes and may run at the same time.
-    `detect_uninitialised`: report reads of memory that neither the host nor a command has written.
-    `out_of_bounds`: `raise` an error at an access outside of all memories; or `ignore` it. Then it is reported as a
-    finding, writes are dropped, and every byte read is 0 (with `uninitialised="nan"`, 0xFF).
-    `uninitialised`: with `kept`, memories keep their contents. With `nan`, all bits of new DDR are set to 1, and those
-    of local memory and L2 before each launch: NaN in every float type, -1 in signed integers. What earlier launches
-    wrote to local memory and L2 then counts as uninitialised.
-    `dma_execution`: `eager` runs a transfer when it is called; `deferred` runs it as late as is allowed.
-    `seed`: a number runs the commands of a parallel region in a random legal order; None keeps the order of the calls.
-    `bank_conflicts`: add a model of bank conflicts to the times (`timing/estimate.py`); the model was never measured.
-    Raises ConfigError for any other choice.
+    `detect_races`: report commands that share bytes and may run at the same time. `detect_uninitialised`: report reads
+    of memory that neither the host nor a command has written. `out_of_bounds`: `raise` an error at an access outside of
+    all memories. Or `ignore` it: report a finding, drop writes, and read every byte as 0 (with `uninitialised="nan"`,
+    as 0xFF). `uninitialised`: with `kept`, memories keep their contents. With `nan`, all bits of new DDR are set to 1;
+    before each launch, so are all bits of local memory and L2. This is NaN in every float type, and -1 in signed
+    integers. Data that earlier launches wrote to local memory and L2 counts as uninitialised. `dma_execution`: `eager`
+    runs a transfer when it is called; `deferred` runs a transfer as late as possible. `seed`: a number runs the
+    commands of a parallel region in a random legal order; None keeps the order of the calls. `bank_conflicts`: add a
+    model of bank conflicts to the times (`timing/estimate.py`); the model was never measured. Raises ConfigError for
+    any other choice.
     """
 
     where = "knobs"
@@ -154,7 +152,7 @@ class Knobs(MachineConfig):
 
 
 class Ranges:
-    """Byte ranges of a memory, as offsets from its start. Threads may share it.
+    """Byte ranges of a memory, as offsets from its start. Objects are thread-safe.
 
     `array` is int64 [ranges, 2]: the first byte of each range, and one past its last byte.
     """
@@ -164,7 +162,7 @@ class Ranges:
         self.array = merged(np.array(ranges, np.int64).reshape(-1, 2))
 
     def add(self, ranges: Array) -> None:
-        """Add bytes to the ranges: low to high - 1 for each row (low, high) of `ranges`, int64 [ranges, 2]."""
+        """Add the bytes low to high - 1 for each row (low, high) of `ranges`, int64 [ranges, 2]."""
         with self._lock:
             self.array = merged(np.concatenate([self.array, ranges]))
 
@@ -175,7 +173,8 @@ class Ranges:
     def replace(self, low: int, ranges: Array, high: int) -> None:
         """Replace all ranges within [low, high) by `ranges`, which are offsets from `low`."""
         with self._lock:
-            # What lies below and above stays; ranges across an edge are cut there, and `merged` drops the empty ones.
+            # Bytes below and above are unchanged. Ranges across an edge are cut at the edge, and `merged` drops empty
+            # ranges.
             before, after = self.array.clip(None, low), self.array.clip(high, None)
             self.array = merged(np.concatenate([before, ranges + low, after]))
 
@@ -185,7 +184,7 @@ def merged(ranges: Array) -> Array:
     ranges = ranges[ranges[:, 0] < ranges[:, 1]]
     if not len(ranges):
         return NONE
-    # A range begins a new one if it starts after all earlier ranges have ended.
+    # A range starts a new merged range if it begins after the end of all earlier ranges.
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
     reached = np.maximum.accumulate(ranges[:, 1])
     first = np.flatnonzero(np.concatenate([[True], ranges[1:, 0] > reached[:-1]]))
@@ -234,7 +233,7 @@ class Memories:
     def __post_init__(self) -> None:
         sizes = {"local": self.config.local_bytes, "static": self.config.static_bytes, "L2": self.config.l2_bytes}
         for (name, size), base in zip(sizes.items(), (LOCAL_BASE, STATIC_BASE, L2_BASE), strict=True):
-            written = Ranges((0, size)) if name == "static" else Ranges()  # holds tables, some of unknown contents
+            written = Ranges((0, size)) if name == "static" else Ranges()  # contains tables, some with unknown contents
             self.regions.append(Region(name, base, np.zeros(size, np.uint8), written))
         for offset, values in tables().items():
             self.fill(STATIC_BASE + offset + np.arange(len(values), dtype=np.int64) * values.itemsize, values)
@@ -266,7 +265,7 @@ class Memories:
     def read(self, addresses: Array, dtype: np.dtype[np.generic]) -> Array:
         """Return the elements at bus addresses, in the shape of `addresses`.
 
-        Raises MachineError if no single memory holds all of them, unless the knob `out_of_bounds` is `ignore`.
+        Raises MachineError if no single memory contains all elements, unless the knob `out_of_bounds` is `ignore`.
         """
         inside = self.inside(addresses, dtype.itemsize) if self.knobs.ignores_bounds else None
         if inside is not None and not inside.all():
@@ -285,9 +284,9 @@ class Memories:
             region.written.add(of_addresses(addresses, values.dtype.itemsize) - region.base)
 
     def write(self, addresses: Array, values: Array) -> None:
-        """Write `values` to bus addresses, as a command does. Of values for the same address, the last one stays.
+        """Write `values` to bus addresses, as a command does. For equal addresses, the last value wins.
 
-        Raises MachineError if no single memory holds all addresses, unless the knob `out_of_bounds` is `ignore`.
+        Raises MachineError if no single memory contains all addresses, unless the knob `out_of_bounds` is `ignore`.
         """
         if self.knobs.ignores_bounds:
             inside = self.inside(addresses, values.dtype.itemsize)
@@ -305,7 +304,7 @@ class Memories:
         return np.zeros(addresses.shape, np.bool_)
 
     def region_of(self, low: int, end: int) -> Region:
-        """Return the memory that holds bytes [low, end). Raises MachineError if no memory holds all of them."""
+        """Return the memory that contains the bytes [low, end). Raises MachineError if no memory contains all bytes."""
         for region in self.regions:
             if region.base <= low and end <= region.end:
                 return region

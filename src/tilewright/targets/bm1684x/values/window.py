@@ -37,7 +37,7 @@ class Window:
         return (h - 1) * (down + 1) + 1 + top + bottom, (w - 1) * (across + 1) + 1 + left + right
 
     def out(self, h: int, w: int) -> tuple[int, int]:
-        """Return the height and width of the result for a map of h x w. Below 1, the window does not fit the map."""
+        """Return the result's height and width for a map of h x w. Below 1 means that the window does not fit."""
         sizes = zip(self.padded(h, w), self.kernel, self.stride, self.dilation, strict=True)
         height, width = ((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in sizes)
         return height, width
@@ -48,14 +48,14 @@ class Window:
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 
     def cut(self, r0: int, r1: int, h: int) -> Window:
-        """Return the window to use after a map of `h` rows was cut to those rows that the result rows [r0, r1) read."""
+        """Return the window for a map of `h` rows that was cut to the rows that the result rows [r0, r1) read."""
         low, high = self.rows(r0, r1)
         return replace(self, pads=(max(0, -low), max(0, high - h), *self.pads[2:]))
 
     def taps(self, x: Array, fill: Array | int | float = 0, between: Array | int | float = 0) -> Array:
         """Return the elements in each window, (n, c, kh, kw, oh, ow); padding has the value `fill`.
 
-        Elements that are inserted between those of x have the value `between`.
+        Elements that are inserted between the elements of x have the value `between`.
 
         Raises ValueError if the window does not fit into the padded map.
         """

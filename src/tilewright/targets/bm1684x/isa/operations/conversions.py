@@ -107,7 +107,7 @@ def float_dequant(v: Values) -> Array:
 
 
 def exponent(v: Values) -> Array:
-    """Return the exponent field of the float x: as an integer of its width, or as the power of two with this exponent.
+    """Return the exponent field of the float x: as an integer of x's width, or as the power of two with this exponent.
 
     If x is positive and its fraction is about a third or more, the exponent is one larger. Subnormals are not flushed.
     A positive NaN gives the exponent after that of infinity, which as a float is 0.

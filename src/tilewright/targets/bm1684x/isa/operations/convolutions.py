@@ -68,7 +68,7 @@ def _weights(v: Values) -> Array:
 
 
 def first_terms(v: Values) -> list[Array]:
-    """Return the float32 terms with which a sum of products begins: bias, then acc, each if the command has it."""
+    """Return the float32 terms at the start of a sum of products: the bias, then acc; a command may omit both."""
     return [flush(v[name].astype(np.float32)) for name in ("bias", "acc") if name in v.data]
 
 
@@ -79,7 +79,8 @@ def plus(total: Array, v: Values, name: str) -> Array:
 def float_conv(v: Values) -> Array:
     """Return x (n, ic, h, w) convolved with w (oc, ic, kh, kw).
 
-    The sums begin with the optional f32 bias (1, oc, 1, 1), then acc: float sums depend on the order of their terms.
+    The sums begin with the optional f32 bias (1, oc, 1, 1), then acc. The order of terms matters, because float sums
+    round.
     """
     return conv.float_conv(v["x"], _weights(v), v.types["x"], v.types["y"], _window(v), first_terms(v))
 
@@ -93,7 +94,8 @@ def symmetric_conv(v: Values) -> Array:
 def asymmetric_conv(v: Values) -> Array:
     """Return padded x convolved with `w - zero`, plus acc, in 32-bit integers.
 
-    The values of padding, and those between elements, are those of each channel (`pads`, `inserts`) or attributes.
+    Padding, and elements inserted between the elements of x, have one value per channel (`pads`, `inserts`) or the
+    value of an attribute.
     """
     zero = v["zero"].astype(np.int32).reshape(-1, 1, 1, 1) if "zero" in v.data else 0
     pad = v.data.get("pads", v.attribute("pad"))
@@ -118,23 +120,23 @@ def float_depthwise(v: Values) -> Array:
 def integer_depthwise(v: Values) -> Array:
     """Return `round((sum + bias) >> right)`, clamped; sum is 8-bit x convolved with 8-bit w by channel, bias 32-bit.
 
-    `sum + bias` has 32 bits. It is unsigned if x, w and bias are.
+    `sum + bias` has 32 bits. It is unsigned if x, w and bias are unsigned.
     """
     taps = _window(v).taps(v["x"], v.data.get("pads", v.attribute("pad")), v.data.get("inserts", 0))
     signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)
-    # The machine keeps 32 bits of the sum before it shifts: a sum that overflows wraps around.
+    # The machine keeps 32 bits of the sum before the shift: a sum that overflows wraps around.
     total = wrap(plus(conv.integer_depthwise(taps, _channels(v)).astype(np.int64), v, "bias"), I32 if signed else U32)
     return conv.scaled(total.astype(np.int64), v.types["y"], v.attribute("right"), v.mode)
 
 
 def float_average(v: Values) -> Array:
-    """Return the average of each window over x: the sum of its elements, each multiplied by `scale` before the sum."""
+    """Return the average of each window over x: the sum of its elements, each multiplied by `scale` first."""
     dtype = v.types["x"]
     return conv.float_depthwise(_window(v).taps(v["x"]), v["scale"], dtype, [])
 
 
 def integer_average(v: Values) -> Array:
-    """Return `round_half_up((sum * scale) >> right)`, clamped, for each window over x; sum is that of its elements."""
+    """Return `round_half_up((sum * scale) >> right)`, clamped, for each window over x; sum adds its elements."""
     total = _window(v).taps(v["x"]).astype(np.int64).sum((2, 3)) * v["scale"].astype(np.int64)
     return conv.scaled(total, v.types["y"], v.attribute("right"))
 
@@ -172,19 +174,19 @@ pool("int8_avg_pool2d", "x scale", integer_average, *checks, arithmetic=("add",)
 pool("max_pool2d", "x pad", maximum, rules.same_type("x", "y"), arithmetic=("compare",))
 
 
-#: The fields of an operand 2 (bias or zero point) that is left out: it is encoded as the constant 0.
+#: The fields of an omitted operand 2 (bias or zero point), which is encoded as the constant 0.
 NOTHING = {"opd2_const": 1, "opd2_addr": 0}
 SOURCE = Type("opd0_prec", "opd0_sign")
 WEIGHT = Type("opd0_prec", "opd1_sign")
 REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
-#: Results and biases whose sign the operands tell.
+#: Types of results and biases that are signed or unsigned depending on other operands.
 ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
 UNSIGNED = Type("res0_prec", ())
 ROTATED = one_field("rotated", "kernel_rotate", bool)
 
 
-#: The fields of each part of a window, and a number to add to each field when it is read. A dilation is encoded as the
-#: zeros inserted between the weights.
+#: The fields of each part of a window, and the number to add to a decoded field. A dilation is encoded as the number of
+#: zeros inserted between weights.
 WINDOW_FIELDS = {
     "kernel": (("opd1_h", "opd1_w"), 0),
     "pads": (("opd0_up_pad", "opd0_dn_pad", "opd0_lf_pad", "opd0_rt_pad"), 0),
@@ -212,10 +214,10 @@ WINDOW = ComputedPart(_read_window, _window_fields)
 
 @dataclass(frozen=True)
 class PaddingValues:
-    """How the values of padding, and those between elements, are encoded.
+    """How the values of padding and of inserted elements are encoded.
 
-    They are numbers, or with `opd3_const` cleared a table with a pair of both for each channel (`channels` is the field
-    with the number of channels). `between` is the field with the number between elements, if there is one.
+    If `opd3_const` is set, they are numbers; the field `between`, if any, has the number to insert. Otherwise they are
+    a table with a pair of numbers for each channel. `channels` is the field with the number of channels.
     """
 
     channels: str
@@ -228,7 +230,7 @@ class PaddingValues:
         if encoded["opd3_const"]:
             fields = {"pad": "opd3_addr"} | ({"between": self.between} if self.between else {})
             return {attribute: int(dtype.from_bits(encoded[name])) for attribute, name in fields.items()}
-        # Per channel there is a pair of numbers, the second of which is used only if the window inserts elements.
+        # Each channel has a pair of numbers. The second is used only if the window inserts elements.
         table = located(encoded["opd3_addr"], Shape(1, encoded[self.channels], 1, 2), dtype, config, layout.compact)
         spread = encoded["opd0_x_ins0"] or encoded["opd0_y_ins0"]
         return {"pads": table[:, :, :, 0:1]} | ({"inserts": table[:, :, :, 1:2]} if spread else {})
@@ -255,7 +257,7 @@ class CubeWeights:
 
     def write(self, command: Command) -> Fields:
         if isinstance(command["w"], Constant):
-            raise refused(command, "w is a number")  # the next instruction takes it
+            raise refused(command, "w is a number")  # another instruction encodes it
         weights = of_kind(command, "w", ConvWeights, "w is not a convolution's weights", "give tpu.weights(..)")
         return {"opd1_addr": weights.address - LOCAL_BASE} | WEIGHT.write(weights.dtype)
 
@@ -263,7 +265,7 @@ class CubeWeights:
 def _signed_conv(encoded: EncodedCommand) -> bool:
     """Return whether a convolution's integer sums are signed: a factor is signed or a zero point is subtracted.
 
-    No field says it.
+    Commands have no field for the sign.
     """
     zero = encoded["opd2_const"] and I8.from_bits(encoded["opd2_addr"])
     return bool(encoded["opd0_sign"] or encoded["opd1_sign"] or zero)
@@ -277,7 +279,8 @@ SHIFTED_RELU = 2
 def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN, **more: Any) -> Iterator[Instruction]:
     x = Local("x", "opd0", SOURCE, Sizes("res0_n opd0_c opd0_h opd0_w"))
     sums = (SharedOperand("acc", y, "res_add"),) if function == PLAIN else ()
-    # Short and long format have the same fields. In the long one x may be a constant too, which is not modelled.
+    # The short and the long format have the same fields. A constant x, which only the long format allows, is not
+    # modelled.
     for long in (False, True):
         for fixed_weights, weights in enumerate((CubeWeights(), Number("w", "opd1_addr", "opd1_const", WEIGHT))):
             all_parts = (weights, x, WINDOW, ROTATED, *parts, *sums, y)
@@ -287,7 +290,7 @@ def _conv(operation: str, of: str, y: Local, *parts: Part, function: int = PLAIN
 
 BIAS = Local("bias", "opd2", Type(0, always=F32), CHANNEL, layout.compact)
 ZERO = Local("zero", "opd2", Type(I8.precision, "opd2_sign"), CHANNEL, layout.compact)
-#: A float convolution without a bias has the constant 0 for it, and one with a number would have it in opd2_addr.
+#: The bias of a float convolution: a tensor, or the constant 0 for no bias. The field opd2_addr has the constant.
 BIAS_UNLESS_0 = OptionalPart(BIAS, NOTHING, is_present=lambda c: not c["opd2_const"] or bool(c["opd2_addr"]))
 SUMS = Local("y", "res0", Type("res0_prec", _signed_conv, loose=True))
 SHORT_BIAS = Local("bias", "opd2", Type(I16.precision, "opd2_sign"), CHANNEL, layout.compact)

@@ -64,14 +64,14 @@ def extreme(name: str, v: Values) -> Array:
 
 
 def shifted(arithmetic: bool, v: Values) -> Array:
-    """Return operand a, shifted. Right shifts round, left shifts drop high bits. Logical shifts take a as unsigned."""
-    # a logical shift takes the bits as unsigned, so that zeros and not copies of the sign come in from the left
+    """Return operand a, shifted. Right shifts round, left shifts drop high bits. Logical shifts treat a as unsigned."""
+    # a logical shift treats the bits as unsigned: zeros instead of copies of the sign are shifted in from the left
     bits = v["a"] if arithmetic else v["a"].view(f"<u{v.types['a'].bytes}")
     return floats.wrap(floats.shift(bits.astype(np.int64), v["shift"].astype(np.int64), v.mode), v.types["y"])
 
 
 def compare(relation: str, v: Values) -> Array:
-    # The machine writes the true value or 0; the device API makes the negated relations of it (capi/elementwise.py).
+    # The machine writes the true value or 0. The device API adds the negated relations (capi/elementwise.py).
     true = holds(relation, v["a"], v["b"], v.types["a"])
     return np.where(true, v["c"], np.zeros((), v.types["y"].storage))
 
@@ -81,12 +81,12 @@ def select(relation: str, v: Values) -> Array:
 
 
 def extreme_select(name: str, relation: str, v: Values) -> dict[str, Array]:
-    """Return two results: y, the outcome of `select`, and y0, the maximum or minimum of the operands a and b."""
+    """Return two results: y, the result of `select`, and y0, the maximum or minimum of the operands a and b."""
     return {"y0": extreme(name, v), "y": select(relation, v)}
 
 
 def negative(v: Values) -> Array:
-    """Return `0 - a` for the operand a. Both float zeros give positive zero; the lowest integer stays as it is."""
+    """Return `0 - a` for the operand a. Both float zeros give positive zero; the lowest integer gives itself."""
     dtype = v.types["y"]
     if dtype.is_float:
         return e.float_binary("sub", dtype.from_bits(0), v["a"], dtype)
@@ -114,9 +114,9 @@ def multiply_add(v: Values) -> Array:
 def integer_mac(v: Values) -> Array:
     """Return `((acc << left) + a * b) >> right`, clamped to 16 bits. The right shift rounds.
 
-    If a and b are unsigned, acc and the result are unsigned too, whatever their type says.
+    If a and b are unsigned, acc and the result are treated as unsigned, whatever their types.
     """
-    # The command has no sign field for the old sum: the factors decide how its 16 bits are read and clamped.
+    # The command has no sign field for acc: the signs of a and b decide how the 16 bits of acc are read and clamped.
     sum_type = I16 if v.types["a"].signed or v.types["b"].signed else U16
     a, b, acc = (values.astype(np.int64) for values in (v["a"], v["b"], v["acc"].view(sum_type.storage)))
     wide = (acc << v.attribute("left")) + a * b
@@ -124,14 +124,14 @@ def integer_mac(v: Values) -> Array:
 
 
 def taylor(v: Values) -> Array:
-    """Return the sum of `coefficients[k] * a**k`. Coefficients are (1, c, 1, k), or (k,) for all channels."""
-    # The terms become the first axis, because the polynomial is evaluated term by term; channels stand before h and w.
+    """Return the sum of `coefficients[k] * a**k`. The shape of coefficients is (1, c, 1, k) or (k,)."""
+    # k becomes the first axis, because the polynomial is evaluated term by term. The channels are followed by h and w.
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 
 
 def absolute(v: Values) -> Array:
-    """Return the absolute value of the operand a: of a float without its sign bit, so that subnormals stay."""
+    """Return the absolute value of the operand a: a float loses its sign bit, and subnormals remain."""
     dtype = v.types["y"]
     if not dtype.is_float:
         return np.abs(v["a"])
@@ -140,9 +140,9 @@ def absolute(v: Values) -> Array:
 
 
 def sign(v: Values) -> Array:
-    """Return the sign of the operand a: 1, 0 or -1. Floats that are neither positive nor +0 give -1.
+    """Return the sign of the operand a: 1, 0 or -1. All floats except positive ones and +0 give -1.
 
-    These include -0, NaN and, where subnormals count as zero, subnormals: the machine compares them as `holds` does.
+    -0 and NaN therefore give -1, as do subnormals in types that flush subnormals: the machine compares like `holds`.
     """
     dtype = v.types["y"]
     zero, plus, minus = (np.asarray(number, np.float32) for number in (0, 1, -1))
@@ -157,9 +157,9 @@ def bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Values], Arr
 
 
 class BitsType(Type):
-    """The encoding of a second operand's type. If the result is a float of the same width, integers are read as floats.
+    """The encoding of a second operand's type. If the result is a float of equal width, integers are read as floats.
 
-    The reason: programs make a power of two with integer commands, and then multiply floats by it.
+    The reason: programs compute a power of two with integer commands, then use its bits as a float factor.
     """
 
     def read(self, encoded: EncodedCommand) -> DType:
@@ -171,7 +171,7 @@ class BitsType(Type):
 def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
     """Return the names of the operands that are encoded with explicit strides, which cost the machine time."""
     names = {"a": "opd0", "b": "opd1"}.items()
-    # The attribute is of no use to the operation: it says which operands cost time (timing/estimate.py).
+    # The operation ignores this attribute. The timing model reads which operands need more time (timing/estimate.py).
     return {
         "strided": [
             operand for operand, name in names if encoded[f"{name}_str"] == STRIDED and not encoded[f"{name}_const"]
@@ -180,14 +180,14 @@ def _strided(encoded: EncodedCommand) -> dict[str, list[str]]:
 
 
 def _ones(encoded: EncodedCommand) -> dict[str, Constant]:
-    """Return the second operand of a NOT, which is an exclusive or with all bits set."""
+    """Return the second operand of a NOT, all bits set: a NOT is encoded as an exclusive or."""
     dtype = A.type.read(encoded)
     return {"b": Constant((1 << dtype.bits) - 1, dtype)}
 
 
 STRIDES = ComputedPart(_strided)
 MODE = one_field("mode", "opd2_n_str", Rounding)
-#: The number of Newton steps less one.
+#: The field has the number of Newton steps minus 1.
 STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: steps - 1)
 
 
@@ -200,7 +200,7 @@ A = Local("a", "opd0", _type("opd0"))
 X = Local("x", "opd0", _type("opd0"))
 B = Local("b", "opd1", BitsType("opd1_prec", "opd1_sign", of_floats=1))
 COMPARED = Local("b", "opd1", _type("opd1"))
-#: Results by their sign: signed if an operand is, signed if the first operand is, always signed, as a field says.
+#: Types of results. The result is signed if any operand is, if the first operand is, always, or if a field is set.
 EITHER, FIRST = (Local("y", "res0", Type("res0_prec", signs)) for signs in (("opd0_sign", "opd1_sign"), ("opd0_sign",)))
 SIGNED, CONVERTED = (Local("y", "res0", Type("res0_prec", sign, of_floats=1)) for sign in (1, "opd2_sign"))
 COUNTS = Local("shift", "opd1", Type("opd1_prec", "opd1_sign", always=I8))
@@ -213,7 +213,7 @@ TRUE_RESULT = Local("y", "res0", TRUE.type)
 
 
 def _in_place(command: Command) -> bool:
-    """Return whether a multiply-add adds to its own result: the formats have no address for another sum."""
+    """Return whether acc is the result of a multiply-add: the formats have no address for another acc."""
     return command.operands.get("acc") == command.results["y"]
 
 
@@ -238,7 +238,7 @@ TABLE = Local(
 )
 REAL = Local("a", "opd0", Type("opd0_prec", 1))
 REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
-#: The type of the compared operands, and that of the selected ones, of which only the width matters.
+#: The type of the compared operands, and the type of the selected operands. Only the width of the second type matters.
 COMPARED_TYPE = Type("opd0_prec", "opd0_sign")
 CHOSEN_TYPE = Type("opd2_prec", 0)
 OPERANDS = tuple(
@@ -247,7 +247,7 @@ OPERANDS = tuple(
 )
 ONE_RESULT = (Local("y", "res0", CHOSEN_TYPE),)
 TWO_RESULTS = (Local("y0", "res0", COMPARED_TYPE), Local("y", "res1", CHOSEN_TYPE))
-#: The format LIN has one type. A scale and an offset are per channel.
+#: The format LIN has one type for all operands. Scale and offset have one value per channel.
 SCALED = Local("a", "opd0", REAL_RESULT.type)
 SCALE, OFFSET = (
     Local(operand, prefix, REAL_RESULT.type, CHANNEL, layout.compact)
@@ -273,13 +273,13 @@ PRODUCT = ("multiply",)
 COMPARISON = ("compare",)
 SHIFT = ("shift",)
 SHIFTED: Mapping[str, Any] = {"numbers": {"shift": I8}}
-# Each block below defines operations (their meaning, the rules on types, the arithmetic that energy tables count) and
-# the instructions that encode them. The numbers are those of the field tsk_eu_typ.
+# Each block below defines operations (meaning, rules on types, arithmetic for energy tables) and the instructions that
+# encode the operations. The numbers are values of the field tsk_eu_typ.
 for name, function, work in (("mul", 0, PRODUCT), ("add", 2, SUM), ("sub", 3, SUM), ("diff_abs", 27, SUM)):
     elementwise(f"fp_{name}", "a b", partial(float_binary, name), rules.floats("a", "b", "y"), arithmetic=work)
     ar(function, f"fp_{name}", *TWO, operands=2, of=FLOAT)
 as_sources = rules.signed_as_its_sources("a", "b")
-# Integer sums have two functions, for results that wrap around and for those that are clamped.
+# Integer sums have two functions: in the first, results wrap around; in the second, results are clamped.
 for name, wraps, clamps, signs, result, work in (
     ("mul", 0, 20, as_sources, EITHER, PRODUCT),
     ("add", 2, 15, as_sources, EITHER, SUM),
@@ -303,7 +303,7 @@ for name, function, signs in (("logical", 6, rules.unsigned("a", "y")), ("arithm
     shifts = partial(shifted, name == "arithmetic")
     elementwise(f"{name}_shift", "a shift", shifts, *checks, arithmetic=SHIFT, **SHIFTED)
     ar(function, f"{name}_shift", MODE, A, COUNTS, FIRST, operands=2)
-# A number for a selected operand has the type of the result, not that of the compared operands.
+# A number as a selected operand has the type of the result, not the type of the compared operands.
 selected: Mapping[str, Any] = {"numbers": {"c": None, "d": None}}
 compared = (same_type("a", "b"), same_type("c", "y"), rules.narrow_enough_result)
 choices = (same_type("a", "b"), same_type("c", "d", "y"), rules.wide_enough_choices)
@@ -312,7 +312,7 @@ for name, compares, selects in (("greater", 10, 23), ("equal", 11, 24), ("less",
     ar(compares, name, A, COMPARED, TRUE, TRUE_RESULT)
     elementwise(f"{name}_select", "a b c d", partial(select, name), *choices, arithmetic=COMPARISON, **selected)
     encodes("CMP", selects, f"{name}_select", *OPERANDS, *ONE_RESULT)
-for name in sorted({*RELATIONS} - {*MACHINE_RELATIONS}):  # the device API makes these of the others
+for name in sorted({*RELATIONS} - {*MACHINE_RELATIONS}):  # the device API derives these from the others
     elementwise(name, "a b c", partial(compare, name), *compared, **selected)
 for name, key, relation, function in (("maximum", "max", "greater", 22), ("minimum", "min", "less", 25)):
     both = partial(extreme_select, key, relation)

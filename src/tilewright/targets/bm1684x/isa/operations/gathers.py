@@ -1,6 +1,6 @@
-"""Gathers and scatters of elements or rows, chosen by index, selections by mask, and the sorting engine's operations.
+"""Gathers and scatters of elements or rows by index, selections by mask, and operations of the sorting engine.
 
-The commands differ in what an index is, and in whether channels share the indices (measured):
+The commands differ in the shape and meaning of an index, and in whether channels share the indices (measured):
 
 | operations | index | moves |
 |---|---|---|
@@ -9,9 +9,9 @@ The commands differ in what an index is, and in whether channels share the indic
 | pe_gather, pe_scatter, pe_gather_4bank | (n, c, 1, k) | elements of a row |
 | h_gather, h_scatter | (n, c, k, 1) | rows of a plane |
 
-The tensor that is indexed may have n = 1. It then serves all n. In a scatter, the last of equal indices wins. An index
-out of range is refused, as the vendor's model does. With the operand `other` or `kept`, a gather has exceptions: an
-index of all ones (255 or 65535) gives `other`, or else leaves the element of `kept`, which is the old result.
+If the indexed tensor has n = 1, all n use it. In a scatter, the last of equal indices wins. An index out of range is
+refused, as in the vendor's model. With the operand `other` or `kept`, a gather has exceptions: for an index of all ones
+(255 or 65535), the result is the value `other`, or the element of `kept`, the old result.
 
 The command formats of the sorting engine are not known.
 """
@@ -52,11 +52,11 @@ from tilewright.targets.bm1684x.values.floats import widen
 
 
 class Kind(NamedTuple):
-    """What an index of a gather or scatter is.
+    """The kind of index of a gather or scatter.
 
-    `parts` splits an index array in the row numbers and the column numbers, either of which may be None: the element's
-    own row or column. `strict` says that an exception must also be in range, `shared` that all channels share indices,
-    and `lenient` that any index may be out of range (moves of the DMA engine).
+    `parts` splits an index array into row numbers and column numbers. None in place of either means the element's own
+    row or column. The flags: `strict` if an exception must also be in range, `shared` if all channels share indices,
+    and `lenient` if any index may be out of range (moves of the DMA engine).
     """
 
     parts: Callable[[Array], tuple[Array | None, Array | None]]
@@ -77,7 +77,7 @@ TRANSFERRED = KINDS["h"]._replace(lenient=True)
 
 
 def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return the positions in the flattened tensor of shape `indexed`, and a mask of the exceptions; both have `shape`.
+    """Return positions in the flattened tensor of shape `indexed`, and a mask of exceptions. Both have `shape`.
 
     Raises MachineError if an index is out of range.
     """
@@ -85,7 +85,7 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     index = v["index"].astype(np.int64)
     single = indexed[0] == 1
     row, column = kind.parts(index)
-    # An index of all ones is an exception only if the command says what an exception gives.
+    # An index of all ones is an exception only if the command has a value for exceptions.
     excepted = np.zeros((), np.bool_)
     if {"other", "kept"} & v.data.keys():
         top = v.types["index"].high
@@ -93,20 +93,20 @@ def _positions(kind: Kind, v: Values, indexed: tuple[int, ...], shape: tuple[int
     for part, size in ((row, indexed[2]), (column, indexed[3])):
         if part is not None and kind.lenient:
             excepted = excepted | (part >= size)
-        # The vendor's model refuses an exception that is out of range in gathers of rows, but not in gathers of
-        # elements.
+        # In gathers of rows, the vendor's model refuses exceptions out of range. In gathers of elements, it accepts
+        # them.
         elif part is not None and (bad := (part >= size) & (kind.strict | ~excepted)).any():
             reason = f"an index is {int(part[np.broadcast_to(bad, part.shape)][0])}, but there are {size} elements"
             raise MachineError("index", reason, "give indices in range, or an index of all ones as an exception")
     row, column = (
         default if part is None else np.where(excepted, 0, part) for part, default in ((row, h), (column, w))
     )
-    # A tensor with n = 1 serves all n: its position along n is always 0.
+    # All n use a tensor with n = 1: the position along n is always 0.
     flat = np.ravel_multi_index(np.broadcast_arrays(n * (not single), c, row, column), indexed)
     return np.broadcast_to(flat, shape), np.broadcast_to(excepted, shape)
 
 
-#: The position in the flattened source of each element of y, and a mask of the exceptions.
+#: For each element of y: its source, as a position in the flattened tensor, and whether it is an exception.
 Positions = Callable[[Values], tuple[Array, Array]]
 
 
@@ -115,14 +115,14 @@ def positions(kind: Kind, v: Values) -> tuple[Array, Array]:
 
 
 def gather(of: Positions, v: Values, source: str = "x") -> Array:
-    """Return the elements of `source` at the positions; exceptions give `other` or `fill`, or else what `kept` has."""
+    """Return the elements of `source` at the positions. An exception gives `other`, `fill` or the element of `kept`."""
     at, excepted = of(v)
     instead = next((v[name] for name in ("other", "fill", "kept") if name in v.data), 0)
     return np.where(excepted, instead, v[source].reshape(-1)[at])
 
 
 def gathered(of: Positions, v: Values, results: Mapping[str, Array], source: str = "x") -> dict[str, Array]:
-    """Return masks of the elements that `gather` reads and writes. Exceptions are written if they have a value."""
+    """Return masks of the elements that `gather` reads and writes. Exceptions with a value are written."""
     at, excepted = of(v)
     read = np.zeros(v[source].size, np.bool_)
     read[at[~excepted]] = True
@@ -132,7 +132,7 @@ def gathered(of: Positions, v: Values, results: Mapping[str, Array], source: str
 
 def gather_copies(v: Values) -> Array:
     """Return the gather of elements from x (4, c, 1, w). Raises MachineError if the four copies of x differ."""
-    bits = np.ascontiguousarray(v["x"]).view(f"<u{v['x'].itemsize}")  # NaNs are unequal
+    bits = np.ascontiguousarray(v["x"]).view(f"<u{v['x'].itemsize}")  # compare the bits, because NaNs are unequal
     if (bits != bits[:1]).any():
         raise MachineError("x", "its four copies differ", "write the same values to all of them")
     return gather(partial(positions, KINDS["pe"]), _first_copy(v))
@@ -148,7 +148,7 @@ def _first_copy(v: Values) -> Values:
 
 
 def scatter(kind: Kind, v: Values) -> Array:
-    """Return y: `y_before` (without it, zeros) with the elements of x written at the indices.
+    """Return y: a copy of `y_before`, or zeros, with the elements of x written at the indices.
 
     Exceptions are dropped. If two indices are equal, the last one wins.
     """
@@ -163,13 +163,13 @@ def scatter(kind: Kind, v: Values) -> Array:
 def scattered(kind: Kind, v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
     if "y_before" not in v.data:
         return {}
-    # the scatter itself, of marks in the place of values, tells which elements it writes
+    # a scatter of marks instead of values shows which elements are written
     marks = {**v.data, "x": np.ones(v["x"].shape, np.bool_), "y_before": np.zeros(v.shapes["y"], np.bool_)}
     return {"y": scatter(kind, replace(v, data=marks)), "y_before": np.zeros((), np.bool_)}
 
 
 def first_ones(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the mask of the elements of y that are written: the first N if the operation selected N elements."""
+    """Return the mask of the written elements of y. If the operation selected N elements, these are the first N."""
     shape = v.shapes["y"]
     return {"y": (np.arange(math.prod(shape)) < results["y"].size).reshape(shape)}
 
@@ -177,11 +177,11 @@ def first_ones(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
 def mask_select(v: Values) -> dict[str, Array]:
     """Return y and counts.
 
-    Each row of y begins with the elements of x where `mask` (n, c, 1, w) is not 0. The rest of the row is that of
-    `y_before`. counts (n, c, 1, 1) is the number of selected elements of each row.
+    Each row of y begins with the elements of x where `mask` (n, c, 1, w) is not 0. The rest of the row is unchanged
+    from `y_before`. counts (n, c, 1, 1) is the number of selected elements of each row.
     """
     kept = v["mask"] != 0
-    # A stable sort of the mask moves the selected elements of each row to its front, in their order.
+    # A stable sort of the mask moves the selected elements of each row to the front and keeps their order.
     order = np.argsort(~kept, axis=3, kind="stable")
     moved = np.take_along_axis(np.broadcast_to(v["x"], kept.shape), order, 3)
     count = kept.sum(3, keepdims=True)
@@ -197,9 +197,9 @@ def selected(v: Values, results: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _entries(v: Values) -> tuple[Array, Array]:
-    """Return the position in the table that each element of x selects, and a mask of those out of range.
+    """Return the table position that each element of x selects, and a mask of the elements out of range.
 
-    A table (1, c, 1, k) has k entries for each channel; a table (k,) serves all channels.
+    A table (1, c, 1, k) has k entries for each channel; all channels share a table (k,).
     """
     index = v["x"].astype(np.int64)
     entries = v["table"].shape[-1]
@@ -236,16 +236,16 @@ define(TIU, "table_lookup", "x table fill", partial(gather, _entries, source="ta
 #: Moves copy bits, so the types are unsigned.
 BITS = Type("res0_prec")
 INDEX = Type("opd1_prec")
-#: The code of opd0_str for a table that all channels of a lane share, and the code for rows that begin at 64 bytes.
+#: Codes of opd0_str: for a table shared by all channels of a lane, and for rows aligned to 64 bytes.
 SHARED = 4
 BY_ROWS = 3
-#: Copies of the table of pe_gather_4bank. Each begins an eighth of a lane after the one before.
+#: The number of table copies of pe_gather_4bank. Each copy begins an eighth of a lane after the copy before.
 COPIES = 4
 EIGHTHS = 8
 
 
 def in_each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return the strides of a table of which each lane has one copy, for all n and c."""
+    """Return the strides of a table with one copy in each lane for all n and c."""
     return Stride(0, 0, layout.line(shape, dtype, 0, config).h, 1)
 
 
@@ -261,7 +261,7 @@ def once_in_four_banks(shape: Shape, dtype: DType, start: int, config: Config) -
 
 @dataclass(frozen=True)
 class Table(Local):
-    """How the tensor that a command gathers from, or scatters, is encoded: one per channel, or one for all channels."""
+    """How a gather's source or a scatter's x is encoded: one row per channel, or one row for all channels."""
 
     per_channel: tuple[int, Layout] = (0, layout.aligned)
     shared: Layout = in_each_lane
@@ -296,7 +296,8 @@ NUMBER = Number("other", "opd2_addr", "opd2_const", BITS)
 def _gather(
     name: str, functions: tuple[int, ...], operation: str, parts: tuple[Part, ...], y: Local
 ) -> Iterator[Instruction]:
-    # A gather is one of three instructions: exceptions give a number, exceptions keep the old element, no exceptions.
+    # A gather is one of three instructions: exceptions give a number, exceptions keep the old element, or the gather
+    # has no exceptions.
     for function in functions:
         for excepts, writes, more in ((1, 1, (NUMBER,)), (1, 0, (SharedOperand("kept", y),)), (0, 0, ())):
             chosen = {"tsk_eu_typ": function, "opd3_const": excepts, "opd2_const": writes}
@@ -305,7 +306,7 @@ def _gather(
 
 
 def _has_exceptions(expected: set[str], command: Command) -> bool:
-    """Return whether a gather has exactly the `expected` ones of the operands of exceptions."""
+    """Return whether a gather has exactly the `expected` operands for exceptions."""
     return {"other", "kept"} & command.operands.keys() == expected
 
 
@@ -339,17 +340,17 @@ INSTRUCTIONS = (
 
 
 def sort(v: Values) -> dict[str, Array]:
-    """Return y, the first K elements of x in stable sorted order, and index: their `numbers`, else their positions."""
+    """Return y, the first K elements of x in stable sorted order, and index: their `numbers` or their positions."""
     key = widen(v["x"], F32) if v.types["x"] is F32 else v["x"].astype(np.int64)
     order = np.argsort(-key if v.attribute("descending") else key, kind="stable")[: v.shapes["y"][0]]
     return {"y": v["x"][order], "index": v["numbers"][order] if "numbers" in v.data else order.astype(np.int32)}
 
 
 def _lines(v: Values) -> tuple[Array, Array]:
-    """Return the position in x of each element of y, and a mask of those whose index is out of range.
+    """Return the position in x of each element of y, and a mask of the elements with an index out of range.
 
-    All operands are flat. A line has as many elements as y has for each index. Line i of y is line `index[i] - base` of
-    x. Raises ValueError if x and y are not whole lines.
+    All operands are flat. Each index moves one line; y has as many lines as there are indices. Line i of y is line
+    `index[i] - base` of x. Raises ValueError if x and y are not whole lines.
     """
     line = v["index"].astype(np.int64) - v.attribute("base")
     size = v.shapes["y"][0] // len(v["index"])
@@ -363,8 +364,9 @@ def _lines(v: Values) -> tuple[Array, Array]:
 def hard_nms(v: Values) -> dict[str, Array]:
     """Return the boxes to keep (i32), and their count: an unverified **model** of non-maximum suppression.
 
-    Boxes are in descending order of score. x (boxes * boxes) is not 0 where the row's box suppresses the column's box.
-    A box is kept unless an earlier kept box suppresses it, until y is full. Raises ValueError if x is not square.
+    Boxes are in descending order of score. x is a flat (boxes, boxes) matrix; a nonzero element means that the row's
+    box suppresses the column's box. A box is kept if no earlier kept box suppresses it. The loop ends when y is full.
+    Raises ValueError if x is not square.
     """
     boxes = math.isqrt(v["x"].size)
     if boxes * boxes != v["x"].size:
@@ -382,9 +384,9 @@ def hard_nms(v: Values) -> dict[str, Array]:
 def soft_nms(v: Values) -> dict[str, Array]:
     """Return the boxes to keep (i32), best first, and their count: an unverified **model** of soft suppression.
 
-    x (boxes * boxes) has the overlaps, `scores` (boxes) the scores, both f32; each operation rounds. The box with the
-    best score is kept, and each other score is multiplied by `1 - overlap` of its box with the kept one. This is
-    repeated until no score exceeds `threshold` or y is full.
+    x (boxes * boxes) has the overlaps of boxes, and `scores` (boxes) has the scores, both in f32. Each operation
+    rounds. Each step keeps the box with the best score, and multiplies the score of each other box by `1 - overlap`
+    with the kept box. The steps end when no score exceeds `threshold` or y is full.
     """
     scores = v["scores"].copy()
     overlaps = v["x"].reshape(scores.size, scores.size)

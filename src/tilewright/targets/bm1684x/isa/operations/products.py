@@ -54,7 +54,7 @@ from tilewright.targets.bm1684x.values.floats import narrow, saturate, shift, wr
 
 
 def _sides(v: Values) -> tuple[Array, Array]:
-    """Return the factors of a matrix product, (M, K) and (K, N), less the zero points of the operand R."""
+    """Return the factors of a matrix product, (M, K) and (K, N), with zero points subtracted from the operand R."""
     left, right = _factor(v, "L"), _factor(v, "R")
     if "zeros" in v.data:
         right = right.astype(np.int32) - _zeros(v)
@@ -64,20 +64,20 @@ def _sides(v: Values) -> tuple[Array, Array]:
 
 
 def _zeros(v: Values) -> Array:
-    """Return the zero points that belong to the elements of R, as stored, or to its rows.
+    """Return the zero points for R as stored: one per element, or one per row.
 
-    With `both_transposed`, `zeros` has one for each row of R, (1, N, 1, 1). Otherwise it is a row of N zero points, of
-    which each lane has a copy, (1, rows of R, 1, N), and R's elements take those of their own lane.
+    With `both_transposed`, `zeros` has one zero point for each row of R, (1, N, 1, 1). Otherwise `zeros` is a row of N
+    zero points with a copy in each lane, (1, rows of R, 1, N). Elements of R use the copy in their own lane.
     """
     zeros = v["zeros"].astype(np.int32)  # (1, rows of R, 1, N), or (1, N, 1, 1)
     if v.attribute("both_transposed"):
         return zeros.reshape(-1, 1)
-    # Row i of R lies in lane i. If rows of R are columns of the product, lane i needs zero point i of its own copy.
+    # Row i of R lies in lane i. If rows of R are columns of the product, lane i uses zero point i of its copy.
     return np.diagonal(zeros[0, :, 0])[:, None] if v.attribute("right_transposed") else zeros[0, :, 0]
 
 
 def _factor(v: Values, name: str) -> Array:
-    """Return a factor of a matrix product as stored. If it is a number, the attribute `depth` is the sums' length."""
+    """Return a factor of a matrix product as stored. For a number, the attribute `depth` is the length of the sums."""
     factor = v[name]
     if factor.ndim:
         return factor
@@ -108,8 +108,8 @@ def float_matmul(v: Values) -> Array:
     m, k = left.shape
     n = right.shape[1]
     dtype = v.types["L"]
-    # 16-bit floats are summed in groups of 32 products, so the length is filled up with zeros to whole groups; f32 adds
-    # one product after the other.
+    # For 16-bit floats, groups of 32 products are summed, so the factors are padded with zeros to whole groups. In f32,
+    # products are added one by one.
     length = k if dtype is F32 else min(k, conv.GROUP)
     spare = -k % length
     rows = np.pad(left, ((0, 0), (0, spare))).reshape(m, -1, length)
@@ -132,12 +132,12 @@ def wide_matmul(v: Values) -> Array:
 def shifted_matmul(v: Values) -> Array:
     """Return the matrix product of the integers L and R, in 32-bit integers.
 
-    32-bit factors are added in 64 bits, shifted by the number `shift`, and clamped. Shorter
+    Products of 32-bit factors are added in 64 bits, shifted by the number `shift`, and clamped. Products of shorter
     factors are added in 32 bits, without a shift.
     """
     left, right = _sides(v)
     signed = v.types["y"].signed
-    kind = np.int64 if signed else np.uint64  # sums of unsigned products need bit 63
+    kind = np.int64 if signed else np.uint64  # sums of unsigned products may need bit 63
     total = left.astype(kind) @ right.astype(kind)
     if v.types["R"].bytes < v.types["y"].bytes:
         return wrap(total, v.types["y"])
@@ -174,8 +174,9 @@ product("int_mm", "L R shift", shifted_matmul, *whole, numbers={"shift": I8}, **
 class SpreadMatrix:
     """How a matrix with columns spread over lanes is encoded.
 
-    `shape` reads (rows, columns) from an encoded command. `width` is the field for the columns per channel, and `last`
-    the field for the columns of the last channel. `noted` are the fields for the sizes of the tensor that stores it.
+    `shape` is a function that reads (rows, columns) from an encoded command. The field `width` has the columns per
+    channel, and the field `last` the columns of the last channel. The fields `noted` have the sizes of the tensor that
+    stores the matrix.
     """
 
     operand: str
@@ -189,7 +190,7 @@ class SpreadMatrix:
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
         dtype = self.type.read(encoded)
         width = encoded[self.width]
-        if not width:  # a command without the operand
+        if not width:  # the command does not have this operand
             return {}
         rows, columns = self.shape(encoded)
         stored = located(encoded[f"{self.prefix}_addr"], Shape(rows, -(-columns // width), 1, width), dtype, config)
@@ -209,7 +210,7 @@ class SpreadMatrix:
 
 @dataclass(frozen=True)
 class NumberForLeft:
-    """How a number that takes the place of a left factor is encoded, with the length of the sums (`depth`)."""
+    """How a number that replaces the left factor is encoded, and the length of the sums (attribute `depth`)."""
 
     operand = "L"
     type = convolutions.SOURCE
@@ -219,8 +220,8 @@ class NumberForLeft:
 
     def write(self, command: Command) -> Fields:
         depth = attribute(command.attributes, "depth")
-        # A number has no storage, but the machine counts the length of the sums in channels of a matrix: as many
-        # columns per channel as the engine reads in a cycle are as good as any.
+        # A number has no storage, but the command gives the length of the sums as channels and columns of a matrix. Any
+        # number of columns per channel is correct; this is the number that the engine reads in a cycle.
         width = max(1, command.results["y"].config.eu_bytes // command.types["L"].bytes)
         channels = -(-depth // width)
         sizes = {"opd0_n": command.results["y"].shape[0], "opd0_c": channels, "opd0_w": width}
@@ -248,7 +249,7 @@ def _rows_and_depth(encoded: EncodedCommand) -> tuple[int, int]:
 
 
 def _one_row(operand: str, of: Type) -> SpreadMatrix:
-    """Return how a matrix of one row with the columns of the result is encoded, as the third operand."""
+    """Return the encoding of a one-row matrix with the columns of the result, as the third operand."""
     return SpreadMatrix(operand, "opd2", of, lambda c: (1, _columns(c)), "res0_w")
 
 
@@ -256,7 +257,7 @@ def _given(encoded: EncodedCommand) -> bool:
     return not encoded["opd2_const"]
 
 
-#: Types of results by their sign: always signed, signed if a factor or the bias is, signed if a factor is, unsigned.
+#: Types of results: always signed, signed if a factor or the bias is signed, signed if a factor is signed, unsigned.
 WIDE = Type("res0_prec", 1)
 ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
 BY_FACTORS = Type("res0_prec", ("opd0_sign", "opd1_sign"))
@@ -272,14 +273,14 @@ SHIFT_FORMS: tuple[Part, ...] = (SHIFTS, Number("shift", "opd2_addr", "opd2_cons
 
 RIGHT = one_byte("right", "opd3_addr", 1)
 MODE = one_field("mode", "opd2_n_str", Rounding)
-#: Functions of MM: plain products, and products of 8 bits that are shifted and clamped, also below zero.
+#: Functions of MM: plain products, and 8-bit products that are shifted and clamped, without a ReLU or with one.
 PLAIN = 1
 SHIFTED = 2
 SHIFTED_RELU = 3
 
 
 def _product(function: int, operation: str, of: str, result: Type, *parts: Part, **more: Any) -> Iterator[Instruction]:
-    """Yield the instructions of a product: one whose left factor is a matrix, and one where it is a number."""
+    """Yield the instructions of a product: one with a matrix as the left factor, and one with a number."""
     y = SpreadMatrix("y", "res0", result, lambda c: (_rows_and_depth(c)[0], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
     sums = (SharedOperand("acc", y, "res_add"),) if operation in ("fp_mm", "int8_zp_mm") else ()
     chosen = {"tsk_eu_typ": function, **more.pop("chosen", {})}
@@ -312,7 +313,8 @@ PRODUCTS = (
     *_product(SHIFTED_RELU, "int8_mm", INTEGER, UNSIGNED, SHORT_BIAS, RIGHT, fixed={"relu": True}),
 )
 
-#: The functions of MM2 (N: plain, T: transposed, for L and R), and the sizes of L for each. TT computes R times L.
+#: The functions of MM2 and their sizes of L. The letters stand for L and R (N: plain, T: transposed). TT computes R
+#: times L.
 NN = 4
 NT = 5
 TT = 6
@@ -326,7 +328,7 @@ def _each_lane(shape: Shape, dtype: DType, start: int, config: Config) -> Stride
 
 
 def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: bool = False) -> Instruction:
-    """Return the instruction of a product of matrices by rows. `constant` is the factor (L or R) that is a number."""
+    """Return the instruction of a product of matrices stored by rows. `constant` is the number, L or R, if any."""
     rows = partial(Local, layout=layout.aligned, by_rows=True)
     left: Part = rows("L", "opd0", convolutions.SOURCE, Sizes(LEFTS[function]))
     right: Part = rows("R", "opd1", convolutions.WEIGHT, Sizes("1 opd1_c 1 opd1_w"))
@@ -335,9 +337,9 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
     if constant:
         number = NUMBER_LEFT if constant == "L" else Number("R", "opd1_addr", "opd1_const", convolutions.WEIGHT)
         factors = (number, right if constant == "L" else left, one_field("depth", DEPTHS[function]))
-    # the machine wants the size of R even if R is a number and the model can tell it from y
+    # the machine needs the size of R even if R is a number; this model derives the size from y
     written: dict[str, Any] = {}
-    if constant == "R" and not (zeros and function == NT):  # there, the zero points tell the size of R
+    if constant == "R" and not (zeros and function == NT):  # here R has the size of the zero points
         across = 0 if function == TT else 1
         written["opd1_w" if function == NN else "opd1_c"] = lambda command: command.results["y"].shape[across]
     parts: tuple[Part, ...] = (*factors, SharedOperand("acc", y, "res_add"))
@@ -357,7 +359,11 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
 
 
 def _has(constant: str, zeros: bool, command: Command) -> bool:
-    """Return whether only the factor `constant` is a number ("": neither), and `zeros` are given as a table or not."""
+    """Return whether an instruction of `_by_rows` can encode a command.
+
+    Exactly the factor `constant` must be a number ("": no factor). A table of zero points must be present exactly if
+    `zeros` is set.
+    """
     numbers = "".join(name for name in "LR" if isinstance(command.operands.get(name), Constant))
     return numbers == constant and ("zeros" in command.operands) == zeros
 
@@ -388,7 +394,7 @@ A = SpreadMatrix("a", "opd0", elementwise.X.type, lambda c: (1, _length(c)), "op
 B = SpreadMatrix("b", "opd1", elementwise.COMPARED.type, lambda c: (1, _columns(c)), "res0_w")
 CHOSEN = Type("res0_prec", 0)
 TRUE = Number("c", "opd2_addr", "", CHOSEN)
-#: The element-wise operations that the machine has for pairs too. The function of a pair has the same number.
+#: The element-wise operations that also exist for pairs, with the same function numbers.
 PAIRED = (
     *(f"{kind}_{name}" for kind in ("fp", "int") for name in ("add", "sub", "mul")),
     *("max", "min", "and", "or", "xor", "greater", "equal", "less", "fp_div"),
@@ -396,7 +402,7 @@ PAIRED = (
 
 
 def _paired(single: Instruction) -> Instruction:
-    """Return the instruction of an operation on pairs, made from that of the same operation on single elements."""
+    """Return the instruction of an operation on pairs, derived from the element-wise instruction of this operation."""
     parts: tuple[Part, ...] = (elementwise.STEPS,) if elementwise.STEPS in single.parts else ()
     last = single.parts[-1]
     assert isinstance(last, Local)

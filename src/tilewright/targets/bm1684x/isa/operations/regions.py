@@ -1,8 +1,8 @@
 """Pools and depthwise convolutions over regions of interest: each column of the result has a window of its own.
 
-`rois` (1, columns, 1, 4) has for each column of the result the first and the last element of its region: column and row
-of the first, column and row of the last (u16; measured). The window begins at the first element. Elements of the window
-that lie after the last one, below or to the right, have the value `pad`.
+For each column of the result, `rois` (1, columns, 1, 4) has the column and row of the region's first element, then the
+column and row of its last element (u16; measured). The window begins at the first element. Elements of the window below
+or to the right of the last element have the value `pad`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ from tilewright.targets.bm1684x.values.window import Window
 
 
 def _chosen(v: Values) -> tuple[Array, Array, Array]:
-    """Return which elements of x the windows read: their rows, their columns, and a mask of those in their region.
+    """Return the elements of x that the windows read: rows, columns, and a mask of the elements in their region.
 
-    There is a window for each column of the result: the shapes are (windows, kh, 1), (windows, 1, kw) and
-    (windows, kh, kw).
+    Each column of the result has a window. The shapes are (windows, kh, 1), (windows, 1, kw) and (windows, kh, kw).
 
     Raises MachineError if an element inside of a region is outside of x.
     """
@@ -50,7 +49,7 @@ def _chosen(v: Values) -> tuple[Array, Array, Array]:
     rows = (top[:, None] + np.arange(kh))[:, :, None]
     columns = (left[:, None] + np.arange(kw))[:, None, :]
     inside = (rows <= bottom[:, None, None]) & (columns <= right[:, None, None])
-    # Only elements inside of a region are read, so only these must lie within x.
+    # Only elements inside of a region are read, so only they must be elements of x.
     bad = inside & ((rows >= height) | (columns >= width))
     if bad.any():
         number = int(np.argmax(bad.any((1, 2))))
@@ -81,12 +80,12 @@ def maximum(v: Values) -> Array:
 
 
 def float_average(v: Values) -> Array:
-    """Return the sum of each window's elements, each multiplied by `scale` before the sum."""
+    """Return the sum of each window's elements, after a multiplication of each element by `scale`."""
     return conv.float_depthwise(_taps(v), v["scale"], v.types["x"], [])
 
 
 def integer_sum(name: str, v: Values) -> Array:
-    """Return the sum of each window's elements times the operand `name`: weights of each channel, or one number."""
+    """Return the sum of products of each window with the operand `name`: weights per channel, or one number."""
     shape = (v["x"].shape[1], *v.attribute("window").kernel)
     weights = v[name].reshape(shape) if v[name].ndim else np.broadcast_to(v[name], shape)
     return wrap(conv.integer_depthwise(_taps(v), weights), v.types["y"])

@@ -1,4 +1,4 @@
-"""Moves, whose values keep their bits: the compute engine's transposes and broadcasts, the DMA engine's transfers.
+"""Moves, which copy bits: transposes and broadcasts of the compute engine, and transfers of the DMA engine.
 
 Meaning, and encoding in the format TRANS&BC and in those of the DMA engine.
 """
@@ -68,7 +68,7 @@ OF_RESULT = Type("res0_prec")
 class StaticRow:
     """How the operand x of static_bcast or static_distribute is encoded: one row of static memory.
 
-    `length` is the field with the number of its elements.
+    The field `length` has the number of elements.
     """
 
     length: str = "res0_w"
@@ -91,7 +91,7 @@ def _size(axis: int, command: Command) -> int:
 
 
 def _transposing(function: int, operation: str, sizes: str, y_layout: Layout | None = None, **more: Any) -> Instruction:
-    """Return the instruction of a transpose or broadcast. `sizes` lists the result's fields with the source's sizes."""
+    """Return the instruction of a transpose or broadcast. `sizes` are the source's sizes, as fields of the result."""
     x = Local("x", "opd0", OF_RESULT, Sizes(sizes), layout.aligned, noted=Sizes("- opd0_c - opd0_w"))
     y = Local("y", "res0", OF_RESULT, layout=y_layout)
     return Instruction("TRANS&BC", operation, (x, y), {"tsk_eu_typ": function}, **more)
@@ -100,7 +100,7 @@ def _transposing(function: int, operation: str, sizes: str, y_layout: Layout | N
 TRANSPOSES = (
     _transposing(0, "cw_trans", "res0_n res0_w res0_h res0_c", layout.line),
     _transposing(1, "wc_trans", "res0_n res0_w res0_h res0_c"),
-    # before function 2, which takes every number of channels: one channel is sent to all lanes
+    # comes before function 2, which allows any number of channels; here one channel is sent to all lanes
     _transposing(3, "npu_bcast", "res0_n 1 res0_h res0_w", takes=lambda c: local_tensor(c, "x").shape.c == 1),
     _transposing(2, "npu_bcast", "res0_n res0_c res0_h res0_w"),
     Instruction(
@@ -154,7 +154,7 @@ scatters: Mapping[str, Any] = {
     "touches": partial(gathers.scattered, gathers.TRANSFERRED),
 }
 define(DMA, "dma_h_scatter", "x index y_before", partial(gathers.scatter, gathers.TRANSFERRED), same_type, **scatters)
-#: Operations whose values decide how many elements they write.
+#: Operations for which the operands' values decide the number of written elements.
 selects: Mapping[str, Any] = {"outputs": "y count", "by_data": True}
 masked: Mapping[str, Any] = {"deciding": ("mask",), "touches": selected, **selects}
 define(DMA, "dma_mask_select", "x mask", mask_select, same_type, rules.integers("mask"), **masked)
@@ -186,17 +186,18 @@ def _place_fields(end: str, tensor: Tensor) -> Fields:
 
 
 def _address(encoded: EncodedCommand, end: str) -> int:
-    high = encoded[f"{end}_start_addr_h8"] & 0xFF  # of a mask, the field has 32 bits
+    high = encoded[f"{end}_start_addr_h8"] & 0xFF  # the field of a mask has 32 bits
     return high << 32 | encoded[f"{end}_start_addr_l32"]
 
 
 @dataclass(frozen=True)
 class TransferEnd:
-    """How a transfer's source, destination or index is encoded. Without strides, it has its memory's default layout.
+    """How a transfer's source, destination or index is encoded. Without strides, its layout is the default.
 
-    With `packed`, the stride along w is 1, whatever its field says. With `strided`, the command always has strides,
-    whatever its flag for strides says. Without `sized`, only the address is written, and without `steps` no strides:
-    the operands of a selection have the order and number of the source's elements.
+    The default layout depends on the memory. With `packed`, the stride along w is 1 and its field is ignored. With
+    `strided`, the command always has strides and the flag for strides is ignored. Without `sized`, only the address is
+    written; without `steps`, strides are not written. The operands of a selection have the order and number of the
+    source's elements.
     """
 
     operand: str
@@ -217,8 +218,8 @@ class TransferEnd:
             return {
                 self.operand: Tensor(address, shape, stride._replace(w=1) if self.packed else stride, dtype, config)
             }
-        # Without strides local memory has the layout of a DMA copy, which ignores the start lane (layouts/layout.py);
-        # other memories have no gaps.
+        # The default in local memory is the layout of a DMA copy, which ignores the start lane (layouts/layout.py). The
+        # default in other memories has no gaps.
         if LOCAL_BASE <= address < LOCAL_BASE + config.local_bytes:
             lane = (address - LOCAL_BASE) // config.lane_bytes
             return {self.operand: Tensor(address, shape, layout.dma_default(shape, dtype, lane, config), dtype, config)}
@@ -233,13 +234,13 @@ class TransferEnd:
 
 
 def _keeps_shape(command: Command) -> bool:
-    """Return whether source and destination have one shape; else the copy walks both in NCHW order."""
+    """Return whether source and destination have the same shape. Other copies walk both in NCHW order."""
     x, y = command["x"], command["y"]
     return isinstance(x, Constant) or (not isinstance(y, Constant) and x.shape == y.shape)
 
 
 #: The fields with the sizes of an end, in the order n, c, h, w. A transfer has sizes for both ends, but the machine
-#: reads those of the source wherever they say enough.
+#: reads the sizes of the source wherever they are sufficient.
 SRC, DST = "src_nsize src_csize src_hsize src_wsize", "dst_nsize dst_csize dst_hsize dst_wsize"
 NC = "src_csize src_nsize src_hsize src_wsize"
 CW = "src_nsize src_wsize src_hsize src_csize"
@@ -254,8 +255,8 @@ FILL = Number("x", "constant_value", "fill_constant_en", BITS)
 def _tensor_moves() -> Iterator[Instruction]:
     """Yield the instructions of the formats DMA_tensor and DMA_cw_transpose, for constants and for tensors.
 
-    Functions 5 and 6 of DMA_tensor write four banks and are not modelled. DMA_cw_transpose has one function, and so no
-    field that selects a function.
+    Functions 5 and 6 of DMA_tensor write four banks and are not modelled. DMA_cw_transpose has only one function, and
+    no field for a function number.
     """
     for name, chosen, operation, to, of in (
         ("DMA_tensor", {"cmd_special_function": 0, "nchw_copy": 1}, "dma_copy", SRC, SRC),
@@ -270,7 +271,7 @@ def _tensor_moves() -> Iterator[Instruction]:
     ):
         packed = operation != "dma_copy"  # transposes and broadcasts ignore the stride along w
         x, y = TransferEnd("x", "src", Sizes(of), packed), TransferEnd("y", "dst", Sizes(to), packed)
-        # any transfer may write a constant instead of a source, which is then a broadcast of it
+        # in any transfer, a constant may replace the source: the transfer then fills the destination with the constant
         fills, copies = ({**chosen, "fill_constant_en": fills} for fills in (1, 0))
         yield Instruction(name, "dma_broadcast", (FILL, y), fills, written=SAME_SHAPE)
         takes = _keeps_shape if chosen.get("nchw_copy") else None
@@ -282,9 +283,9 @@ def _tensor_moves() -> Iterator[Instruction]:
 class MatrixEnd:
     """How the source or destination of a DMA_matrix command is encoded.
 
-    One of the two is a grid outside of local memory; the other is a matrix in local memory, with columns spread over
-    lanes. With `transposed`, rows of the grid are columns of the matrix. The vendor's names of the fields for low and
-    high address bits are swapped in this format.
+    One end is a grid outside of local memory. The other end is a matrix in local memory, with columns spread over
+    lanes. With `transposed`, rows of the grid are columns of the matrix. In this format, the vendor's names of the
+    fields for low and high address bits are swapped.
     """
 
     operand: str
@@ -293,8 +294,8 @@ class MatrixEnd:
     type = BITS
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
-        # The addresses tell which end is in local memory. Its sizes in the command are those of the grid at the other
-        # end.
+        # The addresses show which end is in local memory. Its sizes in the command are the sizes of the grid at the
+        # other end.
         from_lanes = LOCAL_BASE <= _matrix_address(encoded, "src") < LOCAL_BASE + config.local_bytes
         end, local, dram = self.end, *(("src", "dst") if from_lanes else ("dst", "src"))
         rows, columns = encoded[f"{dram}_hsize"], encoded[f"{dram}_wsize"]
@@ -336,7 +337,7 @@ LINE = Sizes("1 1 1 src_cstride")
 
 @dataclass(frozen=True)
 class LaneCopies:
-    """How the result of a copy to one place in each of some lanes is encoded."""
+    """How the result of a copy to one address in each of several lanes is encoded."""
 
     operand = "y"
     type = BITS
