@@ -1,6 +1,6 @@
-"""The causes of cycles on Gemmini: what each means, and what to do about it.
+"""The causes of cycles on Gemmini: the meaning of each cause, and its remedy.
 
-They are those of the execute controller: its waits, and `execute` for the rest.
+Each cycle has one cause: a wait of the execute controller, or `execute` while that controller works.
 """
 
 from __future__ import annotations

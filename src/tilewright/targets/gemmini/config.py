@@ -1,4 +1,4 @@
-"""The parameters of one Gemmini machine, each with its unit and source, and the switches of its semantics.
+"""The parameters of a Gemmini machine with their units and sources, and the switches that select its semantics.
 
 [C] upstream's default (ucb-bar/gemmini at 8c3f992, Configs.scala and GemminiConfigs.scala); [R] measured on generated
 RTL (docs/gemmini.md); [I] our choice. Names in brackets after [C] are those of upstream's parameters.
@@ -17,7 +17,7 @@ INPUT_BYTES = 1
 ACC_BYTES = 4
 #: The queues of the reservation station, each with its controller.
 UNITS = ("load", "execute", "store")
-#: The value of a switch that takes the behaviour which the key `semantics` names.
+#: The value of a switch that follows the key `semantics`.
 FOLLOW = "semantics"
 
 
@@ -26,14 +26,14 @@ class Semantics(NamedTuple):
 
     relu: str  # ReLU of a result that leaves the accumulator: `before_scale` or `after_scale`
     os_shift: str  # the shift of output-stationary results: `always`, or `spad` (not of results for the accumulator)
-    sums: str  # sums in the array: wrap at `pe_bits` bits, or `exact`
-    extra_rows: str  # result rows beyond those that the compute streams: `kept` or `zeros`
+    sums: str  # sums in the array: `wrap` at `pe_bits` bits, or `exact`
+    extra_rows: str  # result rows that the compute does not stream: `kept` or `zeros`
     conv_activation: str  # activations 2 and 3 of LOOP_CONV_WS: `passed` on, or replaced by `relu`
     conv_batches: str  # the distance of images of an input in layout 3120: `batches` or `batch_size` elements
-    repeats: str  # repeated pixels are not written before their `half` of the scratchpad, or before its `begin`
+    repeats: str  # repeated pixels are not written before the `half` of the scratchpad, or before its `begin`
 
 
-#: Each row was found on both implementations; docs/gemmini.md has the vectors that show it.
+#: Each difference was observed on both implementations. docs/gemmini.md lists the vectors that show the differences.
 SEMANTICS = {
     "rtl": Semantics("before_scale", "always", "pe_bits", "kept", "passed", "batches", "half"),
     "functional": Semantics("after_scale", "spad", "exact", "zeros", "relu", "batch_size", "begin"),
@@ -41,7 +41,7 @@ SEMANTICS = {
 
 
 def _switch(name: str) -> Any:
-    """Declare the key of one difference: its two behaviours, or FOLLOW."""
+    """Declare the key of one difference. Its values are the two behaviours and FOLLOW."""
     return word(FOLLOW, FOLLOW, *(getattr(rules, name) for rules in SEMANTICS.values()))
 
 
@@ -51,8 +51,8 @@ class Config(MachineConfig):
 
     where = "gemmini config"
 
-    # Rows and columns of the array (DIM) [C: meshRows x tileRows]. One of 2 cannot count to four, the least rows of a
-    # product (MeshWithDelays.scala: total_rows), and stalls.
+    # Rows and columns of the array (DIM) [C: meshRows x tileRows]. An array of 2 stalls, because it cannot count to
+    # four, the smallest number of rows of a product (MeshWithDelays.scala: total_rows).
     dim: int = number(16, 4, 128, power=True)
     spad_banks: int = number(4, 1, 64, power=True)  # [C: sp_banks]
     spad_rows: int = number(4096, 4, 1 << 20, power=True)  # rows of a bank, each of `dim` int8 [C: sp_capacity]
@@ -62,7 +62,9 @@ class Config(MachineConfig):
     pe_bits: int = number(20, 16, 32)  # width of sums in the array [C: spatialArrayOutputType]
     dataflow: str = word("both", "both", "ws", "os")  # [C: dataflow]; ws: weight-stationary, os: output-stationary
     normaliser: int = number(0, 0, 1)  # 1: layer normalisation, i-gelu, softmax [C: has_normalizations]
-    semantics: str = word("rtl", *SEMANTICS)  # which implementation; the seven switches change single differences
+    semantics: str = word(
+        "rtl", *SEMANTICS
+    )  # the implementation to follow; each of the seven switches changes one difference
     relu: str = _switch("relu")
     os_shift: str = _switch("os_shift")
     sums: str = _switch("sums")
@@ -73,7 +75,8 @@ class Config(MachineConfig):
     bus_bytes: int = number(16, 1, 64, power=True, only_time=True)  # bytes of a beat [C: dma_buswidth]
     reads_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA reader [C: max_in_flight_mem_reqs]
     writes_in_flight: int = number(16, 1, 1024, only_time=True)  # requests of the DMA writer [C: same]
-    # Entries of the reservation station [C: reservation_station_entries]; the model has 63 bits for those of a queue.
+    # Entries of the reservation station [C: reservation_station_entries]; the model has a bit mask of 63 bits for each
+    # queue.
     rs_load: int = number(8, 1, 63, only_time=True)
     rs_execute: int = number(16, 1, 63, only_time=True)
     rs_store: int = number(4, 1, 63, only_time=True)
@@ -96,24 +99,24 @@ class Config(MachineConfig):
 
     @property
     def rules(self) -> Semantics:
-        """The behaviour of this machine in each difference: that of its switch, or of `semantics`."""
+        """The behaviour of this machine in each difference. A switch overrides `semantics`."""
         named = SEMANTICS[self.semantics]
         switches = {name: getattr(self, name) for name in Semantics._fields}
         return named._replace(**{name: value for name, value in switches.items() if value != FOLLOW})
 
     @property
     def all_spad_rows(self) -> int:
-        """The rows of all banks of the scratchpad."""
+        """The total number of rows in all banks of the scratchpad."""
         return self.spad_banks * self.spad_rows
 
     @property
     def half(self) -> int:
-        """The rows of half of the scratchpad."""
+        """The number of rows in half of the scratchpad."""
         return self.all_spad_rows // 2
 
     @property
     def row_bits(self) -> int:
-        """The bits of a row index in a local address; the bit above them is part of the garbage pattern."""
+        """The number of bits of a row index in a local address. The next higher bit is part of the garbage pattern."""
         return max(self.all_spad_rows, self.acc_rows).bit_length() - 1
 
     @property
@@ -127,7 +130,7 @@ class Config(MachineConfig):
         return max(1, self.dma_bytes // (self.dim * ACC_BYTES))
 
 
-#: `default` and `wsonly` are the two machines whose RTL was run; `dim8` and `dim4` ran on the functional model only.
+#: The RTL of `default` and `wsonly` was run. `dim8` and `dim4` were run only on the functional model.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "wsonly": {"dataflow": "ws", "reads_in_flight": 32, "writes_in_flight": 32},

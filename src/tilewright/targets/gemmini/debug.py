@@ -23,12 +23,13 @@ from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
 from tilewright.targets.launched import ImageWalk, dram_spaces
 
-#: Spaces of the step table: rows of the memories, the array as a whole, and bytes of each segment from DRAM on.
+#: Spaces of the step table: the rows of the memories, and the whole array. The spaces from DRAM on are segments, in
+#: bytes.
 SPAD, ACC, ARRAY, DRAM = range(4)
 
 
 class GemminiState(State):
-    """The memories after some commands of a launch."""
+    """The memories after the first steps of a launch."""
 
     walk: GemminiWalk
     machine: Machine
@@ -48,7 +49,7 @@ class GemminiWalk(ImageWalk):
         passes = launched.passes
         try:
             self.passes = Passes(passes.cmds, passes.config, passes.times.order)
-        except MachineError:  # without times, or an end, the commands can be walked up to the one that stops
+        except MachineError:  # if the program has no times or never ends, the debugger can still step to the command that stops the machine
             self.passes = Passes(passes.cmds, passes.config)
         table = self._table(dram)
         super().__init__(launched, dram, table, order(table), DRAM)
@@ -91,8 +92,8 @@ class GemminiWalk(ImageWalk):
         ones = np.ones_like(rows.step)
         base = rows.first - acc * config.all_spad_rows
         parts = [np.stack([np.where(acc, ACC, SPAD), rows.mode, base, ones, rows.size, rows.stride], axis=1)]
-        # The array as a whole is one element: a compute that keeps its weights reads it, one that loads fresh ones
-        # writes it.
+        # The whole array is one element. A compute that keeps its weights reads this element; a compute that loads
+        # fresh weights writes it.
         keeps = READ | WRITE * ((computes.fresh == 1) | (computes.settings["dataflow"] == 0))
         mode = np.where((computes.fresh == 1) & (computes.settings["dataflow"] == 1), WRITE, keeps)
         whole = np.ones_like(mode)
@@ -117,7 +118,7 @@ class GemminiWalk(ImageWalk):
         return self.passes.trace if self.passes.order is not None else None
 
     def details(self, step: int) -> Sequence[str]:
-        """Return the number of the command of the program, and whether a hardware loop issued this one."""
+        """Return the index of the program's command, and whether that command is a hardware loop."""
         command = int(self.passes.hazards.source[step])
         loop = self.passes.prims[step, 0] != self.passes.cmds[command, 0]
         return [f"  command {command} of the program{', a hardware loop' if loop else ''}"]

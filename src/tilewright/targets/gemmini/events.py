@@ -1,6 +1,6 @@
 """Count the events of a launch: arithmetic, rows of the scratchpad and the accumulator, and DRAM transfers.
 
-A command reads or writes each row of an operand once, a block of `dim` columns at a time. The table of energies has no
+A command reads or writes each row of an operand once, in blocks of `dim` columns. The energy table has no entry for
 register files, so the registers of the array are not counted.
 """
 
@@ -15,14 +15,16 @@ from tilewright.targets.gemmini.isa.work import SCALE_ONE, Computes, Local
 from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.traffic import moved_bytes, rows_in_dram
 
-#: Bits of an operand of the array, and of a number in the accumulator.
+#: The number of bits of an operand of the array, and of an element of the accumulator.
 NARROW = 8
 WIDE = 32
 
 
 def events(passes: Passes, trace: Trace | None) -> Events:
-    """Return the events of a launch. DRAM transfers are in the order in which their commands start (without a trace:
-    in the order of the steps)."""
+    """Return the events of a launch.
+
+    DRAM transfers have the order in which their commands start, or the order of the steps if there is no trace.
+    """
     config = passes.config
     work = passes.work
     read, written = (int(moved_bytes(moves).sum()) for moves in work.moves)
@@ -44,7 +46,7 @@ def events(passes: Passes, trace: Trace | None) -> Events:
 
 
 def _operations(passes: Passes) -> tuple[Work, ...]:
-    """Return the additions of the accumulator, and the scales and bounds of rows that pass a scale unit."""
+    """Return the additions in the accumulator, and the operations of the scale units (scale and clip)."""
     work = passes.work
     adding = work.computes.c
     added = _elements(adding)[(adding.acc & adding.accumulate) == 1].sum()
@@ -69,13 +71,13 @@ def _elements(place: Local) -> Array:
 
 
 def _accesses(passes: Passes) -> list[Access]:
-    """Return the accesses to a bank of each memory."""
+    """Return the accesses to the banks of each memory."""
     config = passes.config
     work = passes.work
     reads, writes = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
     def count(to: Array, place: Local, chosen: Array | bool = True) -> None:
-        """Add the rows of operands to the scratchpad's count (0) and the accumulator's (1)."""
+        """Add the rows of operands to the count of the scratchpad (0) or of the accumulator (1)."""
         rows = place.rows * -(-place.cols // config.dim) * (1 - place.garbage) * chosen
         to += np.bincount(place.acc, rows, 2).astype(np.int64)
 
@@ -96,9 +98,9 @@ def _accesses(passes: Passes) -> list[Access]:
 
 
 def _bursts(passes: Passes, trace: Trace | None) -> Array:
-    """Return the transfers, int64 [n, 2] of address and bytes: one a row."""
+    """Return one transfer for each row in DRAM, int64 [n, 2]: address and bytes."""
     work = passes.work
-    # The order matters to the model of DRAM, which prices changes of the row.
+    # The order matters because the energy model of DRAM charges each change of the open row.
     start = passes.sequence.copy()
     if trace is not None:
         start[passes.times.order] = trace.start

@@ -1,10 +1,11 @@
 """The compiler of networks: a launch for each matrix product, convolution, addition and copy.
 
-`layers.py` decides in which forms the machine can compute a node, or why the host does. A form is a class with tilings:
-`products.py` and `convolutions.py` use hardware loops, `streams/` explicit commands, `copies.py` loads and stores
-alone. `fastest` times the tilings of each form with the exact clock (timing/), and keeps the best one. `requantise.py`
-says how results leave the accumulator: symmetric codes with one scale for all weights stay on the machine, whose stores
-scale, clip and pool. For other codes the machine stores sums (matrix products only), and the host requantises them.
+`layers.py` lists the forms in which the machine can compute a node, or the reason why the host computes the node. A
+form is a class with tilings: `products.py` and `convolutions.py` use hardware loops, `streams/` explicit commands,
+`copies.py` loads and stores alone. `fastest` times the tilings of each form with the exact clock (timing/), and keeps
+the best one. `requantise.py` describes how results leave the accumulator. For symmetric codes with one scale for all
+weights, the machine's stores scale, clip and pool. For other codes, the machine stores the sums of matrix products, and
+the host requantises the sums.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ from tilewright.targets.gemmini.isa.fields import raw
 from tilewright.targets.gemmini.isa.macros import Commands
 from tilewright.targets.gemmini.passes import Passes
 
-#: The most layers whose cycles are cached. Networks repeat layers of the same shape.
+#: The largest number of layers whose cycles are cached. Networks repeat layers of the same shape.
 MAX_CACHED = 4096
-#: The number of best streams whose other orders are timed, too.
+#: The number of the fastest streams for which other orders of the same tiles are also timed.
 FINALISTS = 2
-#: The search ends with a tiling whose cycles exceed their lower bound by at most this share.
+#: The search ends when a tiling exceeds its lower bound of cycles by at most this fraction.
 CLOSE_ENOUGH = 0.015
 
 
 class TiledLayer(Hashable, Protocol):
     """A layer in tiles.
 
-    `has_borders`: the hardware makes the zeros around an image, which may race with other loads.
+    `has_borders`: the hardware generates the zeros around an image. The writes of these zeros may race with other
+    loads.
     """
 
     @property
@@ -56,7 +58,7 @@ class TiledLayer(Hashable, Protocol):
 
 
 class TimedLayer(NamedTuple):
-    """A tiled layer with its cycles, and a lower bound of the cycles of any order of its commands."""
+    """A tiled layer with its number of cycles. No order of its commands can take fewer cycles than the lower bound."""
 
     cycles: int
     bound: int
@@ -64,7 +66,7 @@ class TimedLayer(NamedTuple):
 
     @property
     def close(self) -> bool:
-        """Whether the cycles are so close to the bound that other tilings are not tried."""
+        """Whether the cycles are close enough to the lower bound to end the search for tilings."""
         return self.cycles <= self.bound * (1 + CLOSE_ENOUGH)
 
 
@@ -78,7 +80,7 @@ def fastest(form: TiledLayer, config: Config, places: Sequence[int]) -> TimedLay
     if not _search(timed, form.tilings(config), config, places):
         best = [candidate.tiled for candidate in timed[:FINALISTS] if isinstance(candidate.tiled, Stream)]
         _search(timed, chain.from_iterable(tiled.variants() for tiled in best), config, places)
-    # Checking a tiling takes as long as timing it, so only the fastest ones that may race are checked.
+    # The race check of a tiling takes as long as its simulation, so only the fastest tilings are checked.
     for candidate in timed:
         if not candidate.tiled.has_borders or is_clean(candidate.tiled, config, tuple(places)):
             return candidate
@@ -88,7 +90,7 @@ def fastest(form: TiledLayer, config: Config, places: Sequence[int]) -> TimedLay
 def _search(timed: list[TimedLayer], tilings: Iterator[TiledLayer], config: Config, places: Sequence[int]) -> bool:
     """Time tilings and add them to `timed`, the fastest first.
 
-    Stop at one that is close, and return whether there is.
+    Stop at the first tiling that is close to its bound. Return whether such a tiling was found.
     """
     close = False
     for tiled in tilings:
@@ -101,18 +103,18 @@ def _search(timed: list[TimedLayer], tilings: Iterator[TiledLayer], config: Conf
 
 @lru_cache(MAX_CACHED)
 def cycles(tiled: TiledLayer, config: Config, places: tuple[int, ...]) -> tuple[int, int]:
-    """Return the cycles of a tiled layer, and its lower bound."""
+    """Return the cycles of a tiled layer, and a lower bound of the cycles."""
     passes = Passes(tiled.emit(config, *places).array, config)
     return passes.times.cycles, passes.bound
 
 
 @lru_cache(MAX_CACHED)
 def is_clean(tiled: TiledLayer, config: Config, places: tuple[int, ...]) -> bool:
-    """Return whether a tiled layer has no race. The zeros of a border may overtake the data of loads before them."""
+    """Return whether a tiled layer has no race. The zeros of a border may overtake the data of earlier loads."""
     return not Passes(tiled.emit(config, *places).array, config).findings(RunOptions(None, True))
 
 
-#: Where the segments of a launch begin. Address 0 stands for zeros.
+#: The DRAM address of a launch's first segment. It is above 0, because a load from address 0 reads zeros.
 BASE = 0x1000
 ALIGN = 64
 #: The kinds of a launch's segments after its inputs, in their order in DRAM: weights, offsets, results.
@@ -120,7 +122,10 @@ KINDS = {"w": "const", "d": "const", "y": "output"}
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """Compile a network. The program has a step for each node, in order; a max pooling may be part of a convolution."""
+    """Compile a network.
+
+    The program has one step for each node, in order. The step of a convolution may include a max pooling.
+    """
     steps: list[Launch | HostStep] = []
     pooled: set[str] = set()
     mode = rounding_mode(rounding)
@@ -133,7 +138,7 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
         able = isinstance(site.node.op, Linear) and site.input(0).dtype == "int8"
         pool = layers.pooling(graph, site, requantising_store(site, mode)) if able else None
         launch = _launch(site, pool, config, mode)
-        if pool and isinstance(launch, str):  # the layer alone may fit
+        if pool and isinstance(launch, str):  # the layer may fit the machine without the pooling
             launch = _launch(site, None, config, mode)
         steps.append(HostStep(site.node.name, launch) if isinstance(launch, str) else launch)
         if isinstance(launch, Launch):
@@ -161,9 +166,9 @@ def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -
 
 
 def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tuple[TimedLayer, LaunchImage] | None:
-    """Return one form of a layer in its fastest tiles, and its launch; None if no tile fits."""
-    # A zero point of the input is a constant for each output, sum(w) * zero, and goes into the offsets. The array then
-    # multiplies codes as they are.
+    """Return a form of a layer with its fastest tiling, and the launch; None if no tile fits the memories."""
+    # The input's zero point adds the constant sum(w) * zero to each output. The offsets include this constant, so the
+    # array multiplies unmodified codes.
     codes = site.constant(1)
     store = form.store
     others = tuple(range(3)) if isinstance(site.node.op, DepthwiseConv2D) else tuple(range(1, codes.ndim))
@@ -184,7 +189,7 @@ def _compiled(site: Site, pool: Site | None, form: Layer, config: Config) -> tup
 
 
 def _moved(site: Site, config: Config, rounding: Rounding) -> Launch | HostStep:
-    """Return the launch of an addition, concatenation or conversion of codes, or its step on the host."""
+    """Return the launch of an addition, concatenation or conversion of codes, or the step of the node on the host."""
     form = addition(site, rounding, config) if isinstance(site.node.op, Add) else copy(site, rounding, config)
     if isinstance(form, str):
         return HostStep(site.node.name, form)
@@ -200,6 +205,6 @@ def _moved(site: Site, config: Config, rounding: Rounding) -> Launch | HostStep:
 
 
 def _placed(sizes: Mapping[str, int]) -> tuple[DramSegment, ...]:
-    """Return DRAM segments in this order; `sizes` are in bytes, by name."""
+    """Return DRAM segments in the order of `sizes`, which maps the name of a segment to its bytes."""
     parts = [(name, KINDS.get(name, "input"), size) for name, size in sizes.items()]
     return in_a_row(*parts, base=BASE, align=ALIGN)

@@ -1,7 +1,8 @@
-"""Convolutions by LOOP_CONV_WS, one loop a tile, with max pooling in the store.
+"""Convolutions by LOOP_CONV_WS: one hardware loop for each tile. The store may apply max pooling.
 
-A tile is a rectangle of the (pooled) result, some output channels and some input channels. Its results take at most
-half of the accumulator, its input and weights half of the scratchpad, so that the next tile's loads overlap.
+A tile is a rectangle of the (pooled) result with some of the output channels and some of the input channels. Its
+results take at most half of the accumulator, and its input and weights at most half of the scratchpad. The next tile is
+loaded into the free halves meanwhile.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from tilewright.targets.gemmini.compiler.requantise import RequantisingStore
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands
 
-#: Rows and columns of zeros around an image in DRAM: above, below, left, right.
+#: The border of zeros around an image in DRAM: rows above and below, columns left and right.
 Frame = tuple[int, int, int, int]
 #: No pooling.
 NO_POOL = Window()
-#: The largest numbers of the registers: sizes and channels, strides, dilations; results of a pooled tile along an axis.
+#: The largest values that the loop's registers hold: for sizes and channels, for strides, and for dilations. Then the
+#: largest number of results of a pooled tile along an axis.
 MOST = (1 << 16) - 1
 MOST_STRIDE = (1 << 8) - 1
 MOST_DILATION = (1 << 10) - 1
@@ -32,7 +34,7 @@ MOST_POOLED = (1 << 8) - 1
 
 
 class Span(NamedTuple):
-    """The positions of a tile along an axis: the first, their number, and how many are padding before and after."""
+    """The positions of a tile along one axis: the first position, their number, and the padding on both sides."""
 
     first: int
     size: int
@@ -44,9 +46,10 @@ class Span(NamedTuple):
 class Convolution:
     """A convolution of an input (images, rows, columns, channels), and its tiles.
 
-    `channels` are those of the input and of the result, `group` those of one group: its results need its inputs alone.
-    `out` are rows and columns of the result before pooling, `pooled` after it. `tile`: rows, columns (of the pooled
-    result), output channels and input channels. `pixels`: kernel columns that one row of the array takes at once.
+    `channels`: the number of channels of the input, and of the result. `group`: the same numbers for one group of a
+    grouped convolution. `out`: rows and columns of the result before pooling. `pooled`: rows and columns after pooling.
+    `tile`: rows and columns of the pooled result, output channels and input channels. `pixels`: the number of kernel
+    columns that one row of the array processes at once.
     """
 
     images: int
@@ -67,21 +70,22 @@ class Convolution:
 
     @property
     def extras(self) -> str:
-        """The text of the work beside sums: packing, pooling, and the store of results."""
+        """The part of the plan's text about packing, pooling, and the store of results."""
         packed = f", {self.pixels} kernel columns at once" if self.pixels > 1 else ""
         pool = f", max pool {self.pool.kernel[0]}x{self.pool.kernel[1]}" if self.pool != NO_POOL else ""
         return f"{packed}{pool}, {self.store}"
 
     @property
     def has_borders(self) -> bool:
-        """Whether the hardware makes zeros for the border of an image."""
-        # That may be without padding: it counts stride - 1 positions too many for the last result.
+        """Whether the hardware generates zeros for the border of an image."""
+        # A layer without padding may also need zeros: the hardware counts stride - 1 positions too many for the last
+        # result.
         ends = zip(self.covered, self.window.padding[::2], self.size, strict=True)
         return any(self.window.padding) or any(count - before > size for count, before, size in ends)
 
     @property
     def covered(self) -> tuple[int, int]:
-        """Rows and columns of the input that the hardware loads, with the border around it."""
+        """The number of rows and of columns of the input that the hardware loads, including the border."""
         return self._read(0, self.out[0]), self._read(1, self.out[1])
 
     def _read(self, axis: int, count: int) -> int:
@@ -89,8 +93,8 @@ class Convolution:
         return count * self.window.stride[axis] + self.window.extent[axis] - 1
 
     def framed(self) -> tuple[Convolution, Frame]:
-        """Return the same convolution for an input that lies in DRAM with its border, and this border."""
-        # The hardware then makes no zeros. So kernel columns can be packed, and no zeros can overtake other loads.
+        """Return the same convolution for an input whose border lies in DRAM, and the size of this border."""
+        # The hardware then generates no zeros that could overtake other loads, and kernel columns can be packed.
         before = self.window.padding[::2]
         after = [
             max(count - first - size, 0) for count, first, size in zip(self.covered, before, self.size, strict=True)
@@ -115,10 +119,11 @@ class Convolution:
         return -(-self.channels[0] // self.group[0])
 
     def weights(self, codes: Array, config: Config) -> Array:
-        """Return weights as they lie in DRAM: int8 [groups, kernel rows, kernel columns, inputs, outputs] of a group.
+        """Return weights in their DRAM layout: int8 [groups, kernel rows, kernel columns, inputs, outputs] of a group.
 
-        `codes` are (outputs, kernel rows, kernel columns, inputs of a group), or those of a depthwise convolution:
-        (1, kernel rows, kernel columns, channels), whose groups get weights of 0 beside the diagonal.
+        `codes` have the shape (outputs, kernel rows, kernel columns, inputs of a group), or (1, kernel rows, kernel
+        columns, channels) for a depthwise convolution. Several depthwise channels form one group, whose weights are 0
+        outside the diagonal.
         """
         inputs, outputs = self.group
         if codes.shape[0] == self.channels[1]:
@@ -130,15 +135,17 @@ class Convolution:
         return held
 
     def tilings(self, config: Config) -> Iterator[Convolution]:
-        """Yield tilings of several shapes, each as large as the memories allow."""
-        # Kernel columns are packed only if the input has no border, because its zeros would overtake repeated pixels.
+        """Yield tilings of several shapes. Each tile is as large as the memories allow."""
+        # Kernel columns are packed only if the input has no border: the zeros of a border would overtake repeated
+        # pixels.
         dim = config.dim
         inputs, outputs = self.group
         packed = inputs <= dim // 2 and self.window.dilation == (1, 1) and not any(self.window.padding)
         packings = {1, min(self.window.kernel[1], dim // inputs) if packed else 1}
         blocks = -(-outputs // dim)
         for pixels, share in product(sorted(packings), sorted({1, 2, 4, blocks} & {*range(1, blocks + 1)})):
-            # All inputs at once if possible: cutting them means to load and store each tile's sums in several loops.
+            # All input channels at once are best: fewer channels need several loops for each tile, which load and store
+            # its sums.
             depth = inputs
             while depth:
                 tiling = self._largest(config, min(outputs, share * dim), depth, pixels)
@@ -148,7 +155,10 @@ class Convolution:
                 depth = (depth - 1) // dim * dim
 
     def _largest(self, config: Config, outputs: int, inputs: int, pixels: int) -> Convolution | None:
-        """Return the largest tile with these channels that fits the memories, None if none does: whole rows first."""
+        """Return the largest tile with these channels that fits the memories, or None.
+
+        Tiles of whole rows are tried first.
+        """
         columns = self.pooled[1]
         while columns:
             for rows in range(self.pooled[0], 0, -1):
@@ -160,7 +170,7 @@ class Convolution:
         return None
 
     def fits(self, config: Config) -> bool:
-        """Return whether a tile in the middle of the image, the largest kind, fits half of each memory."""
+        """Return whether a tile in the middle of the image, where tiles are largest, fits half of each memory."""
         rows, columns, outputs, inputs = self.tile
         kernel = self.window.kernel
         channels = (-(-outputs // config.dim), -(-inputs // config.dim))
@@ -178,7 +188,7 @@ class Convolution:
 
     @property
     def downsampled(self) -> bool:
-        """Whether only every second row and column of the input is loaded."""
+        """Whether the hardware loads only every second row and column of the input."""
         return self.window == Window((1, 1), (2, 2)) and not (self.size[0] | self.size[1]) & 1
 
     def emit(self, config: Config, x: int, w: int, d: int, y: int) -> Commands:
@@ -223,7 +233,10 @@ class Convolution:
         }
 
     def _tile(self, corner: tuple[int, int, int, int, int, int], x: int, w: int, d: int, y: int) -> dict[str, int]:
-        """Return the registers of a tile; its corner: image, group, row, column, first channels of result and input."""
+        """Return the registers of a tile.
+
+        `corner`: image, group, row, column, first channel of the result and of the input.
+        """
         image, group, row, column, output, depth = corner
         inputs, outputs = self.channels
         depths, results = self.group
@@ -247,20 +260,23 @@ class Convolution:
         }
 
     def results(self, axis: int, first: int, count: int) -> Span:
-        """Return the results that `count` pooled ones from `first` on need along an axis."""
+        """Return the unpooled results that `count` pooled results, starting at `first`, need along an axis."""
         size = self.pool.kernel[axis]
         step = self.pool.stride[axis]
         padding = self.pool.padding[2 * axis]
         return _inside(first * step - padding, (count - 1) * step + size, self.out[axis])
 
     def _spans(self, axis: int, first: int, count: int) -> tuple[Span, Span]:
-        """Return the results, and the inputs, that `count` pooled results from `first` on need along an axis."""
+        """Return the unpooled results and the inputs that `count` pooled results from `first` on need along an axis."""
         out = self.results(axis, first, count)
         begin = out.first * self.window.stride[axis] - self.window.padding[2 * axis]
         return out, _inside(begin, self._read(axis, out.size), self.size[axis])
 
 
 def _inside(first: int, count: int, extent: int) -> Span:
-    """Return `count` positions from `first` on, cut to 0..extent; the numbers cut off become `before` and `after`."""
+    """Return `count` positions, starting at `first`, cut to 0..extent.
+
+    `before` and `after` count the positions cut off.
+    """
     before, after = max(0, -first), max(0, first + count - extent)
     return Span(first + before, count - before - after, before, after)

@@ -1,7 +1,7 @@
-"""Matrix products and residual additions by LOOP_WS, one loop a tile.
+"""Matrix products and residual additions by LOOP_WS: one hardware loop for each tile.
 
-A product is rows of inputs times all weights, plus an offset for each output. The two inputs of an addition meet in the
-accumulator, and their sum leaves it as codes.
+A product multiplies rows of inputs by all weights, and adds an offset to each output. The accumulator adds the two
+inputs of an addition, and stores write the sum as codes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Product:
         sizes = f"{self.rows} x {self.depth} x {self.outputs}"
         return f"{sizes}: LOOP_WS of at most {self.i} x {self.k} x {self.j} blocks, {self.store}"
 
-    #: Whether the hardware makes zeros, for the border of an image.
+    #: Whether the hardware generates zeros for the border of an image.
     has_borders = False
 
     @property
@@ -45,21 +45,21 @@ class Product:
         return self.rows * self.depth
 
     def weights(self, codes: Array, config: Config) -> Array:
-        """Return weights (outputs, depth) as they lie in DRAM, int8 [depth + dim, outputs]."""
-        # The hardware loads whole blocks of rows, so it reads up to a block beyond the last row.
+        """Return weights (outputs, depth) in their DRAM layout, int8 [depth + dim, outputs]."""
+        # The hardware loads whole blocks of rows, so a load may read up to one block beyond the last row.
         rows_beyond = np.zeros((config.dim, self.outputs), np.int8)
         return np.concatenate([codes.reshape(self.outputs, self.depth).T, rows_beyond])
 
     def tilings(self, config: Config) -> Iterator[Product]:
         """Yield several tilings. Results take at most half of the accumulator, operands half of the scratchpad."""
-        # Then the next loop's loads overlap with this one: loops alternate between the halves.
+        # Loops alternate between the halves, so the loads of the next loop overlap with the current loop.
         dim = config.dim
         blocks = [-(-size // dim) for size in (self.rows, self.outputs, self.depth)]
         results = config.acc_rows // 2 // dim
         operands = config.all_spad_rows // 2 // dim
         if not results or operands < 2:
             return
-        # Square tiles reuse both operands most. Slim ones leave more depth for each, so there are fewer loops.
+        # Square tiles reuse both operands most. Narrow tiles leave room for more depth, so fewer loops are needed.
         for most in sorted({max(1, int(results**0.5)), max(1, results // 2), results, 1, 2, 4}):
             j = min(blocks[1], most, operands - 1)
             i = min(blocks[0], results // j, operands - j)
@@ -79,8 +79,8 @@ class Product:
         self.store.configure(out, self.outputs)
         for row, i, pad_i in cuts(self.rows, self.i, dim):
             for col, j, pad_j in cuts(self.outputs, self.j, dim):
-                # The loops of one tile of results add up in the accumulator: the first brings the offsets, the last
-                # stores. An address of 0 stands for an absent matrix.
+                # The loops of one tile of results add their sums in the accumulator. The first loop loads the offsets,
+                # and the last loop stores the results. An address of 0 marks an absent matrix.
                 for k0, k, pad_k in cuts(self.depth, self.k, dim):
                     a, b = x + row * self.depth + k0, w + k0 * self.outputs + col
                     bias = d + col * ACC_BYTES if k0 == 0 else 0
@@ -94,13 +94,13 @@ class Product:
 
 
 def _even(blocks: int, most: int) -> int:
-    """Return the size of tiles of about the same size, at most `most`."""
+    """Return the tile size that cuts `blocks` into about equal tiles of at most `most` blocks."""
     most = max(1, min(blocks, most))
     return -(-blocks // -(-blocks // most))
 
 
 def cuts(size: int, blocks: int, dim: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the tiles of a side: the first element, the blocks, and the elements of the last block beyond the side."""
+    """Yield the tiles along a side: the first element, the number of blocks, and the elements beyond the side's end."""
     for first in range(0, size, blocks * dim):
         count = min(blocks, -(-(size - first) // dim))
         yield first, count, max(0, first + count * dim - size)
@@ -120,14 +120,14 @@ class Addition:
         return f"LOOP_WS adds {self.rows} x {self.columns} codes in tiles of at most {self.i} x {self.j} blocks"
 
     def read(self, config: Config) -> int:
-        """Return the bytes of the second input that the hardware reads: it loads whole blocks of rows."""
+        """Return the bytes of the second input that the hardware reads, which are whole blocks of rows."""
         return -(-self.rows // config.dim) * config.dim * self.columns
 
     #: Whether the hardware makes zeros.
     has_borders = False
 
     def tilings(self, config: Config) -> Iterator[Addition]:
-        """Yield several tiles; the largest ones take half of the accumulator."""
+        """Yield several tile sizes. The largest tiles take half of the accumulator."""
         blocks = (-(-self.rows // config.dim), -(-self.columns // config.dim))
         most = config.acc_rows // 2 // config.dim
         for size in sorted({max(most // share, 1) for share in (1, 2, 4, 8)}):
@@ -152,9 +152,9 @@ class Addition:
 
 
 def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
-    """Return an Add as an addition of the machine, or the reason why the host computes it."""
-    # onnxruntime adds real numbers and rounds. If all codes have the same scale, the result is the saturated sum of
-    # codes.
+    """Return an Add as an addition of the machine, or the reason why the host computes the node."""
+    # onnxruntime adds real numbers and rounds the sum. If all codes have the same scale, the result equals the
+    # saturated sum of the codes.
     op = site.node.op
     out = site.output
     assert isinstance(op, Add)
@@ -171,6 +171,6 @@ def addition(site: Site, rounding: Rounding, config: Config) -> Addition | str:
         return NO_LOOPS
     if config.acc_rows < 2 * config.dim:
         return "a block of results does not fit half of the accumulator"
-    # The shape does not matter to a sum of codes. Rows of the largest request use the bus best.
+    # Codes can be added in any matrix shape. A row as long as the largest DMA request makes the best use of the bus.
     width = config.dma_bytes if out.size % config.dma_bytes == 0 else out.image[3]
     return Addition(out.size // width, width, RequantisingStore(1.0, op.activation == "relu"))

@@ -1,4 +1,4 @@
-"""The store of a layer's results: as int8 codes, made by the scale unit of the accumulator, or as plain sums."""
+"""The store of a layer's results: int8 codes from the scale unit of the accumulator, or int32 sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RELU = 1
 
 @dataclass(frozen=True)
 class RequantisingStore:
-    """A store of sums: multiplied by the float32 `scale`, rounded half to even and clipped to int8. None: as int32."""
+    """A store of sums. With a float32 `scale`: scaled, rounded half to even, clipped to int8. With None: int32."""
 
     scale: float | None = None
     relu: bool = False
@@ -28,7 +28,7 @@ class RequantisingStore:
         return ACC_BYTES if self.scale is None else INPUT_BYTES
 
     def configure(self, out: Commands, outputs: int) -> None:
-        """Add the config_st for rows of `outputs` results."""
+        """Append the config_st for rows of `outputs` results."""
         scale = 1.0 if self.scale is None else self.scale
         out.gemmini_extended_config_st(outputs * self.nbytes, self.activation, scale)
 
@@ -41,16 +41,16 @@ class RequantisingStore:
         return "sums" if self.scale is None else f"codes, scale {self.scale:.6g}{', ReLU' if self.relu else ''}"
 
 
-#: The reason why a machine runs no hardware loop.
+#: The reason why a machine cannot run hardware loops.
 NO_LOOPS = "dataflow=os: the hardware loops need a machine with dataflow ws or both"
-#: The store of plain sums, which the host requantises.
+#: The store of int32 sums, which the host requantises.
 SUMS = RequantisingStore()
 
 
 def requantising_store(site: Site, rounding: Rounding) -> RequantisingStore | str:
-    """Return the store that makes the codes of a layer, or the reason why the scale unit cannot make them."""
-    # The unit multiplies by one float32 and rounds half to even: the rule `float` of onnxruntime and XNNPACK, for
-    # symmetric codes and one scale for all weights.
+    """Return the store that computes the codes of a layer, or the reason why the scale unit cannot compute them."""
+    # The scale unit multiplies by one float32 and rounds half to even. This is the rule `float` of onnxruntime and
+    # XNNPACK for symmetric codes and one scale for all weights.
     op = site.node.op
     out = site.output
     assert isinstance(op, Linear)

@@ -1,8 +1,8 @@
-"""Replay golden vectors: programs with the memory that libgemmini and generated RTL left, and with the RTL's times.
+"""Replay golden vectors: programs, the resulting memory of libgemmini and of generated RTL, and the times of the RTL.
 
-A vector passes if its bytes are equal under the semantics of each implementation that ran it, if its loops expand to
-the RTL's commands, and if each total differs from the RTL's by at most 1 % or 3 cycles. Totals are in the file
-`index.json` beside the vectors; without it, they are not compared.
+A vector passes under three conditions. Its bytes are equal under the semantics of each implementation that ran it. Its
+loops expand to the RTL's commands. Each total differs from the RTL's total by at most 1 % or 3 cycles. The file
+`index.json` in the folder of the vectors has the totals; without this file, totals are not compared.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tilewright.targets.gemmini.values.machine import Machine
 REMEDY = "give the .npz files of golden vectors (gemmini_vectors)"
 #: The address of the first byte of `dram`.
 BASE = 0x8000_0000
-#: The presets of the RTL builds that ran.
+#: The preset of each RTL build that was run.
 BUILDS = {"both": "default", "wsonly": "wsonly"}
-#: A total passes if it differs by at most this part of it, or by this number of cycles.
+#: A total passes if it differs by at most this fraction of the total, or by this number of cycles.
 PART = 0.01
 CYCLES = 3
 _RUN = re.compile(r"accept_(\w+)_(\d+)")
@@ -43,7 +43,10 @@ Counts = dict[str, tuple[int, int]]
 
 
 def conform(path: Path) -> ConformCase:
-    """Replay the golden vector in a file, and return whether our results agree. Raises InputError for other files."""
+    """Replay a golden vector from a file, and return whether our results are equal.
+
+    Raises InputError for other files.
+    """
     counts: Counts = {}
     vector = Entries(path, "array", REMEDY, arrays(path, remedy=REMEDY))
     try:
@@ -62,14 +65,14 @@ def _about(path: Path) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1)
 def _index(path: Path, _changed: int) -> Mapping[str, Mapping[str, Any]]:
-    """Return the RTL runs of each vector in an index; `_changed` is the time of its last change."""
+    """Return the RTL runs of each vector in an index. `_changed` is the modification time of the file."""
     entries = parsed(path.read_bytes())
     return {entry["name"]: entry.get("rtl", {}) for entry in entries}
 
 
 def _replay(preset: str, vector: Vector, about: Mapping[str, Any], counts: Counts) -> str:
-    """Return the first difference from the golden results, or ""."""
-    # Programs with norm commands ran on libgemmini only: the RTL builds have no normaliser.
+    """Return the first difference from the golden results, or "" if all results are equal."""
+    # Programs with norm commands were run only on libgemmini: the RTL builds have no normaliser.
     config = Config.read(preset, {})
     work = Passes(vector["cmds"], config).work
     if len(work.config_norm[0]) or work.stores.local.norm.any():
@@ -101,7 +104,7 @@ def _memory(passes: Passes, vector: Vector, sequence: Array) -> Array:
 
 
 def _difference(results: Array | list[Array], vector: Vector, golden: Array) -> str:
-    """Compare memory with golden bytes; of several memories, each byte must be that of one of them."""
+    """Compare memory with golden bytes. If `results` has several memories, each byte must match at least one memory."""
     expected = vector["dram"].copy()
     at = 0
     for low, end in vector["out_ranges"].tolist():
@@ -113,21 +116,24 @@ def _difference(results: Array | list[Array], vector: Vector, golden: Array) -> 
 
 
 def _rtl(passes: Passes, vector: Vector, build: str, latency: str) -> str:
-    """Compare memory with that of an RTL run. A race may end either way; a lost accumulation has no golden bytes."""
+    """Compare memory with that of an RTL run.
+
+    A race has two allowed outcomes. A lost accumulation has no golden bytes.
+    """
     if any(finding.kind == WRITE_DISTANCE for finding in passes.hazards.findings):
         return ""
     steps = np.arange(len(passes.prims))
     memories = [_memory(passes, vector, steps)]
     # For each race, also run the later command before the earlier one.
     for kind, early, late, _ in passes.hazards.conflicts:
-        begin = early + 1 if kind == order.RESULT else early  # a result is written by the compute after its preload
+        begin = early + 1 if kind == order.RESULT else early  # the compute after a preload writes the preload's result
         earlier = np.insert(np.delete(steps, late), begin, late)
         memories.append(_memory(passes, vector, earlier))
     return _difference(memories, vector, vector.get(f"out_bytes_{build}_{latency}", vector["out_bytes"]))
 
 
 def _times(passes: Passes, vector: Vector, run: tuple[str, int], total: int | None, counts: Counts) -> str:
-    """Compare the primitive commands and the total with those of an RTL run; count exact times."""
+    """Compare primitive commands and the total with an RTL run, and count the exact times."""
     build, latency = run
     machine = {
         key: getattr(Config.read(BUILDS[build], {}), key) for key in ("dataflow", "reads_in_flight", "writes_in_flight")

@@ -1,9 +1,9 @@
-"""The hazards of a program: commands that the machine cannot execute, and races that its reservation station leaves.
+"""The hazards of a program: commands that the machine cannot execute, and races that its reservation station allows.
 
-`legal.py` finds commands that break a rule by themselves. `touch.py` says which rows each command uses, and which
-ranges of rows the station compares; `order.py` derives what the station orders, and notes pairs of commands that use
-the same row in no certain order. Races inside the array, which no rows show, are found here by rules that runs of RTL
-confirmed. `Hazards` makes findings of all of these.
+`legal.py` finds single commands that break a rule. `touch.py` computes the rows that each command uses, and the ranges
+of rows that the station compares. `order.py` derives the order that the station enforces, and finds pairs of commands
+that use the same row without an enforced order. Races inside the array do not show in the rows: this file finds such
+races by rules that runs of the RTL confirmed. `Hazards` combines all findings.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from tilewright.targets.gemmini.isa.text import line
 from tilewright.targets.gemmini.isa.work import COMPUTE, EX, NONE, QUEUES, Work
 from tilewright.targets.gemmini.loops import Expansion
 
-#: Most conflicts of each pass that are reported.
+#: The largest number of conflicts that each pass reports.
 LIMIT = 200
-#: Microseconds that the uncompiled loops take for one row.
+#: The time that the uncompiled loops take for one row, in microseconds.
 ROW_US = 3
-#: The least number of cycles between two writes of an accumulator row: closer, the second write loses the first [R].
+#: The smallest safe distance of two writes to an accumulator row, in cycles. With less, the first write is lost [R].
 DISTANCE = 3
-#: The least number of rows that a compute must stream if a config_ex follows at once [R].
+#: The smallest number of rows that a compute must stream if a config_ex follows immediately [R].
 CONFIG_ROWS = 5
-#: The least number of rows that the compute before a producer must stream if its result is read at once [R].
+#: If the next compute reads a result immediately, the compute before the producer must stream at least this number of
+#: rows [R].
 SAFE_ROWS = 6
 
 
@@ -40,9 +41,9 @@ SAFE_ROWS = 6
 class Hazards:
     """The hazards of a program, whose primitive commands are in the order `sequence` (indices into the expansion's).
 
-    Findings name commands by their index in the program; those of a hardware loop have the index of the loop. With
-    `place`, int64 [m], they name primitive commands by that number instead. The `steps` of findings are indices in
-    `sequence`, or that number.
+    The text of a finding names a command by its index in the program; a primitive command of a hardware loop has the
+    index of the loop. With `place`, int64 [m], the text instead names primitive command i by `place[i]`. The `steps` of
+    a finding are indices in `sequence`, or the numbers from `place`.
     """
 
     expansion: Expansion
@@ -52,7 +53,7 @@ class Hazards:
     place: Array | None = None
 
     def placed(self, place: Array) -> Hazards:
-        """Return these hazards with other numbers for the primitive commands. The analysis is not repeated."""
+        """Return these hazards with the numbers `place` for the primitive commands. The analysis is not repeated."""
         renumbered = copy(self)
         renumbered.__dict__["place"] = place
         for name in ("findings", "fatal"):
@@ -61,19 +62,19 @@ class Hazards:
 
     @cached_property
     def defects(self) -> tuple[legal.Defect, ...]:
-        """The commands that break a rule; they are primitive commands in `sequence`."""
+        """The primitive commands in `sequence` that break a rule."""
         return tuple(legal.defects(self.work, self.touches, self.config))
 
     @cached_property
     def fatal(self) -> tuple[Finding, ...]:
-        """The findings of commands that stop the machine, or that leave its memories."""
+        """The findings about commands that stop the machine, or that access rows outside of its memories."""
         return tuple(self._defect(defect) for defect in self.defects if defect.kind in (DEADLOCK, OUT_OF_RANGE))
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         findings = [self._defect(defect) for defect in self.defects]
         source = self.source
-        for loops in self.expansion.findings:  # their steps become the first primitive command of each loop
+        for loops in self.expansion.findings:  # the step of such a finding becomes the loop's first primitive command
             first = (int(np.argmax(source == command)) for command in loops.steps)
             findings.append(replace(loops, steps=self._steps(*first)))
         findings += (self._conflict(*row) for row in self.conflicts)
@@ -89,7 +90,7 @@ class Hazards:
 
     @cached_property
     def source(self) -> Array:
-        """The command that each primitive command comes from, int64 [m]."""
+        """The index of the program's command that issues each primitive command, int64 [m]."""
         return self.expansion.source[self.sequence]
 
     @cached_property
@@ -100,12 +101,12 @@ class Hazards:
 
     @cached_property
     def _looped(self) -> Array:
-        """Whether each primitive command comes from a hardware loop, bool [m]."""
+        """For each primitive command, whether a hardware loop issues it, bool [m]."""
         return self.prims[:, 0] != self.expansion.commands[self.source, 0]
 
     @cached_property
     def _order(self) -> order.Order:
-        """The commands and their order by the reservation station."""
+        """The primitive commands, and the order that the reservation station enforces."""
         work = self.work
         config = self.config
         queue = QUEUES[work.code]
@@ -127,8 +128,8 @@ class Hazards:
 
     @cached_property
     def conflicts(self) -> list[list[int]]:
-        """Conflicts: the kind (order.py), both primitive commands, and a row, or an interval of DRAM."""
-        # Empty if a command leaves the memories: it has no rows then.
+        """The conflicts: the kind (order.py), both primitive commands, and a row or an interval of DRAM."""
+        # If any command accesses rows outside of the memories, there are no conflicts: that command has no valid rows.
         if any(defect.kind == OUT_OF_RANGE for defect in self.defects):
             return []
         rows = touch.by_step(self.touches, len(self.work.code))
@@ -165,7 +166,7 @@ class Hazards:
         return place if place < self.config.all_spad_rows else place - self.config.all_spad_rows
 
     def _pair(self, kind: str, steps: Sequence[int], text: str, place: int = NONE) -> Finding:
-        """Return a finding about two primitive commands, which the text names {0} and {1}, and a row (NONE: none)."""
+        """Return a finding about two primitive commands, {0} and {1} in the text, and optionally a row (else NONE)."""
         message = text.format(*map(self._name, steps))
         where = () if place == NONE else (self._memory(place), self._row(place), self._row(place) + 1)
         return Finding(kind, message, self._steps(*steps), *where)
@@ -193,15 +194,15 @@ class Hazards:
         return np.append(False, same)[: len(segment)] & (computes.preload != NONE)
 
     def _results(self) -> Iterator[Finding]:
-        """Yield computes that read the result of the compute before them from the scratchpad too early."""
-        # The rule was found on RTL: with equal start rows, the read fails if the compute before the producer streamed
-        # less than SAFE_ROWS rows and the producer kept its weights [R].
+        """Yield computes that read the previous compute's result from the scratchpad too early."""
+        # Runs of the RTL showed the rule: with equal start rows, the read fails if the producer kept its weights, and
+        # if the compute before the producer streamed less than SAFE_ROWS rows [R].
         computes = self.work.computes
         c = self.work.computes.c
         rows = self.work.computes.streamed
         weights = computes.settings["dataflow"] == 1
         kept = (c.garbage == 0) & (c.acc == 0) & weights & (computes.w.garbage == 1)
-        hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # of compute i + 1, whose result compute i + 2 reads
+        hasty = kept[1:] & (rows[:-1] < SAFE_ROWS)  # compute i + 2 reads the result of compute i + 1
         for late in (np.flatnonzero(hasty[:-1] & self._pairs[2:]) + 2).tolist():
             for place, steps in (
                 (computes.a, computes.step),
@@ -217,9 +218,9 @@ class Hazards:
                     yield self._pair(RACE, pair, text, int(place.row[late]))
 
     def _distances(self) -> Iterator[Finding]:
-        """Yield accumulations into rows that the compute before wrote less than DISTANCE cycles earlier."""
-        # Each compute streams one row a cycle. So row b of the second one is written as many cycles after row a of the
-        # first one as the first one streams rows, plus b - a.
+        """Yield accumulations into rows that the previous compute wrote less than DISTANCE cycles earlier."""
+        # Each compute streams one row per cycle. If the first compute streams n rows, row b of the second compute is
+        # written n + b - a cycles after row a of the first compute.
         computes = self.work.computes
         c = self.work.computes.c
         stride = computes.settings["c_stride"]
@@ -241,10 +242,10 @@ class Hazards:
 
     def _misrouted(self) -> Iterator[Finding]:
         """Yield products whose result the array may mistake for that of the product before, of the same identity."""
-        # An output-stationary result leaves with the third product after its own, a weight-stationary one with the
-        # second (MeshWithDelays.scala: matmul_id_of_output). When the dataflow changes, the array is flushed only if it
-        # owes a result. So the tag of a last output-stationary product without a result stays, and meets the next
-        # product's [R].
+        # An output-stationary result leaves the array with the third product after its own product; a weight-stationary
+        # result leaves with the second product (MeshWithDelays.scala: matmul_id_of_output). When the dataflow changes,
+        # the array is flushed only if a result is still inside. If the last output-stationary product has no result,
+        # its tag therefore stays in the array, and may match the next product [R].
         computes = self.work.computes
         preload = self.work.computes.preload
         weights = computes.settings["dataflow"] == 1
@@ -258,7 +259,7 @@ class Hazards:
             yield self._pair(RACE, preload[early : early + 2].tolist(), text)
 
     def _cut(self) -> Iterator[Finding]:
-        """Yield computes of few rows whose result may be spoilt by the flush before the next config_ex [R]."""
+        """Yield computes with few rows whose result the flush before the next config_ex may corrupt [R]."""
         computes = self.work.computes
         code = self.work.code
         rows = np.full(len(code), CONFIG_ROWS)
@@ -273,8 +274,8 @@ class Hazards:
 
 
 def _intervals(bytes_: touch.Touches, steps: int) -> tuple[touch.Rows, int]:
-    """Return ranges of bytes as ranges of intervals, and the number of intervals."""
-    # The edges of all ranges cut DRAM into intervals. There are at most twice as many as ranges, whatever their bytes.
+    """Return byte ranges as ranges of interval numbers, and the number of intervals."""
+    # The edges of all ranges cut DRAM into intervals. n ranges give at most 2 * n intervals, for any number of bytes.
     edges = np.unique(np.concatenate([bytes_.first, bytes_.first + bytes_.size]))
     low, high = np.searchsorted(edges, bytes_.first), np.searchsorted(edges, bytes_.first + bytes_.size)
     return touch.by_step(bytes_._replace(first=low, size=high - low), steps), max(len(edges) - 1, 1)

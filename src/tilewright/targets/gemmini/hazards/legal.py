@@ -1,6 +1,6 @@
-"""Commands that the machine cannot execute as written: each rule is a mask over the moves or the computes.
+"""Commands that the machine cannot execute as written. Each rule is a mask over the moves or over the computes.
 
-Rules marked [R] were seen to stop or to assert in generated RTL, those marked [S] are assertions in the Chisel source.
+[R]: the generated RTL stopped, or an assertion failed, in a run. [S]: an assertion in the Chisel source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.targets.gemmini.isa.work import KEEP, NONE, Computes, Local, Mov
 
 
 class Defect(NamedTuple):
-    """A command that breaks a rule: the kind of finding, the index of the primitive command, and the reason."""
+    """A primitive command that breaks a rule: the kind of finding, the index of the command, and the reason."""
 
     kind: str
     step: int
@@ -43,7 +43,7 @@ def defects(work: Work, touches: Touches, config: Config) -> Iterator[Defect]:
         yield from (Defect(STREAM, index, reason) for index in work.config_norm[0].tolist())
 
 
-#: The steps of the commands that a rule is about, a mask of those that break it, the kind of finding, and the reason.
+#: The steps to which a rule applies, a mask of the steps that break the rule, the kind of finding, and the reason.
 Rule = tuple[Array, Array, str, str]
 
 
@@ -90,11 +90,12 @@ def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
 
 
 def _split(moves: Moves, among: Array, config: Config) -> Array:
-    """Return which moves, of those `among`, have an int32 element in two requests of the DMA, bool [k]."""
+    """Return the moves of mask `among` that have an int32 element in two requests of the DMA, bool [k]."""
     place = moves.local
     if not among.any():
         return among
-    # A request ends at a multiple of dma_bytes, so it cuts an element only if the row is not aligned to elements.
+    # A request ends at a multiple of dma_bytes, so a request cuts an element only if the row is not aligned to
+    # elements.
     row = np.arange(config.dim)
     at = moves.dram[:, None] + row * moves.settings["stride"][:, None]
     crosses = at % config.dma_bytes + (4 * place.cols)[:, None] > config.dma_bytes
@@ -142,7 +143,8 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     configured = work.config != NONE
     yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
     yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
-    # `before`: the dataflow of the compute before (NONE: this is the first). The array keeps weights, or sums, of it.
+    # `before`: the dataflow of the previous compute, whose weights or sums the array keeps (NONE for the first
+    # compute).
     before = _previous(weights)
     kept = (work.fresh == 0) & configured
     left = ~weights & (before == 0) & (_previous(work.c.garbage == 0) == 1)
@@ -178,5 +180,5 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
 
 
 def _previous(flags: Array) -> Array:
-    """Return each flag's predecessor as int64, NONE for the first one."""
+    """Return the predecessor of each flag as int64; NONE for the first flag."""
     return np.append(NONE, flags)[: len(flags)]

@@ -1,8 +1,8 @@
 """The rows that primitive commands touch, and the ranges of rows by which the reservation station orders them.
 
-Rows have one numbering: first those of the scratchpad, then those of the accumulator. An operand whose address is past
-the end of the scratchpad gets numbers from OUTSIDE on, so that it meets no real row. The tracked ranges are those of
-ReservationStation.scala (ucb-bar/gemmini at 8c3f992), confirmed by runs of generated RTL (docs/gemmini.md).
+The rows of the scratchpad are numbered first, then the rows of the accumulator. An operand with an address past the end
+of the scratchpad gets row numbers from OUTSIDE on, which no real row has. The tracked ranges follow
+ReservationStation.scala (ucb-bar/gemmini at 8c3f992); runs of generated RTL confirmed them (docs/gemmini.md).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tilewright.targets.gemmini.isa.work import NONE, Computes, Local, Moves, Wo
 from tilewright.targets.gemmini.traffic import rows_in_dram
 
 READ, WRITE = 1, 2
-#: Added to scratchpad rows of operands whose address is past the end of the scratchpad.
+#: The number that is added to the rows of an operand past the end of the scratchpad.
 OUTSIDE = 1 << 40
 
 
 class Touches(NamedTuple):
-    """Rows that commands touch, int64 [m] each: `first + k * stride` for k < `size`, in columns `low` to `high`.
+    """The rows that commands touch, int64 [m] each: `first + k * stride` for k < `size`, in columns `low` to `high`.
 
     `base` is the first row of the operand.
     """
@@ -42,7 +42,7 @@ class Touches(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Ranges of rows, or of bytes, sorted by step: those of step s are `start[s]` to `start[s + 1]`."""
+    """Ranges of rows or of bytes, sorted by step: step s has the ranges `start[s]` to `start[s + 1]`."""
 
     start: Array  # int64 [n + 1]
     mode: Array  # int64 [m]
@@ -63,7 +63,7 @@ def by_step(touches: Touches, steps: int) -> Rows:
 
 
 def _number(place: Local, config: Config) -> Array:
-    """Return the numbers of the rows in which operands begin."""
+    """Return the row number at which each operand begins."""
     outside = (place.acc == 0) & (place.row >= config.all_spad_rows)
     return place.row + place.acc * config.all_spad_rows + OUTSIDE * outside
 
@@ -75,7 +75,7 @@ def _joined(*parts: Touches) -> Touches:
 def _operand(
     step: Array, place: Local, mode: Array | int, count: Array, stride: Array | int, config: Config
 ) -> Touches:
-    """Return the touches of operands, which are rows `stride` apart; a garbage operand has none."""
+    """Return the touches of operands, which are rows at distance `stride`. A garbage operand touches no row."""
     first = _number(place, config)
     count = np.where(place.garbage, 0, count)
     mode, stride = (np.broadcast_to(value, step.shape) for value in (mode, stride))
@@ -83,7 +83,7 @@ def _operand(
 
 
 def _blocks(moves: Moves, mode: Array | int, block_stride: Array | int, config: Config) -> Touches:
-    """Return the touches of moves, whose blocks of columns begin `block_stride` rows after each other."""
+    """Return the touches of moves. Consecutive blocks of columns are `block_stride` rows apart."""
     place = moves.local
     block, of = numbers(np.zeros(len(moves.step), np.int64), -(-place.cols // config.dim))
     first = _number(place, config)
@@ -98,8 +98,8 @@ def _blocks(moves: Moves, mode: Array | int, block_stride: Array | int, config: 
 
 def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
     """Return the rows that each command reads and writes."""
-    # The operands of a preload belong to it, as in the reservation station; without `preloads`, to its compute, which
-    # is the command that uses them.
+    # With `preloads`, the operands of a preload belong to the preload, as in the reservation station. Otherwise, they
+    # belong to the compute, which uses these operands.
     loads = work.loads
     stores = work.stores
     computes = work.computes
@@ -107,10 +107,10 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
     moved = _blocks(loads, adds, loads.settings["block_stride"], config)
     pooled = stores.settings["pool_stride"] > 0
     rows = np.where(pooled, 0, stores.local.rows)
-    # A pooled store ignores its rows, and may read any pixel of the image that its configuration states.
+    # A pooled store ignores its number of rows, and may read every pixel of the image in its configuration.
     plain = _blocks(stores._replace(local=stores.local._replace(rows=rows)), READ, config.dim, config)
     image = stores.settings["orows"] * stores.settings["ocols"] * pooled
-    pixels = stores.local._replace(garbage=np.zeros_like(image))  # a move from nowhere reads outside the memories
+    pixels = stores.local._replace(garbage=np.zeros_like(image))  # a garbage source reads outside of the memories
     return _joined(
         *(moved, _repeated(loads, config), plain, _operand(stores.step, pixels, READ, image, 1, config)),
         *_executed(computes, config, preloads),
@@ -118,8 +118,12 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
 
 
 def _repeated(loads: Moves, config: Config) -> Touches:
-    """Return the touches of pixel repeats: copy q of a row is q rows before it, and q times its columns further."""
-    # Copies that would lie before a half of the scratchpad (PixelRepeater.scala), or before its begin, are not written.
+    """Return the touches of pixel repeats.
+
+    Copy q of a row is q rows above the row, and q times its width to the right.
+    """
+    # Copies before the start of the row's half of the scratchpad (PixelRepeater.scala), or before row 0, are not
+    # written.
     place = loads.local
     more = np.where(place.acc, 0, np.maximum(loads.settings["pixels"], 1) - 1)
     copy, of = numbers(np.ones(len(more), np.int64), more)
@@ -134,8 +138,8 @@ def _repeated(loads: Moves, config: Config) -> Touches:
 
 
 def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touches, ...]:
-    """Return the touches of computes: A and D (OS: B), and of their preloads: W (OS: D) and C."""
-    # W is read only by a compute that takes fresh weights. Sizes are those of the transposed operand.
+    """Return the touches of A and D (OS: B) of computes, and of W (OS: D) and C of their preloads."""
+    # Only a compute that loads fresh weights reads W. Sizes are sizes after transposition.
     settings = computes.settings
     paired = computes.preload != NONE
     home = computes.preload if preloads else computes.step
@@ -154,12 +158,12 @@ def _executed(computes: Computes, config: Config, preloads: bool) -> tuple[Touch
 
 
 def tracked(work: Work, config: Config, looped: Array) -> Touches:
-    """Return the ranges that the reservation station compares: all rows from the first to the last of an operand."""
-    # timing/station.py: set_operands computes the same for one command. A range ends at the end of its memory, though
-    # strides may carry an operand further.
-    # With repeated pixels, the range of a load begins earlier and is not longer, so it lacks the last rows of the load
-    # (ReservationStation.scala). The loads of hardware loops, `looped` (bool, by step), count as tracked to their end:
-    # the computes of two loops before have read those rows in every run of RTL, though nothing in the station says so.
+    """Return the ranges that the reservation station compares: all rows from an operand's first row to its last row."""
+    # timing/station.py: set_operands computes the same ranges for one command. A range stops at the end of its memory,
+    # although the strides of an operand may go further. With repeated pixels, the range of a load begins earlier and
+    # has the same length, so the last rows of the load are missing (ReservationStation.scala). Loads of hardware loops
+    # (`looped`, bool, by step) are treated as completely tracked: in every run of the RTL, the computes of the second
+    # previous loop had read those rows, although the station does not enforce this order.
     loads = work.loads
     stores = work.stores
     computes = work.computes
@@ -173,7 +177,9 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
     moved = moved._replace(first=moved.first - earlier)
     read = (-(-stores.local.cols // config.dim) - 1) * config.dim + stores.local.rows
     bank = config.acc_rows // config.acc_banks
-    pooled = np.where(stores.local.acc == 1, bank - stores.local.row % bank, 1)  # the end is a row of the accumulator
+    pooled = np.where(
+        stores.local.acc == 1, bank - stores.local.row % bank, 1
+    )  # such a range ends at a row of the accumulator
     read = np.where(stores.settings["pool_stride"] > 0, pooled, read)
     a_rows = np.where(settings["transpose_a"], computes.a.cols, computes.a.rows) * settings["a_stride"]
     paired = computes.preload != NONE
@@ -191,7 +197,7 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
 
 
 def dram(work: Work) -> Touches:
-    """Return the bytes of DRAM that commands read (mvin) and write (mvout), one row of the command each."""
+    """Return the DRAM bytes that commands read (mvin) or write (mvout): one range for each row of a command."""
     parts = []
     for moves in work.moves:
         groups = rows_in_dram(moves)

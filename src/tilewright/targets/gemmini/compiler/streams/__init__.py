@@ -1,11 +1,12 @@
 """Matrix products and convolutions by explicit commands.
 
-A tile's input lies in the scratchpad once for each column of the kernel and each row phase of the stride, without gaps.
-So the pixels that a block of weights needs are always consecutive rows, and blocks of A are full whatever the width of
-the image. Weights pass through a ring of places; sums alternate between the halves of the accumulator.
+The scratchpad has one copy of a tile's input for each kernel column and each row phase of the stride, without gaps. A
+block of weights therefore always needs consecutive rows, and blocks of A are full for every width of the image. Weights
+use a ring buffer in the scratchpad. Sums alternate between the halves of the accumulator.
 
-`shape.py` derives tiles, jobs and steps from a layer. `stage.py` provides a job's inputs and offsets, in places of
-`places.py`. `issue.py` gives each command a time, by which the program is sorted; `_Emission` drives them all.
+`shape.py` derives tiles, jobs and steps from a layer. `stage.py` loads a job's inputs and offsets into rows that
+`places.py` assigns. `issue.py` gives each command a time, and sorts the program by these times. `_Emission` drives all
+of these modules.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ from tilewright.targets.gemmini.compiler.streams.stage import Addresses, Inputs,
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc
 
-#: If one load of weights serves at least this many cycles of products, few loads in advance are enough.
+#: If the array computes for at least this number of cycles with the weights of one load, few loads in advance are
+#: enough.
 SLOW = 128
-#: The loads of weights that are ahead of the products, by the number of lanes: if a load serves few products, and
-#: otherwise. With these numbers, no lane is written while it is read.
+#: For each number of lanes, the number of loads of weights in advance of the products. The first number is for loads
+#: that serve few products, the second number for all other loads. With these numbers, no lane is written while the
+#: array reads it.
 AHEAD = {2: (5, 3), 3: (5, 2)}
-#: Unless `eager`, no loads in advance are issued in the last cycles of a group of products: their writes would take the
-#: port of banks that the next group reads.
+#: Without `eager`, no loads are issued in advance during the last cycles of a group of products: the writes of such
+#: loads would occupy the port of banks that the next group reads.
 SPARED = 64
 
 
 class _Emission:
-    """The jobs of a convolution (`work`), and the state of the scratchpad, the accumulator and the units meanwhile."""
+    """The jobs of a convolution (`work`), and the modelled state of the scratchpad, the accumulator and the units."""
 
     def __init__(self, shape: Shape, to: Addresses) -> None:
         self.shape = shape
@@ -47,7 +50,7 @@ class _Emission:
         self.input_buffer = InputBuffer(shape.lanes[0], shape.chunk)
         self.ring = Ring(shape.lanes[1])
         self.stored = np.zeros(shape.config.acc_rows)
-        self.arrives: dict[int, float] = {}  # loads of weights
+        self.arrives: dict[int, float] = {}  # the cycle in which each load of weights arrives
         self.pooling: tuple[int, ...] = ()
         self.inputs = [
             Inputs(shape, self.issue, self.input_buffer, to.x, turn, *which) for turn, which in enumerate(shape.turns)
@@ -67,7 +70,7 @@ class _Emission:
         self.before = -1
 
     def run(self) -> Array:
-        """Return the commands of the convolution after its first configs, uint64 [n, 3]."""
+        """Return the commands that follow the first configs of the convolution, uint64 [n, 3]."""
         for nth, (inputs, sums) in enumerate(self.work):
             after = self.work[nth + 1] if nth + 1 < len(self.work) else None
             self._job(inputs, sums, after)
@@ -75,7 +78,7 @@ class _Emission:
         return self.issue.array()
 
     def _job(self, inputs: Inputs, sums: Sums, after: tuple[Inputs, Sums] | None) -> None:
-        """Add the products of a job."""
+        """Append the products of a job."""
         shape = self.shape
         issue = self.issue
         job = sums.job
@@ -85,14 +88,16 @@ class _Emission:
         sums.complete()
         for index, step in enumerate(shape.steps):
             channels = below + step.block
-            # Other jobs of the tile begin with its first chunk again. The last job leaves chunks behind as it goes on.
+            # The other jobs of the tile begin with the tile's first chunk again. The last job releases each chunk after
+            # its last use.
             if ends:
                 self.input_buffer.keep = inputs.chunk(channels)
             for block in range(job.first, job.first + job.blocks):
                 load = shape.load_of(job.group, block, index)
                 ready = max(sums.ready, self._arrival(load), inputs.ready(job, step, channels))
                 unit = shape.units[block]
-                # A load brings `steps` steps of `blocks` blocks; this is the block's place among them.
+                # A load contains the weights of `steps` steps and `blocks` blocks. This is the index of the block in
+                # the load.
                 weights = index % unit.steps * unit.blocks + block - unit.first
                 group = Group(
                     0.0,
@@ -119,7 +124,7 @@ class _Emission:
                 return
 
     def _weights(self) -> Iterator[int]:
-        """Yield the loads of weights in the order of their use."""
+        """Yield the loads of weights in the order in which products use them."""
         shape = self.shape
         before = -1
         for _, sums in self.work:
@@ -131,20 +136,20 @@ class _Emission:
                     yield load
 
     def _arrival(self, load: int) -> float:
-        """Return when weights arrive, and issue the loads of weights that are to be ahead of the products."""
+        """Return the cycle in which weights arrive. Also issue the loads of weights that must be in advance."""
         if load != self.before:
             self.before = load
             self.loading -= 1
             while self.loading < self.ahead and (next_load := next(self.coming, None)) is not None:
                 self._load_weights(next_load)
                 self.loading += 1
-            self._load_weights(load)  # a later load may have taken its place in the ring
+            self._load_weights(load)  # a later load may have overwritten these weights in the ring
         return self.arrives[load]
 
     def _load_weights(self, load: int) -> None:
         """Load weights, unless they are in the ring.
 
-        The first ones come block by block, so that products begin early.
+        The first weights of a layer are loaded block by block, so that products begin early.
         """
         if load in self.ring.place:
             return
@@ -167,7 +172,7 @@ class _Emission:
             self.arrives[load] = self.arrives.get(load, arrived) if cut.first else arrived
 
     def _store_results(self, tile: Tile, sums: Sums) -> None:
-        """Add the stores of a job."""
+        """Append the stores of a job."""
         layer = self.shape.layer
         job = sums.job
         config = self.shape.config
@@ -180,7 +185,7 @@ class _Emission:
             if layer.pool != NO_POOL:
                 self._pool(tile, job, row, columns, channel)
                 continue
-            for pixel, rows in ranges(job.pixels, config.dim):  # a tile has whole rows, or is a part of one
+            for pixel, rows in ranges(job.pixels, config.dim):  # a tile has whole rows, or is part of one row
                 line, column = divmod(job.pixel + pixel, width)
                 place = (tile.image * layer.out[0] + y + line) * layer.out[1] + x + column
                 address = self.to.y + (place * layer.channels[1] + channel) * layer.store.nbytes
@@ -189,7 +194,7 @@ class _Emission:
                 self.stored[row + pixel : row + pixel + rows] = self.issue.stored
 
     def _pool(self, tile: Tile, job: Job, row: int, columns: int, channel: int) -> None:
-        """Add the pooled store of a block of outputs."""
+        """Append the pooled store of a block of outputs."""
         layer = self.shape.layer
         pool = self.shape.layer.pool
         image = *tile.pooled[2:], *tile.out[2:], *tile.pads
@@ -216,7 +221,7 @@ class Stream(Shape):
 
     @property
     def has_borders(self) -> bool:
-        """Whether zeros are loaded."""
+        """Whether the program loads zeros."""
         return any(self.layer.window.padding)
 
     @property
@@ -229,8 +234,9 @@ class Stream(Shape):
         return self.layer.store
 
     def tilings(self, config: Config) -> Iterator[Stream]:
-        """Yield tiles of several shapes, whose sums fit half of the accumulator."""
-        # Pooling windows overlap, so large tiles compute the fewest results twice: they come first.
+        """Yield tiles of several shapes. The sums of each tile fit half of the accumulator."""
+        # Pooling windows overlap, so some results are computed twice. Large tiles come first, because they repeat the
+        # fewest results.
         half = config.acc_rows // 2
         tilings = dict[Stream, None]()
         sizes = sorted({max(half // share, 1) for share in (1, 2, 4, 8)})
@@ -255,14 +261,14 @@ class Stream(Shape):
         return self.places[-1] <= MOST and pooled
 
     def variants(self) -> Iterator[Stream]:
-        """Yield the same tiles in other orders."""
+        """Yield streams with the same tiles and other orders of the commands."""
         yield replace(self, eager=False)
         yield replace(self, ends=False)
         yield replace(self, ends=False, eager=False)
 
     def _rectangle(self, pixels: int) -> tuple[int, int]:
-        """Return the rows and columns of tiles whose results take about `pixels` rows of the accumulator a block."""
-        # Without pooling, a tile has whole rows of the image, or is a part of one row.
+        """Return the rows and columns of tiles. The results of a block take about `pixels` rows of the accumulator."""
+        # Without pooling, a tile consists of whole rows of the image, or of a part of one row.
         layer = self.layer
         dim = self.config.dim
         if layer.pool == NO_POOL:

@@ -1,7 +1,8 @@
-"""List scheduling of commands: a command has a time, from which the order of the program follows.
+"""List scheduling of commands: each command gets a time, and the program is in the order of these times.
 
-The DMA, the array and the writer each take one command after the other. How long is a simple model, of steady rates of
-the RTL (specs of the golden data; the rule of each number is named). The exact clock measures the program afterwards.
+The DMA, the array and the writer each execute one command after the other. The duration of a command is an estimate
+from the steady rates of the RTL (each number names its rule in the specs of the golden data). The exact clock measures
+the complete program later.
 """
 
 from __future__ import annotations
@@ -17,23 +18,24 @@ from tilewright.targets.gemmini.isa.macros import GARBAGE_ADDR
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, LEAST_ROWS
 from tilewright.targets.gemmini.passes import SCALE_CYCLES, SCALE_ROWS, SLOT
 
-#: Cycles from the last beat of a load to its completion (rule 2).
+#: Cycles from the last beat of a load to the completion of the load (rule 2).
 ARRIVES = 13
-#: Cycles that loads of zeros (rule 4) and of repeated rows (measured, one after the other) take beside one a row.
+#: The cycles that a load of zeros (rule 4) and a load of repeated rows (measured) take in addition to one cycle per
+#: row.
 ZEROS = 3
 REPEATED = 7
-#: Cycles from the end of a job's products to its first store, and cycles of the scale unit for a row.
+#: Cycles from the end of a job's products to the job's first store, and cycles of the scale unit per row.
 STORE_DELAY = 50
 SCALED = SCALE_CYCLES / SCALE_ROWS
-#: The load states: inputs, weights, offsets, whose rows are repeated.
+#: The load states for inputs, for weights, and for offsets (one row of DRAM, written to many rows).
 INPUTS, WEIGHTS, OFFSETS = range(3)
 
 
 class Group(NamedTuple):
     """The products of a block of weights with blocks of A.
 
-    `weights`, `a`: the first rows in the scratchpad; `c`: the first row of sums in the accumulator, to which they are
-    added with `adds`. A row of A has `inner` numbers, a row of sums `columns`.
+    `weights`, `a`: the first row of each operand in the scratchpad. `c`: the first row of sums in the accumulator. With
+    `adds`, products are added to these sums. A row of A has `inner` numbers; a row of sums has `columns` numbers.
     """
 
     time: float
@@ -48,22 +50,22 @@ class Group(NamedTuple):
 class Issue:
     """The commands of a program, each with a time.
 
-    The DMA is busy until `loaded`, the array until `computed`, and the writer until `stored`. The array began its last
-    group at `began`.
+    The DMA is busy until cycle `loaded`, the array until `computed`, and the writer until `stored`. The array began the
+    newest group in cycle `began`.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.loaded = self.began = self.computed = self.stored = 0.0
-        self._loads: list[tuple[float, ...]] = []  # time, load state, and what _moves takes
+        self._loads: list[tuple[float, ...]] = []  # time, load state, and the columns that _moves encodes
         self._stores: list[tuple[float, ...]] = []
         self._others: list[tuple[float, Array]] = []
         self._groups: dict[tuple[int, ...], list[Group]] = {}
 
     def load(self, free: float, state: int, dram: int, local: int, columns: int, rows: int, beats: int = 1) -> float:
-        """Load rows of `beats` beats each, and return when the last row arrives. Address 0 stands for zeros.
+        """Load rows of `beats` beats each, and return the cycle in which the last row arrives. Address 0 loads zeros.
 
-        The rows on chip are in use until the cycle `free`.
+        The rows on chip are in use until cycle `free`.
         """
         start = max(self.loaded, free)
         config = self.config
@@ -74,31 +76,35 @@ class Issue:
         if state == OFFSETS:
             self.loaded = start + rows + REPEATED
         else:
-            # A row takes its beats, or its share of a slot of the DMA if latency keeps all slots busy (rule 6).
+            # A row takes one cycle per beat. If the memory latency keeps all slots of the DMA busy, the slots limit the
+            # rate (rule 6).
             held = config.memory_latency + SLOT + beats
             self.loaded = start + rows * max(beats, held / config.reads_in_flight)
         return self.loaded + config.memory_latency + ARRIVES
 
     def compute(self, ready: float, blocks: tuple[int, ...], group: Group) -> None:
-        """Compute a group of products, not before the cycle `ready`. `blocks` are the rows of each block of A."""
-        # The array takes the next weights during the last block, and streams all of its rows then.
+        """Compute a group of products, starting in cycle `ready` at the earliest.
+
+        `blocks`: the rows of each block of A.
+        """
+        # During the last block, the array takes the next weights, and all rows of the array stream.
         self.began = start = max(self.computed, ready)
         self._groups.setdefault(blocks, []).append(Group(start, *group[1:]))
         self.computed = start + sum(max(rows, LEAST_ROWS) for rows in blocks[:-1]) + self.config.dim
 
     def store(self, dram: int, local: int, columns: int, rows: int, cost: float) -> None:
-        """Store rows of the sums that were computed last; it takes `cost` cycles."""
+        """Store rows of the newest sums, which takes `cost` cycles."""
         start = max(self.stored, self.computed + STORE_DELAY)
         self._stores.append((start, dram, local, columns, rows))
         self.stored = start + cost
 
     def configure(self, commands: Array) -> None:
-        """Add commands, uint64 [n, 3], before the next store."""
-        # Half a cycle earlier: the program is sorted by time.
+        """Insert commands, uint64 [n, 3], before the next store."""
+        # The program is sorted by time, so these commands get a time half a cycle earlier.
         self._others.append((max(self.stored, self.computed + STORE_DELAY) - 0.5, commands))
 
     def array(self) -> Array:
-        """Return the commands in the order of their times, uint64 [n, 3]."""
+        """Return the commands sorted by time, uint64 [n, 3]."""
         parts = [(np.full(len(commands), time), commands) for time, commands in self._others]
         parts += [self._pairs(blocks, groups) for blocks, groups in self._groups.items()]
         loads = np.array(self._loads).reshape(-1, 6)
@@ -110,7 +116,7 @@ class Issue:
         return commands[np.argsort(times, kind="stable")]
 
     def _pairs(self, blocks: tuple[int, ...], groups: list[Group]) -> tuple[Array, Array]:
-        """Return the times and commands of groups with the same blocks, each preload before its compute."""
+        """Return the times and commands of groups with equal blocks. Each preload comes directly before its compute."""
         sizes = np.array(blocks)
         count = len(groups)
         cycles = np.maximum(sizes, LEAST_ROWS)

@@ -1,7 +1,7 @@
-"""Places in the scratchpad for weights and inputs.
+"""Allocation of scratchpad rows to weights and inputs.
 
-As far as possible, rows that are written lie in other banks than rows that are read: a bank has one port, and a write
-comes before a read, so a load would hold up the array.
+As far as possible, loads write to banks that the array does not read at the same time. A bank has one port and gives
+priority to writes, so a load would stall the array.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-#: A place in a lane: the block that it holds, its first row, its rows.
+#: An allocation in a lane: the block, the first row, and the number of rows.
 Entry = tuple[int, int, int]
-#: The array may read this many cycles later than the model says, because its commands wait in a queue.
+#: The array may read this number of cycles later than the model predicts, because commands wait in a queue.
 READ_LAG = 100
-#: Stands for nothing, in a place that is empty.
+#: The block number of an empty allocation.
 NOTHING = -1
 
 
 class Lane(NamedTuple):
-    """Rows of the scratchpad."""
+    """A range of consecutive rows of the scratchpad."""
 
     first: int
     rows: int
 
 
 class Ring:
-    """Rows for blocks of weights."""
+    """The ring buffers for blocks of weights."""
 
     def __init__(self, lanes: tuple[Lane, ...]) -> None:
-        # Blocks go to the lanes in turn, and fill each lane as a ring: new ones replace the oldest.
+        # Blocks use the lanes in turn. Each lane is a ring buffer: new blocks replace the oldest blocks.
         #
-        # `place` has the first row of each block, and `used` the end of its last use.
+        # `place` maps a block to its first row. `used` maps a block to the cycle in which its last use ends.
         self._lanes = lanes
         self._next = [0] * len(lanes)
         self._turn = 0
@@ -39,15 +39,15 @@ class Ring:
         self.used: dict[int, float] = {}
 
     def take(self, block: int, rows: int) -> float:
-        """Give rows to a block; return the time from which they are free."""
+        """Allocate rows to a block. Return the cycle from which these rows are free."""
         turn = self._turn
         free = 0.0
         self._turn = (turn + 1) % len(self._lanes)
         base, most = self._lanes[turn]
         held = self._held[turn]
         after = self._next[turn]
-        # Blocks do not wrap around. Those that are passed over at the end of the lane, and those that overlap, are
-        # dropped.
+        # Blocks do not wrap around the end of a lane. Old blocks in the skipped rows, and blocks that overlap the new
+        # block, are dropped.
         first = after if after + rows <= most else 0
         while held and (held[0][1] >= after > first or (held[0][1] < first + rows and first < held[0][1] + held[0][2])):
             old = held.popleft()[0]
@@ -61,11 +61,11 @@ class Ring:
 
 
 class InputBuffer:
-    """The input buffer: chunks of inputs take equal places in lanes."""
+    """The input buffer: each chunk of inputs takes an equal number of rows in a lane."""
 
     def __init__(self, lanes: tuple[Lane, ...], rows: int) -> None:
-        # Chunks are numbered in the order of their use, and are needed from `keep` on. `place` has the first row of
-        # each chunk, and `free` the time from which these rows may be written.
+        # Chunks are numbered in the order of their use. Chunks with numbers below `keep` are no longer needed. `place`
+        # maps a chunk to its first row. `free` has the cycle from which these rows may be overwritten.
         self._slots = [
             deque((NOTHING, first) for first in range(lane.first, lane.first + lane.rows - rows + 1, rows))
             for lane in lanes
@@ -79,20 +79,20 @@ class InputBuffer:
         self.keep = 0
 
     def use(self, chunk: int, until: float) -> None:
-        """Note that the array reads a chunk until a time."""
+        """Record the cycle until which the array reads a chunk."""
         self._reading = self._lane[chunk]
         self._used[chunk] = self._read[self._reading] = until
 
     def take(self, chunk: int, now: float | None = None) -> bool:
-        """Give a chunk a place, unless it has one; return whether it has one now.
+        """Allocate rows to a chunk that has no rows yet. Return whether the chunk has rows now.
 
-        With `now`, the place must be free then, and in a lane that is not read. Otherwise it is the first to become
-        free.
+        With a cycle `now`, the rows must be free in that cycle, in a lane that the array does not read. Without `now`,
+        the chunk gets the rows that become free first.
         """
         if chunk in self.place:
             return True
         candidates: list[tuple[float, int]] = []
-        # Begin with the lane after the one that is read.
+        # Begin with the lane after the lane that the array reads.
         for turn in range(len(self._slots)):
             lane = (self._reading + 1 + turn) % len(self._slots)
             old = self._slots[lane][0][0]

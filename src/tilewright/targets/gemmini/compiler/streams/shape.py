@@ -1,4 +1,4 @@
-"""The parts of a tiled convolution: tiles and jobs, the steps of a sum, copies of the input, loads of weights."""
+"""The parts of a tiled convolution: tiles, jobs, the steps of a sum, copies of the input, and loads of weights."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tilewright.targets.gemmini.config import Config
 
 
 class Area(NamedTuple):
-    """A copy of a tile's input: the rows of a phase of the stride, as a column of the kernel sees them.
+    """A copy of a tile's input: the pixels that one kernel column reads, in the rows of one phase of the stride.
 
-    It has a row for each row of the result, and `extra` ones for the kernel.
+    The copy has one row for each row of the result, and `extra` additional rows for the kernel.
     """
 
     phase: int
@@ -30,10 +30,10 @@ class Area(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A product of a sum, of a block of channels of A with a block of weights.
+    """One product of a sum: a block of channels of A times a block of weights.
 
-    A comes from an area, `below` rows of results below its first row; the weights begin at this channel, kernel row and
-    kernel column. A row of A has `inner` numbers.
+    A begins in an area, `below` rows of results below the area's first row. The weights begin at the given channel,
+    kernel row and kernel column. A row of A has `inner` numbers.
     """
 
     block: int
@@ -46,10 +46,10 @@ class Step(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """The loads of the weights of some blocks of outputs.
+    """The loads of weights for several blocks of outputs.
 
-    `first`: the first block; `blocks`, `steps`: how many lie beside each other in a row of DRAM; `row`: the first row
-    there; `load`: the number of the first load.
+    `first`: the first block. `blocks`, `steps`: the numbers of blocks and steps side by side in a row of DRAM. `row`:
+    the first row in DRAM. `load`: the number of the first load.
     """
 
     first: int
@@ -60,9 +60,9 @@ class Unit(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A rectangle of the result, before pooling (`out`) and after it: first row and column, rows and columns.
+    """A rectangle of the result before pooling (`out`) and after pooling: first row and column, rows and columns.
 
-    `pads` are the rows and columns of the pooling windows that lie outside of the image, above and left.
+    `pads`: the rows above the image and the columns left of the image that the pooling windows cover.
     """
 
     image: int
@@ -72,7 +72,7 @@ class Tile(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Sums that are computed together: blocks of outputs of a group, and pixels of a tile."""
+    """Sums that are computed together: several blocks of a group's outputs, for several pixels of a tile."""
 
     group: int
     first: int
@@ -85,8 +85,8 @@ class Job(NamedTuple):
 class Shape:
     """A convolution in tiles of `rows` x `columns` (pooled) results, and jobs of `blocks` blocks of outputs.
 
-    `ends`: the first and the last jobs are smaller, so that the array starts early and the last store is short.
-    `eager`: inputs are loaded as early as possible. `biased`: there are offsets.
+    `ends`: the first and last jobs are smaller, so that the array starts early and the last store is short. `eager`:
+    inputs are loaded as early as possible. `biased`: the layer has offsets.
     """
 
     layer: Convolution
@@ -99,26 +99,26 @@ class Shape:
     biased: bool = True
 
     def width(self, group: int, block: int) -> int:
-        """Return the results of a block of outputs."""
+        """Return the number of outputs in a block."""
         outputs = self.layer.group[1]
         dim = self.config.dim
         return min(dim, outputs - block * dim, self.layer.channels[1] - group * outputs)
 
     @property
     def all_blocks(self) -> int:
-        """Blocks of outputs of a group."""
+        """The number of blocks of outputs in a group."""
         return -(-self.layer.group[1] // self.config.dim)
 
     @cached_property
     def parts(self) -> list[Range]:
-        """The parts of the layer: groups whose inputs lie in the scratchpad together, because one load spans them."""
+        """The parts of the layer. One load covers the inputs of all groups of a part."""
         many = self.layer.groups > 1 and self.layer.group[0] == self.config.dim
         return ranges(self.layer.groups, self.config.spad_blocks if many else 1)
 
     @cached_property
     def _phases(self) -> list[tuple[int, int]]:
-        """The offset of each kernel row from the first one: whole rows of results, and the phase of the stride."""
-        # With a stride of 2, row 3 of the kernel needs rows of phase 1, one row of results further below.
+        """The offset of each kernel row from the first kernel row: whole rows of results, and a phase of the stride."""
+        # Example: with a stride of 2, kernel row 3 needs the rows of phase 1, starting one row of results below.
         window = self.layer.window
         return [divmod(row * window.dilation[0], window.stride[0]) for row in range(window.kernel[0])]
 
@@ -132,14 +132,17 @@ class Shape:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The products of a group's sums, in order. Channels and their blocks count from the group's first one."""
+        """The products of a group's sums, in order.
+
+        Channels, and blocks of channels, count from the start of the group.
+        """
         layer = self.layer
         dim = self.config.dim
         steps = list[Step]()
         for wide, (index, area) in product(
             ranges(-(-layer.group[0] // dim), self.config.spad_blocks), enumerate(self.areas)
         ):
-            # Row by row of the kernel within an area, so that products follow the input's lines as they arrive.
+            # Kernel rows are in order within an area, because the lines of the input arrive in this order.
             rows = [(row, below) for row, (below, phase) in enumerate(self._phases) if phase == area.phase]
             for (row, below), block in product(rows, range(wide.first, wide.first + wide.size)):
                 inner = min(dim, layer.group[0] - block * dim)
@@ -150,7 +153,7 @@ class Shape:
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
-        """The loads of the weights of each block of outputs."""
+        """For each block of outputs, the loads of its weights."""
         units = list[Unit]()
         row = 0
         load = 0
@@ -164,7 +167,7 @@ class Shape:
 
     @property
     def loads(self) -> int:
-        """Loads of all weights of a group."""
+        """The number of loads for all weights of a group."""
         last = self.units[-1]
         return last.load - (-len(self.steps) // last.steps)
 
@@ -174,9 +177,9 @@ class Shape:
         return group * self.loads + unit.load + step // unit.steps
 
     def weights(self, codes: Array, config: Config) -> Array:
-        """Return weights as they lie in DRAM: int8 [groups, rows, dim * blocks of a load], one load after the other.
+        """Return weights in their DRAM layout, one load after the other: int8 [groups, rows, dim * blocks of a load].
 
-        `codes` are those of `Convolution.weights`, or (outputs, inputs) of a matrix product.
+        `codes` have a shape that `Convolution.weights` takes, or (outputs, inputs) for a matrix product.
         """
         layer = self.layer
         dim = self.config.dim
@@ -196,7 +199,7 @@ class Shape:
 
     @property
     def most(self) -> tuple[int, int]:
-        """The most rows and columns of a tile's result before pooling."""
+        """The largest number of rows and of columns of a tile's result before pooling."""
         pool = self.layer.pool
         sizes = (self.rows, self.columns)
         rows, columns = (
@@ -207,30 +210,30 @@ class Shape:
 
     @cached_property
     def places(self) -> tuple[int, ...]:
-        """The first row of each area in a block of channels, and the rows of all areas."""
+        """The first row of each area in a block of channels, and the total number of rows of the areas."""
         rows, columns = self.most
         return (0, *np.cumsum([(rows + area.extra) * columns for area in self.areas]).tolist())
 
     @property
     def channels(self) -> int:
-        """Blocks of channels of a part."""
+        """The number of blocks of channels in a part."""
         depth = min(self.parts[0].size * self.layer.group[0], self.layer.channels[0])
         return -(-depth // self.config.dim)
 
     @property
     def chunks(self) -> int:
-        """Chunks of a tile's input: blocks of channels that are loaded together."""
+        """The number of chunks in a tile's input. A chunk consists of the blocks of channels that one load covers."""
         return -(-self.channels // self.config.spad_blocks)
 
     @property
     def chunk(self) -> int:
-        """Rows of a chunk in the scratchpad."""
+        """The number of scratchpad rows of a chunk."""
         return min(self.channels, self.config.spad_blocks) * self.places[-1]
 
     @cached_property
     def lanes(self) -> tuple[tuple[Lane, ...], tuple[Lane, ...]]:
-        """The rows of the scratchpad for inputs and for weights, in separate banks if possible; () if none fit."""
-        # Inputs of less than half a bank leave the other banks to the weights.
+        """The lanes for inputs and for weights, in separate banks if possible; () if the scratchpad is too small."""
+        # If the inputs fit half of a bank, weights use all other banks.
         bank = self.config.spad_rows
         banks = self.config.spad_banks
         rows = self.config.all_spad_rows
@@ -241,8 +244,8 @@ class Shape:
                 return lanes[:1], lanes[1:4]
             if self.chunks <= bank // self.chunk * 2:
                 return lanes[:2], lanes[2:4]
-        # Small machines have no banks to spare: inputs take two quarters, or more, and weights the rest, in two lanes
-        # each.
+        # On small machines, inputs and weights share banks: inputs take two quarters or more of the scratchpad, and
+        # weights take the rest. Each of them has two lanes.
         needed = -(-self.chunks // 2) * self.chunk
         for share in (rows // 4, rows * 3 // 8):
             rest = rows // 2 - share
@@ -257,7 +260,7 @@ class Shape:
         return [(part, tile) for part in self.parts for tile in self._tiles(part is first, part is last)]
 
     def _tiles(self, begins: bool, ends: bool) -> Iterator[Tile]:
-        """Yield the tiles of a part; with `begins` and `ends`, the first and the last one are small."""
+        """Yield the tiles of a part. With `begins` and `ends`, the first tile and the last tile are small."""
         layer = self.layer
         images = self.layer.images
         for image in range(images):
@@ -270,18 +273,21 @@ class Shape:
 
     @property
     def flat(self) -> bool:
-        """Whether the result is one row: small tiles then have fewer columns, else fewer rows."""
+        """Whether the result has one row.
+
+        Small tiles of such a result have fewer columns; other small tiles have fewer rows.
+        """
         return self.layer.pooled[0] == 1
 
     @property
     def few(self) -> int:
-        """The rows, or columns, of the small tiles at the beginning and at the end; 0: there are no small tiles."""
+        """The rows (or columns, if `flat`) of the small first and last tiles; 0 if there are no small tiles."""
         few = 2 * self.config.dim if self.flat else -(-2 * self.config.dim // self.columns)
         size = (self.rows, self.columns)[self.flat]
         return few if self.ends and 3 * few <= size and 4 * few <= self.layer.pooled[self.flat] else 0
 
     def _cut(self, begins: bool, ends: bool) -> list[Range]:
-        """Cut the rows, or columns, of the result into those of tiles."""
+        """Return the ranges of result rows (or columns, if `flat`) of the tiles."""
         few = self.few
         extent = self.layer.pooled[self.flat]
         head, tail = few * begins, few * ends
@@ -292,7 +298,7 @@ class Shape:
         return [*ranges(head, few or 1), *middle, *(Range(extent - tail, tail) for _ in range(tail > 0))]
 
     def jobs(self, part: Range, tile: Tile, last: bool) -> Iterator[Job]:
-        """Yield the jobs of a part of a tile; with `last`, the last one is cut into smaller ones."""
+        """Yield the jobs of a part of a tile. With `last`, the last job is cut into smaller jobs."""
         pixels = prod(tile.out[2:])
         for group in range(part.first, part.first + part.size):
             for first, size in ranges(self.all_blocks, self.blocks):
@@ -306,7 +312,7 @@ class Shape:
         return rows <= sum(lane.rows for lane in self.lanes[1])
 
     def _falling(self, job: Job) -> Iterator[Job]:
-        """Cut the last job into halves, and the last half again: few sums are left to store at the end."""
+        """Cut the last job into halves, and the last half again, so that few sums remain to be stored at the end."""
         while job.blocks > 1:
             taken = -(-job.blocks // 2)
             yield job._replace(blocks=taken)
@@ -320,9 +326,9 @@ class Shape:
 
 
 def split(pixels: int, dim: int) -> tuple[int, ...]:
-    """Return the rows of the blocks of A: about equal ones, and a full one at the end.
+    """Return the number of rows of each block of A: blocks of about equal size, then a full block.
 
-    During the last block, the array takes the weights of the next one, which needs all of its rows.
+    During the last block, the array takes the next weights, which needs all of the array's rows.
     """
     rest = max(pixels - dim, 0)
     count = -(-rest // dim)

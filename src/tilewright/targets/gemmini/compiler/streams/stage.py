@@ -1,4 +1,4 @@
-"""The operands that a job needs before its products: the input of its tile, and offsets in the accumulator."""
+"""The operands that a job needs before its products: the tile's input, and offsets in the accumulator."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Addresses(NamedTuple):
 
 
 class Inputs:
-    """The input of a tile for a part of the groups. A line is a row of an area; `turn` counts the tiles of all parts.
+    """The input of a tile, for the groups of a part. A line is a row of an area. `turn` numbers the tiles of all parts.
 
-    The first chunks of a layer are loaded block by block, so that products begin early; later ones as wide as one load.
+    The first chunks of a layer are loaded block by block, so that products begin early. Each load of a later chunk has
+    the full width of a load.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Inputs:
         inputs = shape.layer.group[0]
         every = shape.layer.channels[0]
         self._depth = min(part.size * inputs, every - part.first * inputs)
-        #: Where the pixels of a line begin, and when they arrive.
+        #: For each line, the scratchpad row of the first pixel, and the cycle in which the line arrives.
         self._arrived: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
         self._wanted = deque(
             (block, area, line)
@@ -53,7 +54,7 @@ class Inputs:
         )
 
     def chunk(self, block: int) -> int:
-        """Return the number of a chunk among those of all tiles."""
+        """Return the number of a block's chunk. Chunks are numbered across all tiles."""
         return self.turn * self.shape.chunks + block // self.shape.config.spad_blocks
 
     def place(self, block: int, area: int) -> int:
@@ -63,20 +64,20 @@ class Inputs:
         return self._input_buffer.place[self.chunk(block)] + within + shape.places[area]
 
     def ready(self, job: Job, step: Step, block: int) -> float:
-        """Return when the products of a step may begin, one pixel after the other; load lines that are missing."""
+        """Return the cycle in which the products of a step may begin, and load the missing lines."""
         ready = 0.0
         width = self.tile.out[3]
         first, last = (step.below + pixel // width for pixel in (job.pixel, job.pixel + job.pixels - 1))
         for line in range(first, last + 1):
             if (block, step.area, line) not in self._arrived:
                 self._load(block, step.area, line)
-            # A pixel may arrive as many cycles later as there are pixels before it in the job.
+            # The array takes one pixel per cycle, so pixel k of the job may arrive k cycles after the first pixel.
             for column, when in self._arrived[block, step.area, line]:
                 ready = max(ready, when - max(0, (line - step.below) * width + column - job.pixel))
         return ready
 
     def prefetch(self, now: float) -> bool:
-        """Load the next line, if there is room now; return whether there was."""
+        """Load the next line if there is room in cycle `now`. Return whether the line was loaded."""
         while self._wanted and self._wanted[0] in self._arrived:
             self._wanted.popleft()
         if not self._wanted or not self._input_buffer.take(self.chunk(self._wanted[0][0]), now):
@@ -86,11 +87,11 @@ class Inputs:
 
     @property
     def complete(self) -> bool:
-        """Whether all lines are loaded or on their way."""
+        """Whether a load has been issued for every line."""
         return not self._wanted
 
     def _load(self, block: int, index: int, line: int, now: float = 0.0) -> None:
-        """Load a line for a block of channels, and for the blocks that the same load spans."""
+        """Load a line for a block of channels, and for the other blocks that the same load covers."""
         shape = self.shape
         layer = self.shape.layer
         config = self.shape.config
@@ -110,7 +111,7 @@ class Inputs:
         row = (y + line) * window.stride[0] + area.phase - window.padding[0]
         begin = x * window.stride[1] + area.column * window.dilation[1] - window.padding[2]
         step = window.stride[1]
-        inside = range(0)  # the pixels that do not lie in the border
+        inside = range(0)  # the pixels inside the image
         if 0 <= row < layer.size[0]:
             inside = range(max(0, -(begin // step)), min(width, (layer.size[1] - 1 - begin) // step + 1))
         edges = (0, inside.start, inside.stop, width) if inside else (0, 0, 0, width)
@@ -132,9 +133,9 @@ class Inputs:
 
 
 class Sums:
-    """The sums of a job, from row `place` of the accumulator on. Their offsets are there from the time `ready` on.
+    """The sums of a job, from row `place` of the accumulator on. The offsets of the sums are loaded in cycle `ready`.
 
-    `stored` has the times of the last stores, of each row of the accumulator.
+    `stored` has the cycle in which each row of the accumulator was last stored.
     """
 
     def __init__(self, shape: Shape, issue: Issue, stored: Array, d: int, job: Job, place: int) -> None:
@@ -158,19 +159,19 @@ class Sums:
         return self.place + (block - self.job.first) * self.job.pixels
 
     def complete(self) -> None:
-        """Load all offsets."""
+        """Load all offsets that are not loaded yet."""
         while self._pieces:
             self._load(0.0)
 
     def prefetch(self, now: float) -> bool:
-        """Load the next offsets, if the rows are free now; return whether they are."""
+        """Load the next offsets if their rows are free in cycle `now`. Return whether the rows are free."""
         if not self._pieces or not self.shape.biased or self._free() > now:
             return False
         self._load(now)
         return True
 
     def _free(self) -> float:
-        """Return when the rows of the next piece are free."""
+        """Return the cycle in which the rows of the next offsets become free."""
         block, first, rows = self._pieces[0]
         at = self.row(block) + first
         return float(self._stored[at : at + rows].max()) + 1
