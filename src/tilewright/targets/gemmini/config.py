@@ -62,9 +62,7 @@ class Config(MachineConfig):
     pe_bits: int = number(20, 16, 32)  # width of sums in the array [C: spatialArrayOutputType]
     dataflow: str = word("both", "both", "ws", "os")  # [C: dataflow]; ws: weight-stationary, os: output-stationary
     normaliser: int = number(0, 0, 1)  # 1: layer normalisation, i-gelu, softmax [C: has_normalizations]
-    semantics: str = word(
-        "rtl", *SEMANTICS
-    )  # the implementation to follow; each of the seven switches changes one difference
+    semantics: str = word("rtl", *SEMANTICS)  # the implementation to follow; a switch changes one difference
     relu: str = _switch("relu")
     os_shift: str = _switch("os_shift")
     sums: str = _switch("sums")

@@ -49,7 +49,7 @@ class GemminiWalk(ImageWalk):
         passes = launched.passes
         try:
             self.passes = Passes(passes.cmds, passes.config, passes.times.order)
-        except MachineError:  # if the program has no times or never ends, the debugger can still step to the command that stops the machine
+        except MachineError:  # the program has no times or never ends: step up to the command that stops
             self.passes = Passes(passes.cmds, passes.config)
         table = self._table(dram)
         super().__init__(launched, dram, table, order(table), DRAM)

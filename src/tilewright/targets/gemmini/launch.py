@@ -1,4 +1,4 @@
-"""A launch on its machine: the places of its tensors, its values, and its report."""
+"""A launch on its machine: the DRAM placement of its tensors, its values, and its report."""
 
 from __future__ import annotations
 
@@ -39,14 +39,17 @@ class GemminiLaunch(OnImage[Config]):
         last = self.sites[-1]
         size = {segment.name: segment.size for segment in self.image.segments}
         inputs = [segment for segment in self.image.segments if segment.kind == "input"]
-        # The compiler stores codes of one byte, or sums of four.
+        # The compiler stores int8 codes or int32 sums.
         sums = size["y"] != last.output.size
         place = Placement.of(last.output.shape, "<i4" if sums else "int8")
         result = Stored("y", last.output, place, last.node.name, sums)
         return *(self._input(index, segment) for index, segment in enumerate(inputs)), result
 
     def _input(self, index: int, segment: DramSegment) -> Stored:
-        """Return an input of the first node. Raises ProgramError if the launch states an impossible border of it."""
+        """Return an input of the first node.
+
+        Raises ProgramError if the border in the launch is impossible for this input.
+        """
         site = self.sites[0]
         place = Placement.of(site.input(index).shape)
         if "frame" in self.launch.meta:
@@ -55,7 +58,7 @@ class GemminiLaunch(OnImage[Config]):
             if min(frame) < 0 or max(frame) > MOST_FRAME:
                 contents.refuse(f"has a border of {frame} around its input; 0..{MOST_FRAME} on each side is supported")
             place = place.pad((0, 0), (top, bottom), (left, right), (0, 0), value=site.input(0).zero_point)
-        if isinstance(site.node.op, Add):  # whole blocks are read
+        if isinstance(site.node.op, Add):  # the machine reads whole blocks
             place = place.reshape(prod(place.slots)).pad((0, max(segment.size - place.nbytes, 0)))
         return Stored(segment.name, site.input(index), place)
 

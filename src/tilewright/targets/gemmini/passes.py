@@ -1,4 +1,4 @@
-"""The passes over one launch: expansion of loops, hazards, time, values. Each runs when its result is first needed."""
+"""The passes over one launch: loop expansion, hazards, time, values. A pass runs when its result is first needed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ from tilewright.targets.gemmini.values.machine import Machine, Plan, plan
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.timing import Times
 
-#: Cycles for which a request holds a slot of the DMA, beside latency and beats [R: gemmini_timing rules 6 and 8].
+#: The cycles for which a request occupies a slot of the DMA, in addition to latency and beats [R: gemmini_timing rules
+#: 6 and 8].
 SLOT = 6
-#: The stages of the scale unit, and the rows of the accumulator that they hold [R: gemmini_timing rule 9].
+#: The number of stages of the scale unit, and of accumulator rows in these stages [R: gemmini_timing rule 9].
 SCALE_CYCLES = 8
 SCALE_ROWS = 5
-#: The causes of a controller's wait: its next command has not arrived, or waits for a command of another controller.
+#: The causes of a controller's wait: the next command has not arrived, or the next command waits for another
+#: controller.
 IDLE = ("command", *UNITS)
 
 
@@ -40,7 +42,7 @@ IDLE = ("command", *UNITS)
 class Passes:
     """The commands of a launch, uint64 [n, 3], on a machine. Steps are primitive commands.
 
-    `order` has the indices of the steps among the commands of the expansion (None: the expansion's legal order).
+    `order`: the steps as indices into the expansion's commands, or None for the expansion's legal order.
     """
 
     cmds: Array
@@ -53,12 +55,12 @@ class Passes:
 
     @cached_property
     def sequence(self) -> Array:
-        """The indices of the steps among the commands of the expansion, int64 [m]."""
+        """The steps as indices into the expansion's commands, int64 [m]."""
         return self.expansion.order if self.order is None else self.order
 
     @cached_property
     def prims(self) -> Array:
-        """The primitive commands in the order in which values are computed, uint64 [m, 3]."""
+        """The primitive commands in the order of the value pass, uint64 [m, 3]."""
         return self.expansion.prims[self.sequence]
 
     @cached_property
@@ -77,7 +79,7 @@ class Passes:
     def times(self) -> Times:
         """The times of all commands.
 
-        Raises HazardError if the program does not come to its end, MachineError if it uses a normaliser.
+        Raises HazardError if the program never ends, and MachineError if the program uses a normaliser.
         """
         from tilewright.targets.gemmini import timing
 
@@ -87,9 +89,9 @@ class Passes:
         return timing.run(self.cmds, self.expansion, self.config, self.config.memory_latency)
 
     def findings(self, options: RunOptions, placed: bool = True) -> tuple[Finding, ...]:
-        """Return hazards. Differences between implementations are left out: the config says which one to follow.
+        """Return hazards, without differences between implementations: the config selects the implementation.
 
-        With `placed`, they have the numbers of traces and of the debugger: primitive commands in the hardware's order.
+        With `placed`, findings number the primitive commands in the hardware's order, as traces and the debugger do.
         """
         findings = self.hazards.findings if options.check else self.hazards.fatal
         if findings and placed:
@@ -99,13 +101,13 @@ class Passes:
 
     @property
     def every(self) -> tuple[Finding, ...]:
-        """All findings, with differences between implementations."""
+        """All findings, including differences between implementations."""
         findings = self.hazards.findings
         return self.hazards.placed(self.places).findings if findings else findings
 
     @cached_property
     def places(self) -> Array:
-        """The number of each step in traces, int64 [m]; for a program that does not end, that of the step."""
+        """The number of each step in traces, int64 [m]. If the program never ends, this is the step's own number."""
         place = np.arange(len(self.prims))
         with suppress(MachineError):
             rank = np.empty(len(self.prims), np.int64)
@@ -129,16 +131,17 @@ class Passes:
 
     @cached_property
     def macs(self) -> int:
-        """The multiply-accumulates that the computes ask of the array."""
+        """The number of multiply-accumulates of all computes."""
         a = self.work.computes.a
         return int((a.rows * a.cols).sum()) * self.config.dim
 
     @cached_property
     def bound(self) -> int:
-        """A lower bound of the cycles of any order of the commands."""
-        # The array takes a row a cycle. The bus takes and gives a beat a cycle; a read is a beat on its way out, and a
-        # write one on its way back. A request holds a slot of the DMA for the memory's latency, its beats and six
-        # cycles. Eight stages of the scale unit hold five rows, so these leave it in eight cycles.
+        """A lower bound of the cycles. No order of the commands can be faster."""
+        # The array takes one row per cycle. The bus carries one beat per cycle in each direction: the request of a read
+        # is one beat, and so is the response of a write. A request occupies a slot of the DMA for the memory's latency,
+        # its beats, and six cycles. The eight stages of the scale unit contain five rows, so five rows leave in eight
+        # cycles.
         work = self.work
         config = self.config
         rows = int(work.computes.a.rows.sum())
@@ -151,13 +154,15 @@ class Passes:
 
     @cached_property
     def trace(self) -> Trace:
-        """The times of the primitive commands, in the order in which the reservation station took them."""
+        """The times of the primitive commands, in the order in which the reservation station accepted them."""
         times = self.times
         code = np.zeros(len(self.prims), np.int64)
         code[self.sequence] = self.work.code
         unit = QUEUES[code[times.order]]
         taken, start, end = (
-            np.where(column[times.order] < 0, times.cycles, column[times.order])  # a preload without a compute
+            np.where(
+                column[times.order] < 0, times.cycles, column[times.order]
+            )  # a preload without a compute has no time
             for column in (times.taken, times.issued, times.done)
         )
         prims = self.expansion.prims[times.order]
@@ -172,8 +177,8 @@ class Passes:
 
 def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
     """Return how long each controller stood idle before a command, and why (an index into IDLE), int64 [m] each."""
-    # A command is issued one cycle after it arrives, if it waits for nothing, and one cycle after the command that it
-    # waited for is done (rules 1 and 22). So a later start is charged to a command that was done in the cycle before.
+    # A command is issued one cycle after its arrival, or one cycle after the last command for which it waits is done
+    # (rules 1 and 22). So a later start is attributed to a command that was done in the previous cycle.
     wait = np.zeros(len(unit), np.int64)
     cause = np.zeros(len(unit), np.int64)
     released = [_follows(start, end[unit == source]) for source in range(len(UNITS))]
@@ -188,7 +193,7 @@ def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, A
 
 
 def _follows(start: Array, end: Array) -> Array:
-    """Return whether each start is the cycle after an end, bool [m]."""
+    """Return whether each start is directly after some end, bool [m]."""
     ends = np.sort(end) + 1
     if not len(ends):
         return np.zeros(len(start), np.bool_)

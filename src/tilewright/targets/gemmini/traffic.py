@@ -1,4 +1,4 @@
-"""The rows in DRAM that the moves of a program read and write, and their traffic on the bus."""
+"""The DRAM rows that the moves of a program read and write, and the resulting traffic on the bus."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tilewright.array import Array, numbers
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.work import Moves
 
-#: DRAM addresses from which on a move is outside of every segment; sums of addresses below fit int64.
+#: All segments are below this DRAM address. Sums of smaller addresses fit int64.
 FARTHEST = 1 << 62
 
 
 def row_bytes(moves: Moves) -> Array:
-    """Return the bytes of a row in DRAM of each move, int64 [k]."""
+    """For each move, return the number of bytes of one row in DRAM, int64 [k]."""
     place = moves.local
     wide = place.full & place.acc if moves.out else place.acc & (1 - moves.settings["shrunk"])
     return place.cols * np.where(wide, ACC_BYTES, 1)
 
 
 def transfers(moves: Moves) -> tuple[Array, Array]:
-    """Return the first DRAM byte of each move and the byte after its last one, int64 [k] each.
+    """For each move, return the first DRAM byte, and the byte after the last byte, int64 [k] each.
 
-    A command without DRAM access (zeros, no rows) has an empty range.
+    A move without DRAM access (a load of zeros, or a move of 0 rows) has an empty range.
     """
     place = moves.local
     settings = moves.settings
@@ -35,7 +35,7 @@ def transfers(moves: Moves) -> tuple[Array, Array]:
         steps = np.where(pooled, (settings["porows"] - 1) * settings["out_dim"] + settings["pocols"] - 1, steps)
         rows = np.where(pooled, settings["porows"] * settings["pocols"], rows)
     used = (rows > 0) & (place.cols > 0) & (moves.dram != 0)
-    # Strides have 64 bits: an end that wraps around would pass for one inside a segment.
+    # Strides have 64 bits, so the end of a range could wrap around and seem to be inside a segment.
     far = np.abs(moves.dram.astype(np.float64)) + np.abs(steps * settings["stride"].astype(np.float64)) >= FARTHEST
     last = np.where(far, 0, steps * settings["stride"])
     first = np.where(far, -FARTHEST, moves.dram + np.minimum(last, 0))
@@ -43,8 +43,8 @@ def transfers(moves: Moves) -> tuple[Array, Array]:
 
 
 def moved_rows(moves: Moves) -> tuple[Array, Array]:
-    """Return the rows in DRAM of each move, int64 [k]: groups of rows, and the rows of a group."""
-    # A pooled mvout writes a group for each row of its pixels. An mvin with stride 0 reads its row once.
+    """For each move, return the number of row groups in DRAM, and the number of rows in a group, int64 [k] each."""
+    # A pooled mvout writes one group for each row of pixels. An mvin with stride 0 reads one row once.
     settings = moves.settings
     rows = moves.local.rows
     ones = np.ones_like(rows)
@@ -55,7 +55,7 @@ def moved_rows(moves: Moves) -> tuple[Array, Array]:
 
 
 def moved_bytes(moves: Moves) -> Array:
-    """Return the bytes that each move takes from DRAM or puts there, int64 [k]."""
+    """For each move, return the number of bytes that it reads from DRAM or writes to DRAM, int64 [k]."""
     outer, rows = moved_rows(moves)
     return outer * rows * row_bytes(moves) * (moves.dram != 0)
 

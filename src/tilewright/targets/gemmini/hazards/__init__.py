@@ -39,7 +39,7 @@ SAFE_ROWS = 6
 
 @dataclass(frozen=True, eq=False)
 class Hazards:
-    """The hazards of a program, whose primitive commands are in the order `sequence` (indices into the expansion's).
+    """The hazards of a program. `sequence` has the order of execution, as indices into the expansion's commands.
 
     The text of a finding names a command by its index in the program; a primitive command of a hardware loop has the
     index of the loop. With `place`, int64 [m], the text instead names primitive command i by `place[i]`. The `steps` of
@@ -187,7 +187,7 @@ class Hazards:
 
     @cached_property
     def _pairs(self) -> Array:
-        """Whether each compute follows the one before it in the array, with no config_ex or fence between, bool [k]."""
+        """Whether each compute directly follows the previous compute, with no config_ex or fence between, bool [k]."""
         computes = self.work.computes
         segment = self.segment[self.work.computes.step]
         same = (segment[1:] == segment[:-1]) & (computes.config[1:] == computes.config[:-1])
@@ -241,7 +241,7 @@ class Hazards:
                 yield self._pair(WRITE_DISTANCE, pair, text, self.config.all_spad_rows + int(rows[at]))
 
     def _misrouted(self) -> Iterator[Finding]:
-        """Yield products whose result the array may mistake for that of the product before, of the same identity."""
+        """Yield products whose result the array may confuse with an earlier product's result of the same identity."""
         # An output-stationary result leaves the array with the third product after its own product; a weight-stationary
         # result leaves with the second product (MeshWithDelays.scala: matmul_id_of_output). When the dataflow changes,
         # the array is flushed only if a result is still inside. If the last output-stationary product has no result,

@@ -177,9 +177,7 @@ def tracked(work: Work, config: Config, looped: Array) -> Touches:
     moved = moved._replace(first=moved.first - earlier)
     read = (-(-stores.local.cols // config.dim) - 1) * config.dim + stores.local.rows
     bank = config.acc_rows // config.acc_banks
-    pooled = np.where(
-        stores.local.acc == 1, bank - stores.local.row % bank, 1
-    )  # such a range ends at a row of the accumulator
+    pooled = np.where(stores.local.acc == 1, bank - stores.local.row % bank, 1)  # to the end of an accumulator bank
     read = np.where(stores.settings["pool_stride"] > 0, pooled, read)
     a_rows = np.where(settings["transpose_a"], computes.a.cols, computes.a.rows) * settings["a_stride"]
     paired = computes.preload != NONE

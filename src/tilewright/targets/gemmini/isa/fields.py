@@ -1,9 +1,9 @@
-"""The formats of commands: which bits of `rs1` and `rs2` hold which field.
+"""The formats of commands: the position of each field in the registers `rs1` and `rs2`.
 
-A command is (funct, rs1, rs2), in arrays uint64 [n, 3]; a launch holds the same as uint8 [n, 24], little-endian. Four
-mnemonics share funct 0 (config), told apart by rs1[1:0]. Bits that no field covers are kept, under the name of their
-register and first bit (`rs1_10`). Positions: GemminiISA.scala and LocalAddr.scala of ucb-bar/gemmini at 8c3f992; the
-older layout of LOOP_CONV_WS, which some builds of 2023 have, is not this one.
+A command is (funct, rs1, rs2). Arrays of commands are uint64 [n, 3]; a launch stores them as uint8 [n, 24],
+little-endian. Four mnemonics have funct 0 (config) and differ in rs1[1:0]. Bits outside of all fields are kept as
+fields that are named by their register and first bit (`rs1_10`). Source of the positions: GemminiISA.scala and
+LocalAddr.scala of ucb-bar/gemmini at 8c3f992. The older layout of LOOP_CONV_WS in some builds of 2023 is not supported.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tilewright.array import Array
 from tilewright.errors import ProgramError
 from tilewright.program.instruction import Field, Layout, Raw
 
-#: Bytes of an encoded command.
+#: The number of bytes of an encoded command.
 NBYTES = 24
 
 
 class Funct(IntEnum):
-    """The `funct` of a command. FENCE is no command: the CPU waits until the machine is idle."""
+    """The `funct` of a command. FENCE is an instruction of the CPU, which waits until the machine is idle."""
 
     CONFIG, MVIN2, MVIN, MVOUT, COMPUTE_PRELOADED, COMPUTE_ACCUMULATED, PRELOAD, FLUSH = range(8)
     LOOP_WS, LOOP_WS_BOUNDS, LOOP_WS_AB, LOOP_WS_DC, LOOP_WS_AB_STRIDES, LOOP_WS_DC_STRIDES = range(8, 14)
@@ -41,7 +41,7 @@ class ConfigUnit(IntEnum):
 
 
 class BitField(NamedTuple):
-    """The place of a field in a register."""
+    """The position of a field in a register."""
 
     name: str
     low: int
@@ -69,12 +69,12 @@ class Format(NamedTuple):
 
 
 def _whole(name: str) -> tuple[BitField, ...]:
-    """Return a register that holds one number: a DRAM address, or a stride."""
+    """Return the field of a register that contains one number: a DRAM address or a stride."""
     return (BitField(name, 0, 64, signed=True),)
 
 
 def _operand(name: str) -> tuple[BitField, ...]:
-    """Return a register that holds a local operand: address, columns and rows."""
+    """Return the fields of a register that contains a local operand: address, columns and rows."""
     prefix = "" if name == "local" else f"{name}_"
     return BitField(name, 0, 32), BitField(f"{prefix}cols", 32, 16), BitField(f"{prefix}rows", 48, 16)
 
@@ -216,11 +216,11 @@ for _code in reversed(range(len(FORMATS))):
 
 
 def _layout(form: Format) -> Layout:
-    """Return the layout of one format, in which each gap between fields is a field of its own."""
+    """Return the layout of one format. Each gap between fields becomes an additional field."""
     fields = [Field("funct", 7), Field("funct_7", 57)]
     kind = (BitField("kind", 0, 2),) if form.kind is not None else ()
     for register, places in (("rs1", (*kind, *form.rs1)), ("rs2", form.rs2)):
-        # A field holds at most 63 bits, so a gap of a whole register becomes two fields.
+        # A field has at most 63 bits, so a gap of a whole register becomes two fields.
         bit = 0
         for place in (*places, BitField("", 64, 0)):
             for low in (bit, bit + 32) if place.low - bit > 63 else (bit,) if place.low > bit else ():
@@ -246,7 +246,7 @@ def raw(cmds: Array) -> Raw:
 
 
 def codes(cmds: Array) -> Array:
-    """Return the code of each command, int64 [n]. Raises ProgramError for an unknown funct."""
+    """Return the code of each command's mnemonic, int64 [n]. Raises ProgramError for an unknown funct."""
     funct = np.minimum(cmds[:, 0], 127).astype(np.int64)
     code = np.where(cmds[:, 0] > 127, -1, _CODE_OF[funct])
     for row in np.flatnonzero(code < 0)[:1].tolist():
@@ -257,7 +257,7 @@ def codes(cmds: Array) -> Array:
 
 
 def fields(cmds: Array, code: int) -> dict[str, Array]:
-    """Return the fields of commands that all have one code, int64 [n] by name."""
+    """Return the fields of commands that all have code `code`: int64 [n] by field name."""
     return LAYOUTS[code].decode(raw(cmds))
 
 

@@ -1,7 +1,7 @@
-"""Commands by the names of gemmini.h (ucb-bar/gemmini-rocc-tests at 180c468): each macro appends to a program.
+"""The macros of gemmini.h (ucb-bar/gemmini-rocc-tests at 180c468): each macro appends commands to a program.
 
-A macro's parameters have their order and meaning there. DRAM addresses are integers; local addresses come from `spad`
-and `acc`, or are GARBAGE_ADDR.
+The parameters have the order and meaning of gemmini.h. DRAM addresses are integers. Local addresses are results of
+`spad` or `acc`, or GARBAGE_ADDR.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def spad(row: int) -> int:
 
 
 def acc(row: int, accumulate: bool = False, full: bool = False) -> int:
-    """Return the local address of a row of the accumulator: to add to it, or to move its int32 out."""
+    """Return the local address of an accumulator row.
+
+    `accumulate`: writes add to the row. `full`: stores move int32.
+    """
     return 1 << ACC | accumulate << ACCUMULATE | full << FULL | row
 
 
@@ -47,7 +50,7 @@ def _bits(scale: float) -> int:
 
 
 class Commands:
-    """A program of a machine that grows by one or more commands with each macro."""
+    """The commands of a program. Each macro appends one or more commands."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -215,7 +218,10 @@ class Commands:
         b_spad_id: int,
         is_resadd: bool,
     ) -> None:
-        """Multiply tiles of matrices: sizes in blocks, strides in elements, addresses of 0 for absent matrices."""
+        """Multiply tiles of matrices.
+
+        Sizes are in blocks, strides in elements; an address of 0 marks an absent matrix.
+        """
         self.add("loop_ws_bounds", i=i, j=j, k=k, pad_i=pad_i, pad_j=pad_j, pad_k=pad_k)
         self.add("loop_ws_ab", a=a, b=b)
         self.add("loop_ws_dc", d=d, c=c)
@@ -226,9 +232,9 @@ class Commands:
         self.add("loop_ws", activation=act, **flags, **operands)
 
     def gemmini_loop_conv_ws(self, **parameters: int) -> None:
-        """Convolve a tile. The parameters go by name, as in gemmini.h; those left out are 0.
+        """Convolve a tile. Parameters are given by their names in gemmini.h. The default of each parameter is 0.
 
-        Raises InputError if there is no parameter of a name.
+        Raises InputError for an unknown parameter name.
         """
         values = {_CONV.get(name, name): value for name, value in parameters.items()}
         commands = [(name, fields.FORMATS[fields.CODES[name]]) for name in _CONV_COMMANDS]

@@ -1,4 +1,4 @@
-"""The text form of launches: their DRAM segments, then one command a line. The round trip is exact.
+"""The text form of launches: the DRAM segments, then one command per line. The round trip is exact.
 
     .launch product
     .segment a address=0x1000 size=0x100 kind=input
@@ -12,8 +12,8 @@
     fence
 
 A local address is `spad[ROW]` or `acc[ROW]`, with `+` to accumulate, `.full` for rows of int32 and `.normN` for a norm
-command; `none` is an absent operand. A scale is a float32, or its bits (0x..) if it is no number. Fields that are 0 are
-left out, but for addresses and sizes. program/listing.py defines segments.
+command; `none` is an absent operand. A scale is a float32; for NaN, the text has the bits (0x..). Fields that are 0 are
+omitted, except for addresses and sizes. program/listing.py defines the text of segments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.program.words import Word, integer
 from tilewright.targets.gemmini.isa.fields import FORMATS, LAYOUTS, NBYTES, codes, commands, fields, raw
 from tilewright.targets.gemmini.isa.work import ACC, ACCUMULATE, FULL, NORM
 
-#: An absent operand: all ones.
+#: The local address of an absent operand: all bits are 1.
 ABSENT = 0xFFFF_FFFF
 _LOCAL = re.compile(r"(spad|acc)(\+?)(\.full)?(?:\.norm([1-7]))?\[(\d+)\]")
 
@@ -87,7 +87,7 @@ class Hex(Names):
         return integer(word, -high - 1, high)
 
 
-#: Fields that are always written.
+#: Fields that the text always contains.
 _OPERANDS = "a", "bd", "c"
 _WRITTEN = {"dram", "local", "cols", "rows", "state", *_OPERANDS} | {
     f"{operand}_{n}" for operand in _OPERANDS for n in ("cols", "rows")
@@ -102,14 +102,15 @@ _NAMES: dict[str, Names] = {
 
 @cache
 def _notation() -> Notation:
-    """Return the text syntax of commands. The code of a command is its mnemonic's index."""
+    """Return the text syntax of commands. The code of a command is the index of its mnemonic."""
     forms = {}
     flags = {}
     for code, (form, layout) in enumerate(zip(FORMATS, LAYOUTS, strict=True)):
         names = {place.name: _NAMES[place.name] for place in form.places if place.name in _NAMES}
         names |= {place.name: Hex(()) for place in form.places if place.width == 64}
         declared = {place.name for place in form.places}
-        # Fields of one bit are written by name when they are set; those that no format declares are kept as numbers.
+        # A declared field of one bit appears as its name when the bit is set. A field that no format declares is a
+        # number.
         bits = {place.name: place.name for place in form.places if place.width == 1 and place.name not in names}
         places = [name for name in layout.by_name if name not in (*bits, "funct", "kind")]
         optional = {name for name in places if name not in declared or name not in _WRITTEN}
@@ -137,7 +138,7 @@ def line(cmds: Array, row: int) -> str:
 
 
 def assembled(read: Sequence[Mapping[str, int]]) -> Array:
-    """Return commands, uint64 [n, 3], from the fields and the code of each. Raises ProgramError for a bad value."""
+    """Return commands, uint64 [n, 3], from their fields and codes. Raises ProgramError for an invalid value."""
     cmds = np.zeros((len(read), 3), np.uint64)
     for row, values in enumerate(read):
         form = FORMATS[values["code"]]

@@ -1,7 +1,8 @@
 """Primitive commands with the settings that apply to them.
 
-Config commands take effect in program order, each in its own queue. `work` finds, for each command, the config that
-applies to it, and for each compute the preload before it. Values, hazards and counts start from its result.
+Config commands take effect in program order, separately in each queue. For each command, `work` finds the config that
+applies to the command. For each compute, `work` finds the preceding preload. The passes for values, hazards and counts
+use this result.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from tilewright.targets.gemmini.isa.fields import CODES
 SET, MVIN, MVOUT, PRELOAD, COMPUTE = range(5)
 #: The queues of the reservation station.
 LD, EX, ST = range(3)
-#: Flags of a local address, and the bits of the norm command.
+#: Bit positions in a local address: the flags, and the lowest bit of the norm command.
 ACC = 31
 ACCUMULATE = 30
 FULL = 29
 NORM = 26
-#: Index of an absent command: no config, no preload.
+#: The index of an absent config, preload or snapshot.
 NONE = -1
 #: The bits of the scale 1.0 as float32.
 SCALE_ONE = 0x3F80_0000
-#: A scale of all ones in config_st keeps the scale that was set before.
+#: A scale with all bits 1 in config_st keeps the previous scale.
 KEEP = 0xFFFF_FFFF
-#: Rows that the array streams at least [R: gemmini_timing rule 15].
+#: The smallest number of rows that the array streams [R: gemmini_timing rule 15].
 LEAST_ROWS = 4
 
 
 class Local(NamedTuple):
-    """Local operands, int64 [n] each. `row` counts rows of the scratchpad, or of the accumulator if `acc`."""
+    """Local operands, int64 [n] each. `row` is a row of the accumulator if `acc`, else of the scratchpad."""
 
     row: Array
     cols: Array
@@ -49,7 +50,7 @@ class Local(NamedTuple):
 
 def local(address: Array, cols: Array, rows: Array, config: Config) -> Local:
     """Split local addresses (int64 [n]) into their parts."""
-    # An address is garbage (no operand, no result) if its flags, the bits of its row and the bit above them are ones.
+    # An address is garbage (an absent operand or result) if its flags, its row bits and the next higher bit are all 1.
     flag = {bit: address >> bit & 1 for bit in (ACC, ACCUMULATE, FULL)}
     row = address & (1 << NORM) - 1
     ones = 7 << FULL | (2 << config.row_bits) - 1
@@ -58,10 +59,10 @@ def local(address: Array, cols: Array, rows: Array, config: Config) -> Local:
 
 
 class Moves(NamedTuple):
-    """The mvins of a program, or the mvouts (`out`), int64 [k] each.
+    """The mvins of a program, or with `out` the mvouts, int64 [k] each.
 
-    `step` is the index among the program's primitive commands, and `state` the index of the config command (NONE: there
-    is none). `settings` has the fields of the config command, zeros where there is none.
+    `step`: the index of the primitive command. `state`: the index of the config command that applies, or NONE.
+    `settings`: the fields of this config command, or zeros.
     """
 
     out: bool
@@ -75,9 +76,10 @@ class Moves(NamedTuple):
 class Computes(NamedTuple):
     """The computes of a program, int64 [k] each.
 
-    `preload` is the index of the preload before it (NONE: there is none), `config` that of its config_ex. `w` and `c`
-    are the operands of the preload, `a` and `d` those of the compute. `fresh`: it first loads `w` into the array.
-    `streamed` is the number of rows that pass through the array: rows of the result beyond them are not written in RTL.
+    `preload`: the index of the preceding preload, or NONE. `config`: the index of the config_ex that applies. `w` and
+    `c` are operands of the preload; `a` and `d` are operands of the compute. `fresh`: the compute first loads `w` into
+    the array. `streamed`: the number of rows that pass through the array. The RTL does not write further rows of the
+    result.
     """
 
     step: Array
@@ -93,7 +95,7 @@ class Computes(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A program of n primitive commands: the kind and the code of each, int64 [n], and its moves and computes."""
+    """A program of n primitive commands: their kinds and codes, int64 [n] each, and the moves and computes."""
 
     kind: Array
     code: Array
@@ -101,7 +103,7 @@ class Work(NamedTuple):
     stores: Moves
     computes: Computes
     preloads: Array  # int64 [p]: the steps of the preloads
-    config_st: tuple[Array, dict[str, Array]]  # the steps and the fields of config_st, with the scale that it leaves
+    config_st: tuple[Array, dict[str, Array]]  # the steps and fields of config_st; `scale` is the scale afterwards
     config_norm: tuple[Array, dict[str, Array]]  # the steps and the fields of config_norm
 
     @property
@@ -121,7 +123,7 @@ STATE = {CODES["mvin"]: 0, CODES["mvin2"]: 1, CODES["mvin3"]: 2}
 
 
 def work(prims: Array, config: Config) -> Work:
-    """Return primitive commands with their settings. `prims` is uint64 [n, 3], in an order in which they may run.
+    """Return primitive commands with their settings. `prims`: uint64 [n, 3], in a legal order of execution.
 
     Raises ProgramError for an unknown funct.
     """
@@ -142,12 +144,12 @@ def work(prims: Array, config: Config) -> Work:
 
 
 def before(steps: Array, marks: Array) -> Array:
-    """Return for each of `steps` the index of the last of `marks` before it, NONE if there is none. Both ascend."""
+    """For each step, return the index of the last mark before the step, or NONE. Both arrays ascend."""
     return np.searchsorted(marks, steps) - 1
 
 
 def _rows_at(columns: dict[str, Array], index: Array) -> dict[str, Array]:
-    """Return the rows `index` of columns, zeros where the index is NONE."""
+    """Return the rows `index` of columns. A row is 0 if its index is NONE."""
     if not len(next(iter(columns.values()))):
         return {name: np.zeros(len(index), np.int64) for name in columns}
     return {name: np.where(index == NONE, 0, column[index]) for name, column in columns.items()}
@@ -224,7 +226,7 @@ def _computes(prims: Array, code: Array, config: Config) -> Computes:
 
 
 def _executing(prims: Array, configs: Array) -> dict[str, Array]:
-    """Return the settings after each config_ex: one with `only_strides` keeps all other settings of the one before."""
+    """Return the settings after each config_ex. With `only_strides`, a config_ex keeps all other previous settings."""
     values = fields.fields(prims[configs], CODES["config_ex"])
     whole = np.flatnonzero(values["only_strides"] == 0)
     last = before(np.arange(len(configs)) + 1, whole)
@@ -233,8 +235,8 @@ def _executing(prims: Array, configs: Array) -> dict[str, Array]:
 
 
 def _streamed(computes: Computes, dim: int) -> Array:
-    """Return the rows that the array streams for each compute."""
-    # All rows of the array stream if it takes the weights of the next preload meanwhile, or a transposed A.
+    """Return the number of rows that the array streams for each compute."""
+    # All rows of the array stream if the array takes the weights of the next preload meanwhile, or if A is transposed.
     a = computes.a
     d = computes.d
     streamed = np.maximum(np.where(a.garbage, 0, a.rows), np.where(d.garbage, 0, d.rows))

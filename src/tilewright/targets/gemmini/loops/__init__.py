@@ -1,8 +1,9 @@
-"""Hardware loops: LOOP_WS and LOOP_CONV_WS as the primitive commands that the unrollers issue.
+"""Hardware loops: expand LOOP_WS and LOOP_CONV_WS to the primitive commands that the unrollers issue.
 
-`expand` follows the registers of both unrollers through a program. `limits.py` refuses registers that the hardware
-cannot run, `matmul.py` and `conv.py` make the five streams of a loop, `words.py` the commands in them, and `flight.py`
-finds races between loops that overlap. The merge of the streams is a matter of time: see timing/unroll.py.
+`expand` tracks the registers of both unrollers through a program. `limits.py` rejects register values that the hardware
+cannot run. `matmul.py` and `conv.py` generate the five streams of a loop, and `words.py` encodes the commands in a
+stream. `flight.py` finds races between overlapping loops. The order in which the streams merge depends on time: see
+timing/unroll.py.
 """
 
 from __future__ import annotations
@@ -38,41 +39,42 @@ from tilewright.targets.gemmini.loops.words import (
 
 
 class LoopCommands(NamedTuple):
-    """The L loops of a program of n commands. They issue some of its m primitive commands."""
+    """The L loops of a program with n commands. The loops issue some of the program's m primitive commands."""
 
-    run: Array  # int64 [n]: the loop that a command starts, -1 if it starts none
+    run: Array  # int64 [n]: the loop that a command starts, or -1
     at: Array  # int64 [m, 3]: see words.CommandStream
     idle: Array  # int64 [m]: see words.CommandStream
-    starts: Array  # int64 [L, 6]: where the five streams of each loop begin in `prims`, and where the last one ends
-    tail: Array  # int64 [L]: see words.CommandStream, of the execute stream
+    starts: Array  # int64 [L, 6]: the begin of each loop's five streams in `prims`, and their end
+    tail: Array  # int64 [L]: of the execute stream; see words.CommandStream
     residual: Array  # bool [L]: the loop is a residual addition
 
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A program of n commands as m primitive commands, those that the reservation station receives.
+    """The m primitive commands that the reservation station receives for a program of n commands.
 
-    The host's primitive commands and the loops lie in program order. The commands of a loop form five streams, which
-    lie one after the other; the hardware merges them (timing/unroll.py).
+    The host's primitive commands and the loops are in program order. The commands of a loop are stored as five streams,
+    one stream after the other. The hardware merges these streams (timing/unroll.py).
     """
 
     commands: Array  # uint64 [n, 3]: funct, rs1, rs2
     prims: Array  # uint64 [m, 3]
-    source: Array  # int64 [m]: the command that a primitive command comes from
+    source: Array  # int64 [m]: the command of the program that issues a primitive command
     unroller: Array  # int8 [m]: HOST, MATMUL or CONV (words.py)
-    entry: Array  # int64 [n]: the primitive command of a command, -1 if there is none
+    entry: Array  # int64 [n]: the primitive command of a command, or -1
     loops: LoopCommands
     findings: tuple[Finding, ...]  # races between loops in flight (flight.py)
 
     @cached_property
     def kind(self) -> Array:
-        """int8 [m]: the queue of each primitive command, LD, EX or ST."""
+        """The queue of each primitive command (LD, EX or ST), int8 [m]."""
         return QUEUES[codes(self.prims)].astype(np.int8)
 
     @cached_property
     def order(self) -> Array:
-        """int64 [m]: a legal program order, as indices into `prims`."""
-        # Loops run one after the other. Within a loop, loads come first: of a residual addition, B is added to A.
+        """A legal program order, as indices into `prims`, int64 [m]."""
+        # Loops run one after the other. Within a loop, loads come first. A residual addition adds B to A, so A is
+        # loaded first.
         order = np.arange(len(self.prims))
         for starts in self.loops.starts:
             parts = [np.arange(low, high) for low, high in pairwise(starts)]
@@ -80,9 +82,9 @@ class Expansion:
         return order
 
 
-#: The loops that an unroller works on at once. Each has its registers: loop n uses set n % SETS.
+#: The number of loops that an unroller executes concurrently. Loop n uses register set n % SETS.
 SETS = 2
-#: The register with the DRAM address of each stream ("": the stream has none).
+#: The register with the DRAM address of each stream ("" if the stream has no address).
 ADDRESSES = {MATMUL: ("c", "", "d", "b", "a"), CONV: ("output", "", "bias", "weights", "input")}
 #: Commands that the reservation station never receives.
 ABSENT = (Funct.FLUSH, Funct.COUNTER, Funct.FENCE, *UNROLLER)
@@ -90,10 +92,11 @@ MOVES = (Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT)
 
 
 class Form(NamedTuple):
-    """The streams of all loops that differ in nothing but DRAM addresses, one stream after the other.
+    """The streams of all loops that differ only in DRAM addresses, one stream after the other.
 
-    `words`, `at` and `idle` as in words.CommandStream, with all addresses 1. `base` int64 [n]: the stream whose
-    address belongs to a command, or the number of streams. `ends` int64 [6]: where the streams begin, and the end.
+    `words`, `at` and `idle` are the fields of words.CommandStream, with all addresses 1. `base` int64 [n]: the stream
+    whose DRAM address a command uses, or the number of streams. `ends` int64 [6]: the begin of each stream, and the end
+    of the last stream.
     """
 
     words: Array
@@ -108,8 +111,8 @@ class Form(NamedTuple):
 def form(unroller: int, registers: dict[str, int], place: OnChip, config: Config) -> Form:
     """Return the form of a loop whose DRAM addresses are 1, or 0 if absent.
 
-    With address 1, each move states its distance from the operand's first byte, plus 1. A network starts the same loop
-    thousands of times at other addresses, which are then added to all moves at once.
+    With address 1, each move contains its distance from the operand's first byte, plus 1. A network starts the same
+    loop thousands of times with different addresses, which `Loop` adds to all moves of the form at once.
     """
     streams = (matmul if unroller == MATMUL else conv).streams(registers, place, config)
     words, at, idle = (np.concatenate(parts) for parts in zip(*(stream[:3] for stream in streams), strict=True))
@@ -121,7 +124,7 @@ def form(unroller: int, registers: dict[str, int], place: OnChip, config: Config
 
 
 class Loop(NamedTuple):
-    """A loop of a program: its form, and the same words with its own addresses."""
+    """A loop of a program: the form of the loop, and the form's words with the addresses of the loop."""
 
     flight: Flight
     form: Form
@@ -130,7 +133,7 @@ class Loop(NamedTuple):
 
 @dataclass
 class Unroller:
-    """The registers of an unroller, and the half of the accumulator that its next loop uses."""
+    """The registers of an unroller, and the accumulator half that the next loop uses."""
 
     number: int
     config: Config
@@ -140,9 +143,9 @@ class Unroller:
     forms: dict[tuple[object, ...], Form] = field(default_factory=dict)
 
     def start(self, command: int) -> Loop:
-        """Return the next loop, which `command` starts."""
+        """Return the loop that `command` starts."""
         slot = self.loops % SETS
-        # Registers keep their values from loop to loop; a set is the one of two loops before.
+        # Registers keep their values between loops. A loop uses the same register set as the second previous loop.
         config = self.config
         names = ADDRESSES[self.number]
         registers = self.sets[slot]
@@ -154,7 +157,7 @@ class Unroller:
         shape = self.forms[key]
         words = shape.words.copy()
         words[:, 1] += np.array([*(max(registers.get(name, 1), 1) - 1 for name in names), 0], np.uint64)[shape.base]
-        # The half of the accumulator changes after a loop that stores its results; until then, loops add to the same
+        # The accumulator half changes after a loop that stores its results. Before such a loop, loops add to the same
         # sums.
         self.loops += 1
         if registers[names[0]]:
@@ -178,7 +181,7 @@ def expand(commands: Array, config: Config) -> Expansion:
     """
     loops = _loops(commands, config)
     starts = np.array([loop.flight.command for loop in loops], np.int64)
-    before = np.cumsum([0, *(len(loop.words) for loop in loops)])  # commands of loops before each loop
+    before = np.cumsum([0, *(len(loop.words) for loop in loops)])  # number of primitive commands of all earlier loops
     host = np.flatnonzero(~np.isin(commands[:, 0], ABSENT))
     entry, run = np.full((2, len(commands)), -1)
     entry[host] = np.arange(len(host)) + before[np.searchsorted(starts, host)]
@@ -209,7 +212,7 @@ def expand(commands: Array, config: Config) -> Expansion:
 
 
 def _loops(commands: Array, config: Config) -> list[Loop]:
-    """Return the loops of a program, in its order."""
+    """Return the loops of a program in program order."""
     unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
     loops = []
     for row, values in sorted(register_writes(commands).items()):

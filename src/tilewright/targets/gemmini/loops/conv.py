@@ -1,7 +1,7 @@
-"""The streams of one LOOP_CONV_WS: a tile of a convolution, with pooling of the result.
+"""The streams of one LOOP_CONV_WS, which computes a tile of a convolution with pooling of the result.
 
-Source: LoopConv.scala (ucb-bar/gemmini at 8c3f992). Names are those of that file: `orow`, `ocol`, `och` count the
-result, `irow`, `icol`, `ich` the input, `krow`, `kcol`, `kch` the weights, `b` images.
+Source: LoopConv.scala (ucb-bar/gemmini at 8c3f992). Variables have their names in that file: `orow`, `ocol`, `och`
+index the result; `irow`, `icol`, `ich` the input; `krow`, `kcol`, `kch` the weights; `b` the images.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tilewright.targets.gemmini.loops.words import (
 
 @dataclass(frozen=True)
 class TileShape:
-    """The sizes of a tile that follow from the registers `r` of its loop."""
+    """The sizes of a tile, derived from the registers `r` of its loop."""
 
     r: Mapping[str, int]
     config: Config
 
     def undilated(self, x: int) -> int:
-        """Return the number of input pixels in `x` pixels of an input that is dilated, if this one is."""
+        """Return the number of input pixels in `x` pixels. A dilated input has an inserted zero between two pixels."""
         return (x + self.r["input_dilated"]) >> self.r["input_dilated"]
 
     @cached_property
@@ -51,7 +51,7 @@ class TileShape:
 
     @cached_property
     def unpadded(self) -> tuple[int, int]:
-        """Rows and columns of the input without its borders."""
+        """The number of rows and of columns of the input without borders."""
         r = self.r
         return (
             self.undilated(self._covered("orows", "krows") - r["upad"] - r["dpad"]),
@@ -60,7 +60,7 @@ class TileShape:
 
     @cached_property
     def padded(self) -> tuple[int, int]:
-        """Rows and columns of the input with its borders."""
+        """The number of rows and of columns of the input with borders."""
         r = self.r
         rows, columns = self.unpadded
         if not r["input_dilated"]:
@@ -74,43 +74,43 @@ class TileShape:
 
     @cached_property
     def kept(self) -> tuple[int, int]:
-        """Rows and columns of the input that the scratchpad holds."""
+        """The number of rows and of columns of the input in the scratchpad."""
         rows, columns = self.padded
         return rows >> self.r["downsample"], columns >> self.r["downsample"]
 
     @cached_property
     def input_stride(self) -> int:
-        """Rows of the scratchpad between blocks of `dim` input channels (of `dim` images in layout 3120)."""
+        """The scratchpad rows from one block of `dim` input channels to the next (in layout 3120: of `dim` images)."""
         return (self.r["kchs"] if self.r["input_3120"] else self.r["batches"]) * self.kept[0] * self.kept[1]
 
     @cached_property
     def weight_stride(self) -> int:
-        """Rows of the scratchpad between blocks of `dim` columns of the weights."""
+        """The scratchpad rows from one block of `dim` weight columns to the next."""
         return self.r["krows"] * self.r["kcols"] * self.r["pochs" if self.r["weight_0132"] else "kchs"]
 
     @cached_property
     def input_rows(self) -> int:
-        """Rows of the scratchpad that the input takes."""
+        """The number of scratchpad rows of the input."""
         across = self.r["batches" if self.r["input_3120"] else "kchs"]
         return -(-across // self.config.dim) * self.input_stride
 
     @cached_property
     def weight_rows(self) -> int:
-        """Rows of the scratchpad that the weights take."""
+        """The number of scratchpad rows of the weights."""
         return -(-self.r["kchs" if self.r["weight_0132"] else "pochs"] // self.config.dim) * self.weight_stride
 
     @cached_property
     def out_stride(self) -> int:
-        """Rows of the accumulator between blocks of `dim` output channels."""
+        """The accumulator rows from one block of `dim` output channels to the next."""
         return self.r["batches"] * self.r["orows"] * self.r["ocols"]
 
     @cached_property
     def out_rows(self) -> int:
-        """Rows of the accumulator that the result takes."""
+        """The number of accumulator rows of the result."""
         return -(-self.r["pochs"] // self.config.dim) * self.out_stride
 
     def out_row(self, b: Array, orow: Array, ocol: Array, och: Array) -> Array:
-        """Return the rows of the accumulator, from the first one of the tile on, that hold these results."""
+        """Return the accumulator rows of these results, counted from the tile's first row."""
         r = self.r
         return och // self.config.dim * self.out_stride + (b * r["orows"] + orow) * r["ocols"] + ocol
 
@@ -132,7 +132,7 @@ def _every(end: int, step: int = 1) -> Array:
 
 
 def _config(mnemonic: str, **values: int) -> CommandStream:
-    """Return a config command, which keeps the low bits of each value."""
+    """Return a config command. Each value is cut to the bits of its field."""
     form = FORMATS[CODES[mnemonic]]
     kept = {place.name: values.get(place.name, 0) & (1 << place.width) - 1 for place in form.places}
     funct, rs1, rs2 = encode(mnemonic, **kept)
@@ -172,7 +172,7 @@ def _weights(shape: TileShape, place: OnChip) -> CommandStream:
     )
     size = r["kernel_dim"]
     stride = r["weight_stride"]
-    # The place of a weight in elements, in one of upstream's layouts: 0132 and 1203 name the order of the dimensions
+    # The position of a weight in elements. Upstream's layouts 0132 and 1203 are named after the order of the dimensions
     # (kernel row and column, input channel, output channel).
     offset = krow * r["kernel_dim"] + kcol
     if r["depthwise"]:
@@ -194,7 +194,7 @@ def _weights(shape: TileShape, place: OnChip) -> CommandStream:
 
 
 def _weight_row(shape: TileShape, krow: Array, kcol: Array, och: Array, kch: Array) -> Array:
-    """Return the row of weights in the scratchpad, from the first one of the tile on."""
+    """Return the scratchpad row of weights, counted from the tile's first row of weights."""
     r = shape.r
     across, down, depth = (kch, och, r["pochs"]) if r["weight_0132"] else (och, kch, r["kchs"])
     return across // shape.config.dim * shape.weight_stride + (krow * r["kcols"] + kcol) * depth + down
@@ -225,7 +225,7 @@ def _input(shape: TileShape, place: OnChip) -> CommandStream:
         offset = (ich * plane + pixel) * image_stride + b
     else:
         offset = (b * plane + pixel) * between + ich
-    # Pixels of the border are loads from address 0, which write zeros.
+    # Border pixels are loaded from address 0, which writes zeros.
     border = (irow < 0) | (irow >= shape.unpadded[0]) | (icol < 0) | (icol >= shape.unpadded[1])
     address = np.where(border, 0, r["input"] + (offset & OFFSET_MASK))
     left = shape.undilated(r["lpad"])
@@ -236,9 +236,9 @@ def _input(shape: TileShape, place: OnChip) -> CommandStream:
 
 
 def _input_columns(shape: TileShape) -> tuple[Array, Array]:
-    """Return the first columns of the loads of an input row, and their lengths: left border, middle, right border."""
-    # A load is either inside the image or in its border, so the borders are cut off; downsampling takes twice the
-    # columns.
+    """Return the first column and the length of each load of an input row: left border, middle, right border."""
+    # A load is either inside the image or in the border, so loads are cut at the borders. With downsampling, a load
+    # covers twice the number of columns.
     dim = shape.config.dim
     columns = shape.unpadded[1]
     left, right = shape.undilated(shape.r["lpad"]), shape.undilated(shape.r["rpad"])
@@ -249,7 +249,7 @@ def _input_columns(shape: TileShape) -> tuple[Array, Array]:
 
 
 def _input_row(shape: TileShape, b: Array, irow: Array, icol: Array, ich: Array) -> Array:
-    """Return the row of an input pixel (borders counted) in the scratchpad, from the first one of the tile on."""
+    """Return the scratchpad row of an input pixel, counted from the tile's first row. Pixel indices include borders."""
     r = shape.r
     rows, columns = shape.kept
     across, along = (b, ich) if r["input_3120"] else (ich, b)
@@ -288,7 +288,7 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
     rotated = (r["krows"] - 1 - krow, r["kcols"] - 1 - kcol) if r["rotate"] else (krow, kcol)
     weights = place.b_end - shape.weight_rows + _weight_row(shape, *rotated, och, kch)
     c = place.c + shape.out_row(b, orow, ocol, och)
-    # Weights are brought at the first step of a block, and kept for all positions of the result.
+    # The array loads weights at the first step of a block, and keeps them for all positions of the result.
     new = np.diff(row_of // (len(_every(r["batches"], step)) * r["orows"]), prepend=-1) > 0
     preload = stream(
         Funct.PRELOAD,
@@ -300,7 +300,7 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
         operand(a, depth, height),
         operand(np.full(len(a), nowhere), width, height),
     )
-    # The unroller passes over a step in two cycles: one for the preload, one for the compute.
+    # The unroller needs two cycles for a skipped step: one cycle for the preload, one cycle for the compute.
     pairs = interleaved(preload._replace(idle=2 * idle), compute)._replace(tail=2 * tail)
     if not r["input_3120"]:
         return pairs
@@ -311,12 +311,13 @@ def _execute(shape: TileShape, place: OnChip) -> CommandStream:
 
 
 def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> tuple[Array, Array, Array, int]:
-    """Return the steps of the execute stream for rows of the result, one row for each element of the arguments.
+    """Return the steps of the execute stream for several rows of the result: one row for each element of the arguments.
 
-    The results are the first column of each step, its row, the number of steps without commands before it, and the
-    number of such steps after the last one. An input that is dilated has them where the kernel meets an inserted zero.
+    Returns the first column of each step, the row of each step, the number of skipped steps before each step, and the
+    number of skipped steps after the last step. A step is skipped if the kernel is at an inserted zero of a dilated
+    input.
     """
-    # There are only three patterns of rows: all zeros, and zeros in even or in odd columns.
+    # Rows have only three patterns: zeros in all columns, in the even columns, or in the odd columns.
     r = shape.r
     rows = [_output_row(shape, *zeros) for zeros in ((False, 0), (False, 1), (True, 0))]
     columns, passed, zeros = zip(*rows, strict=True)
@@ -332,8 +333,8 @@ def _output_columns(shape: TileShape, krow: Array, kcol: Array, orow: Array) -> 
 
 
 def _output_row(shape: TileShape, zero_row: bool, zero_column: int) -> tuple[list[int], list[int], int]:
-    """Return the steps of one row: the first column of each, the steps skipped before it, and those skipped in all."""
-    # The kernel meets inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
+    """Return the steps of one row: their first columns, the skipped steps before each step, and all skipped steps."""
+    # The kernel is at inserted zeros in the whole row, or in the columns whose lowest bit differs from `zero_column`.
     r = shape.r
     dim = shape.config.dim
     columns = list[int]()
@@ -371,7 +372,7 @@ def _stores(shape: TileShape, place: OnChip) -> CommandStream:
 
 
 def _pooled_stores(shape: TileShape, place: OnChip) -> CommandStream:
-    """Return one pooled store for each image and block of channels, and the config commands around them."""
+    """Return a pooled store for each image and block of channels, between the config commands for pooling."""
     r = shape.r
     config = shape.config
     b, och = grid(_every(r["batches"]), _every(r["pochs"], config.dim))

@@ -1,7 +1,7 @@
-"""Races between two loops that an unroller works on at once.
+"""Races between two loops that one unroller executes concurrently.
 
-Loads of a loop may enter the reservation station before the last execute commands of the loop before it. The station
-then takes them for the older commands, and the execute commands read what the wrong loop loaded.
+Loads of a loop may enter the reservation station before the last execute commands of the previous loop. The station
+then treats these loads as older than the execute commands, which read the data of the wrong loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from tilewright.targets.gemmini.loops.words import COMMANDS, CONV, MATMUL, OnChi
 
 
 class OperandRows(NamedTuple):
-    """The rows of a memory that hold an operand of a loop. `loaded`: the loop loads it, instead of reusing it."""
+    """The memory rows of a loop's operand.
+
+    `loaded`: the loop loads the operand; otherwise, the loop reuses old data.
+    """
 
     name: str
     memory: str
@@ -30,7 +33,7 @@ class OperandRows(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """A loop: the command that starts it, its unroller, whether it is a residual addition, its operands."""
+    """A loop: its start command, its unroller, whether it is a residual addition, and its operands."""
 
     command: int
     unroller: int
@@ -39,7 +42,7 @@ class Flight(NamedTuple):
 
 
 def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) -> tuple[OperandRows, ...]:
-    """Return the rows of a loop's operands; none for a residual addition, whose halves always alternate."""
+    """Return the rows of a loop's operands. A residual addition has no entries, because its halves always alternate."""
     if unroller == CONV:
         shape = TileShape(r, config)
         a = shape.input_rows
@@ -60,9 +63,13 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
 
 
 def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
-    """Yield the races between loops that may be in flight at once; `functs` [n] are those of the program."""
-    # The commands that enter an unroller, or pass it, while it has a loop. All others wait until it has none, so they
-    # separate loops. Those of the matrix unroller first pass the one of convolutions.
+    """Yield the races between loops that may be in flight together.
+
+    `functs` [n]: the functs of the program's commands.
+    """
+    # The commands that may enter or pass an unroller while the unroller has a loop. All other commands wait until the
+    # unroller has no loop, so these commands separate loops. Commands for the matrix unroller pass the convolution
+    # unroller first.
     passed = {MATMUL: (*COMMANDS[MATMUL], *COMMANDS[CONV][1:]), CONV: COMMANDS[CONV]}
     separating = {unroller: np.cumsum(~np.isin(functs, some)) for unroller, some in passed.items()}
     last: dict[int, Flight] = {}
@@ -81,7 +88,7 @@ def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
 
 
 def _race(before: Flight, loop: Flight, old: OperandRows, new: OperandRows) -> Iterator[Finding]:
-    """Yield the race of an operand that a loop loads with one that the loop before it may still use."""
+    """Yield the race between an operand that a loop loads and an operand that the previous loop may still use."""
     low = max(new.low, old.low)
     high = min(new.high, old.high)
     used = old.name if old.memory == "spad" else "C"

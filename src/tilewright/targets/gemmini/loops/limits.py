@@ -1,7 +1,7 @@
-"""Checks of a loop's registers: sizes that the unrollers cannot run, each with the reason and the way out.
+"""Checks of a loop's registers: the sizes that the unrollers cannot run, each with the reason and a remedy.
 
-The unrollers check nothing. A size of 0 makes their counters run to 65,536, fields that are too wide lose bits, and
-operands that do not fit overwrite each other.
+The unrollers do not check sizes. With a size of 0, their counters run to 65,536. Values that exceed their field lose
+bits. Operands that exceed the memories overwrite each other.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from tilewright.targets.gemmini.loops.conv import TileShape
 from tilewright.targets.gemmini.loops.words import COMMANDS, MATMUL
 
 Registers = Mapping[str, int]
-#: Activations of LOOP_WS (Activation.scala).
+#: The activations of LOOP_WS (Activation.scala).
 LAYERNORM = 2
 IGELU = 3
 SOFTMAX = 4
 NORMALISED = (LAYERNORM, SOFTMAX)
 
 
-#: The reason why a loop cannot run, and what to do.
+#: The reason why a loop cannot run, and the remedy.
 Fault = tuple[str, str]
 
 
 def check(unroller: int, registers: Registers, command: int, config: Config) -> None:
     """Check a loop that `command` starts.
 
-    Raises ProgramError, naming the register, if the unroller cannot run it with these registers.
+    Raises ProgramError with the name of the register if the unroller cannot run the loop with these registers.
     """
     start = COMMANDS[unroller][0].name
     rules = _matmul if unroller == MATMUL else _conv

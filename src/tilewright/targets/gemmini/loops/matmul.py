@@ -1,7 +1,8 @@
 """The streams of one LOOP_WS: a blocked matrix product C = A * B + D, or a residual addition C = A + B.
 
-Source: LoopMatmul.scala (ucb-bar/gemmini at 8c3f992). Names are those of that file: C has `i` x `j` blocks, the inner
-dimension `k` blocks. The last column of `at` in a load is not used; in a store, `at` names the last products it needs.
+Source: LoopMatmul.scala (ucb-bar/gemmini at 8c3f992). Variables have their names in that file: C has `i` x `j` blocks,
+and the inner dimension has `k` blocks. In a load, the last column of `at` is not used. In a store, `at` is the block of
+the last product that the store needs.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from tilewright.targets.gemmini.loops.words import (
 )
 
 Registers = Mapping[str, int]
-#: Rows of which the normaliser keeps statistics at once, and the norm commands (NormCmd.scala) of its passes: of all
-#: blocks of a row but the last one, and of the last one.
+#: The number of rows for which the normaliser keeps statistics together. Then, for each pass of an activation, two norm
+#: commands (NormCmd.scala): for all blocks of a row except the last block, and for the last block.
 STATISTICS = 2
 PASSES = {LAYERNORM: ((1, 2), (3, 4), (0, 0)), SOFTMAX: ((5, 5), (6, 7), (0, 0))}
-#: The bit "set only the statistics" of config_norm.
+#: The bit of config_norm that limits the command to the index of the statistics.
 ONLY_STATISTICS = 1 << 17
 
 
@@ -45,12 +46,12 @@ class Blocks(NamedTuple):
 
     rows: int
     columns: int
-    row_pad: int  # elements that the last row and column of blocks lack
+    row_pad: int  # elements that are missing in the last row and the last column of blocks
     column_pad: int
     dram: int
     stride: int
     size: int  # bytes of an element
-    wide: int  # blocks of a move
+    wide: int  # the number of blocks that one move covers
     first: int  # local address
 
 
@@ -63,7 +64,7 @@ def streams(registers: Registers, place: OnChip, config: Config) -> list[Command
     if r["resadd"]:
         left = c._replace(dram=r["a"], stride=r["a_stride"], size=INPUT_BYTES, wide=config.spad_blocks)
         left = left._replace(first=place.a | ACC)
-        # The last rows of B are loaded whole: the hardware compares their number with itself.
+        # B's last block of rows is loaded completely, because the RTL compares its index with itself.
         right = left._replace(dram=r["b"], stride=r["b_stride"], row_pad=0, first=place.b_end | ACC | ACCUMULATE)
         loads = _loads(right, Funct.MVIN2, True, config), _loads(left, Funct.MVIN, False, config)
         return [_stores(c, r, config), NOTHING, NOTHING, *loads]
@@ -81,13 +82,14 @@ def _load_ab(r: Registers, place: OnChip, config: Config) -> tuple[CommandStream
         a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
     if r["transpose_b"]:
         b = b._replace(rows=r["j"], columns=r["k"], column_pad=r["pad_k"])
-    # k is the outer loop of both. The last rows of B are loaded whole: the hardware compares their number with itself.
+    # k is the outer loop of both operands. B's last block of rows is loaded completely, because the RTL compares its
+    # index with itself.
     loaded_b = _loads(b, Funct.MVIN2, not r["transpose_b"], config)
     return loaded_b, _loads(a, Funct.MVIN, bool(r["transpose_a"]), config)
 
 
 def _loads(m: Blocks, funct: int, by_rows: bool, config: Config) -> CommandStream:
-    """Return loads row by row of blocks, or column by column, each column as wide as one load."""
+    """Return loads in the order of the rows of blocks, or of the columns. A column has the width of one load."""
     if not m.dram:
         return NOTHING
     rows, columns = np.arange(m.rows), np.arange(0, m.columns, min(m.wide, m.columns))
@@ -97,7 +99,7 @@ def _loads(m: Blocks, funct: int, by_rows: bool, config: Config) -> CommandStrea
 
 
 def _blocks(m: Blocks, row: Array, column: Array, config: Config) -> tuple[Array, Array]:
-    """Return the DRAM addresses and the operands of moves from the blocks (row, column) on."""
+    """Return the DRAM addresses and the operands of moves that begin at the blocks (row, column)."""
     dim = config.dim
     address = m.dram + ((row * m.stride + column) * dim * m.size & OFFSET_MASK)
     blocks = np.minimum(m.wide, m.columns - column)
@@ -111,14 +113,15 @@ def _execute(r: Registers, place: OnChip, config: Config) -> CommandStream:
     nowhere = garbage(config)
     k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
     a = place.a + (k * r["i"] + i if r["transpose_a"] else i * r["k"] + k) * dim
-    # B lies at the end of its half of the scratchpad, A at the begin, so that they meet nowhere whatever their sizes.
+    # In a half of the scratchpad, A begins at the first row and B ends at the last row, so operands of all sizes are
+    # apart.
     b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["transpose_b"] else k * r["j"] + j)) * dim
     c = place.c + (i * r["j"] + j) * dim
     rows, columns, depth = (
         dim - np.where(block == r[f"{name}"] - 1, r[f"pad_{name}"], 0) for name, block in (("i", i), ("j", j), ("k", k))
     )
-    first = i == 0  # of a column of blocks: it brings the weights
-    # The first product of a sum overwrites the accumulator, unless the loop adds to what is there.
+    first = i == 0  # the first row of a column of blocks loads the weights
+    # The first product of a sum overwrites the accumulator, or adds to it if the loop accumulates.
     added = np.where((k > 0) | bool(r["ex_accumulate"]), ACC | ACCUMULATE, ACC)
     preload = stream(
         Funct.PRELOAD,
@@ -146,8 +149,8 @@ def _stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
 
 
 def _normalised_stores(c: Blocks, r: Registers, config: Config) -> CommandStream:
-    """Return the stores of layer normalisation or softmax, row by row, which all wait for the last execute command."""
-    # For each group of STATISTICS rows come three passes over them: two that collect statistics, and one that stores.
+    """Return the stores of layer normalisation or softmax, row by row. All stores wait for the last execute command."""
+    # Each group of STATISTICS rows has three passes: two passes collect statistics, and one pass stores.
     dim = config.dim
     size = c.size
     i, group, step, stat, j = grid(

@@ -1,4 +1,4 @@
-"""Streams of primitive commands, as the unrollers issue them, and the words of their commands."""
+"""Streams of the primitive commands that the unrollers issue, and the encoding of these commands."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.isa import work
 from tilewright.targets.gemmini.isa.fields import CODES, FORMATS, Funct, fields
 
-#: The unrollers. HOST marks primitive commands of the program itself.
+#: The unrollers. HOST marks primitive commands that the program contains itself.
 HOST = 0
 MATMUL = 1
 CONV = 2
-#: The commands that configure or start each unroller; the first one starts it.
+#: The functs of each unroller: the start command, then the commands that set registers.
 COMMANDS = {
     MATMUL: tuple(Funct(number) for number in range(Funct.LOOP_WS, Funct.LOOP_WS_DC_STRIDES + 1)),
     CONV: tuple(Funct(number) for number in range(Funct.LOOP_CONV_WS, Funct.LOOP_CONV_WS_6 + 1)),
 }
 STARTS = tuple(functs[0] for functs in COMMANDS.values())
 UNROLLER = {funct: unroller for unroller, functs in COMMANDS.items() for funct in functs}
-#: Bits of a DRAM address or stride that a register keeps (coreMaxAddrBits of both generated builds).
+#: The number of bits of a DRAM address or stride that a register keeps (coreMaxAddrBits of both generated builds).
 ADDRESS_BITS = 40
 
 
 def register_writes(commands: Array) -> dict[int, dict[str, int]]:
-    """Return the registers that each command of an unroller sets, by name, by the command's index in uint64 [n, 3]."""
+    """Return the registers that each unroller command sets: for an index in uint64 [n, 3], values by register name."""
     writes: dict[int, dict[str, int]] = {}
     for funct in UNROLLER:
         rows = np.flatnonzero(commands[:, 0] == funct)
@@ -57,9 +57,9 @@ OFFSET_MASK = 0xFFFF_FFFF
 class CommandStream(NamedTuple):
     """The commands of one kind that a loop issues: `words` uint64 [n, 3] (funct, rs1, rs2).
 
-    `at` int64 [n, 3] are the numbers that the unroller compares between streams, in LOOP_WS the block (k, j, i) of a
-    command (see matmul.py). It may pass over steps without a command: `idle` int64 [n] are the cycles that this takes
-    before each command, `tail` those after the last one.
+    `at` int64 [n, 3]: the numbers that the unroller compares between streams. In LOOP_WS, these numbers are the block
+    (k, j, i) of a command (see matmul.py). The unroller may skip steps without a command: `idle` int64 [n] has the
+    cycles for skipped steps before each command, and `tail` the cycles after the last command.
     """
 
     words: Array
@@ -69,7 +69,7 @@ class CommandStream(NamedTuple):
 
 
 class OnChip(NamedTuple):
-    """The places of a loop's operands: the first row of A, the row after B, the first row of C and D.
+    """The on-chip rows of a loop's operands: the first row of A, the row after B's end, and the first row of C and D.
 
     `a` and `b_end` are rows of the scratchpad, or of the accumulator in a residual addition; `c` is a row of the
     accumulator.
@@ -80,12 +80,12 @@ class OnChip(NamedTuple):
     c: int
 
 
-#: The bits of a register.
+#: The number of bits of a register.
 WORD = (1 << 64) - 1
 
 
 def stream(funct: Array | int, rs1: Array | int, rs2: Array, at: Sequence[Array | int] = (0, 0, 0)) -> CommandStream:
-    """Return a stream with one command for each element of `rs2`; other arguments may be single numbers of 64 bits."""
+    """Return a stream with one command for each element of `rs2`. Other arguments may be single numbers of 64 bits."""
     n = len(rs2)
 
     def columns(values: Sequence[Array | int]) -> Array:
@@ -105,22 +105,22 @@ def joined(*parts: CommandStream) -> CommandStream:
 
 
 def interleaved(first: CommandStream, second: CommandStream) -> CommandStream:
-    """Return the commands of two streams of the same length in turn."""
+    """Return the alternating commands of two streams of the same length."""
     pairs = (np.stack(pair, axis=1) for pair in zip(first[:3], second[:3], strict=True))
     words, at, idle = (pair.reshape(-1, *pair.shape[2:]) for pair in pairs)
     return CommandStream(words, at, idle)
 
 
 def operand(address: Array | int, columns: Array | int, rows: Array | int) -> Array:
-    """Return operand words: a local address, and the columns and rows from there."""
+    """Return operand words: a local address, and the number of columns and rows."""
     return np.asarray(address) | np.asarray(columns) << 32 | np.asarray(rows) << 48
 
 
 def garbage(config: Config) -> int:
-    """Return the local address that the unrollers write for an absent operand."""
+    """Return the local address by which the unrollers mark an absent operand."""
     return ACC | ACCUMULATE | FULL | ((2 << config.row_bits) - 1)
 
 
 def grid(*axes: Array) -> list[Array]:
-    """Return the coordinates of all combinations of values, flat; the last axis changes fastest."""
+    """Return the flat coordinates of all combinations of values. The last axis changes fastest."""
     return [axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")]

@@ -1,1 +1,1 @@
-"""Programs in C with the names of gemmini.h: a library records their commands, and a process runs them."""
+"""Programs in C with the API of gemmini.h: a library records the commands of a program, and a process runs them."""

@@ -1,7 +1,7 @@
-"""The commands of a host in C so far, and their effect on the machine.
+"""The recorded commands of a host program in C, and their effect on the machine.
 
-The machine keeps its memories between runs. A run takes the commands since the run before it, at a fence or at the end
-of a function of gemmini.h; hazards and time are those of all commands.
+A run starts at a fence, or at the end of a function of gemmini.h, and executes the commands since the previous run. The
+machine keeps its memories between runs. Hazards and time are computed for all commands together.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from tilewright.targets.gemmini.isa.text import line
 from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
 
-#: The size of a slot, its bytes below the first pointer, and the number of slots; slot 0 stays free. 4 GiB in all.
+#: The size of a slot in bytes, the bytes of a slot below its first pointer, and the number of slots. Slot 0 is unused.
+#: All slots have 4 GiB together.
 SLOT = 1 << 28
 BELOW = 1 << 26
 SLOTS = 16
 PAGE = 4096
-#: The first address that may be a pointer.
+#: The smallest address that may be a pointer.
 LEAST = 1 << 20
-#: The registers of each funct that hold an address of DRAM.
+#: For each funct, the registers that contain a DRAM address.
 ADDRESSES = {
     **dict.fromkeys((Funct.MVIN, Funct.MVIN2, Funct.MVIN3, Funct.MVOUT), ("rs1",)),
     **dict.fromkeys((Funct.LOOP_WS_AB, Funct.LOOP_WS_DC, Funct.LOOP_CONV_WS_5, Funct.LOOP_CONV_WS_6), ("rs1", "rs2")),
@@ -38,18 +39,19 @@ ADDRESSES = {
 
 
 class HostAddresses:
-    """The machine's addresses of one host's memory: 32 bits, although pointers of the host have 47."""
+    """The mapping from a host's pointers (47 bits) to the machine's addresses (32 bits)."""
 
     def __init__(self) -> None:
-        # A pointer opens a window of memory around it, which lies in a slot of the machine's addresses. So addresses in
-        # a window keep their distances and their place in a page. Small numbers are no pointers and stay: gemmini.h
-        # uses 0 and 1 for absent operands. `_first[k]` is the host's address of the first byte of slot k + 1.
+        # The first pointer to a region maps a window of host memory around the pointer to a slot of the machine's
+        # addresses. Addresses in one window keep their distances and their offsets in a page. Small numbers are not
+        # pointers and stay unchanged: gemmini.h uses 0 and 1 for absent operands. `_first[k]` is the host's address of
+        # the first byte of slot k + 1.
         self._first: list[int] = []
 
     def move(self, records: Array) -> None:
         """Replace the host's addresses in recorded commands by the machine's.
 
-        Raises ProgramError if they lie in too many places.
+        Raises ProgramError if the addresses need too many slots.
         """
         for funct, registers in ADDRESSES.items():
             moved = np.flatnonzero(records["funct"] == funct)
@@ -72,7 +74,10 @@ class HostAddresses:
         return self._machine(pointers)
 
     def host(self, address: int, size: int) -> int:
-        """Return the host's address of bytes of the machine. Raises ProgramError if they are in no window."""
+        """Return the host's address of bytes of the machine.
+
+        Raises ProgramError if the bytes are outside of all windows.
+        """
         slot = address // SLOT
         if not 1 <= slot <= len(self._first) or (address + size - 1) // SLOT != slot:
             raise ProgramError(
@@ -86,15 +91,16 @@ RECORD = np.dtype([("rs1", "<u8"), ("rs2", "<u8"), ("funct", "<u4"), ("source", 
 
 
 class Range(NamedTuple):
-    """Bytes at an address of the machine."""
+    """A range of bytes at an address of the machine."""
 
     address: int
     size: int
 
 
 def united(first: Array, end: Array) -> list[Range]:
-    """Return the union of ranges first..end (int64 [n] each) as ranges that neither meet nor overlap, in order."""
-    # Sorted by their first byte, a range begins a new one if it lies beyond all ends so far.
+    """Return the union of ranges first..end (int64 [n] each) as sorted ranges with gaps between them."""
+    # Ranges are sorted by their first byte. A range starts a new result range if it begins beyond the ends of all
+    # earlier ranges.
     used = end > first
     order = np.argsort(first[used], kind="stable")
     low = first[used][order]
@@ -105,7 +111,7 @@ def united(first: Array, end: Array) -> list[Range]:
 
 
 class RecordedCommands:
-    """The commands of one host on the machine `config`; `sources` are the names of its files."""
+    """The commands of one host on the machine `config`. `sources` are the names of the host's source files."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -113,10 +119,10 @@ class RecordedCommands:
         self.addresses = HostAddresses()
         self.records = np.zeros(0, RECORD)
         self._machine = Machine(config, Dram([]), 1)
-        self._ran = 0  # commands whose values are computed
+        self._ran = 0  # the number of commands whose values are computed
 
     def add(self, records: Array) -> None:
-        """Append recorded commands. Raises ProgramError if their pointers lie in too many places."""
+        """Append recorded commands. Raises ProgramError if their pointers need too many slots."""
         records = records.copy()
         self.addresses.move(records)
         self.records = np.concatenate([self.records, records])
@@ -128,21 +134,21 @@ class RecordedCommands:
         return Passes(cmds, self.config)
 
     def place(self, command: int) -> str:
-        """Return the place in the source of a command."""
+        """Return the source file and line of a command."""
         record = self.records[command]
         return f"{self.sources[record['source']]}:{record['line']}"
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return the hazards of all commands; their steps are primitive commands."""
+        """Return the hazards of all commands. The steps of a finding are primitive commands."""
         return (*self.passes.findings(RunOptions(None, True), placed=False), *self._unfenced())
 
     @property
     def _source(self) -> Array:
-        """The command that each primitive command comes from, int64 [m]."""
+        """The index of the command that issues each primitive command, int64 [m]."""
         return self.passes.hazards.source
 
     def _unfenced(self) -> Iterator[Finding]:
-        """Yield the first store that no fence follows."""
+        """Yield a finding about the first store after the last fence, if there is such a store."""
         fences = np.flatnonzero(self.records["funct"] == Funct.FENCE)
         stores = self.passes.work.stores.step
         for step in stores[self._source[stores] > np.append(-1, fences)[-1]][:1].tolist():
@@ -153,16 +159,16 @@ class RecordedCommands:
             )
 
     def placed(self, steps: Sequence[int]) -> list[int]:
-        """Return the numbers of primitive commands in traces and in the debugger."""
+        """Return the numbers that traces and the debugger give to primitive commands."""
         return self.passes.places[list(steps)].tolist()
 
     def places(self, steps: Sequence[int]) -> str:
-        """Return the places in the source of primitive commands."""
+        """Return the source files and lines of primitive commands."""
         return ", ".join(dict.fromkeys(self.place(int(self._source[step])) for step in steps))
 
     @property
     def cycles(self) -> int:
-        """The machine's cycles until it had accepted the last command; until it was idle, if that is a fence."""
+        """The cycles until the machine accepted the last command. A fence is accepted when the machine is idle."""
         if not len(self.records):
             return 0
         last = int(self.passes.times.accept[-1])
@@ -171,15 +177,15 @@ class RecordedCommands:
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines of the source, in order of their first command: commands, and the cycles they were at work.
 
-        `first` is the cycle in which the machine accepts the line's first command, `last` the one in which its last
-        command is done.
+        `first`: the cycle in which the machine accepts the line's first command. `last`: the cycle in which the line's
+        last command is done.
         """
         times = self.passes.times
         source = self.passes.expansion.source
         done = np.maximum.reduce([times.taken, times.issued, times.done])
         end = times.accept.copy()
         np.maximum.at(end, source, done)
-        # A line of the source is one number: its file in the upper half.
+        # A source line is one number, with the number of the file in the upper half.
         key = self.records["source"].astype(np.int64) << 32 | self.records["line"]
         _, first, line_of, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
         begins, ends = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
@@ -192,9 +198,9 @@ class RecordedCommands:
         ]
 
     def needed(self) -> list[Range]:
-        """Return the ranges of memory that the commands since the last run read or write.
+        """Return the memory ranges that the commands since the last run read or write.
 
-        Raises HazardError, with places in the source, if the machine would stop or leave its memories.
+        Raises HazardError, with source lines, if the machine would stop or access rows outside of its memories.
         """
         for finding in self.passes.findings(RunOptions(None, False), placed=False):
             raise HazardError("program", f"{finding} ({self.places(finding.steps)})")
@@ -202,14 +208,14 @@ class RecordedCommands:
         return united(first, end)
 
     def _moves(self) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the loads, then the stores since the last run: their steps, and the ranges that they move."""
+        """Yield the steps and memory ranges of the loads, then of the stores, since the last run."""
         plan = self.passes.plan
         for moves, (first, end) in ((plan.work.loads, plan.loads), (plan.work.stores, plan.stores)):
             new = self._source[moves.step] >= self._ran
             yield moves.step[new], first[new], end[new]
 
     def unknown(self, asked: Range) -> MachineError:
-        """Return the error of commands that use memory which the host does not have."""
+        """Return the error for commands that access memory outside of the host's memory."""
         pointer = self.addresses.host(*asked)
         reason = f"{asked.size} bytes at {pointer:#x} are not memory of the program"
         for steps, first, end in self._moves():
@@ -221,7 +227,7 @@ class RecordedCommands:
     def run(self, content: Sequence[tuple[Range, Array]]) -> tuple[Dram, list[Range]]:
         """Compute the values of the commands since the last run on the host's memory.
 
-        `content` is that of `needed`, uint8 [size] each. Returns the memory, and the ranges that were written.
+        `content`: the bytes of each range of `needed`, uint8 [size]. Returns the memory, and the written ranges.
         """
         segments = [
             Segment(f"memory {part.address:#x}", part.address, np.array(data).reshape(1, -1)) for part, data in content

@@ -1,4 +1,4 @@
-"""Compile a host in C, run it, and report the machine's work."""
+"""Compile a host program in C, run it, and report the cycles and hazards of the machine."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tilewright.targets.gemmini.config import Config
 from tilewright.targets.gemmini.native.hostlib import library
 from tilewright.targets.users import Execution
 
-#: The most groups of findings that are printed, and the most source lines: the ones that were longest at work.
+#: The largest number of printed groups of findings, and of printed source lines. The busiest lines are printed.
 SHOWN = 8
 LINES = 12
 
 
 def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingModel) -> Execution:
-    """Run a C file that uses the headers of Gemmini. It fails if its status is not 0, or if there is a hazard.
+    """Run a C file that uses the headers of Gemmini. The run fails on an exit status other than 0, or on a hazard.
 
-    `flags` are further arguments of the compiler. Raises InputError if the file does not compile or its program cannot
-    be started.
+    `flags` are further arguments of the compiler. Raises InputError if the file does not compile, or if the compiled
+    program cannot be started.
     """
     library_flags = library(config).flags()
     with scratch() as folder:
@@ -67,7 +67,7 @@ def _status(code: int) -> str:
 
 
 def shown(report: dict[str, Any]) -> list[str]:
-    """Return a report as lines: for each kind of finding and place, the first one; then the counts."""
+    """Return a report as lines: the first finding of each kind and source line, then the counts."""
     findings = report["findings"]
     groups: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
@@ -83,7 +83,7 @@ def shown(report: dict[str, Any]) -> list[str]:
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the source lines that were longest at work, in the order of the program."""
+    """Return the busiest source lines, in program order."""
     longest = sorted(lines, key=lambda line: line["first"] - line["last"])[:LINES]
     if not longest:
         return []

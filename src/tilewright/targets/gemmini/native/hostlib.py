@@ -1,4 +1,4 @@
-"""The library for hosts in C of one machine: its sources, and the header made from the configuration."""
+"""The C library for host programs of one machine: sources, and a header generated from the configuration."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from tilewright.native.hosts import HostLibrary
 from tilewright.targets.gemmini.config import Config
 
 HERE = Path(__file__).parent
-#: The requests of a host: the names of a source, then commands. At a fence, the number of ranges that the machine
-#: needs, the ranges, and the content of each; then the number of ranges that it stored, the ranges, and the content of
-#: each.
+#: The requests of a host: the name of a source file, and commands. At a fence, the host asks for the number of ranges
+#: that the machine needs, asks for each range, and sends its bytes. Then the host asks for the number of ranges that
+#: the machine stored, for each range, and for its bytes.
 REQUESTS = ("source", "record", "needed", "needed_ranges", "content", "run", "stored_ranges", "take", "cycles")
-#: Rows whose statistics a program collects at once, as in the functional model (libgemmini at 5b1254a).
+#: The number of rows for which a program collects statistics together, as in the functional model (libgemmini at
+#: 5b1254a).
 STATISTICS = 4
 
 
 def library(config: Config) -> HostLibrary:
-    """Return the library for a machine. Hosts include its sizes as `include/gemmini_params.h`."""
+    """Return the library for a machine. Host programs include the machine's sizes as `include/gemmini_params.h`."""
     return HostLibrary(
         "tilewright_gemmini",
         server="tilewright.targets.gemmini.native.serve",
@@ -31,7 +32,7 @@ def library(config: Config) -> HostLibrary:
 
 
 def params(config: Config) -> str:
-    """Return gemmini_params.h: the sizes of a machine by the names of upstream."""
+    """Return gemmini_params.h: the sizes of a machine, by upstream's names."""
     sizes = {
         "XCUSTOM_ACC": 3,
         "DIM": config.dim,

@@ -1,7 +1,7 @@
-"""The process that serves a host in C with the headers of Gemmini: it holds the machine, and reports at the end.
+"""The process that serves a host program in C: it simulates the machine, and reports at the end.
 
-$TILEWRIGHT_GEMMINI_SAVE is a program file, to which all commands are
-written. $TILEWRIGHT_GEMMINI_REPORT is a file for the report, in JSON, which is then not printed.
+If $TILEWRIGHT_GEMMINI_SAVE names a file, all commands are saved to it as a program. If $TILEWRIGHT_GEMMINI_REPORT names
+a file, the report is written to it as JSON instead of being printed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COUNT = struct.Struct("<Q")
 
 
 class Server(serve.Server):
-    """Runs the commands of one host."""
+    """Run the commands of one host."""
 
     requests = REQUESTS
 
@@ -70,7 +70,7 @@ class Server(serve.Server):
         return self._of_host(self._asked)
 
     def content(self, payload: bytes) -> bytes:
-        """Take the bytes of the next range. Raises MachineError if the host has no memory there."""
+        """Receive the bytes of the next range. Raises MachineError if the range is outside of the host's memory."""
         part = self._asked[len(self._content)]
         data = np.frombuffer(payload, np.uint8)
         if len(data) < part.size:
@@ -88,7 +88,7 @@ class Server(serve.Server):
         return self._of_host(self._stored)
 
     def take(self, payload: bytes) -> bytes:
-        """Return the bytes of a range, by its number."""
+        """Return the bytes of the range with a given number."""
         address, size = self._stored[COUNT.unpack(payload)[0]]
         return self._memory.window(address, 1, size, 0, "take").tobytes()
 
@@ -100,7 +100,7 @@ class Server(serve.Server):
         return COUNT.pack(self.commands.cycles)
 
     def report(self) -> dict[str, Any]:
-        """Return the report of all commands. Raises HazardError if they do not come to their end."""
+        """Return the report of all commands. Raises HazardError if the commands never end."""
         commands = self.commands
         passes = self.commands.passes
         return {
@@ -115,9 +115,9 @@ class Server(serve.Server):
         }
 
     def end(self) -> None:
-        """Print or write the report, and write the program, if there are commands and none was refused.
+        """Print or write the report, and save the program, if there are commands and all of them were accepted.
 
-        Raises SystemExit if there is no report, which makes the host fail.
+        Raises SystemExit if the report fails; the host program then fails, too.
         """
         if self.failed or not len(self.commands.records):
             return
@@ -136,7 +136,7 @@ class Server(serve.Server):
 
 
 def main(connection: int, machine: str) -> None:
-    """Answer the requests that come from a socket, until it is closed. `machine` is the file of the configuration."""
+    """Answer requests from a socket until it is closed. `machine` is the path of the configuration file."""
     serve.serve(connection, lambda: Server(TARGET.config(machine, {})))
 
 
@@ -145,8 +145,8 @@ def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Arr
 
     `memory` is the host's memory at each fence, uint8 [size] for each range.
 
-    Changes by the host between fences are not in it: cycles and hazards are the same, values may differ. Raises
-    ProgramError if the memory is too large for a program.
+    The program does not contain the host's changes to memory between fences: cycles and hazards are the same, but
+    values may differ. Raises ProgramError if the memory is too large for a program.
     """
     first, size = (np.array([getattr(part, name) for part, _ in memory], np.int64) for name in Range._fields)
     parts = united(first, first + size)
@@ -154,7 +154,7 @@ def program(name: str, commands: RecordedCommands, memory: list[tuple[Range, Arr
         raise ProgramError("program", f"uses more than {MAX_BYTES >> 20} MiB of memory", "save a smaller one")
     data = [np.zeros(part.size, np.uint8) for part in parts]
     starts = [part.address for part in parts]
-    for part, content in reversed(memory):  # the first use counts
+    for part, content in reversed(memory):  # keep the content at the first use
         index = int(np.searchsorted(starts, part.address, side="right")) - 1
         at = part.address - starts[index]
         data[index][at : at + part.size] = content

@@ -1,4 +1,4 @@
-"""Programs by hand, with the names of gemmini.h.
+"""Handwritten programs in Python, with the macros of gemmini.h.
 
 with Gemmini() as g:
     a, b = g.to_device(left), g.to_device(right)  # int8 matrices
@@ -65,14 +65,14 @@ __all__ = [
 ]
 
 
-#: The first address of buffers, that of DRAM in Chipyard's SoCs, and their alignment.
+#: The address of the first buffer (the start of DRAM in Chipyard's SoCs), and the alignment of buffers.
 BASE = 0x8000_0000
 ALIGN = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """An array in DRAM, from byte `address` on. `data` is the host's view, which a run updates."""
+    """An array in DRAM at byte `address`. `data` is the host's view of the array; a run updates it."""
 
     name: str
     address: int
@@ -127,7 +127,7 @@ class Gemmini(Commands):
         return self.to_device(np.zeros(shape, dtype), name)
 
     def program(self, name: str = "program") -> Program:
-        """Return the commands so far, and DRAM as it is, as a program: for `file.save`, `check`, `debug` or `exec`.
+        """Return the commands and the content of DRAM as a program for `file.save`, `check`, `debug` or `exec`.
 
         Raises ProgramError if there are no commands.
         """
@@ -142,8 +142,9 @@ class Gemmini(Commands):
     def run(self, check: bool = True, timing: bool = True) -> RunResult:
         """Execute the commands since the last run, and update all buffers.
 
-        Raises HazardError if the program would stop or leave the memories, MachineError for a DRAM access outside the
-        buffers. Other hazards are in the result: with them, values are those of program order.
+        Raises HazardError if the program would stop or access rows outside of the memories, and MachineError for a DRAM
+        access outside of the buffers. The result contains all other hazards; in a program with hazards, values are the
+        values of program order.
         """
         program = self.program()
         options = RunOptions(TARGET.timing_models[0].name if timing else None, check)

@@ -307,7 +307,10 @@ class Shape:
                 yield from self._falling(job) if self.ends and ends and not self.few else (job,)
 
     def _keeps(self, block: int) -> bool:
-        """Return whether the scratchpad holds the weights of a block for all steps: jobs may share them."""
+        """Return whether the scratchpad has room for a block's weights for all steps.
+
+        Jobs may then share the weights.
+        """
         rows = len(self.steps) * self.units[block].blocks * self.config.dim
         return rows <= sum(lane.rows for lane in self.lanes[1])
 
