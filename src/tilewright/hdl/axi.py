@@ -15,9 +15,9 @@ from tilewright.hdl.parts import Part, drive
 
 ADDRESS_BITS = 32
 
-#: A burst command: a byte address, a multiple of a beat; and the number of beats minus 1, as AXI encodes it.
+#: A burst command: the byte address of its first beat, and the number of beats minus 1 (AXI's encoding).
 BURST = data.StructLayout({"address": ADDRESS_BITS, "beats": 8})
-#: A 2-D transfer: `rows` of `row_bytes`, `stride` bytes apart, from byte `address` on. Neither count may be 0.
+#: A 2-D transfer: `rows` rows of `row_bytes` bytes, `stride` bytes apart, from byte `address` on. No count may be 0.
 ROWS = data.StructLayout({"address": ADDRESS_BITS, "stride": ADDRESS_BITS, "rows": 16, "row_bytes": ADDRESS_BITS})
 LITE_ADDRESS_BITS = 12  # 4 KiB, the smallest window that interconnects map
 #: A word to write; bit i of `strobes` enables byte i.
@@ -32,10 +32,10 @@ def beat_of(bits: int) -> data.StructLayout:
 class RowBursts(Part):
     """Splits a 2-D transfer into AXI bursts, and offers one burst per cycle. `start` loads the transfer from `rows`.
 
-    Bursts are offered from the next cycle on. They end at multiples of `longest` beats (a power of two, and at most
-    4 KiB), so that no burst crosses a 4 KiB page.
+    Bursts are offered from the next cycle on. A burst ends at a multiple of `longest` beats (a power of two, at most 4
+    KiB), so no burst crosses a 4 KiB page.
 
-    `active` is high while bursts remain; `last` is high in the cycle in which the last burst is accepted.
+    `active` is high while bursts remain. `last` is high when the last burst is accepted.
     """
 
     def __init__(self, beat_bits: int, longest: int) -> None:
@@ -53,7 +53,8 @@ class RowBursts(Part):
         to_edge = Signal(range(self.longest + 1))
         beats = Signal(range(self.longest + 1))
         ends = Signal()
-        # `left` beats of this row remain from beat `beat` on. A burst ends at the next edge, or with the row.
+        # `left` beats of this row remain, beginning at beat `beat`. A burst ends at the next multiple of `longest`, or
+        # at the end of the row.
         m.d.comb += [
             to_edge.eq(self.longest - beat[:edge]),
             ends.eq(left <= to_edge),
@@ -88,7 +89,7 @@ class ReadBus(wiring.Signature):
 
 
 class WriteBus(wiring.Signature):
-    """The AXI4 write channels AW, W and B, without the constant signals that ReadBus names."""
+    """The AXI4 write channels AW, W and B, without the constant signals (see ReadBus)."""
 
     def __init__(self, beat_bits: int) -> None:
         super().__init__(
@@ -108,10 +109,10 @@ class Bus(wiring.Signature):
 
 
 class ReadMaster(Part):
-    """Reads over AXI4 for several clients: grants one burst per cycle, to the requesting client of the lowest number.
+    """Reads over AXI4 for several clients. Each cycle grants a burst to the requesting client with the lowest number.
 
-    At most `in_flight` bursts are unfinished. One cycle after a beat is on the bus, it is on `data`, and the bit of its
-    client in `valid` is high. Clients must always be ready for a beat.
+    At most `in_flight` bursts are unfinished. A beat appears on `data` one cycle after the bus, with the client's bit
+    in `valid` high. Clients must always be ready for a beat.
     """
 
     def __init__(self, beat_bits: int, clients: int, in_flight: int) -> None:
@@ -125,8 +126,8 @@ class ReadMaster(Part):
         )
 
     def define(self, m: Module) -> None:
-        # All bursts have the same ID, so AXI answers them in the order of the requests: a queue of the clients that
-        # requested them says who owns a beat.
+        # All bursts have the same ID, so beats come in the order of the requests. A queue of the requesting clients
+        # therefore gives the client of each beat.
         m.submodules.owners = owners = StreamFifo(range(max(2, self.clients)), self.in_flight)
         ar = self.bus.ar
         r = self.bus.r
@@ -191,14 +192,14 @@ class AxiLite(wiring.Signature):
 
 
 class AxiLiteRegisters(Part):
-    """Control registers on AXI4-Lite. The host writes and reads the registers `written`, and only reads `read`.
+    """Control registers on AXI4-Lite: `written` can be written and read by the host, `read` only read.
 
     Both arguments map byte offsets to names. A register NAME of `written` is an output port, and `NAME_strobe` is high
     in the first cycle in which the port has a newly written value. A register of `read` is an input port. A write is
     accepted when its address and data are both valid and no response is pending. Other offsets read as 0.
 
-    The upper half of 2**`address_bits` bytes may be a memory that is only written, with whole words: `memory_write` is
-    high in the cycle in which `memory_data` is written to word `memory_address` of it.
+    The upper half of the 2**`address_bits` bytes can be a write-only memory of whole words: `memory_write` is high in
+    the cycle in which `memory_data` is written to word `memory_address` of this memory.
     """
 
     def __init__(

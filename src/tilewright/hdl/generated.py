@@ -1,7 +1,7 @@
-"""Properties of a design, read from the C++ that Verilator writes for it: its memories, and safe short cuts.
+"""Properties of a design, read from Verilator's C++ output: the design's memories, and safe short cuts.
 
 verilator.h can skip the falling edge of the clock, and detect cycles in which nothing changes. Each short cut is exact
-only for certain designs. Text that these patterns do not match forbids a short cut; it is never an error.
+only for certain designs. If the C++ text does not match the patterns, the short cut is not used; no error is raised.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 _NUMBER = r"(?:[CSIQ]Data|VlWide<\d+>|double|bool)(?:/\*.*?\*/)?"
 _ARRAY = rf"VlUnpacked<(?P<of>{_NUMBER}|(?:VlUnpacked<)+{_NUMBER}(?:, \d+>)+), (?P<depth>\d+)>"
-#: A member that is an array, but not one of Verilator's own.
+#: A member array of the design. Verilator's own arrays do not match.
 MEMORY = re.compile(rf"^(?P<head> +){_ARRAY} (?P<name>(?!__V)\w+);$", re.MULTILINE)
 MEMBER = re.compile(rf" *(?:VL_(?:IN|OUT|INOUT)\w*\(.*|(?:{_NUMBER}|{_ARRAY}) \w+;|struct {{|}};|//.*|)")
 STATE = re.compile(r"// DESIGN SPECIFIC STATE\n(.*?)// INTERNAL VARIABLES", re.DOTALL)
@@ -25,9 +25,9 @@ _STEMS = (
 _MACROS = "DEBUG DEBUG_IF DEBUG_IFDEF DBG_MSGF ATTR_COLD ATTR_UNUSED ATTR_ALWINLINE LIKELY UNLIKELY FATAL_MT PURE"
 PURE = re.compile(rf"VL_(?:(?:{'|'.join(_STEMS.split())})_[A-Z0-9]+|{'|'.join(_MACROS.split())})")
 CALLED = re.compile(r"\bVL_\w+")
-#: State outside of the model, or that its bytes do not show.
+#: State outside of the model's bytes.
 HIDDEN = re.compile(r"\bstd::(?!ref\b)|\bstatic\b|Vdpi|Verilated|\bVl(?!Unpacked|Wide)[A-Z]")
-#: The clock where it is only an edge: in the trigger, and in the edge's memory.
+#: The two uses of the clock for edges: the trigger, and the variable with the clock's previous value.
 EDGE = "__Vtrigprevexpr___TOP__clk__0"
 DEBUG = re.compile(r"^#ifdef VL_DEBUG\n.*?^#endif.*?\n", re.MULTILINE | re.DOTALL)
 EDGES = (
@@ -38,12 +38,12 @@ CLOCK = re.compile(r"(?:\.|->)clk\b")
 
 
 def evaluation(code: str) -> str:
-    """Return C++ without comments, and without code that is compiled for debugging only."""
+    """Return C++ text without comments and debugging code."""
     return re.sub("//.*", "", DEBUG.sub("", code))
 
 
 def posedge_only(code: Iterable[str]) -> bool:
-    """Return whether a design uses its clock `clk` for nothing but rising edges. `code`: its `evaluation`."""
+    """Return whether a design uses its clock `clk` only for rising edges. `code` is the design's `evaluation`."""
     text = re.sub(r"\s", "", "".join(code))
     if EDGES[0] not in text:
         return False
@@ -53,10 +53,11 @@ def posedge_only(code: Iterable[str]) -> bool:
 
 
 def self_contained(headers: Iterable[str], code: Iterable[str]) -> bool:
-    """Return whether all of a design's state is in the members of its classes, so that equal bytes are equal states.
+    """Return whether the class members of a design contain its whole state, so that equal bytes mean equal states.
 
-    `headers` declare its classes; `code` is its `evaluation`. Files, time, random numbers, queues and strings
-    are state elsewhere; printed text is lost if a cycle is left out.
+    `headers` declare the design's classes, and `code` is its `evaluation`. The result is False if the design uses
+    files, time, random numbers, queues or strings, whose state is outside of the members. It is also False if the
+    design prints text, because a skipped cycle would print nothing.
     """
     for header in headers:
         state = STATE.search(header)
@@ -66,6 +67,6 @@ def self_contained(headers: Iterable[str], code: Iterable[str]) -> bool:
 
 
 def tracked(header: str) -> tuple[str, list[str]]:
-    """Return a header with `Tracked` (verilator.h) in the place of the types of its memories, and their names."""
+    """Return a header in which memories have the type `Tracked` (verilator.h), and the names of these memories."""
     names = [memory["name"] for memory in MEMORY.finditer(header)]
     return MEMORY.sub(r"\g<head>Tracked<\g<of>, \g<depth>> \g<name>;", header), names

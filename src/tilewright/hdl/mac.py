@@ -1,4 +1,4 @@
-"""Arithmetic on tiles: the multiply-accumulate array, and the lanes of the tensor ALU."""
+"""Arithmetic on tiles: the multiply-accumulate array, and the tensor ALU."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAC_LATENCY = 2
 class MacArray(Part):
     """Computes sums[b][o] = sum over i of inp[b][i] * wgt[o][i] exactly.
 
-    It takes new operands each cycle, and their sums follow MAC_LATENCY cycles later. Operands are row-major, with the
-    first value in the low bits. Sums have `sum_bits`, enough for any operands. `multipliers` ("single", "packed" or
-    "logic") selects how products are made, and changes neither the sums nor their timing. Raises ConfigError if
-    `multipliers` is unknown, or if it is "packed" and two products do not fit one multiplier block.
+    The array accepts new operands in each cycle, and outputs their sums MAC_LATENCY cycles later. Operands are
+    row-major, with the first value in the low bits. Sums have `sum_bits` bits, so they never overflow. `multipliers`
+    ("single", "packed" or "logic") selects the implementation of products, which does not change sums or timing. Raises
+    ConfigError if `multipliers` is unknown, or if it is "packed" and two products do not fit one multiplier block.
     """
 
     def __init__(self, batch: int, block: int, inp_bits: int, wgt_bits: int, multipliers: str = "single") -> None:
@@ -48,7 +48,7 @@ class MacArray(Part):
         block = self.block
         inp = signed_values(self.inp, self.inp_bits)
         wgt = signed_values(self.wgt, self.wgt_bits)
-        # Packed: one multiplier block makes the products of an input with the weights of two outputs.
+        # Packed: a multiplier block multiplies one input by the weights of two outputs.
         together = 2 if self.multipliers == "packed" and block > 1 else 1
         sums = []
         for row in range(self.batch):
@@ -68,9 +68,9 @@ class MacArray(Part):
 
 
 def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic: bool = False) -> list[Value]:
-    """Return the product of `shared` with each value of `others` (one or two, signed). They come one cycle later.
+    """Return the product of `shared` with each value of `others` (one or two, signed), one cycle later.
 
-    Two products take one multiplier block. With `logic`, a single product takes none.
+    Two products need one multiplier block. With `logic`, a single product needs no multiplier block.
     """
     first = others[0]
     bits = len(shared) + len(first)
@@ -82,8 +82,9 @@ def products(m: Module, shared: Value, others: Sequence[Value], name: str, logic
     product = Signal(signed(len(both) + len(shared)), name=name)
     m.d.comb += both.eq((others[1] << bits) + first)
     m.d.sync += product.eq(shared * both)
-    # `both` holds the two factors at a distance of `bits`, so their products lie side by side in one product (as in
-    # Xilinx's white paper WP486). A negative lower product has borrowed 1 from the upper one: add it back.
+    # `both` has the two factors at a distance of `bits`, so that the wide product contains both products side by side
+    # (see Xilinx's white paper WP486). A negative lower product has borrowed 1 from the upper product, so add 1 to the
+    # upper product.
     return [product[:bits].as_signed(), (product[bits:].as_signed() + product[bits - 1])[:bits].as_signed()]
 
 
@@ -97,7 +98,7 @@ def by_logic(a: Value, b: Value) -> Value:
 
 
 def product(a: Value, b: Value, logic: bool) -> Value:
-    """Return the product of two unsigned values; with `logic`, it takes no multiplier blocks."""
+    """Return the product of two unsigned values. With `logic`, the product needs no multiplier block."""
     if not logic:
         return a * b
     return by_logic(Cat(a, 0).as_signed(), Cat(b, 0).as_signed()).as_unsigned()[: len(a) + len(b)]
@@ -109,7 +110,7 @@ def signed_values(word: Value, bits: int) -> list[Value]:
 
 
 class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """An operation of TensorAlu. SHR shifts right by the low bits of the second operand; left if they are negative."""
+    """An operation of TensorAlu. SHR shifts right by the low bits of the second operand; left if these are negative."""
 
     MIN = 0
     MAX = 1
@@ -119,7 +120,7 @@ class Operation(enum.Enum, shape=3):  # type: ignore[call-arg]
 
 
 class TensorAlu(Part):
-    """Applies one operation to `lanes` pairs of signed values of 2^`log_bits` bits, in the same cycle. Sums wrap.
+    """Applies one operation to `lanes` pairs of signed values of 2^`log_bits` bits. It is combinational, and sums wrap.
 
     With `signed_amounts`, the sign of the SHR amount selects the direction of the shift; otherwise the input `left`
     selects it for all lanes.

@@ -1,9 +1,9 @@
 """On-chip tile memories, and queues.
 
-Ports of memories are one tile or one bus beat wide, and run at full speed for any alignment.
+The ports of memories are one tile or one bus beat wide. Alignment does not affect their speed.
 
-A BankedMemory has one user. A PartedMemory is divided into parts, each of which belongs to one of several users at a
-time.
+A BankedMemory has one user. A PartedMemory has several users and several parts; at any time, each part belongs to one
+user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.hdl.parts import Part, drive, ram
 
 @dataclass(frozen=True)
 class Tiles:
-    """The shape of a memory: `depth` tiles of `tile_bits`, and a bus of `beat_bits`. All are powers of two."""
+    """The shape of a memory: `depth` tiles of `tile_bits` bits; a bus of `beat_bits` bits. All are powers of two."""
 
     tile_bits: int
     beat_bits: int
@@ -45,7 +45,7 @@ class Tiles:
 class BeatWrite(wiring.Signature):
     """The signals that write one bus beat. Tile l of `data` goes to tile `index + l` if bit l of `mask` is set.
 
-    If a tile is wider than a beat, `data` goes to part number `part` of the tile, or with `whole` to all its parts.
+    If a tile is wider than a beat, `data` goes to part number `part` of the tile. With `whole`, it goes to all parts.
     """
 
     def __init__(self, tiles: Tiles) -> None:
@@ -69,18 +69,18 @@ class TileWrite(wiring.Signature):
 
 
 class TileRead(wiring.Signature):
-    """The signals that read `lanes` tiles from `index` on. `data` comes a cycle after `en`, until the next read."""
+    """The signals that read `lanes` tiles from `index` on. `data` is valid a cycle after `en`, until the next read."""
 
     def __init__(self, tiles: Tiles, lanes: int = 1) -> None:
         super().__init__({"index": Out(tiles.index_bits), "en": Out(1), "data": In(lanes * tiles.tile_bits)})
 
 
 class BankedMemory(Part):
-    """A memory of tiles in as many banks as a beat has tiles, so that a beat can start at any tile. Indices wrap.
+    """A memory with a bank for each tile of a beat, so that a beat can start at any tile. Indices wrap.
 
     Write ports: `beats` (a BeatWrite) and, with `tile_writes`, `tile` (a TileWrite). Writes at both in a cycle are not
-    allowed (`tile` takes precedence). The port `read` returns one tile, or with `wide_reads` as many tiles as a beat
-    has. A read in the cycle of a write returns the new data.
+    allowed (`tile` takes precedence). The port `read` returns one tile, or with `wide_reads` all tiles of a beat. A
+    read in the cycle of a write returns the new data.
     """
 
     def __init__(self, tiles: Tiles, beat_writes: bool = True, tile_writes: bool = False, wide_reads: bool = False):
@@ -101,7 +101,7 @@ class BankedMemory(Part):
         granularity = t.tile_bits // t.parts if t.parts > 1 else None
         outputs = []
         # Tile i is in bank i mod lanes. A read of several tiles begins in bank `first`, so the outputs are rotated by
-        # it.
+        # `first`.
         first = Signal(range(max(2, t.lanes)))
         with m.If(self.read.en):
             m.d.sync += first.eq(self.read.index[:log])
@@ -126,7 +126,7 @@ class BankedMemory(Part):
 
 
 def _of_lane(beats: Any, lane: int, tiles: Tiles) -> tuple[Value, Value, Value | int]:
-    """Return the write to bank `lane` in a BeatWrite: (data, mask bit, enable bits of the parts of the tile).
+    """Return the write of a BeatWrite to bank `lane`: (data, mask bit, enable bits of the parts of the tile).
 
     A beat may begin at any tile: bank l gets the tile that is l - index (modulo the number of banks) tiles from the
     first.
@@ -145,9 +145,9 @@ def lane_of(data: Value, lane: Value, tiles: Tiles) -> Value:
 
 
 def row_of(index: Value, bank: int, log: int, wide: bool) -> Value:
-    """Return the row of `bank` with tile `index`; if `wide`, the row of the bank's first tile from `index` on.
+    """Return the row of tile `index` in `bank`. With `wide`, return the row of the bank's first tile from `index` on.
 
-    Banks before the one of `index` have that tile one row later.
+    In banks before the bank of `index`, that tile is one row later.
     """
     row = index >> log
     return row + (index[:log] > bank) if wide and log else row
@@ -157,7 +157,7 @@ class PartedMemory(Part):
     """A memory of tiles in `parts` equal parts. User u reads at port `read{u}`, writes at `tile{u}`; `beats` fills it.
 
     Users that access different parts in one cycle each have full bandwidth. No part may be written twice in a cycle.
-    The result of an access by two users to one part in a cycle is undefined.
+    If two users access the same part in a cycle, the result is undefined.
     """
 
     def __init__(self, tiles: Tiles, parts: int, users: int) -> None:
@@ -231,8 +231,8 @@ class StreamFifo(Part):
         first, last = Signal(range(self.depth)), Signal(range(self.depth))
         takes = Signal()
         gives = Signal()
-        # A read takes a cycle. So in each cycle, the element that will be first in the next one is read; the port is
-        # transparent, because that element may just be written.
+        # A read needs one cycle. So each cycle reads the element that will be first in the next cycle. The port is
+        # transparent, because this element may be written in the same cycle.
         m.d.comb += [
             *drive(self.o, valid=self.level != 0, payload=read.data),
             gives.eq(self.o.valid & self.o.ready),
@@ -258,7 +258,7 @@ def _next(pointer: Signal, depth: int) -> Value:
 class TokenQueue(Part):
     """A queue of at most `depth` dependency tokens. Tokens carry no data, so the queue consists of two counters.
 
-    The producer reserves a place and later pushes a token into this place. Outputs depend on registers only.
+    The producer first reserves a place, and later pushes a token into this place. Outputs depend only on registers.
 
     `room`: a place is free. `available`: a token is present. A push in cycle t makes a token available in t + 1; a pop
     in t frees its place in t + 1.

@@ -16,7 +16,7 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, MachineError, one_of
 from tilewright.hdl.build import Wire, cached_library, library, verilog_library
 
-#: A number of events that is never reached.
+#: A limit of events that no run reaches.
 EVER = (1 << 64) - 1
 
 
@@ -38,10 +38,10 @@ class Wave(NamedTuple):
 
 
 class Compiled:
-    """A component, compiled to a shared library that is cached on disk.
+    """A component that is compiled to a shared library. The library is cached on disk.
 
-    `engine`: verilator (fast) or cxxrtl (an independent implementation of the same RTL). `source`: see
-    `build.library`, `extra` too. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
+    `engine` is verilator (fast) or cxxrtl (an independent implementation of the same RTL). `build.library` describes
+    `source` and `extra`. Raises ConfigError if the engine is unknown, or if a tool is missing or fails.
     """
 
     def __init__(self, component: Any, engine: str = "verilator", source: str = "", extra: str = "") -> None:
@@ -50,9 +50,9 @@ class Compiled:
     @classmethod
     @lru_cache
     def of_machine(cls, component: Callable[[Any], Any], config: Any, engine: str) -> Compiled:
-        """Return the compiled gateware of a machine: `component(config)`, of the target in whose folder it is defined.
+        """Return the compiled gateware of a machine, `component(config)`. The function belongs to a target's folder.
 
-        If it is in the cache (build.cached_library), `component` is not called, and so need not import Amaranth.
+        If the library is in the cache (build.cached_library), `component` is not called, so Amaranth is not imported.
         """
         compiled = cls.__new__(cls)
         package = Path(getfile(component)).parents[1]
@@ -70,9 +70,9 @@ class Compiled:
         return compiled
 
     def model(self, seed: int = 0) -> Model:
-        """Return an instance. With a `seed`, registers and memories without initial value start at random.
+        """Return an instance. With a `seed`, registers and memories without an initial value get random values.
 
-        That needs Verilog that was compiled with `undefined`.
+        A seed needs Verilog that was compiled with `undefined`.
         """
         if not seed:
             return Model(self._library)
@@ -86,13 +86,13 @@ class Compiled:
 class Model:
     """An instance of a compiled component, at cycle 0. `ports` has uint8 views of port values, little-endian, by name.
 
-    Functions of the `extra` C++ text are called as functions of `library`, with `handle` as the instance.
+    Functions in the `extra` C++ text are functions of `library`. They identify the instance by `handle`.
     """
 
     def __init__(self, compiled: ctypes.CDLL) -> None:
         self.library = compiled
         self.handle = ctypes.c_void_p(self.library.tw_open())
-        self._attached: list[Array] = []  # alive as long as the model is
+        self._attached: list[Array] = []  # this reference keeps the arrays alive
         self.ports = dict[str, Array]()
         data = ctypes.c_void_p()
         bits = ctypes.c_uint32()
@@ -120,7 +120,7 @@ class Model:
 
     @property
     def cycle(self) -> int:
-        """The number of clock cycles run so far."""
+        """The number of clock cycles since the instance was made."""
         return int(self.library.tw_cycle(self.handle))
 
     def attach(self, prefix: str, memory: Array, latency: int, stalls: int = 0) -> int:
@@ -139,11 +139,11 @@ class Model:
         return int(number)
 
     def faults(self, memory: int) -> int:
-        """Return how many beats lay outside memory number `memory` (from `attach`) or did not match their command."""
+        """Return the number of beats outside of memory `memory` (see `attach`), or with a mismatch to their command."""
         return int(self.library.tw_faults(ctypes.c_void_p(memory)))
 
     def written(self, memory: int) -> Written:
-        """Return the beats written to memory number `memory` (from `attach`), in order of time."""
+        """Return the beats written to memory `memory` (a result of `attach`), in order of time."""
         places = ctypes.c_void_p()
         beats = ctypes.c_void_p()
         size = ctypes.c_uint64()
@@ -157,7 +157,7 @@ class Model:
         return Written(at[:, 0], at[:, 1], content[:, :width], strobes)
 
     def wave(self, path: Path, first: int, last: int) -> None:
-        """Write a waveform (VCD, two time steps per cycle) of the cycles `first` to `last` when they are run.
+        """Write a waveform (VCD, two time steps per cycle) of the cycles `first` to `last`, while these cycles are run.
 
         Raises ConfigError if the file cannot be written, or if the engine is not cxxrtl (verilator has no waveforms).
         """
@@ -209,7 +209,7 @@ class Model:
         return rows
 
     def run_until_logged(self, events: int, limit: int) -> bool:
-        """Run until `watch` has logged `events` events. Return whether `limit` cycles were enough for that."""
+        """Run until `watch` has logged `events` events. Return whether `limit` cycles were enough."""
         return bool(self.library.tw_run(self.handle, limit, None, events))
 
 

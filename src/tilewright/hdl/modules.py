@@ -1,8 +1,8 @@
-"""Verilog for people: one file for each module, with a comment at its head, and attributes that name Python lines.
+"""Readable Verilog: one file per module, with a comment at the top, and attributes that name Python lines.
 
-Every component below the one that is written is a module of its own, with the ports of its signature. Equal components
-are one module. It has the name of the component's class, or the one that `part` gives. If several modules would have
-this name, each also has the place of its first use: BankedMemory_inp.
+Every component inside of the top component becomes a module with the ports of its signature. Equal components become
+one module. The module's name is the component's class, or comes from `part`. If several modules would have the same
+name, the path of the first use is added to each name: BankedMemory_inp.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from tilewright.array import uncollected
 from tilewright.errors import ConfigError
 from tilewright.hdl.build import ZEROS, yosys_result
 
-#: Folders that hold the packages which `src` attributes name.
+#: Folders with the packages whose files `src` attributes name.
 FOLDERS = (f"{Path(__file__).parents[2]}/", f"{Path(amaranth.__file__).parents[1]}/")
-#: In Verilog, a module with the attributes before it.
+#: A Verilog module and the attributes before it.
 VERILOG = re.compile(r"((?:^\(\*[^\n]*\*\)\n)*)^module (\w+)\(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
-#: The name of module number N in RTLIL while modules are collected; a module calls itself ITSELF. Names for people are
-#: chosen last, when it is clear which modules are equal. Then equal texts are equal modules.
+#: The temporary name of module number N in RTLIL; inside its own text, a module has the name ITSELF. With these names,
+#: equal modules have equal texts. The final names are chosen when all equal modules are known.
 NUMBERED = re.compile(r"\\@(\d+)")
 ITSELF = "@"
-#: A module inside one that is no component, such as a FIFO of Amaranth's library: its path in that module.
+#: A module inside of a module that is not a component, such as a FIFO of Amaranth's library.
 INNER = re.compile(r"\\@\.([\w.]+)")
 _Part = TypeVar("_Part", bound=Component)
 
 
 def part(component: _Part, name: str) -> _Part:
-    """Return the component, whose module in Verilog then has this name."""
+    """Name the Verilog module of a component. Return the component."""
     component.__dict__["module_name"] = name
     return component
 
 
 @dataclass(frozen=True)
 class _Module:
-    """A module in RTLIL: the component that it was made of, and the names on the way to it from the top module."""
+    """A module in RTLIL: its component, and its path from the top module."""
 
     component: Any
     path: tuple[str, ...]
@@ -65,7 +65,7 @@ class _Module:
 
 
 class _Modules:
-    """The modules of a component, without repetitions. A module comes after all modules in it."""
+    """The modules of a component, without duplicates. A module comes after its submodules."""
 
     def __init__(self) -> None:
         self.modules = list[_Module]()
@@ -74,9 +74,9 @@ class _Modules:
         self.read = list[tuple[Any, Any, Any]]()  # signals, the components that read them, and their ports
 
     def add(self, component: Any, fragment: Fragment, path: tuple[str, ...]) -> int:
-        """Add the modules of a component, which has been elaborated to `fragment`. Return the number of its own."""
-        # Inner components first: in the text of this module they are instances of modules with numbers, so two modules
-        # have equal texts if they and all that is in them are equal.
+        """Add the modules of a component, elaborated to `fragment`. Return the number of the component's module."""
+        # Inner components first: the text of this module then contains their module numbers. So two modules have equal
+        # texts if the modules and all their submodules are equal.
         for at, (inner, name, src) in enumerate(fragment.subfragments):
             origin = (inner.origins or (None,))[0]
             if isinstance(origin, Component) and not isinstance(origin, Memory):
@@ -94,7 +94,7 @@ class _Modules:
         return number
 
     def _note(self, component: Any, fragment: Fragment) -> None:
-        """Note which signals a component drives and reads itself, without the components in it."""
+        """Record the signals that a component itself drives and reads. Inner components do not count."""
         ports = SignalSet(signal for _, _, port in _ports(component) for signal in Value.cast(port)._rhs_signals())
         for statement in chain.from_iterable(fragment.statements.values()):
             for signal in statement._lhs_signals():
@@ -103,7 +103,7 @@ class _Modules:
                 self.read.append((signal, component, ports))
 
     def check(self) -> None:
-        """Check that components read signals of others only through ports. Raises ConfigError if not."""
+        """Check that components read signals of other components only through ports. Raises ConfigError if not."""
         for signal, component, ports in self.read:
             driver, driver_ports = self.driven.get(signal, (component, ports))
             if driver is not component and signal not in ports and signal not in driver_ports:
@@ -123,7 +123,7 @@ class _Modules:
 
 
 def _placed(name: str, path: tuple[str, ...], namesakes: list[tuple[str, ...]]) -> str:
-    """Return the name of a module, with so much of the end of its path that it differs from modules of that name."""
+    """Return a unique name for a module: the name and the shortest end of its path that no other module has."""
     for length in range(len(path) + 1):
         end = path[len(path) - length :]
         if sum(same[len(same) - length :] == end for same in namesakes) == 1:
@@ -138,7 +138,7 @@ def _ports(component: Any) -> Iterator[tuple[str, bool, Any]]:
 
 
 def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, dict[str, str]]:
-    """Return a component as RTLIL with a module for each component in it, and their docstrings by module, top first.
+    """Return a component as RTLIL with a module per inner component, and the docstring of each module, top first.
 
     `name` names the top module, `reset` its reset.
     """
@@ -157,7 +157,7 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
         text = NUMBERED.sub(lambda match: f"\\{names[int(match[1])]}", text)
         inner = {path: f"{module_name}_{path.replace('.', '_')}" for path in INNER.findall(text)}
         heads |= dict.fromkeys(inner.values(), f"A part of {module_name}.")
-        # The longest path first: a module may lie in another one that is no component.
+        # The longest path first, because a module may lie in a module that is not a component.
         for path in sorted(inner, key=len, reverse=True):
             text = text.replace(f"\\@.{path}", f"\\{inner[path]}")
         texts.append(text)
@@ -168,7 +168,7 @@ def verilog_rtlil(component: Any, name: str, reset: str = "rst") -> tuple[str, d
 
 
 def verilog_files(component: Any, name: str, reset: str = "rst") -> dict[str, str]:
-    """Return a component as Verilog texts by file name, a file for each module. The first is the top module, `name`."""
+    """Return a component as Verilog texts by file name, one per module. The first has the top module, `name`."""
     source, heads = verilog_rtlil(component, name, reset)
     script = f"hierarchy -check -top {name}; proc -norom; memory_collect; opt_clean; setattr -mod -unset generator"
     files = {}

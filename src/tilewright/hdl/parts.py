@@ -1,4 +1,4 @@
-"""The parts that all gateware consists of: port maps, delays, flags, memories, and words that hold several values."""
+"""Building blocks of all gateware: port maps, delays, flags, memories, and words with several values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Part = TypeVar("_Part", bound=wiring.Component)
 
 
 class Part(wiring.Component):
-    """A component whose ports are given by name, and whose logic `define` adds to its module."""
+    """A component whose ports are named arguments. Its method `define` adds the logic."""
 
     def __init__(self, **ports: Any) -> None:
         super().__init__(ports, src_loc_at=1)
@@ -29,13 +29,13 @@ class Part(wiring.Component):
 
 
 def flags(flow: Any, *names: str) -> dict[str, Any]:
-    """Return ports of one bit by name. `flow` is In or Out."""
+    """Return one-bit ports by name. `flow` is In or Out."""
     return dict.fromkeys(names, flow(1))
 
 
 def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
-    """Add a component to a module under a name, drive the inputs that are given, and return the component."""
-    m._add_submodule(part, name, src_loc=get_src_loc())  # of the caller: `m.submodules` would name this line
+    """Add a component to a module under a name, drive the given inputs, and return the component."""
+    m._add_submodule(part, name, src_loc=get_src_loc())  # the caller's line, not this line
     m.d.comb += drive(part, 2, **inputs)
     return part
 
@@ -43,7 +43,7 @@ def add(m: Module, name: str, part: _Part, /, **inputs: Any) -> _Part:
 def drive(target: Any, depth: int = 1, /, **values: Any) -> list[Any]:
     """Return an assignment to each port or field of `target` that `values` names.
 
-    `depth` is the number of calls between the assignments and the Python line that `src` attributes name.
+    `depth` is the number of calls from the Python line for `src` attributes down to these assignments.
     """
     assignments = []
     for name, value in values.items():
@@ -60,7 +60,7 @@ def clear(*registers: Any) -> list[Any]:
 
 
 def ports(part: Any, *names: str) -> dict[str, Any]:
-    """Return ports by name: the inputs of another part that has ports of the same names."""
+    """Return the ports with these names, for use as inputs of another part with the same port names."""
     return {name: getattr(part, name) for name in names}
 
 
@@ -91,8 +91,8 @@ def ram(
 ) -> tuple[Any, Any]:
     """Add a memory of zeros; return its write port and its read port.
 
-    `granularity`: the bits that each bit of the write port's `en` enables; None: all. A read in the cycle of a write
-    returns the old data, or if `transparent` the new data.
+    Each bit of the write port's `en` enables `granularity` bits (None: all bits). A read in the cycle of a write
+    returns the old data, or the new data if `transparent`.
     """
     memory = Memory(shape=shape, depth=depth, init=[], src_loc_at=1)
     m._add_submodule(memory, name, src_loc=get_src_loc())
@@ -102,12 +102,12 @@ def ram(
 
 
 def split(word: Value, bits: int) -> list[Value]:
-    """Return the values of `bits` bits in a word, the one in the low bits first."""
+    """Return the values of `bits` bits in a word, beginning with the low bits."""
     return [word[at : at + bits] for at in range(0, len(word), bits)]
 
 
 def clamped(value: Value, low: Any, high: Any) -> Value:
-    """Return `value`, or the bound that it exceeds; `low` wins if the bounds cross."""
+    """Return `value` limited to the range `low` to `high`. If `low` exceeds `high`, `low` has priority."""
     return Mux(value < low, low, Mux(value > high, high, value))
 
 

@@ -1,7 +1,7 @@
-"""Lanes of the extended tensor ALU: exact fixed-point and float32 requantisation of int32 values, pipelined.
+"""Lanes of the extended tensor ALU: pipelined, exact requantisation of int32 values by fixed-point or float32 factors.
 
-The rules are those of graph/rounding.py: gemmlowp's rounding doubling high multiply, the rounding shift with ties
-away from zero, and the product with a float32, rounded half to even.
+graph/rounding.py defines the rules: gemmlowp's rounding doubling high multiply; the rounding shift with ties away from
+zero; the product with a float32, rounded half to even.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.hdl.parts import Part, after, drive
 MANTISSA = 24
 BIAS = 127
 SPECIAL = 255
-#: The largest and the smallest float32 in the range of int32: results saturate at them.
+#: The largest and the smallest float32 in the range of int32. Results saturate at these values.
 MOST = (1 << 31) - 128
 LEAST = -(1 << 31)
 #: Cycles from `value` to `result`.
@@ -33,8 +33,8 @@ RESCALE_LATENCY = 5
 class FloatScale(Part):
     """Computes graph.rounding.round_half_even(float32(value) * factor) in SCALE_LATENCY cycles, one value per cycle.
 
-    Infinite factors saturate, and so does NaN, whose result graph.rounding leaves undefined. Subnormal factors give 0:
-    their product with any int32 rounds to 0.
+    Infinite factors saturate. NaN saturates too; graph.rounding leaves its result undefined. The result of subnormal
+    factors is 0, because their product with any int32 rounds to 0.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,8 @@ class FloatScale(Part):
             is_nothing.eq(nothing),
             is_huge.eq(huge),
         ]
-        # Stage 3: round to an integer. `below` is the first bit after the binary point; `rest`: a later bit is set.
+        # Stage 3: round to an integer. `below` is the first bit after the binary point. `rest` is 1 if any later bit is
+        # set.
         point = Signal(2 * MANTISSA + 8)
         m.d.comb += point.eq((whole << (MANTISSA + 1)) >> Mux(power < 23, (23 - power)[:6], 0))
         below = point[MANTISSA]
@@ -99,7 +100,7 @@ class FloatScale(Part):
 
 
 def normalised(m: Module, word: Value) -> tuple[Value, Value]:
-    """Return a 32-bit word shifted left until its highest bit is set, and by how many bits it was shifted."""
+    """Shift a 32-bit word left until its highest bit is set. Return the shifted word and the number of bits."""
     count: list[Value] = []
     for step in (16, 8, 4, 2, 1):
         clear = Signal(name=f"clear{step}")
@@ -111,7 +112,7 @@ def normalised(m: Module, word: Value) -> tuple[Value, Value]:
 
 
 def rounded(m: Module, word: Value, name: str, bits: int = MANTISSA) -> tuple[Value, Value]:
-    """Round a word whose highest bit is set to `bits` bits, half to even; returns the mantissa and the carry bit."""
+    """Round a word, whose highest bit is 1, half to even to `bits` bits. Return the mantissa and the carry bit."""
     cut = len(word) - bits
     kept = word[cut:]
     half = word[cut - 1]
@@ -123,7 +124,7 @@ def rounded(m: Module, word: Value, name: str, bits: int = MANTISSA) -> tuple[Va
 
 
 class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """An operation of Rescaler on two int32 values, `first` and `second`. MULH: the high half of twice their product.
+    """An operation of Rescaler on the int32 values `first` and `second`. MULH: the high half of twice the product.
 
     RSHR: `first` shifted right by `second` and rounded, or shifted left if `second` is negative. REQ: `first + second`
     rescaled by the factors of the column, plus the zero point of the column, clipped.
@@ -136,12 +137,12 @@ class Rescale(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 
 class Rescaler(Part):
-    """Applies `op` to `rows` x `columns` values, new ones each cycle; `result` follows RESCALE_LATENCY cycles later.
+    """Applies `op` to `rows` x `columns` values per cycle. `result` follows RESCALE_LATENCY cycles later.
 
     REQ uses three 32-bit words per column. `multiplier` is the factor. `scaling` has the left shift (byte 0), the right
     shift (byte 1) and the zero point (upper half). `bounds` has the smallest (lower half) and the largest result (upper
     half); results are not clipped if the smallest exceeds the largest. The words must change in this order, one per
-    cycle, in cycles in which no operation begins: operations in flight then still use the old words.
+    cycle, while no operation begins. Operations in flight then still use the old words.
     """
 
     def __init__(self, rows: int, columns: int, is_float: bool) -> None:
@@ -165,7 +166,7 @@ class Rescaler(Part):
         for stage in range(1, RESCALE_LATENCY + 1):
             ops.append(Signal(Rescale, name=f"op{stage}"))
             m.d.sync += ops[stage].eq(ops[stage - 1])
-        # Delay each word to the stage that uses it: operations in flight keep the words they began with.
+        # Delay each word to the stage that uses it, so that operations in flight use the words of their first cycle.
         right, zero, low = (
             after(m, word, cycles) for word, cycles in ((self.scaling, 1), (self.scaling, 2), (self.bounds, 2))
         )
@@ -192,7 +193,7 @@ class Rescaler(Part):
 
 
 class Lane(Part):
-    """The pipeline for one value. `op[s]` is the operation in stage s; other inputs go to the stage that uses them."""
+    """The pipeline for one value. `op[s]` is the operation in stage s; each input goes to the stage that uses it."""
 
     def __init__(self, is_float: bool) -> None:
         self.is_float = is_float
@@ -241,8 +242,8 @@ class Lane(Part):
             high.eq(Mux(self.op[2] == Rescale.RSHR, kept, Mux(doubled > HIGHEST, HIGHEST, doubled))),
             later.eq(amount),
         ]
-        # Stage 3: the rounding shift. Adding half and rounding down ties upwards; negative values are 1 less before, so
-        # that ties go away from zero.
+        # Stage 3: the rounding shift. Adding half and rounding down rounds ties up. Negative values are first reduced
+        # by 1, so that their ties round away from zero.
         by = Signal(5)
         shifted = Signal(signed(BITS))
         m.d.comb += by.eq(Mux(is_req[3], self.right, Mux(self.op[3] == Rescale.RSHR, later[:5], 0)))

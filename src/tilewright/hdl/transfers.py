@@ -1,7 +1,7 @@
-"""2-D transfers between DRAM and tile memories: the places of data and zero padding on chip, and the bus beats.
+"""2-D transfers between DRAM and tile memories: the positions of data and zero padding on chip, and the bus beats.
 
-A load goes through `Placer` (a window becomes runs of tiles) to `TileReceiver`, which writes beats as they come, and
-padding in the cycles without a beat. A store goes through `TileSender`.
+For a load, `Placer` converts a window to runs of tiles. `TileReceiver` writes beats as they arrive, and padding in
+cycles without a beat. For a store, `TileSender` reads tiles and sends beats.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tilewright.hdl.parts import Part, drive
 INDEX_BITS = 16
 WHICH_BITS = 2
 
-#: On chip from tile `index` on: `rows` x `columns` tiles of data, surrounded by zero padding. Any count may be 0.
-#: The first row starts `offset` tiles into its first beat; each further row starts `step` tiles later (modulo a beat).
+#: A window on chip from tile `index` on: `rows` x `columns` tiles of data, surrounded by zero padding. Any count may be
+#: 0.
+#: The first row starts at tile `offset` of its first beat. Each further row starts `step` tiles later (modulo a beat).
 WINDOW = data.StructLayout(
     dict.fromkeys(("index", "rows", "columns", "offset", "step"), INDEX_BITS)
     | dict.fromkeys(("top", "bottom", "left", "right"), 4)
@@ -34,7 +35,8 @@ PLACEMENT = data.StructLayout(
     {"which": WHICH_BITS, "between": 5, "zeros": 22, "behind": 22}
     | dict.fromkeys(("index", "rows", "columns", "offset", "step", "zero", "middle", "skip"), INDEX_BITS)
 )
-#: A transfer to DRAM: tiles from `index` on, `columns` per row, go to `rows`, `stride` bytes apart from byte `address`.
+#: A transfer to DRAM: tiles from `index` on go to `rows` rows of `columns` tiles, `stride` bytes apart, at byte
+#: `address`.
 PACKED = data.StructLayout(
     dict.fromkeys(("index", "rows", "columns"), INDEX_BITS) | dict.fromkeys(("address", "stride"), ADDRESS_BITS)
 )
@@ -57,8 +59,8 @@ class Placer(Part):
         last = Signal(22)
         between = Signal(5)
         from_rows = Signal()
-        # In the order of tiles, padding is a run before the first row of data (the top and the left edge), runs between
-        # two rows (the right edge of one and the left edge of the next), and a run after the last row.
+        # In the order of tiles, the padding consists of: a run before the first row of data (the top and the left
+        # edge); runs between two rows (right edge and next left edge); and a run after the last row.
         m.d.comb += [
             width.eq(w.left + w.columns + w.right),
             between.eq(w.left + w.right),
@@ -79,7 +81,7 @@ class Placer(Part):
             p.middle.eq(Mux(from_rows, w.rows - 1, 0)),
             p.behind.eq(last),
         ]
-        with m.If(first == 0):  # the first run is a later one
+        with m.If(first == 0):  # the first run is a run between rows or after the last row
             with m.If(from_rows):
                 m.d.comb += drive(p, zero=w.index + w.columns, zeros=between, middle=w.rows - 2)
             with m.Else():
@@ -87,11 +89,11 @@ class Placer(Part):
 
 
 class TileReceiver(Part):
-    """Writes bus beats to the tiles that a PLACEMENT names, and one tile of padding in each cycle without a beat.
+    """Writes bus beats to the tiles of a PLACEMENT, and one tile of padding in each cycle without a beat.
 
     A placement must be accepted at least one cycle before its first beat. `idle` is high if no placement is in
-    progress. `completes` is high in the cycle in which the last tile of a placement is written; the next placement is
-    accepted in the same cycle.
+    progress. `completes` is high when the last tile of a placement is written. The next placement is accepted in the
+    same cycle.
     """
 
     def __init__(self, memories: Sequence[Tiles]) -> None:
@@ -121,8 +123,8 @@ class TileReceiver(Part):
         ends_row = Signal()
         taken = Signal(INDEX_BITS)
         following = Signal(INDEX_BITS)
-        # A row of data takes the tiles of a beat from `offset` on, `taken` of them; a tile wider than a beat takes
-        # `parts` beats.
+        # A row of data uses `taken` tiles of a beat, from `offset` on. A tile that is wider than a beat uses `parts`
+        # beats.
         m.d.comb += [
             beat.eq(busy & self.valid & (p.rows != 0)),
             taken.eq(Mux(lanes - offset < left, lanes - offset, left)),
@@ -163,7 +165,7 @@ class TileReceiver(Part):
         self._writes(m, p, beat, zeroes, (index, offset, taken, part))
 
     def _writes(self, m: Module, p: Any, beat: Value, zeroes: Value, place: tuple[Value, ...]) -> None:
-        """Write a beat of the placement `p`, or a tile of padding with `zeroes`."""
+        """Write a beat of the placement `p`, or with `zeroes` a tile of padding."""
         index, offset, taken, part = place
         for number, tiles in enumerate(self.memories):
             write = getattr(self, f"write{number}")
@@ -182,7 +184,7 @@ class TileReceiver(Part):
 
 
 def chosen(which: Value, options: Sequence[Any]) -> Any:
-    """Return the option at index `which`; larger indices select the last option, so that every case is defined."""
+    """Return the option at index `which`. Larger indices select the last option, so that every case is defined."""
     selected = options[-1]
     for number in reversed(range(len(options) - 1)):
         selected = Mux(which == number, options[number], selected)
@@ -192,8 +194,8 @@ def chosen(which: Value, options: Sequence[Any]) -> Any:
 class TileSender(Part):
     """Reads tiles and sends them as beats. `start` loads the transfer from `packed`; reads begin in the next cycle.
 
-    Each beat is sent 2 cycles after its read. `active` is high while tiles remain to be read. The field `last` marks
-    the beats that end a burst of RowBursts.
+    Each beat is sent 2 cycles after its read. `active` is high while tiles remain to be read. `last` is set in the last
+    beat of each burst of RowBursts.
     """
 
     def __init__(self, tiles: Tiles, longest: int) -> None:
@@ -211,7 +213,7 @@ class TileSender(Part):
         t = self.tiles
         log = ceil_log2(t.beat_bits // 8)
         log_tile = ceil_log2(t.tile_bits // 8)
-        within = log + ceil_log2(self.longest)  # bits of an address within the longest burst
+        within = log + ceil_log2(self.longest)  # the number of address bits in the longest burst
         p = Signal(PACKED)
         part = Signal(range(max(2, t.parts)))
         row = Signal(within)
@@ -222,7 +224,7 @@ class TileSender(Part):
         ends_tile = Signal()
         ends_row = Signal()
         following = Signal(within)
-        go = Signal()  # high unless a beat waits for the bus: then the whole pipeline waits
+        go = Signal()  # low while a beat waits for the bus, which stops the whole pipeline
         m.d.comb += [
             go.eq(~self.beats.valid | self.beats.ready),
             taken.eq(Mux(t.lanes - offset < left, t.lanes - offset, left)),
@@ -233,7 +235,7 @@ class TileSender(Part):
         ]
 
         def begin(address: Any) -> list[Any]:
-            """Return the assignments that set the registers to the first beat of the row at `address`."""
+            """Return assignments of the registers to the first beat of the row at `address`."""
             first = address[log_tile:log] if t.lanes > 1 else 0
             return [row.eq(address), place.eq(address[log:within]), offset.eq(first)]
 

@@ -20,7 +20,7 @@ IMAGE_BYTES = 1 << 16
 
 #: Extensions that the document does not have: isa/coupled.py.
 EXTENSIONS = ("im2col", "add", "resident", "pool", "dma", "burst", "overlap", "add4", "stream", "dot")
-#: Extensions that build on each other. `dot` is separate: an aside of the document.
+#: Extensions that build on each other. The extension `dot` is separate: the document discusses it as an alternative.
 BEYOND = EXTENSIONS[:-1]
 
 
@@ -30,24 +30,24 @@ class Config(MachineConfig):
 
     where = "CFU config"
 
-    array: int = number(16, 4, 32, power=True)  # n of the n x n array; document: the largest that fitted the board
-    buffer_rows: int = number(4096, 16, 1 << 16, power=True)  # of each of A, B and C; document
-    transfer: str = word("paired", "addressed", "counter", "paired")  # into A and B; document, 6.1: isa/gemm.py
-    readout: str = word("sequential", "sequential", "random")  # of C; document
-    start: str = word("async", "async", "blocking")  # document: start returns at once; check polls
+    array: int = number(16, 4, 32, power=True)  # n of the n x n array; document: the largest array that fits the board
+    buffer_rows: int = number(4096, 16, 1 << 16, power=True)  # rows of each buffer (A, B, C); document
+    transfer: str = word("paired", "addressed", "counter", "paired")  # writes of A and B; document, 6.1
+    readout: str = word("sequential", "sequential", "random")  # reads of C; document
+    start: str = word("async", "async", "blocking")  # document: start_GEMM returns at once
     srdhm: str = word("split", "split", "single")  # document: set and get; a product needs two cycles
     # LiteX: VexRiscv's default, direct mapped
     icache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True, only_time=True)
-    dcache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True, only_time=True)  # as icache_bytes; write-through
+    dcache_bytes: int = number(4096, 1 << 10, 1 << 16, power=True, only_time=True)  # same source; write-through
     l2_bytes: int = number(8192, 1 << 10, 1 << 24, power=True, only_time=True)  # LiteX: direct mapped, write-back
     l2_line_bytes: int = number(16, 4, 32, power=True, only_time=True)  # LiteX: l2_cache_min_data_width
     dram_row_bytes: int = number(2048, 64, 1 << 16, power=True, only_time=True)  # MT47H64M16: 1024 columns of 16 bits
     dram_banks: int = number(8, 1, 64, power=True, only_time=True)  # MT47H64M16
     ram_bytes: int = number(1 << 27, 1 << 16, 1 << 30, power=True)  # Nexys4 DDR
-    # LiteX: the board's default; the course's template divides cycles by 75
+    # LiteX: the default of the board; the course's template also converts cycles to time at 75 MHz
     clock_mhz: int = number(75, 1, 10_000, only_time=True)
     extensions: str = ""  # comma-separated names, not in the document: isa/coupled.py
-    firmware: str = "published"  # the variant that `compile` builds; the machine ignores it
+    firmware: str = "published"  # the variant that `compile` builds; the machine ignores this key
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +71,7 @@ class Config(MachineConfig):
 
     @property
     def streams(self) -> bool:
-        """Whether the DMA brings all constants and inputs of a layer; without `dma`, its weights would be missing."""
+        """Whether the DMA fetches all constants and inputs of a layer. This needs `dma`, which fetches the weights."""
         return {"dma", "stream"} <= set(self.extension_names)
 
     @property
@@ -79,7 +79,7 @@ class Config(MachineConfig):
         return self.array * self.array
 
 
-#: The allowed words of each key that is a choice.
+#: For each key that is a choice, the allowed values.
 CHOICES = Config.words()
 
 #: `published` is the document's machine. `addressed4` and `counter8` are the alternatives of its section 6.1.

@@ -1,16 +1,16 @@
 """The placement of a layer's operands: the blocks of the stores in DDR, and the order in which results are written.
 
 The data of convolutions are planes (chw) or pixels of all channels (hwc, rows). Pools read planes; FC reads a vector. A
-kernel is [channel][tap] (chw) or [group][tap][channel of the group]. FC weights are stored column by column. An engine
-that computes one output at a time reads them in this order; with several outputs, the weights of an iteration follow
-each other.
+kernel has the order [channel][tap] (chw) or [group][tap][channel of the group]. FC weights are stored column by column.
+An engine that computes one output at a time reads FC weights in this order. If it computes several outputs, the weights
+of an iteration follow each other.
 
 In the layout rows, a data block begins on a row, and neighbouring blocks share two rows (the halo). No kernel is cut.
 
-With `window=1`, operands are lines. A line of weights is what an iteration reads: 9 taps x 16 channels, or 144 products
-of an FC column. A pixel of data has 16 channels at least, and an FC iteration's data begin at a line of 256 words. The
-unit multiplies codes as int8 numbers, without their zero points. Places without a word have the zero point of the data,
-so that they add nothing.
+With `window=1`, operands are lines. An iteration reads one line of weights: 9 taps x 16 channels, or 144 weights of an
+FC column. A pixel of data has at least 16 channels. The data of an FC iteration begin at a line of 256 words. The unit
+multiplies codes as int8 numbers, without subtracting zero points. Unused words have the zero point of the data, so they
+add nothing to a sum.
 """
 
 from __future__ import annotations
@@ -28,16 +28,22 @@ from tilewright.targets.zynq.isa.layer import Kind, Layer
 
 
 class Rows(NamedTuple):
-    """The input of a convolution, cut into `blocks` blocks; each starts on a row and serves `step` output rows."""
+    """The input of a convolution, cut into `blocks` blocks.
+
+    Each block starts on a row and serves `step` output rows.
+    """
 
     blocks: int
     step: int
 
 
 def row_blocks(layer: Layer) -> Rows:
-    """Return how the input is cut into blocks of as many rows as fit. Other layouts than `rows` count as one block."""
-    # A window has three rows, so neighbouring blocks share two: a block of n rows serves n - 2 rows of the result. One
-    # that holds the whole image serves all of them, as the rows beyond are padding.
+    """Cut the input into blocks with the largest number of rows that fit.
+
+    All layouts except `rows` count as one block.
+    """
+    # A window has three rows, so neighbouring blocks share two rows: a block of n rows serves n - 2 rows of the result.
+    # A block with the whole image serves all rows, because the rows beyond the image are padding.
     if layer.config.layout != "rows":
         return Rows(1, layer["rows"])
     fit = layer.config.block_words("data") // (layer.pixel * layer["cols"])
@@ -52,7 +58,7 @@ def kernels_per_block(layer: Layer) -> int:
 
 
 def data_blocks(layer: Layer) -> int:
-    """Return the number of blocks into which a layer's input data is cut, for all samples of a batch."""
+    """Return the number of data blocks of a layer's input, for all samples of a batch."""
     if layer.conv and layer.config.layout == "rows":
         return row_blocks(layer).blocks
     if layer.config.window and layer.kind == Kind.FC:
@@ -74,7 +80,8 @@ def data(layer: Layer) -> Placement:
     words = layer.config.block_words("data")
     codes = Placement.of(layer.input_shape, "uint8")
     zero = layer["zx"] & 255
-    # With `window`, an iteration's 144 words begin at a line of 256, so each gets 112 words of filling.
+    # With `window`, an iteration's 144 words begin at a line of 256, so 112 unused words follow the words of each
+    # iteration.
     if layer.kind == Kind.FC and config.window:
         lanes = codes.pad((0, layer.depth * LANES - layer["r"]), value=zero).reshape(layer.depth, LANES)
         return _cut(lanes.pad((0, 0), (0, LINE["data"] - LANES)), words)
@@ -84,7 +91,8 @@ def data(layer: Layer) -> Placement:
         return _cut(codes, words)
     rows = row_blocks(layer)
     pixels = codes.pad((0, 0), (0, 0), (0, layer.pixel - layer["ic"]), value=zero)
-    # The rows of each block, counted in the image with a row of padding above; the last block is filled up below.
+    # The row numbers of each block, in an image with a row of padding at the top. Padding also completes the last
+    # block.
     if rows.blocks > 1:
         held = rows.step * np.arange(rows.blocks)[:, None] + np.arange(rows.step + 2)
         pixels = pixels.pad((1, int(held.max()) - layer["rows"]), (0, 0), (0, 0)).take(0, held)
@@ -104,7 +112,7 @@ def weight(layer: Layer) -> Placement:
     codes = Placement.of((layer["oc"], TAPS, layer["ic"]), "uint8")
     if config.layout == "chw":
         return _cut(codes.transpose(0, 2, 1), words)
-    # The lanes take a group of channels of all taps at once: [output channel][group][tap][channel of the group].
+    # The lanes use all taps of a channel group at once: [output channel][group][tap][channel of the group].
     group = min(GROUP, layer.pixel)
     groups = codes.pad((0, 0), (0, 0), (0, layer.pixel - layer["ic"])).split(2, group).transpose(0, 2, 1, 3)
     if config.layout == "hwc":
@@ -123,7 +131,7 @@ def result(layer: Layer) -> Placement:
 
 
 def blocks(placement: Placement, values: Array) -> Array:
-    """Return values in their blocks: uint8 or int32 [blocks, words]."""
+    """Return the values of an operand in blocks: uint8 or int32 [blocks, words]."""
     return placement.read(placement.pack(values.view(placement.dtype).reshape(1, *placement.shape)))[0]
 
 
@@ -133,34 +141,34 @@ def _cut(placement: Placement, words: int) -> Placement:
 
 
 def _filled(placement: Placement, parts: int, words: int) -> Placement:
-    """Lay words out in equal parts, and fill up each to a block."""
+    """Divide words into equal parts, and extend each part to the size of a block."""
     size = prod(placement.slots) // parts
     return placement.reshape(parts, size).pad((0, 0), (0, words - size))
 
 
 def biases(layer: Layer, weights: Array, bias: Array) -> Array:
     """Return the biases with which an engine with `window=1` begins its sums, int32 [channels], modulo 2**32."""
-    # With x and w as the unit's int8 numbers, a sum of (x - zx) * (w - zw) is that of x * w, less zw times the sum of
-    # x, which the unit subtracts, less zx times the sum of w, plus zx * zw for each lane.
+    # Let x and w be the unit's int8 numbers. The sum of (x - zx) * (w - zw) equals the sum of x * w, minus zw times the
+    # sum of x (the unit subtracts this term), minus zx times the sum of w, plus zx * zw for each lane.
     zx = centred(layer, "x")
     zw = centred(layer, "w")
     lanes = layer.stored_kernel
     codes = np.ascontiguousarray(weights).view(np.uint8).reshape(layer.channels, -1)
-    spare = lanes - codes.shape[1]  # lanes without a weight hold the code 0
+    spare = lanes - codes.shape[1]  # the weight of unused lanes is the code 0
     flip = 0 if layer["w_signed"] else 128
     sums = (codes ^ np.uint8(flip)).view(np.int8).sum(1, dtype=np.int64) - spare * flip
     return (bias.astype(np.int64) + zx * zw * lanes - zx * sums).astype(np.int32)
 
 
 def centred(layer: Layer, operand: str) -> int:
-    """Return the zero point of operand `x` or `w` for the unit, which takes the code 128 of uint8 as 0."""
+    """Return the zero point of operand `x` or `w` for the unit. The unit maps the uint8 code 128 to 0."""
     return layer[f"z{operand}"] - (0 if layer[f"{operand}_signed"] else 128)
 
 
 def writing_order(layer: Layer) -> Array:
     """Return the index of each result in the layer's flat output, in the order of writing, int64 [outputs]."""
-    # That is channel by channel; with oc_blocking, position group by position group for the channels of each weight
-    # block, a channel at a time.
+    # The order is channel by channel. With oc_blocking, the order is: weight block, position group, channel of the
+    # block.
     channels = layer.outputs if layer.kind == Kind.FC else layer["oc"] or layer["ic"]
     planes = np.arange(layer.outputs).reshape(-1, channels)
     if not (layer.conv and layer.config.oc_blocking):
@@ -175,7 +183,10 @@ def writing_order(layer: Layer) -> Array:
 
 
 def position_groups(layer: Layer) -> Iterator[tuple[int, int]]:
-    """Yield first position and end of each position group. A group does not exceed the rows that a block serves."""
+    """Yield the first position and the end of each position group.
+
+    The result rows of a group belong to a single block.
+    """
     rows = row_blocks(layer)
     outputs = layer.config.outputs
     for top in range(0, layer["rows"], rows.step):

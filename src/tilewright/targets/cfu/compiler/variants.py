@@ -1,7 +1,7 @@
-"""The named variants of the firmware, and the steps of the document (see cfu/config.py) that they reproduce.
+"""The named variants of the firmware. Most reproduce a step of the document (see cfu/config.py).
 
-The document improves its firmware in steps and measures ResNet-8 after each. A variant is one of these steps, an aside
-(an alternative that the document discusses), or an addition of this project.
+The document improves its firmware in steps, and measures ResNet-8 after each step. A variant is a step, an aside (an
+alternative that the document discusses), or an addition of this project.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Literal
 from tilewright.errors import ConfigError, one_of
 from tilewright.targets.cfu.config import Config
 
-#: Keys of the configuration that the kernels on the array depend on. Kernels of extensions need the published values.
+#: Configuration keys that affect the kernels on the array. Kernels that use extensions need the published values.
 ARRAY_KEYS = ("array", "buffer_rows", "transfer", "readout", "start", "srdhm")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of the firmware: a C header in `firmware/variants`, and the macros that it is compiled with."""
+    """A variant of the firmware: a C header in `firmware/variants`, and the macros for its compilation."""
 
     name: str
     about: str
     header: str
     macros: Mapping[str, int | str] = field(default_factory=dict)
     measured: float | None = None  # the document's time of ResNet-8 at this step, in microseconds
-    compared_with: str = ""  # the variant that this aside of the document is compared with
-    extensions: tuple[str, ...] = ()  # extensions of the machine that it needs
+    compared_with: str = ""  # for an aside: the variant to compare its time with
+    extensions: tuple[str, ...] = ()  # the extensions that the machine must have
 
     @property
     def tuned(self) -> bool:
-        """Whether the compiler moves more to the extensions, as the macro TUNED does in the firmware."""
+        """Whether the compiler moves more work to the extensions, like the macro TUNED in the firmware."""
         return bool(self.macros.get("TUNED"))
 
     @property
     def kind(self) -> Literal["step", "aside", ""]:
-        """The variant's role in the document (see cfu/config.py): a measured "step", an "aside", or "" (none)."""
+        """The role in the document (see cfu/config.py): "step" (measured), "aside", or "" (not in the document)."""
         return "step" if self.measured else "aside" if self.compared_with else ""
 
 
@@ -85,14 +85,17 @@ VARIANTS = {variant.name: variant for variant in _ALL}
 
 
 def variant(name: str) -> Variant:
-    """Return the firmware variant called `name`. Raises ConfigError, with all names, if no variant is."""
+    """Return the firmware variant called `name`. Raises ConfigError, which lists all names, if the name is unknown."""
     if name not in VARIANTS:
         raise ConfigError("firmware", f"there is no variant '{name}'", one_of(name, VARIANTS))
     return VARIANTS[name]
 
 
 def check_machine(chosen: Variant, config: Config) -> None:
-    """Check that a machine can run a firmware variant. Raises ConfigError if array, buffers or extensions are unfit."""
+    """Check that a machine can run a firmware variant.
+
+    Raises ConfigError if its array, buffers or extensions do not fit.
+    """
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' needs {', '.join(ARRAY_KEYS)} as in the preset 'published'"

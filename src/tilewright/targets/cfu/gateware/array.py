@@ -1,7 +1,7 @@
 """The systolic array: processing elements in a square, and the registers that skew its operands.
 
-Values of A enter from the left, values of B from the top. Lane r of either enters r cycles after lane 0, so that the
-two factors of a product meet in the element that adds it up.
+Values of A enter from the left, values of B from the top. Lane r of A and of B enters r cycles after lane 0, so that
+the two factors of a product arrive at an element together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HALF = 2 * WORD
 
 
 class HalfRow(wiring.Signature):
-    """The signals that write a half of a row of 16 values; half 0 has the first ones."""
+    """The signals that write one half of a row of 16 values. Half 0 has the first eight values."""
 
     def __init__(self, config: Config) -> None:
         super().__init__({"en": Out(1), "row": Out(ceil_log2(config.buffer_rows)), "half": Out(1), "data": Out(HALF)})
@@ -35,13 +35,13 @@ class OperandBuffer(Part):
     """Buffer A or B: rows of n values. The CPU sends words of four values, the first in the most significant byte.
 
     `set` is high in the cycle of a command set_matrixA or set_matrixB with the operands `first` and `second`. A row is
-    written in the cycle after its last word, or, while the array is `busy`, in the first cycle in which it is not.
-    transfer=addressed: word number `first` becomes `second`, unless the array is busy in the cycle of the command.
-    `start` is high in the cycle of start_GEMM: the next row is row 0. `launch` is high in the cycle after it: buffer A
-    (`stays_enabled`) then writes its last row again, to the row before the first.
-    `data` is row number `row` of the cycle before, lane 0 in the low bits.
-    With `direct`, the port `filled` writes two words, `filled.data`, to a half of row `filled.row`. It must not be used
-    in a cycle in which a row of the CPU may be written. Then a row of the CPU is written only once.
+    written in the cycle after its last word. While the array is `busy`, the write waits until the array is idle.
+    transfer=addressed: the command sets word number `first` to `second`; it has no effect while the array is busy.
+    `start` is high in the cycle of start_GEMM: the next row is row 0. `launch` is high in the cycle after `start`:
+    buffer A (`stays_enabled`) then writes its last row again, to the row before row 0. `data` is the row whose number
+    was at `row` in the previous cycle, with lane 0 in the low bits. With `direct`, the port `filled` writes two words,
+    `filled.data`, to a half of row `filled.row`. This port must not be used in a cycle in which a row of the CPU may be
+    written. With `direct`, each row of the CPU is written only once.
     """
 
     def __init__(self, config: Config, stays_enabled: bool, direct: bool = False) -> None:
@@ -78,7 +78,7 @@ class OperandBuffer(Part):
                 )
 
     def _addressed(self, m: Module, write: Any) -> None:
-        """Write one word of a row, at the address that the command gives."""
+        """Write one word of a row to the address in the command."""
         words = self.config.array // 4
         address = Signal(range(self.config.buffer_rows * words))
         value = Signal(WORD, name="value")
@@ -136,9 +136,10 @@ SUM_BITS = 32
 
 
 class ProcessingElement(Part):
-    """A processing element: it adds left * top to its sum in each cycle, and passes both on in the next cycle.
+    """A processing element. It adds left * top to its sum in each cycle, and outputs both factors in the next cycle.
 
-    `clear` sets the sum to 0 instead. `in_logic`: the product is made of logic cells, not of a multiplier block.
+    With `clear`, it sets the sum to 0 instead. With `in_logic`, logic cells compute the product, not a multiplier
+    block.
     """
 
     def __init__(self, in_logic: bool = False) -> None:
@@ -161,7 +162,7 @@ class ProcessingElement(Part):
 
 
 class ArrayRow(Part):
-    """A row of n processing elements: values of A pass from left to right, values of B from `top` to `down`.
+    """A row of n processing elements. Values of A move from left to right, and values of B from `top` to `down`.
 
     `clear` has a bit for each element. The last `in_logic` elements have no multiplier block. Lane 0 is in the low
     bits.

@@ -1,7 +1,7 @@
-"""Run a launch on S samples, and turn the runs into its result.
+"""Run a launch on S samples, and make the result of the launch from the runs.
 
-Each sample is a separate run from reset, because time may depend on values. Values come from all runs; cycles, findings
-and the profile come from the first.
+Each sample is a separate run from reset, because time may depend on values. The result has the values of all runs, and
+the cycles, findings and profile of the first run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .core import Process
 from .kernel_check import KernelCheck, program_of, source_of
 from .seam import Cfu, CfuError, Difference
 
-#: The cause that a report shows for each cause of waits (timing.state.Cause); all others are CPU arithmetic.
+#: The cause that a report shows for each cause of waits (timing.state.Cause). All other cycles are CPU arithmetic.
 CAUSES = {
     **dict.fromkeys(("load_use", "load_miss", "store", "redo", "device"), "memory"),
     **dict.fromkeys(("cfu", "cfu_use", "drain"), "CFU wait"),
@@ -41,7 +41,7 @@ CAUSES = {
 }
 
 
-#: For each division ("functions", "source lines"): the cycles of each operator by function or line.
+#: Cycles by division ("functions" or "source lines"). Each division has, for each operator, the cycles by name.
 Shares = dict[str, list[dict[str, int]]]
 
 
@@ -56,10 +56,9 @@ def runs(
 ) -> Iterator[core.Run]:
     """Run the firmware once for each sample, and yield the runs. `inputs` are int8 (S, *shape) by name.
 
-    `unit` makes a CFU for each run, in the place of the model. `kernels` checks the kernels, if they are the user's.
-    A debugger (`setup.drive`) controls only the first run.
-    Raises ProgramError if main memory is too small; MachineError if the firmware traps or fails, or if the CFU breaks
-    the rules of its ports.
+    `unit` makes a CFU for each run, which replaces the model. `kernels` checks kernels that the user wrote. A debugger
+    (`setup.drive`) controls only the first run. Raises ProgramError if main memory is too small; MachineError if the
+    firmware traps or fails, or if the CFU breaks the rules of its ports.
     """
     needed = image.end + layout.STACK_BYTES
     end = RAM_BASE + setup.config.ram_bytes
@@ -72,7 +71,7 @@ def runs(
         writes = {
             image.arena + place.offset: np.ascontiguousarray(tensor[min(index, len(tensor) - 1)]).tobytes()
             for place in image.inputs
-            if (tensor := inputs.get(place.name)) is not None  # one computed from constants has one sample for all
+            if (tensor := inputs.get(place.name)) is not None  # all samples share a computed constant
         }
         first = index == 0
         of_sample = replace(setup, cfu=unit() if unit else None, drive=setup.drive if first else Process.go)
@@ -102,8 +101,8 @@ def run(
 ) -> LaunchResult:
     """Run a launch on all samples, and return its result.
 
-    `unit` makes a CFU for each run (None: the model); `drive` runs the first sample (see core.Setup). Raises errors as
-    `runs` does, and ProgramError if samples have another size than the launch.
+    `unit` makes a CFU for each run (None: the model); `drive` runs the first sample (see core.Setup). Raises the errors
+    of `runs`, and ProgramError if samples do not have the size that the launch needs.
     """
     image = FirmwareImage.of(launch)
     samples = _samples(launch, image, values)
@@ -140,16 +139,19 @@ def _result(
     source: elf.Source,
     peak: int,
 ) -> LaunchResult:
-    """Return the result of a launch from its first run; `peak`: the array's multiply-accumulates in a cycle."""
+    """Return the result of a launch from its first run.
+
+    `peak` is the number of multiply-accumulates of the array per cycle.
+    """
     macs = tuple(layout.macs(record) for record in image.records)
     # The firmware marks each operator by its index + 1. Cycles outside of these regions (start-up, the markers
-    # themselves, the end) belong to no layer and are not counted: a real device starts up only once.
+    # themselves, the end) belong to no layer and are not counted, because a real device starts up only once.
     operators = [part for part in first.regions if part.region]
     spent = [cycles for part, cycles in zip(first.regions, first.spent, strict=True) if part.region]
     names = [image.kinds[part.region - 1] if part.region <= len(image.kinds) else "region" for part in operators]
     timed = trace(first.cycles, operators, names, lambda: shares(source, first.machine.base, spent))
-    # A lower bound: the CPU needs a cycle for each instruction, the array one for `peak` multiply-accumulates, and both
-    # can work at the same time.
+    # A lower bound: the CPU needs a cycle for each instruction, and the array needs a cycle for `peak`
+    # multiply-accumulates. Both can work at the same time.
     instructions = sum(part.instructions for part in operators)
     bound = max(instructions, -(-sum(macs) // peak))
     counted = partial(events, timed, instructions, sum(macs))
@@ -164,7 +166,10 @@ def _result(
 
 
 def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
-    """Return the figures of a region in which an operator does `macs` multiply-accumulates, at most `peak` a cycle."""
+    """Return the figures of a region.
+
+    Its operator does `macs` multiply-accumulates; the array can do `peak` per cycle.
+    """
     return Figures(
         cycles=region.cycles,
         executed_macs=macs,
@@ -177,7 +182,7 @@ def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
 
 
 def _causes(region: core.Region) -> dict[str, int]:
-    """Return the cycles of a region by cause, the largest first. Cycles without a wait are CPU arithmetic."""
+    """Return the cycles of a region by cause, in descending order. Cycles without a wait are CPU arithmetic."""
     causes = Counter({"CPU arithmetic": region.cycles - sum(region.lost.values())})
     for name, cycles in region.lost.items():
         causes[CAUSES.get(name, "CPU arithmetic")] += cycles
@@ -185,9 +190,9 @@ def _causes(region: core.Region) -> dict[str, int]:
 
 
 def shares(source: elf.Source, base: int, spent: Sequence[Array]) -> Shares:
-    """Return the cycles of each operator by function and by source line, the largest first.
+    """Return the cycles of each operator by function and by source line, in descending order.
 
-    `spent` has, for each operator, the cycles of each instruction from address `base` on.
+    For each operator, `spent` has the cycles of each instruction. The first instruction is at address `base`.
     """
     divided: Shares = {"functions": [], "source lines": []}
     for counts in spent:
@@ -213,9 +218,9 @@ def _samples(launch: Launch, image: FirmwareImage, values: Mapping[str, Array]) 
 
 
 def trace(cycles: int, regions: Sequence[core.Region], names: Sequence[str], divide: Callable[[], Shares]) -> Trace:
-    """Return a trace of one unit, the CPU, with a step for each region. `divide`: see `Trace`.
+    """Return a trace of one unit, the CPU, with a step for each region. `Trace` describes `divide`.
 
-    `names` are the names of the steps. Without regions, the trace has no steps and takes `cycles`.
+    `names` are the names of the steps. Without regions, the trace has no steps and lasts `cycles`.
     """
     counts = np.array([(region.cycles, region.read, region.written) for region in regions], np.int64).reshape(-1, 3)
     durations, read, written = counts.T
@@ -227,10 +232,10 @@ def trace(cycles: int, regions: Sequence[core.Region], names: Sequence[str], div
 
 
 def sections(run: core.Run, findings: tuple[Finding, ...], divided: Mapping[str, Mapping[str, int]]) -> Sections:
-    """Return the run of an ELF file as sections for pages and timelines: all regions of one number are a section.
+    """Return the run of an ELF file as sections for pages and timelines. Regions with the same number form a section.
 
-    `divided` has all cycles of the run by function and by source line. They are shown only if there is one region,
-    because they are not counted by region.
+    `divided` has all cycles of the run by function and by source line. These cycles are not counted for each region,
+    and are therefore shown only if there is a single region.
     """
     regions = run.regions or (core.Region(0, run.cycles, run.instret, {}, 0, 0),)
     shares = {division: [dict(parts)] for division, parts in divided.items()} if len(regions) == 1 else {}

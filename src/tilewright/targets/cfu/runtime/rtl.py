@@ -1,9 +1,9 @@
-"""The user's CFU: a class in Python, or RTL (Verilog or Amaranth) that is compiled and runs in lock step with the CPU.
+"""The user's CFU: a Python class, or RTL (Verilog or Amaranth) that is compiled and runs in lock step with the CPU.
 
 Lock step: at each command, C++ code (lockstep.h) clocks the module until the cycle of the command, and then until the
-answer. It leaves out cycles in which the module can change nothing. The rules of the ports are
-https://cfu-playground.readthedocs.io, "The CPU-CFU interface": a command is taken in a cycle in which cmd_valid and
-cmd_ready are 1, an answer in one in which rsp_valid and rsp_ready are 1.
+answer. Cycles in which the module cannot change are left out. The rules of the ports are in
+https://cfu-playground.readthedocs.io, "The CPU-CFU interface": a command is accepted in a cycle in which cmd_valid and
+cmd_ready are 1. An answer is accepted in a cycle in which rsp_valid and rsp_ready are 1.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PORTS = [
 INPUTS = "cmd_valid", "cmd_payload_function_id", "cmd_payload_inputs_0", "cmd_payload_inputs_1", "rsp_ready"
 #: Cycles of reset.
 RESET_CYCLES = 4
-#: Most cycles of waiting for cmd_ready or rsp_valid: 0.06 s of the document's board.
+#: The largest number of cycles to wait for cmd_ready or rsp_valid: 0.06 s on the document's board.
 LIMIT = 1 << 22
-#: Most bytes of one file.
+#: The largest size of a file in bytes.
 MAX_BYTES = 1 << 24
-#: C++ that is compiled with the module, its functions, and the faults that these return.
+#: C++ code that is compiled with the module, and its functions: name, result type, argument types.
 LOCKSTEP = (Path(__file__).parent / "lockstep.h").read_text(encoding="utf-8")
 _POINTER = ctypes.c_void_p
 _LONG = ctypes.c_int64
@@ -48,12 +48,12 @@ FUNCTIONS: list[tuple[str, Any, list[Any]]] = [
     ("tw_lockstep_clocked", ctypes.c_uint64, [_POINTER]),
     ("tw_lockstep_command", _LONG, [_POINTER, *[_LONG] * 5, _POINTER]),
 ]
-#: Faults that `tw_lockstep_command` returns; 0 is none. DIFFERS: a twin gives another answer.
+#: Results of `tw_lockstep_command`; 0 means success. DIFFERS: the answer of a twin is different.
 UNASKED = 1
 NOT_TAKEN = 2
 NOT_ANSWERED = 3
 DIFFERS = 4
-#: The end of a sentence about a twin (a CFU that starts from other initial values), by its fault.
+#: For each fault, the end of a sentence about a twin (a CFU that starts from other initial values).
 FAULTS = {
     UNASKED: "answers before the command",
     NOT_TAKEN: "does not take the command",
@@ -62,11 +62,11 @@ FAULTS = {
 
 
 class RtlCfu:
-    """A compiled module after reset, in lock step with the CPU. Messages call it `name`.
+    """A compiled module after reset, in lock step with the CPU. Messages call the module `name`.
 
-    `native`: how compiled code calls it. `skips`: whether cycles in which nothing can change are left out.
-    `states` twins start from other values where the module gives no initial value, and get the same commands. The first
-    answer of a twin that differs is in `contrary`, by the pc of the command.
+    `native` is the interface for compiled code. `skips` says whether to leave out cycles in which nothing can change.
+    `states` is the number of twins: copies of the module that get the same commands, but start with other values in
+    registers without an initial value. `contrary` has the first differing answer of a twin, by the pc of the command.
     """
 
     skips = True
@@ -97,18 +97,19 @@ class RtlCfu:
 
     @property
     def cycle(self) -> int:
-        """The cycles since the reset."""
+        """The number of cycles since the reset."""
         return self.model.cycle - RESET_CYCLES
 
     @property
     def clocked(self) -> int:
-        """The cycles since the reset in which the module was clocked."""
+        """The number of cycles since the reset in which the module was clocked."""
         return int(self.model.library.tw_lockstep_clocked(self._unit))
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
         """Give the CFU a command in `cycle`. Return its answer as int32 and the first cycle of the answer.
 
-        Raises CfuError if the CFU answers without a command, or does not take or answer this one in LIMIT cycles.
+        Raises CfuError if the CFU answers without a command, or does not accept or answer this command within LIMIT
+        cycles.
         """
         answer = (ctypes.c_int64 * 2)()
         number = funct7 << 3 | funct3
@@ -119,9 +120,9 @@ class RtlCfu:
         return answer[0], answer[1]
 
     def fail(self, fault: int, number: int, cycle: int, pc: int = 0) -> CfuError | None:
-        """Return the error of a `fault` at the command `number`, funct7 * 8 + funct3, of `cycle`.
+        """Return the error for a `fault` of the command in `cycle`. `number` is funct7 * 8 + funct3.
 
-        For DIFFERS, note the difference in `contrary`, and return None.
+        For DIFFERS, record the difference in `contrary`, and return None.
         """
         if fault == DIFFERS:
             if pc not in self.contrary:
@@ -141,10 +142,10 @@ class RtlCfu:
 
 
 def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], RtlCfu]:
-    """Compile the module `Cfu` in Verilog or SystemVerilog files. Return a function that makes one after reset.
+    """Compile the module `Cfu` in Verilog or SystemVerilog files. Return a function that makes a CFU after its reset.
 
-    `states`: the number of twins (RtlCfu). Raises InputError if a file cannot be read, ConfigError if it cannot be
-    compiled or a port is missing.
+    `states` is the number of further CFUs that start from other initial values (see RtlCfu). Raises InputError if a
+    file cannot be read, ConfigError if it cannot be compiled or a port is missing.
     """
     ports = [Wire(CLOCK, 1), Wire(RESET, 1), *PORTS]
     compiled = Compiled.of_verilog(_texts(paths), TOP, ports, LOCKSTEP, undefined=states > 0)
@@ -152,7 +153,7 @@ def of_verilog(paths: Sequence[str | Path], states: int = 0) -> Callable[[], Rtl
 
 
 def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
-    """Compile an Amaranth component. Return a function that makes one after reset.
+    """Compile an Amaranth component. Return a function that makes a CFU after its reset.
 
     Raises ConfigError if a port is missing or has another width.
     """
@@ -162,7 +163,10 @@ def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
 
 
 def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
-    """Return the text of each file by name. Raises InputError if one cannot be read, or two have the same name."""
+    """Return the text of each file by name.
+
+    Raises InputError if a file cannot be read, or if two files have the same name.
+    """
     texts: dict[str, str] = {}
     for path in map(Path, paths):
         try:
@@ -182,10 +186,10 @@ def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
 def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Callable[[], Cfu]:
     """Return a function that makes the CFU of each run.
 
-    `cfu` is this function already, or Verilog files, or FILE.py:NAME: a class with the method `execute`, or an Amaranth
-    component. RTL is compiled here, once. `states` is the number of twins with other initial values (RtlCfu).
-    Raises InputError if there is no such class, or if there are `states` for a CFU that is not Verilog; ConfigError if
-    RTL cannot be compiled.
+    `cfu` is one of these: the function itself; Verilog files; FILE.py:NAME, where NAME is a class with the method
+    `execute` or an Amaranth component. RTL is compiled once, in this call. `states` is the number of twins (see
+    RtlCfu). Raises InputError if the class does not exist, or if `states` is given for a CFU that is not in Verilog.
+    Raises ConfigError if RTL cannot be compiled.
     """
     if states and (callable(cfu) or ".py:" in str(cfu[0])):
         raise InputError(
@@ -204,7 +208,10 @@ def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Cal
 
 
 def _class(path: Path, name: str) -> Callable[[], Any]:
-    """Import the user's Python file, and return the class. Raises InputError if there is none."""
+    """Import the user's Python file, and return the class.
+
+    Raises InputError if the file or the class does not exist.
+    """
     if not path.is_file():
         raise InputError(str(path), "is not a file")
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -1,11 +1,11 @@
-"""The CPU's loop: one iteration per instruction computes values and cycles. Numba compiles it with all that it calls.
+"""The CPU's loop: each iteration computes the values and cycles of one instruction. Numba compiles the loop.
 
-The clock `t` is the cycle in which the current instruction executes. `ready` has the first cycle in which each register
-can be read; only late results (of loads, shifts, products, quotients and the CFU) set it. isa/ computes the values.
-Devices, CSRs and traps leave the loop for runtime/core.py. The loop gives commands to a CFU, the model or another one,
-by the address of machine code.
+The clock `t` is the cycle in which the current instruction executes. For each register, `ready` has the first cycle in
+which the register can be read. Only late results set `ready`: results of loads, shifts, products, quotients and the
+CFU. isa/ computes the values. Devices, CSRs and traps leave the loop for runtime/core.py. The loop sends commands to
+the CFU (the model or the user's) by calling an address of machine code.
 
-An iteration takes about 10 ns. So nothing is counted that can be derived: executions of instructions follow from
+An iteration takes about 10 ns, so the loop counts as little as possible. Executions of instructions are derived from
 the jumps (`entered`), and the number of retired instructions is updated only at jumps.
 """
 
@@ -27,12 +27,12 @@ from .state import DATA, INSTRUCTIONS, Cause, Cpu, Machine, fill, post
 
 
 class Port(NamedTuple):
-    """Addresses of a CFU's machine code. `model`: the compiled model; 0 for other CFUs.
+    """Addresses of a CFU's machine code. `model` is the address of the compiled model; 0 for other CFUs.
 
-    `command(unit, function, a, b, start, cycle, answers)` gives a command to another CFU and returns a fault, or 0. It
-    writes the answer, and the cycle in which this is ready, to the two words at `answers`. Cycle 0 of the CPU is cycle
-    `start` of the CFU. `fail(fault, function, cycle, pc)` returns whether the program must stop; with `fail` 0, it must
-    stop at every fault.
+    `command(unit, function, a, b, start, cycle, answers)` sends a command to a CFU that is not the model, and returns a
+    fault or 0. It writes the answer, and the cycle in which the answer is ready, to the two words at `answers`. Cycle 0
+    of the CPU is cycle `start` of the CFU. `fail(fault, function, cycle, pc)` returns whether the program must stop. If
+    `fail` is 0, the program stops at every fault.
     """
 
     model: int = 0
@@ -44,7 +44,7 @@ class Port(NamedTuple):
 
 
 def command(port: Port, m: Machine, function: int, a: int, b: int, cycle: int) -> bool:
-    """Give the CFU a command; return False if the program must stop. The answer is then in Reg.ANSWER, Reg.READY."""
+    """Send a command to the CFU, which writes Reg.ANSWER and Reg.READY. Return False if the program must stop."""
     if port.model:
         call_loop(port.model, m.cfu, m.buffers, m.ram.byte, function, a, b, cycle)
         return True
@@ -133,16 +133,16 @@ def run(m: Machine, c: Costs, port: Port, watching: bool) -> None:
 
 @part
 def outside_code(m: Machine, offset: int) -> int:
-    """Note that the program goes on at `offset` from the code's base, where there is no code. Return the reason."""
+    """Record that the program continues at `offset` from the code's base, where there is no code. Return the reason."""
     m.cpu[Cpu.ADDRESS] = m.base + offset
     return state.TO_TARGET
 
 
 @part
 def enter(m: Machine, end: int, start: int) -> int:
-    """Count an execution of the instructions up to before `end`, and begin one at `start`; return `start`.
+    """End a run of executed instructions before `end`, and begin a run at `start`. Return `start`.
 
-    `entered` holds only differences: its running sum is the number of executions of each instruction.
+    `entered` has only differences. The running sum of `entered` is the number of executions of each instruction.
     """
     m.entered[end] -= 1
     m.entered[start] += 1
@@ -151,7 +151,7 @@ def enter(m: Machine, end: int, start: int) -> int:
 
 @part
 def leave(cpu: Array, t: int, i: int, first: int, retired: int, reason: int) -> None:
-    """Keep the loop's variables for its next call, and say why it stopped."""
+    """Save the loop's variables for the next call, and the reason why the loop stopped."""
     cpu[Cpu.CYCLE] = t
     cpu[Cpu.POSITION] = i
     cpu[Cpu.FIRST] = first
@@ -161,7 +161,10 @@ def leave(cpu: Array, t: int, i: int, first: int, retired: int, reason: int) -> 
 
 @part
 def wait_for_operands(m: Machine, i: int, t: int) -> int:
-    """Return the cycle in which both operands of an instruction can be read. The later one is the cause of the wait."""
+    """Return the cycle in which both operands of an instruction can be read.
+
+    The later operand is the cause of the wait.
+    """
     rs1 = m.code[i] >> RS1 & 255
     rs2 = m.code[i] >> RS2 & 255
     if m.ready[rs1] > t or m.ready[rs2] > t:
@@ -183,12 +186,13 @@ def fetch(m: Machine, c: Costs, i: int, t: int) -> int:
 
 @part
 def compute(m: Machine, c: Costs, i: int, a: int, b: int, t: int) -> int:
-    """Execute an arithmetic instruction. Return the last cycle of its execution, like all functions of this kind."""
+    """Execute an arithmetic instruction. Return the last cycle of its execution, as `load`, `store` and `custom` do."""
     function = m.code[i] & 31
     rd = m.code[i] >> RD & 255
     m.regs[rd] = rv32.arithmetic(function, a, b)
     if function >= rv32.DIV:
-        # A division stalls the execution stage and all stages after it: a load or product there is late as well.
+        # A division stalls the execution stage and all later stages, so a load or product in these stages is late as
+        # well.
         last = m.cpu[Cpu.LAST]
         if m.ready[last] > t + 1:
             m.ready[last] += c.divide
@@ -256,7 +260,7 @@ def jump(m: Machine, insn: int, i: int, a: int, b: int) -> int:
 
 @part
 def control(m: Machine, c: Costs, i: int, taken: bool, t: int) -> int:
-    """Count the cycles of a branch or jump."""
+    """Add the cycles of a branch or jump."""
     op = m.code[i] & 255
     imm = m.code[i] >> IMM
     m.cpu[Cpu.BARRIER] = t + c.drain
@@ -283,7 +287,7 @@ def custom(m: Machine, port: Port, i: int, a: int, b: int, t: int) -> int:
     m.regs[rd] = m.cfu[Reg.ANSWER]
     cpu[Cpu.CFU_FREE] = done + 1
     if done > t + 1:
-        # The answer usually comes in the cycle after the command, in which the pipeline does not wait for it.
+        # The answer usually comes in the cycle after the command. Then the pipeline does not wait.
         more = wait(m, i, Cause.CFU, done - t - 1)
         if m.ready[last] > t + 1:  # the pipeline stages after execution stall meanwhile
             m.ready[last] += more
@@ -294,7 +298,7 @@ def custom(m: Machine, port: Port, i: int, a: int, b: int, t: int) -> int:
 
 
 def wait(m: Machine, i: int, cause: int, cycles: int) -> int:
-    """Count `cycles` that instruction number i loses to `cause`, and return `cycles`."""
+    """Record that instruction number i loses `cycles` to `cause`. Return `cycles`."""
     m.lost[i, cause] += cycles
     m.times[i, cause] += 1
     return cycles
@@ -302,7 +306,7 @@ def wait(m: Machine, i: int, cause: int, cycles: int) -> int:
 
 @part
 def refused(m: Machine, op: int, at: int, watching: bool) -> int:
-    """Return the reason for which a load or store at offset `at` of RAM leaves the loop, or STAYS."""
+    """Return the reason why a load or store at offset `at` of RAM must leave the loop; STAYS if it need not."""
     if watching and watched(m.watched, op, at + RAM_BASE):
         return state.TO_WATCH
     if at < 0 or at >= m.ram.byte.shape[0]:
@@ -347,14 +351,15 @@ def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: 
     """
     if taken and imm < 0:
         return c.taken
-    # The instruction after a branch is already in decode. If it waits for a register, it delays the branch target.
+    # The instruction after a branch is already in decode. If this instruction waits for a register, it delays the
+    # branch target.
     if taken and max(ready[wrong >> RS1 & 255], ready[wrong >> RS2 & 255]) > t + 1:
         return c.mispredicted + 1
     return c.mispredicted
 
 
 def command_waits(m: Machine, i: int, t: int) -> int:
-    """Return the cycles until the CFU takes a command.
+    """Return the number of cycles until the CFU accepts a command.
 
     A command cannot be undone, so all earlier loads, stores and jumps must have completed (BARRIER).
     """

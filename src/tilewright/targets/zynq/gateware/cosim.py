@@ -1,7 +1,7 @@
 """Run a layer on the compiled gateware, with a PS that serves its pages, and compare it with the simulator.
 
-The comparison covers the bits of all results, the cycles of the layer, and the page services: how many of each store
-and, where the simulator knows their order, which block is moved in which engine cycle.
+The comparison covers the bits of all results, the cycles of the layer, and the number of page services per store. If
+the simulator knows the order of page services, it also compares the block and the engine cycle of each service.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tilewright.targets.zynq.timing.walk import uses
 from tilewright.targets.zynq.values import machine
 
 RESULT = STORES.index("result")
-#: Cycles between the descriptor and the start: sizes of the layer are computed in them.
+#: Cycles between the descriptor and the start, in which the gateware computes the sizes of the layer.
 SETTLE = 4
-#: The number of differences that are reported.
+#: The largest number of differences to report.
 MOST_DIFFERENCES = 8
 
 
 class ServedPage(NamedTuple):
-    """A page service: the number of the store, the block, and when it began.
+    """A page service: the number of the store, the block, and the time of its beginning.
 
-    `at` counts the cycles that the engine had worked before; with two frames, all cycles.
+    `at` is the number of cycles in which the engine worked before the service. With two frames, `at` counts all cycles.
     """
 
     store: int
@@ -46,7 +46,7 @@ class ServedPage(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """A layer on the RTL: results in the order of writing, uint8 [outputs]; its cycles; its page services in order.
+    """The run of a layer on the RTL: results in the order of writing, uint8 [outputs]; cycles; page services in order.
 
     `engine`: cycles without waits, or None with two frames.
     """
@@ -58,18 +58,18 @@ class RtlRun:
 
 
 class SteadyPace:
-    """The pace of the PS and of the engine without additional cycles. Tests have one with random ones."""
+    """Delays of the PS and the engine: no additional cycles. Tests have a class with random delays."""
 
     def delay(self) -> int:
-        """Return the cycles that the PS takes in addition for a page."""
+        """Return the additional cycles of the PS for a page."""
         return 0
 
     def hold(self, model: Model) -> int:
-        """Hold the engine some times while it works; return for how many cycles."""
+        """Stop the engine for some cycles while it works. Return the number of these cycles."""
         return 0
 
 
-#: The pace of a run whose cycles are compared.
+#: The delays in a run whose cycles are compared.
 STEADY = SteadyPace()
 
 
@@ -130,7 +130,7 @@ def _load_ahead(model: Model, layer: Layer, blocks: dict[str, Array], first: int
 
 
 def _serve(model: Model, layer: Layer, blocks: dict[str, Array], first: int, pace: SteadyPace) -> RtlRun:
-    """Act as the PS: move blocks when the engine waits, until it is idle."""
+    """Act as the PS: move blocks when the engine waits, until the engine is idle."""
     config = layer.config
     results: dict[int, Array] = {}
     served = list[ServedPage]()
@@ -180,7 +180,7 @@ def _move(
 
 
 def compare(name: str, image: LayerImage, data: Array, engine: str, pace: SteadyPace = STEADY) -> CosimCase:
-    """Run a layer on the RTL and in the simulator, on one sample; return the outcome of the comparison.
+    """Run a layer on the RTL and in the simulator, on one sample. Return the result of the comparison.
 
     Raises ConfigError or MachineError if there is no gateware for the configuration or the layer (engine.py).
     """
@@ -226,7 +226,7 @@ def in_order(layer: Layer, codes: Array) -> Array:
 
 
 def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tuple[int, str]]:
-    """Return the cycle and a message for each page service that differs; of the first ones that do."""
+    """Return the cycle and a message for the first page services that differ."""
     counts = {store: sum(page.store == number for page in ran.served) for number, store in enumerate(STORES)}
     loads = {**dict.fromkeys(STORES, 0), **planned.loads()}
     differences = [
@@ -234,7 +234,7 @@ def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tupl
         for store in STORES
         if counts[store] != loads[store]
     ]
-    if differences or (layer.conv and layer.config.layout != "rows"):  # then the simulator only counts services
+    if differences or (layer.conv and layer.config.layout != "rows"):  # here the simulator only counts services
         return differences
     numbers = {STORES.index(store): iter(of.block.tolist()) for store, of in uses(layer).items()}
     began = planned.waits.at if layer.config.frames == 1 else planned.service.start
@@ -253,7 +253,7 @@ def _services(layer: Layer, planned: service.Schedule, ran: RtlRun) -> list[tupl
 
 
 def _order(served: ServedPage) -> tuple[int, bool, int]:
-    """Return the key of the order in which the simulator lists page services: results first, then by store."""
+    """Return the sort key of a page service: the simulator lists results first, then the other services by store."""
     return served.at, served.store != RESULT, served.store
 
 
@@ -262,10 +262,10 @@ def _text(served: ServedPage) -> str:
 
 
 def _begin(layer: Layer, served: ServedPage) -> int:
-    """Return the engine cycle at which the simulator requests the page of a request: when its iteration begins."""
+    """Return the engine cycle of a page request in the simulator: the first cycle of the request's iteration."""
     if layer.kind != Kind.FC or served.store == RESULT or layer.config.frames > 1:
         return served.at
-    # An FC layer of the RTL asks when a lane needs the word; the simulator counts from the iteration's begin.
+    # In an FC layer, the RTL requests a page when a lane needs its word. The simulator uses the begin of the iteration.
     step = layer.config.iteration(fc=True)
     column = layer.depth * step + (0 if layer.config.write_behind else 1)
     before, inside = divmod(served.at, column)
@@ -273,6 +273,9 @@ def _begin(layer: Layer, served: ServedPage) -> int:
 
 
 def waveform(image: LayerImage, data: Array, path: Path, cycles: tuple[int, int] | None) -> None:
-    """Write a waveform of `cycles` of a layer (first, last; None: all). CXXRTL runs it: our Verilator has none."""
+    """Write a waveform of `cycles` of a layer (first, last; None: all).
+
+    CXXRTL runs the layer: Verilator writes no waveforms.
+    """
     first, last = cycles or (0, 1 << 40)
     run(image, data, "cxxrtl", wave=Wave(path, max(0, first), last))

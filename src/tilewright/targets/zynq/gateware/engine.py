@@ -1,8 +1,8 @@
-"""The engine: state machines, loaders, paged stores, compute unit and the way of results, connected.
+"""The engine: connects state machines, loaders, paged stores, compute unit and the path of results.
 
-In every cycle in which no access misses, `waiting` is not set and the PS does not hold the engine, the current state
-makes a step. What was read or summed before goes on to its register; a complete block is in its store after
-drain() cycles.
+The current state makes a step in each cycle, except when an access misses, when `waiting` is set, and when the PS holds
+the engine. Words and sums in the pipeline still move to their registers. A complete block is in its store after drain()
+cycles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.targets.zynq.gateware.stores import Ahead, OperandStore, Paging,
 from tilewright.targets.zynq.gateware.unit import SUMMED, ComputeUnit, Pool
 from tilewright.targets.zynq.isa.image import LayerImage
 
-#: Keys that need another engine, each with the value that the gateware has, and what the other values need.
+#: For each key with missing gateware: the supported value, and the parts that other values would need.
 BATCH = {"fc_batch": (1, "an accumulator for each sample")}
 DOCUMENTED = {
     "banked": (0, "a window buffer, because the ports of a store do not give all operands of an iteration (window=1)"),
@@ -31,14 +31,14 @@ DOCUMENTED = {
     "macs_per_dsp": (1, "a compute unit for several sums, and a window buffer (window=1)"),
     **BATCH,
 }
-#: Widest port of the PS in bytes with `window`: a line of weights consists of whole beats.
+#: The largest width of the PS's port in bytes with `window`, because a line of weights consists of whole beats.
 WIDEST = 16
 
 
 def drain(config: Config) -> int:
-    """Return after how many cycles a complete result block can be read: its last result is then in the store."""
+    """Return the number of cycles until a complete result block can be read: its last result must be stored."""
     if config.window:
-        return SUMMED + config.outputs + LATENCY  # from a sum to the last of its group's results
+        return SUMMED + config.outputs + LATENCY  # from a sum to the last result of its group
     return LATENCY + late(config) + 1
 
 
@@ -48,7 +48,7 @@ def beat_bytes(config: Config) -> int:
 
 
 def require(config: Config) -> None:
-    """Check that there is gateware of a configuration. Raises ConfigError that names the first key without gateware."""
+    """Check that a configuration has gateware. Raises ConfigError, which names the first key without gateware."""
     for key, (value, needed) in (BATCH if config.window else DOCUMENTED).items():
         if (actual := getattr(config, key)) != value:
             raise ConfigError(
@@ -65,14 +65,14 @@ def require(config: Config) -> None:
         if config.block_bytes(store) < beat_bytes(config):
             reason = f"a {store} block has {config.block_bytes(store)} bytes, less than one transfer of the PS"
             raise ConfigError("zynq gateware", reason, f"set {store}_bits higher, or axi_bytes lower")
-    least = drain(config) + 3  # and the cycles of the request, the last beat and `done`
+    least = drain(config) + 3  # plus the cycles of the request, the last beat and `done`
     if config.handshake < least:
         reason = f"handshake={config.handshake} is too short: results reach their store up to {least} cycles later"
         raise ConfigError("zynq gateware", reason, f"set handshake={least} or more")
 
 
 def require_layer(name: str, image: LayerImage) -> None:
-    """Check that the gateware can run a layer that the simulator can. Raises MachineError if it cannot."""
+    """Check that the gateware can run a layer. Raises MachineError if only the simulator can run the layer."""
     if image.layer.channels > FACTORS:
         reason = f"has {image.layer.channels} output channels; the gateware holds {FACTORS} requantisation factors"
         raise MachineError(f"layer '{name}'", reason, "split the layer")
@@ -93,17 +93,17 @@ OPERANDS = {"data": 8, "weight": 8, "bias": 32}
 class Engine(Part):
     """The engine behind its registers.
 
-    `start` runs the layer of `descriptor`, which must be stable from four cycles before.
+    `start` runs the layer of `descriptor`. The descriptor must be stable from four cycles before `start`.
     """
 
     def __init__(self, config: Config) -> None:
         # `waiting`: the PS must move block `block` of store number `store`, to DDR if `write` is set, and then pulse
         # `done`. With two frames, the PS sets `job`, waits for `ready`, moves the block and pulses `done`
-        # (stores.Ahead). `hold`: the PS stops the engine. `idle`: no layer runs. `interrupt`: the engine waits (is
-        # ready) or is idle. The PS's port moves one beat of store number `page_store` per cycle. `page_write`:
-        # `page_data` is written. `page_result`: the beat of the result store that was addressed in the cycle before.
-        # `factor_write`: a word of the requantisation factors is set (results.py). `moves`, `stage`, `step`, `lane`
-        # show the state of the engine.
+        # (stores.Ahead). `hold`: the PS stops the engine. `idle`: no layer runs. `interrupt`: the engine is idle, waits
+        # for a page, or (with two frames) is ready for a page. The PS's port moves one beat of store number
+        # `page_store` per cycle. `page_write`: `page_data` is written. `page_result`: the beat of the result store
+        # whose address came in the previous cycle. `factor_write`: write a word of the requantisation factors
+        # (results.py). `moves`, `stage`, `step`, `lane` show the state of the engine.
         require(config)
         self.config = config
         self.beat = 8 * beat_bytes(config)
@@ -161,12 +161,12 @@ class Engine(Part):
             moves=~paging.stalls & ~self.hold & ~self.idle,
             idle=(states.stage == Stage.IDLE) | (states.stage == Stage.FLUSH) & states.flushed,
         )
-        # Operands: each store is read at the place that the current loader gives.
+        # Operands: the current loader supplies the address for each store.
         stores = self._stores(m, paging)
         column = Signal(16)
         m.d.comb += column.eq(Mux(states.is_fc, fc.column, conv.column))
         used = self._requests(m, states, (conv, fc, pool), stores, column)
-        # They arrive a cycle later, in the unit's lanes or in the pool.
+        # The operands arrive a cycle later, in the unit's lanes or in the pool.
         unit = self._unit(m, states, stores, used)
         m.d.sync += pool.arrives.eq(pool.next)
         m.d.comb += pool.word.eq(stores["data"].read.data)
@@ -182,7 +182,7 @@ class Engine(Part):
             pools=pool.next & pool.gives,
             last=Mux(states.elements, pool.last, states.last),
         )
-        # A group that begins a result block waits for a frame; an element of a pool does if it completes a result.
+        # A group that begins a result block waits for a frame. So does an element that completes a result of a pool.
         begins = states.requests & states.first | states.elements & pool.gives
         self._leave(m, pool, results, paging, results.full & begins if self.ahead else results.full)
 
@@ -198,7 +198,7 @@ class Engine(Part):
         return unit
 
     def _accumulator(self, m: Module, states: States, unit: ComputeUnit, bias: Any) -> Signal:
-        """Add the accumulator, which begins with the bias."""
+        """Add the accumulator. The bias is its initial value."""
         acc = Signal(signed(BITS))
         base = Signal(signed(BITS))
         with m.If(after(m, self.moves & bias.en, 1)):
@@ -212,7 +212,7 @@ class Engine(Part):
     def _requests(
         self, m: Module, states: States, parts: tuple[Any, ...], stores: dict[str, Any], column: Value
     ) -> dict[str, Signal]:
-        """Read each store at the place that the current loader gives; return whether the words that arrive are used."""
+        """Read each store at the address from the current loader. Return whether the arriving words are used."""
         conv, fc, pool = parts
         used = {name: Signal(name=f"{name}_used") for name in ("data", "weight")}
         for name, is_used in used.items():
@@ -237,7 +237,7 @@ class Engine(Part):
         return used
 
     def _leave(self, m: Module, pool: Pool, results: ResultWriter, paging: Paging | Ahead, miss: Value) -> None:
-        """Connect the way of results to the pool and the PS. `miss`: the engine must wait for the result block."""
+        """Connect the path of results to the pool and the PS. `miss`: the engine must wait for the result block."""
         m.d.comb += drive(results, **ports(self, "page_address", *FACTOR_PORTS))
         m.d.comb += drive(results, pool_result=pool.result, done=paging.result.done)
         m.d.comb += drive(paging.result, miss=miss, ready=results.leaves)

@@ -1,12 +1,12 @@
-"""Position groups of a convolution: which positions are summed together, and how their data reach the window buffer.
+"""Position groups: the positions of a convolution that are summed together, and the loading of their data.
 
-Positions that follow each other in a data block read pixels that follow each other too: with a row of pixels above and
-one below, and a pixel more at both ends. This holds at the ends of the image's rows as well, because the taps that do
-not exist there are masked. A group's data are therefore three runs of pixels in the block.
+Consecutive positions in a data block read consecutive pixels of three rows, and one more pixel at both ends of each
+run. This also holds at the ends of the image's rows, because taps outside of the image are masked. A group's data are
+therefore three runs of pixels in the block.
 
-The window buffer holds a group's pixels, in memory made of logic, beside those of the group before. The kernels of a
-weight block take their operands from it in turn, 16 channels of all pixels per cycle, while the data store's port loads
-the next group. It has a memory for each pixel and for even and odd groups of channels.
+The window buffer has room for the pixels of two groups, in memory made of logic. The kernels of a weight block read one
+group, one kernel after the other, 16 channels of all pixels per cycle. Meanwhile the port of the data store loads the
+next group. The buffer has a memory for each pixel and for even and odd groups of channels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR
 ROWS = 3
 #: Groups of 16 channels of a line of data.
 SLOTS = LINE["data"] // GROUP
-#: Sides of the image at which a position lies: taps beyond them are masked.
+#: The sides of the image that a position touches. Taps beyond these sides are masked.
 SIDES = ("left", "right", "top", "bottom")
 
 
@@ -35,15 +35,15 @@ def columns(config: Config) -> int:
 
 
 class Groups(Part):
-    """Walks through the position groups, and requests the data of each, a line per cycle."""
+    """Steps through the position groups, and requests the data of each group, one line per cycle."""
 
     def __init__(self, config: Config) -> None:
-        # `start`: begin a layer with its first group. `next`: go on to the following one. `more`: there is a group to
-        # load. Without it, `next` requests nothing. `asks`: line `offset` of block `block` is requested. Its words from
-        # place `slot` on are 16 channels: group `group` of pixel (`row`, `column`) of the window. `pair`: the 16 words
-        # after them are the next group of channels. `filled`: with this cycle's request, all data have been requested.
-        # `kept`: all blocks fit the store. `count`: the positions of the group that is loaded. `sides`: the sides of
-        # the image at which each of them lies. `is_end`: this group is the image's last one.
+        # `start`: begin a layer with its first group. `next`: go to the next group. `more`: there is a group to load;
+        # without `more`, `next` requests nothing. `asks`: line `offset` of block `block` is requested. The 16 words of
+        # the line from `slot` on are channel group `group` of pixel (`row`, `column`) of the window. `pair`: the next
+        # 16 words are the next channel group. `filled`: this request is the group's last. `kept`: all blocks fit into
+        # the store. `count`: the number of positions in the group. `sides`: for each position, the sides of the image
+        # that it touches. `is_end`: this is the image's last group.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -61,7 +61,7 @@ class Groups(Part):
 
     def define(self, m: Module) -> None:
         config = self.config
-        # Sizes in groups of 16 channels, complete a few cycles after the descriptor.
+        # Sizes in groups of 16 channels, valid a few cycles after the descriptor.
         depth = Signal(12)
         line = Signal(ADDRESS)
         image = Signal(ADDRESS)
@@ -86,13 +86,14 @@ class Groups(Part):
         y = Signal(12)
         below = Signal(ADDRESS)
         corner = Signal(signed(ADDRESS))
-        # Whether the block serves the row that is `down` rows below the first position's.
+        # Whether the block serves the row `down` rows below the first position.
         serves: list[Value] = [Signal(name=f"serves{down}") for down in range(1, outputs + 1)]
         lines = _multiples(line, outputs)
         depths = _multiples(depth, outputs)
         for down, is_served in enumerate(serves, 1):
             m.d.comb += is_served.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
-        # The positions of the group, and the one after it, each from the one before: no division by the row's length.
+        # Each position of the group, and the position after the group, follows from the previous position without a
+        # division.
         across = [x]
         downward = [Signal(ceil_log2(outputs + 1), name="down0")]
         exists = [Signal(name="exists0", init=1)]
@@ -114,7 +115,7 @@ class Groups(Part):
         goes_on = Signal()
         bottom = Signal(13)
         m.d.comb += count.eq(outputs)
-        for number in reversed(range(1, outputs)):  # the smallest number of a position that does not exist
+        for number in reversed(range(1, outputs)):  # the number of positions that exist
             with m.If(~exists[number]):
                 m.d.comb += count.eq(number)
         m.d.comb += [
@@ -170,7 +171,7 @@ class Groups(Part):
 
 
 def _multiples(value: Value, last: int) -> list[Value]:
-    """Return 0, 1, .. `last` times `value`, as sums: a multiplication by a constant may take a multiplier block."""
+    """Return `value` times 0, 1, .. `last`, computed by additions: a multiplication may use a multiplier block."""
     multiples: list[Value] = [Const(0)]
     for _ in range(last):
         multiples.append(multiples[-1] + value)
@@ -182,11 +183,11 @@ PIXEL = 8 * GROUP
 
 
 class WindowBuffer(Part):
-    """Holds two groups of positions, numbers 0 and 1."""
+    """Two groups of positions, numbers 0 and 1."""
 
     def __init__(self, config: Config) -> None:
         # The inputs `asks` to `pair` are a request of Groups, for position group `fills`.
-        # `line`: the line that was requested, a cycle later. Words of uint8 become int8 numbers.
+        # `line`: the line requested in the previous cycle. Words of uint8 become int8 numbers.
         # `pixels`: channel group `group` of position group `uses`, in the same cycle: row by row, 16 channels each.
         self.columns = columns(config)
         super().__init__(

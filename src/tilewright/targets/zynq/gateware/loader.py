@@ -1,7 +1,7 @@
-"""The loader's addresses: which data word and which weight each lane takes, for convolutions and for FC layers.
+"""The loader's addresses: for each lane, the data word and the weight to read, in convolutions and FC layers.
 
-A walker has the registers of a state machine's loops. It moves when the engine tells it: to the next lane, and then to
-the next iteration of the same sum or to the next sum. Addresses are sums of the loops' registers; nothing is divided.
+A walker has the registers of a state machine's loops. The engine moves the walker to the next lane, to the next
+iteration of the same sum, or to the next sum. Addresses are sums of the loops' registers; no division is needed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tilewright.hdl.parts import Part, clear, drive, flags
 from tilewright.targets.zynq.config import GROUP, LANES, Config
 from tilewright.targets.zynq.isa.layer import LAYOUT
 
-#: Bits of the address of a word in an operand's address space (image.MAX_WORDS), and a sign.
+#: A signed address of a word in an operand's address space (image.MAX_WORDS), in bits.
 ADDRESS = 29
 
 
 def operand_of(config: Config, store: str) -> data.StructLayout:
-    """Return the struct of the word of a store that a lane takes.
+    """Return the struct that describes a lane's word of a store.
 
-    If `used` is 0, the lane is 0 instead: at padding, and at the end of a sum. `needed`: the word's block must be in
-    the store, even if the lane does not use the word. `more`: the iteration that begins with this lane also reads the
-    next block. `kept`: all blocks fit the store, and stay there.
+    If `used` is 0, the lane has the value 0, for padding or after the end of a sum. `needed`: the word's block must be
+    in the store, even if the lane does not use the word. `more`: the iteration that begins with this lane also reads
+    the next block. `kept`: all blocks fit into the store, and are loaded only once.
     """
     bits = dict.fromkeys(("used", "needed", "more", "kept"), 1)
     return data.StructLayout({**bits, "block": config.block_bits, "offset": getattr(config, f"{store}_bits")})
@@ -39,8 +39,8 @@ DESCRIPTOR = data.FlexibleLayout(
 )
 
 
-#: The word of a convolution that a lane takes: its tap, its channel in the group, whether all in the iteration were
-#: taken; and where in the group's first channel the window begins, the current row of it, and the current tap.
+#: The word of a convolution for a lane: its tap, its channel in the group, and whether the iteration has no more words.
+#: Then addresses in the group's first channel: of the window, of the window's current row, and of the current tap.
 LANE = data.StructLayout(
     {"dx": 2, "dy": 2, "channel": 4, "is_over": 1} | dict.fromkeys(("begin", "line", "tap"), signed(ADDRESS))
 )
@@ -50,12 +50,12 @@ class Walker(Part):
     """The ports of a walker. `start` begins a layer."""
 
     def __init__(self, config: Config) -> None:
-        # `next_lane`: go to the next lane. It may come together with one of the next two.
+        # `next_lane`: go to the next lane. It may be high together with `next_iteration` or `next_sum`.
         # `next_iteration`: go to the next iteration of the same sum. `next_sum`: go to the next sum.
-        # `complete`: the lanes so far, with that of this cycle, complete the sum.
-        # `last`: this sum is the layer's last one.
+        # `complete`: the lane of this cycle is the last lane of the sum.
+        # `last`: this is the layer's last sum.
         # `column`: the output channel or the FC output.
-        # `short`: fewer products of an FC sum are left than there are lanes.
+        # `short`: the rest of an FC sum has fewer products than there are lanes.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -69,7 +69,7 @@ class Walker(Part):
 
 
 class FcLoader(Walker):
-    """FC layers: the words of a column's data and weights, one after another."""
+    """FC layers: the data and weights of a column in the order of their words."""
 
     def define(self, m: Module) -> None:
         config = self.config
@@ -117,10 +117,11 @@ class FcLoader(Walker):
 
 
 class ConvLoader(Walker):
-    """Convolutions: 9 taps of 16 channels (or of all, if there are fewer), in the order of the layout.
+    """Convolutions: 9 taps of 16 channels (or of all channels, if there are fewer), in the order of the layout.
 
-    `rows` and `hwc`: tap by tap, all channels of a tap. `chw`: channel by channel, all taps of a channel. `rows` has
-    blocks that start on a row, so that a window lies in one of them, and needs it even where it is padded.
+    `rows` and `hwc`: tap by tap, all channels of a tap. `chw`: channel by channel, all taps of a channel. In the layout
+    `rows`, each block starts on a row, so a window lies in a single block. The window needs this block even for its
+    padding.
     """
 
     def define(self, m: Module) -> None:
@@ -128,7 +129,8 @@ class ConvLoader(Walker):
         layer = self.layer
         planes = config.layout == "chw"
         by_rows = config.layout == "rows"
-        # Sizes of the layer, complete a few cycles after its descriptor. chw: the words of a row and of a plane.
+        # Sizes of the layer, valid a few cycles after the descriptor. chw: the numbers of words in a row and in a
+        # plane.
         row = Signal(28)
         image = Signal(28)
         kernel = Signal(20)
@@ -141,7 +143,7 @@ class ConvLoader(Walker):
         y = Signal(12)
         first = Signal(16)
         at = Signal(LANE)
-        # Sizes are multiplied once a layer. All addresses are sums of them, kept by the loops' registers.
+        # Sizes are multiplied once per layer. The loops' registers add these products to form addresses.
         groups = Mux(layer.ic < GROUP, layer.ic, GROUP)
         word, corner, plane, place = (
             Signal(signed(ADDRESS), name=name) for name in ("word", "corner", "plane", "place")
@@ -179,7 +181,10 @@ class ConvLoader(Walker):
         self._weights(m, starts, kernel, at.is_over, turns)
 
     def _next_lane(self, m: Module, at: Any, is_last_channel: Value, row: Value, plane: Signal, image: Value) -> None:
-        """Go to the lane's next tap and channel. `plane`: where the group's first channel begins after that."""
+        """Go to the lane's next tap and channel.
+
+        `plane` is the address of the group's first channel after this lane.
+        """
         steps = (at.dx == 2, at.dy == 2, is_last_channel)
         if self.config.layout == "chw":
             with m.If(~steps[0]):
@@ -208,9 +213,9 @@ class ConvLoader(Walker):
         image: Value,
         place: Signal,
     ) -> Value:
-        """Add the loops over positions and output channels. Return whether one block holds the whole image.
+        """Add the loops over positions and output channels. Return whether a single block holds the whole image.
 
-        `position` is its column, row and block. `place` is the corner of the next sum's window.
+        `position` is the column, row and block of the current sum. `place` is the corner of the next sum's window.
         """
         x, y, block = position
         layer = self.layer
@@ -241,9 +246,9 @@ class ConvLoader(Walker):
         return whole
 
     def _weights(self, m: Module, starts: Value, kernel: Value, is_over: Value, turns: Signal) -> None:
-        """Add the addresses of weights: a kernel's words in order, again for each position, then the next kernel."""
-        # With oc_blocking, all kernels of a block for each position, then the next block. `turns`: the position is
-        # next.
+        """Add the addresses of weights: all words of a kernel for each position, then the next kernel."""
+        # With oc_blocking: all kernels of a block for each position, then the next block. `turns` is 1 if the sum is
+        # the last one of its position: the next sum belongs to the next position.
         config = self.config
         words = self.config.block_words("weight")
         begin = Signal(ADDRESS)

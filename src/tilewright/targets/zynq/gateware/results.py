@@ -1,12 +1,12 @@
-"""The path of results: from the accumulators through the requantiser, or from the pool, to the result store.
+"""The path of results to the result store: from the accumulators through the requantiser, or from the pool.
 
-A result's place is taken when its sum is written; the code follows some cycles later. When a block's last place has
-been taken, or a layer has ended, the block leaves. With one frame, the engine stops until the PS has moved it; with
-two, a group that begins a block waits until a frame is free.
+A result's place is reserved in the state WRITE; the result code follows some cycles later. A block must be moved to DDR
+when its last place has been reserved, or at the end of a layer. With one frame, the engine stops until the PS has moved
+the block. With two frames, a group that begins a block waits until a frame is free.
 
-The requantiser applies ReLU in place; then a sum becomes an 8-bit code. All rules of a descriptor share one multiplier.
-The factor is a double, as in the register map. Its product with the sum is exact (32 x 53 bits), and is rounded once or
-twice, as graph/rounding.py defines for each rule.
+The requantiser applies ReLU to a sum, and converts it to an 8-bit code. All requantisation rules share one multiplier.
+The factor is a double, as in the register map. The product of factor and sum is exact (32 x 53 bits), and is rounded
+once or twice, as graph/rounding.py defines for each rule.
 """
 
 from __future__ import annotations
@@ -34,15 +34,18 @@ BIAS = 1023
 #: Bits of a sum, and of the multiplier of the rule `double`.
 BITS = 32
 MULTIPLIER = 31
-#: A magnitude of 2**WHOLE or more is clipped whatever the bounds are: they and the zero point have 9 bits.
+#: A magnitude of 2**WHOLE or more is always clipped, because the bounds and the zero point have only 9 bits.
 WHOLE = 11
 CODE = LAYOUT.by_name["low"].width
-#: The inputs that are fields of the descriptor.
+#: The inputs that come from the descriptor.
 FIELDS = ("relu", "rule", "zy", "low", "high")
 
 
 class Requantiser(Part):
-    """Computes a code from a sum in LATENCY cycles, one per cycle. `factor` belongs to `sum`; it is not negative."""
+    """Converts one sum per cycle to a code, with a latency of LATENCY cycles.
+
+    `factor` belongs to `sum` and is not negative.
+    """
 
     def __init__(self, logic: bool = False) -> None:
         # The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits.
@@ -92,12 +95,12 @@ class Requantiser(Part):
         size = Signal(BITS)
         negative = Signal()
         m.d.sync += [size.eq(Mux(shifted < 0, -shifted, shifted)), negative.eq(shifted < 0)]
-        # Cycle 3: shift the magnitude until its highest bit is set; the rule `double` leaves it in its place.
+        # Cycle 3: shift the magnitude until its highest bit is set. With the rule `double`, do not shift.
         moved, zeros = normalised(m, size)
         lined = Signal(BITS)
         top = Signal(signed(7))
         m.d.sync += [lined.eq(Mux(is_double, size, moved)), top.eq(BITS - 1 - zeros)]
-        # Cycle 4: float32 has 24 bits.
+        # Cycle 4: round the magnitude to 24 bits for float32.
         sum32, over = rounded(m, lined, "sum")
         first = Signal(BITS)
         place = Signal(signed(13))
@@ -120,9 +123,13 @@ class Requantiser(Part):
         self._round(m, exact, after(m, place, 2), after(m, negative, 4), zero, after(m, right, 6))
 
     def _round(self, m: Module, exact: Value, place: Value, sign: Value, zero: Value, by: Value) -> None:
-        """Round the product `exact` to a code, from cycle 7 on. `zero` and the shift `by` belong to cycle 8."""
+        """Round the product `exact` to a code. `zero` and the shift `by` come in cycle 8, all others in cycle 7.
+
+        `zero` and the shift `by` are the values for cycle 8.
+        """
         is_float, is_double, is_away, is_pow2 = (self.rule == number for number in range(len(RULES)))
-        # Cycle 7: the first rounding, to float32, to double, or of the high half of the product with the multiplier.
+        # Cycle 7: the first rounding, to float32 or to double; for the rule `double`, rounding to the high half of the
+        # product.
         front = Signal(BITS + MANTISSA)
         m.d.comb += front.eq(Mux(exact[-1], exact, exact << 1))
         short, short_carry = rounded(m, front, "float32")
@@ -136,7 +143,7 @@ class Requantiser(Part):
             level.eq(place + exact[-1] + grown),
             high.eq((exact + ((1 << (MANTISSA - 1)) - sign)) >> MANTISSA),
         ]
-        # Cycle 8: the second rounding, to an integer. The point of `fixed` lies below its highest WHOLE bits.
+        # Cycle 8: the second rounding, to an integer. The highest WHOLE bits of `fixed` are its integer part.
         minus = after(m, sign, 1)
         fixed = Signal(MANTISSA + WHOLE + 1)
         m.d.comb += fixed.eq((word << (WHOLE + 1)) >> (WHOLE - 1 - level)[:4])
@@ -162,23 +169,26 @@ class Requantiser(Part):
 
 
 def rounded_up(m: Module, fraction: Value) -> tuple[Value, Value]:
-    """Round a double's mantissa to the 31 bits of a multiplier, half up; return it, and whether it grew to a power."""
+    """Round a double's mantissa half up to the 31 bits of a multiplier.
+
+    Return it, and whether rounding reached a power of two.
+    """
     total = Signal(MULTIPLIER + 1, name="multiplier")
     m.d.comb += total.eq(fraction[MANTISSA - MULTIPLIER :] + fraction[MANTISSA - MULTIPLIER - 1])
     return Mux(total[-1], 1 << (MULTIPLIER - 1), total[:MULTIPLIER]), total[-1]
 
 
-#: The inputs that set the requantisation factors: word `factor_address`, of two words (low, high) per channel.
+#: The inputs that write requantisation factors. `factor_address` counts words; a channel has two words (low, high).
 FACTOR_PORTS = ("factor_address", "factor_data", "factor_write")
 
 
 class ResultWriter(Part):
-    """The common part of both paths of results. `members`: the ports that one of them adds."""
+    """The common part of both result writers. `members` are the ports that a derived class adds."""
 
     def __init__(self, config: Config, beat: int, **members: Any) -> None:
-        # `start`: a layer begins. `ends`: it has ended.
+        # `start`: a layer begins. `ends`: the layer has ended.
         # `pools`: the pool's result will be complete in two cycles.
-        # `leaves`: a complete block must be moved to DDR. `done`: the PS has moved it.
+        # `leaves`: a complete block must be moved to DDR. `done`: the PS has moved this block.
         # `column`: the channel of a result.
         # FACTOR_PORTS set the requantisation factors.
         self.config = config
@@ -198,7 +208,10 @@ class ResultWriter(Part):
         )
 
     def requantised(self, m: Module, total: Value, column: Value) -> Value:
-        """Add a requantiser; return the codes of the sums `total`. `column` is the channel of the next cycle's sum."""
+        """Add a requantiser, and return the codes of the sums `total`.
+
+        `column` is the channel of the sum in the next cycle.
+        """
         writes, reads = ram(m, "factors", 64, FACTORS, 32)
         m.d.comb += reads.addr.eq(column)
         m.d.comb += drive(
@@ -212,7 +225,10 @@ class ResultWriter(Part):
         return add(m, "requantiser", unit, **fields, sum=total, factor=reads.data).result
 
     def write(self, m: Module, arrives: Value, code: Value) -> tuple[ResultStore, Value]:
-        """Write the codes that arrive, and the pool's. Return the store, and whether the pool's result arrives."""
+        """Write the codes from the requantiser and the pool.
+
+        Return the store, and whether a result of the pool arrives.
+        """
         pooled = after(m, self.pools, POOL_TAIL)
         code = Mux(pooled, self.pool_result, code)
         store = add(m, "result_store", self.store, en=arrives | pooled, code=code, address=self.page_address)
@@ -221,25 +237,25 @@ class ResultWriter(Part):
 
 
 class Results(ResultWriter):
-    """Writes results one by one. `writes` takes a place; the result's sum is at `sum` late() cycles later."""
+    """Writes results one by one. `writes` reserves a place; the result's sum is at `sum` late() cycles later."""
 
     def __init__(self, config: Config, beat: int) -> None:
-        # `last`: this result is the layer's last one.
+        # `last`: this is the layer's last result.
         # `block`: the number of the block that must be moved next.
-        # `full`: the engine must not go on; with two frames, it must not begin a result.
+        # `full`: the engine must stop; with two frames, it must not begin another result.
         blocks = Out(config.block_bits)
         super().__init__(config, beat, writes=In(1), last=In(1), sum=In(signed(BITS)), block=blocks)
 
     def define(self, m: Module) -> None:
         config = self.config
         frames = self.config.frames
-        # The place of a result is taken first; its sum comes `late` cycles later, its code after the requantiser. So
-        # the address is delayed instead of the state machine.
+        # The place of a result is reserved first. The result's sum comes `late` cycles later, and its code after the
+        # requantiser. Therefore the address is delayed until the code arrives; the state machine need not wait.
         code = self.requantised(m, self.sum, after(m, self.column, max(0, late(config) - 1)))
         offset = Signal(config.result_bits)
         later = late(config) + LATENCY
         store, pooled = self.write(m, after(m, self.writes, later), code)
-        # Blocks that have to leave, and the one that is filled.
+        # Blocks that must be moved to DDR, and the block that is being filled.
         count = Signal(2)
         filled = Signal()
         complete = (self.writes | self.pools) & ~self.last & (offset == config.block_words("result") - 1)
@@ -264,18 +280,18 @@ class Results(ResultWriter):
 
 
 class GroupResults(ResultWriter):
-    """Writes the results of an engine with `window=1`: several sums are complete at once, one is written per cycle."""
+    """Writes the results of an engine with `window=1`, which completes several sums at once: one result per cycle."""
 
     def __init__(self, config: Config, beat: int) -> None:
-        # `complete`: `sums` holds `sum_count` complete sums. `begins`, `ends_group`: the first and the last cycle of a
-        # group of `count` results. Their places are taken at the end. `is_last`: they are the layer's last results.
-        # `full`: the group must not begin.
+        # `complete`: `sums` has `sum_count` complete sums. `begins`, `ends_group`: the first and the last cycle of a
+        # group of `count` results. The group's places are reserved in its last cycle. `is_last`: this is the layer's
+        # last group. `full`: no group may begin.
         pulses = flags(In, "complete", "begins", "ends_group", "is_last")
         counts = {name: In(range(config.outputs + 1)) for name in ("count", "sum_count")}
         super().__init__(config, beat, **pulses, **counts, sums=In(config.outputs * BITS))
 
     def define(self, m: Module) -> None:
-        # One of the complete sums per cycle goes to the requantiser.
+        # In each cycle, one of the complete sums goes to the requantiser.
         sums = Signal.like(self.sums)
         left = Signal.like(self.sum_count)
         column = Signal(16)
@@ -292,7 +308,7 @@ class GroupResults(ResultWriter):
             m.d.sync += clear(place, leaving)
         with m.Else():
             m.d.sync += [place.eq(place + store.en), leaving.eq(leaving ^ self.done)]
-        # Count the places that are taken, and the complete blocks that have not left.
+        # Count the reserved places, and the complete blocks that have not been moved.
         words = self.config.block_words("result")
         offset = Signal(self.config.result_bits)
         blocks = Signal(2)

@@ -1,14 +1,15 @@
-"""The state machines of the document: convolutions, pools and FC layers, and the states of an iteration.
+"""The document's state machines: for convolutions, pools and FC layers, and for the steps of an iteration.
 
     IDLE -> CONV_1_1 | CONV_OTHER | POOL | FC_CAL -> FC_LAST -> FLUSH -> IDLE
     of a convolution and of FC: REQUEST -> LOAD (144) -> DELAY -> ACC -> REQUEST | WRITE -> REQUEST
 
-A state makes a step in each cycle in which `moves` is set: in no cycle in which the engine waits for a page.
+A state makes a step in each cycle in which `moves` is set. `moves` is 0 while the engine waits for a page.
 
-The store has a word a cycle after its address. The lanes of an iteration are therefore requested in the state REQUEST
-and in all cycles of LOAD but the last one; the unit takes its sum 2 cycles after the last request, and the accumulator
-adds it 3 cycles after it (2 with lat_use=0, which is too early). With control=direct LOAD has one cycle less; `pruned`
-has no DELAY either, and `pipelined` no ACC: what follows the last request then overlaps with the next iteration.
+A store outputs a word one cycle after its address. The lanes of an iteration are therefore requested in the state
+REQUEST and in all cycles of LOAD except the last. The unit completes the sum 2 cycles after the last request. The
+accumulator adds the sum 3 cycles after the last request (2 with lat_use=0, which is too early). With control=direct,
+LOAD has one cycle less; with `pruned`, DELAY is left out as well, and with `pipelined` also ACC. The cycles after the
+last request then overlap with the next iteration.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
 
 class Stage(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """Which state machine runs. FC_LAST: the last products of an FC sum do not fill all lanes. FLUSH: the last page."""
+    """The running state machine.
+
+    FC_LAST: the last products of an FC sum do not fill all lanes. FLUSH: the last page.
+    """
 
     IDLE = 0
     CONV_1_1 = 1
@@ -56,7 +60,7 @@ STAGES = {
 
 
 def enter(m: Module, stage: Any, kind: Any) -> None:
-    """Begin a layer of a kind: enter the first stage of its state machine."""
+    """Begin a layer of the given kind: enter the first stage of its state machine."""
     with m.Switch(kind):
         for number, first in STAGES.items():
             with m.Case(number):
@@ -64,7 +68,7 @@ def enter(m: Module, stage: Any, kind: Any) -> None:
 
 
 def late(config: Config) -> int:
-    """Return after how many cycles the sum of a result is in the accumulator when its place is taken."""
+    """Return the number of cycles from the reservation of a result's place until its sum is in the accumulator."""
     return 3 + config.lat_use - (config.iteration() - LANES) - (0 if config.write_behind else 1)
 
 
@@ -73,11 +77,11 @@ class States(Part):
 
     def __init__(self, config: Config) -> None:
         # `requests`: the loader requests the operands of lane `lane`; in the state REQUEST, `first` marks the first
-        # lane of a sum. `take`: the unit takes its sum. `accumulates`: the unit's sum is added; `begins`: to the bias
-        # instead of the accumulator. `writes`: the place of a result is taken. Its sum is in the accumulator `late`
-        # cycles later. `elements`: the pool requests an element. `ends`: the layer's last step. `complete`, `last`: see
-        # loader.Walker. `short`: fewer products are left than the unit has lanes. `pool_last`: the pool's last element.
-        # `flushed`: the layer's last block of results has left its store.
+        # lane of a sum. `take`: the unit latches its sum. `accumulates`: the unit's sum is added to the accumulator, or
+        # with `begins` to the bias. `writes`: the place of a result is reserved. The result's sum is in the accumulator
+        # `late` cycles later. `elements`: the pool requests an element. `ends`: the layer's last step. `complete`,
+        # `last`, `short`: see loader.Walker. `pool_last`: the pool's last element. `flushed`: the layer's last block of
+        # results has left its store.
         self.config = config
         super().__init__(
             **flags(In, "start", "moves", "complete", "last", "short", "pool_last", "flushed"),
@@ -128,8 +132,11 @@ class States(Part):
             m.d.sync += self.stage.eq(Stage.IDLE)
 
     def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
-        """Add the states of an iteration. `first`: it is the first of its sum. `tail`: the last result is left."""
-        # The states that follow the last request, as many as the iteration has cycles without one.
+        """Add the states of an iteration.
+
+        `first`: this is the sum's first iteration. `tail`: only the last result remains.
+        """
+        # The states after the last request: one for each cycle of the iteration that requests no operands.
         others = self.config.iteration() - LANES  # cycles in which no lane is requested
         ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]
         with m.Switch(self.step):
@@ -153,7 +160,7 @@ class States(Part):
                 m.d.comb += self.ends.eq(self.last)
 
     def _follow(self, m: Module, left: list[Any], tail: Signal) -> None:
-        """Go on to the states `left` of the iteration; at its end, to the next iteration or to the result."""
+        """Go to the states `left` of the iteration. After these states, go to the next iteration or to the result."""
         if left:
             m.d.sync += self.step.eq(left[0])
             return
@@ -167,7 +174,7 @@ class States(Part):
                 m.d.sync += self.step.eq(Step.WRITE)
 
     def _written(self, m: Module, tail: Signal) -> None:
-        """Take the place of a result. With write_behind, the last one takes another cycle."""
+        """Reserve the place of a result. With write_behind, the last result needs another cycle."""
         m.d.comb += drive(self, writes=1, next_sum=1)
         m.d.sync += drive(self, step=Step.REQUEST, first=1)
         if self.config.write_behind:

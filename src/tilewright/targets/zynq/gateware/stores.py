@@ -1,8 +1,8 @@
 """The paged stores in dual-port block RAM: one port for the engine, one for the PS, which moves whole blocks.
 
-A store holds one block; the block register names it. The engine's access to another block is a miss, which stops it in
-the same cycle. `waiting` is set from the next cycle until `done`, when the PS has moved that block. Several misses in a
-cycle are served one after another, in the order of ORDER.
+A store holds one block, whose number is in the block register. An access to another block is a miss, which stops the
+engine in the same cycle. `waiting` is set from the next cycle until `done`, when the PS has moved the missing block.
+Several misses in a cycle are served one after another, in the order of ORDER.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from amaranth.utils import ceil_log2
 from tilewright.hdl.parts import Part, clear, drive, flags, ram
 from tilewright.targets.zynq.config import STORES, Config
 
-#: The order in which several misses of a cycle are served: a complete result block leaves first.
+#: The order in which several misses of a cycle are served. A complete result block is served first.
 ORDER = ("result", "data", "weight", "bias")
 
 
 class Pages(wiring.Signature):
-    """A store's page requests. `miss`: its access misses block `block`, or the result block is complete."""
+    """The page requests of a store. `miss`: an access misses block `block`, or the result block `block` is complete."""
 
     def __init__(self, block_bits: int) -> None:
         # `ready`, with two frames: the store has a free frame, or a block that must be moved.
@@ -61,13 +61,13 @@ class Paging(Part):
 
 
 class Ahead(Part):
-    """Two frames: the PS moves blocks ahead, in an order that it knows.
+    """Page requests with two frames: the PS knows the order of the blocks, and moves them ahead of their use.
 
-    The engine waits only for blocks that are late.
+    The engine waits only if a block is late.
     """
 
     def __init__(self, config: Config) -> None:
-        # The PS sets `job` to the store of its next page. When `ready` is set, it moves the page, and then pulses
+        # The PS sets `job` to the store of its next page. When `ready` is set, the PS moves the page, and then pulses
         # `done`.
         super().__init__(
             **{store: In(Pages(config.block_bits)) for store in STORES},
@@ -86,13 +86,13 @@ class Ahead(Part):
                     m.d.comb += [self.ready.eq(pages.ready), pages.done.eq(self.done)]
 
 
-#: Frames of a store whose uses are counted, and bits of the number of a use.
+#: The number of frames of a store with counted uses, and the bits of a use's number.
 FRAMES = 2
 USES = 28
 
 
 class Read(wiring.Signature):
-    """An access of the engine to a word of a store. `data` is the word a cycle after an access that does not miss."""
+    """An access of the engine to a word of a store. If the access does not miss, `data` is the word one cycle later."""
 
     def __init__(self, block_bits: int, offset_bits: int, width: int) -> None:
         super().__init__({"en": Out(1), "block": Out(block_bits), "offset": Out(offset_bits), "data": In(width)})
@@ -102,13 +102,13 @@ class Store(Part):
     """A store that the PS fills. `start` empties it."""
 
     def __init__(self, read: Read, beats: int, beat: int, frames: int) -> None:
-        # `write`: the PS writes `data`, of `beat` bits, to beat number `address` of a frame, which has `beats`.
-        # `moves`: the engine makes the access of `read`. With two frames, the PS loads the blocks in the order of their
-        # uses, the k-th use into frame k modulo 2; `pages.done` ends each load. An access to another block than the
-        # last one is the next use. The other inputs are for two frames: `kept`: all blocks stay in the store, so the
-        # number of a use is that of its block. `begins`: an iteration begins at `read.block`, or will do so after a
-        # result is written. Frames of earlier uses are free from then on. `more`: this iteration also needs the next
-        # use. `pages.ready`: a frame is free.
+        # `write`: the PS writes `data` (`beat` bits) to beat number `address` of a frame with `beats` beats. `moves`:
+        # the engine makes the access of `read`. With two frames, the PS loads the blocks in the order of their uses:
+        # the block of use k goes to frame k modulo 2, and `pages.done` ends each load. An access to a block that
+        # differs from the previous access begins the next use. The other inputs are for two frames. `kept`: all blocks
+        # stay in the store, so the number of a use is the number of its block. `begins`: an iteration begins at
+        # `read.block`, perhaps after a result is written; the frames of earlier uses are now free. `more`: this
+        # iteration also needs the next use. `pages.ready`: a frame is free.
         self.beat = beat
         self.frames = frames
         super().__init__(
@@ -122,7 +122,10 @@ class Store(Part):
         )
 
     def uses(self, m: Module) -> tuple[Value, Value]:
-        """Count the uses of the blocks with two frames. Return the frame of the access, and that which the PS fills."""
+        """Count the uses of blocks with two frames.
+
+        Return the frame of the engine's access, and the frame that the PS fills.
+        """
         read = self.read
         pages = self.pages
         use, wanted, loaded, left, free = (
@@ -130,8 +133,9 @@ class Store(Part):
         )
         held = Signal.like(read.block)
         valid = Signal()
-        # Uses, loads and free frames are counted from the start of the layer. Use k lies in frame k modulo 2; so a
-        # block is there if its use has been loaded, and a frame is free if less than two loaded uses are still needed.
+        # Uses, loads and free frames are counted from the start of the layer. The block of use k lies in frame k modulo
+        # 2. So the block is present if use k has been loaded, and a frame is free if fewer than two loaded uses are
+        # still needed.
         follows = valid & (held != read.block)
         m.d.comb += [
             wanted.eq(Mux(self.kept, read.block, use + follows)),
@@ -149,10 +153,10 @@ class Store(Part):
 
 
 class OperandStore(Store):
-    """A store of one block of 2**`word_bits` words of `width` bits, or of two blocks, each in a frame."""
+    """A store of one or two blocks, each in its own frame. A block has 2**`word_bits` words of `width` bits."""
 
     def __init__(self, word_bits: int, width: int, block_bits: int, beat: int, frames: int = 1) -> None:
-        # With one frame, it holds block `read.block` after `pages.done`.
+        # With one frame, the store holds block `read.block` after `pages.done`.
         self.width = width
         self.lines = (width << word_bits) // beat
         super().__init__(Read(block_bits, word_bits, width), self.lines, beat, frames)
@@ -184,11 +188,11 @@ class OperandStore(Store):
 
 
 class ResultStore(Part):
-    """The store that the PS empties: one block of 2**`word_bits` result codes, or two, each in a frame."""
+    """The store that the PS empties: one or two blocks of 2**`word_bits` result codes, each in its own frame."""
 
     def __init__(self, word_bits: int, beat: int, frames: int = 1) -> None:
         # `en`: the engine writes `code` to word `offset` of frame `frame`.
-        # `data`: the beat, of `beat` bits, that the PS addressed a cycle before: number `address` of frame `leaving`.
+        # `data`: beat number `address` (`beat` bits) of frame `leaving`, one cycle after the address.
         self.beat = beat
         self.lines = (1 << word_bits) * 8 // beat
         self.frames = frames
@@ -215,11 +219,14 @@ class ResultStore(Part):
 
 
 class LineStore(Store):
-    """Two blocks of `lines` lines of `words` words of 8 bits, each in a frame. `read` gives a line a cycle later."""
+    """Two blocks, each in its own frame.
+
+    A block has `lines` lines of `words` 8-bit words. `read` outputs a line a cycle later.
+    """
 
     def __init__(self, lines: int, words: int, block_bits: int, beat: int, whole: bool) -> None:
-        # With `whole`, a line is written in one cycle, when its last beat comes: the PS must then write the beats in
-        # order. All bits of the block RAM can hold words then, also its parity bits.
+        # With `whole`, a line is written in one cycle, when its last beat comes. The PS must therefore write the beats
+        # in order. The parity bits of the block RAM can then hold words too.
         self.lines = lines
         self.width = 8 * words
         self.whole = whole
@@ -242,11 +249,14 @@ class LineStore(Store):
         m.d.comb += writes.addr.eq(Mux(loading, size, 0) + line)
 
     def _assembled(self, m: Module, writes: Any) -> Value:
-        """Collect the beats of a line in a register, and write it with the last one; return the line."""
+        """Collect the beats of a line in a register, and write the line together with its last beat.
+
+        Return the line.
+        """
         before = Signal(self.width - self.beat)
         count = Signal(range(self.parts))
         line = Signal(range(max(2, self.lines + 1)))
-        # Address 0 begins a block, also after one that was not written to its end.
+        # Address 0 begins a block, even if the previous block was not written to its end.
         part = Mux(self.address == 0, 0, count)
         whole = Cat(before, self.data)
         current = Mux(self.address == 0, 0, line)

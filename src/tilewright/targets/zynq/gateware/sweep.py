@@ -1,13 +1,13 @@
-"""The states of an engine with `window=1`: an iteration per cycle.
+"""The states of an engine with `window=1`, which computes an iteration per cycle.
 
     IDLE -> CONV_1_1 | CONV_OTHER | POOL | FC_CAL -> FLUSH -> IDLE
 
-A convolution consists of phases. In each one, the channels of a weight block are computed for one position group, while
-the data of the following group are loaded; the phase ends when both are done. In the first phase, nothing is computed;
-in the last one, nothing is loaded. An FC layer computes one column after another.
+A convolution consists of phases. In each phase, the engine computes the channels of a weight block for one position
+group, and loads the data of the next group. The phase ends when both are done. The first phase only loads, and the last
+phase only computes. An FC layer computes one column after another.
 
-A channel takes as many cycles as its sum has iterations, but at least one for each of its results, because these are
-written one per cycle. A state makes a step in each cycle in which `moves` is set.
+The number of cycles of a channel is the number of iterations of its sum, or the number of its results if this is
+larger, because one result is written per cycle. A state makes a step in each cycle in which `moves` is set.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Sweep(Part):
     """The loops. `start` begins a layer of kind `kind`."""
 
     def __init__(self, config: Config) -> None:
-        # `iterates`: iteration number `time` of a sum is computed, for channel (FC: column) `column`. It takes line
-        # `line` of weight block `block`; in an FC layer, also line `time` of the data. `begins`, `completes`: it is the
-        # sum's first, or last, iteration. `count`: the sums that are computed at once, for positions at `sides` of the
-        # image. `half`: the half of the window buffer that has their data. `ends_channel`: the channel's last cycle.
-        # `is_last`: the channel is the layer's last one. `elements`: the pool requests an element. `pool_last`: it is
-        # the pool's last one. `ends`: the layer's last step. `next`, `more`: see Groups, whose outputs are the inputs
-        # `filled`, `is_end`, `next_count`, `next_sides`. `flushed`: the layer's last block of results has left its
-        # store.
+        # `iterates`: iteration number `time` of a sum is computed, for channel (FC: column) `column`. The iteration
+        # reads line `line` of weight block `block`, and in an FC layer also line `time` of the data. `begins`,
+        # `completes`: this is the sum's first, or last, iteration. `count`: the number of sums computed at once.
+        # `sides`: the sides of the image that each of their positions touches. `half`: the half of the window buffer
+        # with their data. `ends_channel`: the channel's last cycle. `is_last`: this is the layer's last channel.
+        # `elements`: the pool requests an element. `pool_last`: this is the pool's last element. `ends`: the layer's
+        # last step. `next`, `more`: see Groups, whose outputs are the inputs `filled`, `is_end`, `next_count`,
+        # `next_sides`. `flushed`: the layer's last block of results has left its store.
         self.config = config
         sides = len(SIDES) * config.outputs
         super().__init__(
@@ -102,7 +102,8 @@ class Sweep(Part):
         computes = Signal()
         done = Signal()
         count = Signal.like(self.count)
-        # Of the weight block: its first channel, the current kernel's first line, whether it is the layer's last one.
+        # For the weight block: its first channel, the first line of the current kernel, and whether it is the layer's
+        # last block.
         top = Signal(16)
         base = Signal.like(self.line)
         is_last = Signal()
@@ -112,8 +113,8 @@ class Sweep(Part):
         is_end = Signal()
         m.d.comb += depth.eq((self.layer.ic + (GROUP - 1)) >> ceil_log2(GROUP))
         m.d.sync += single.eq(product(self.layer.oc, depth, self.config.logic) <= lines)
-        # `turn`: a channel is computed; `full`: the kernel after this one lies in the next block, or there is none;
-        # `over`: this phase computes nothing more, so that it ends when the next group's data are loaded.
+        # `turn`: a channel is being computed. `full`: the next kernel lies in the next block or does not exist. `over`:
+        # this phase has computed all its channels, and ends when the data of the next group are loaded.
         turn, iterates, ends_channel, full, over = (
             Signal(name=name) for name in ("turn", "conv_iterates", "conv_ends_channel", "full", "over")
         )
@@ -127,7 +128,7 @@ class Sweep(Part):
             full.eq((base + (depth << 1) > lines) | (self.column == self.layer.oc - 1)),
             over.eq(~computes | done | (ends_channel & full)),
             self.next.eq(active & self.moves & over & self.filled),
-            # The first block's kernels are counted while they are computed for the first time.
+            # The kernels of the first block are counted while the first position group is computed.
             following.eq(self.column + 1),
             block_kernels.eq(Mux(opening, following, kernels)),
             next_is_last.eq(Mux(computes, Mux(is_end, following + block_kernels >= self.layer.oc, is_last), single)),
@@ -157,7 +158,7 @@ class Sweep(Part):
                     m.d.sync += [self.column.eq(following), base.eq(base + depth)]
 
     def _fc(self, m: Module, works: Signal) -> None:
-        """Add the loop of an FC layer: the products of a column, LANES in a cycle."""
+        """Add the loop of an FC layer, which computes LANES products of a column per cycle."""
         taken = Signal(25)
         ends_column = Signal()
         m.d.comb += ends_column.eq(taken + LANES >= self.layer.r)

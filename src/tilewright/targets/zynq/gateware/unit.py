@@ -1,12 +1,13 @@
-"""The compute unit: 9 taps x 16 channels, one multiplier for each, and an adder tree.
+"""The compute unit: a multiplier for each of 9 taps x 16 channels, and an adder tree.
 
 With `window=1`, `Sums` computes the sums of several outputs in each cycle. Two outputs share the multiplier blocks of
-their lanes: each block makes two products with one weight. The last one of an odd number of outputs has blocks for half
-of its lanes; its other products are made of logic.
+their lanes: each block makes two products with one weight. If the number of outputs is odd, the last output has blocks
+for half of its lanes, and its other products are made of logic.
 
-Otherwise, the loader fills one lane per cycle. The lanes that it fills first therefore have time for a pipeline of
-FILL cycles; the products of the last lanes are added without one. The sum is complete one cycle after the last lane is
-filled: the delay of the document. Until the first lane's product reaches the sum, FILL cycles pass: its figure 8.
+Otherwise, the loader fills one lane per cycle. The first lanes therefore have time for a pipeline of FILL cycles; the
+products of the last lanes are added without a pipeline. The sum is complete one cycle after the last lane is filled,
+which is the document's delay. The product of the first lane reaches the sum after FILL cycles, as in figure 8 of the
+document.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from tilewright.targets.zynq.config import LANES, Config
 from tilewright.targets.zynq.gateware.loader import ADDRESS, DESCRIPTOR, operand_of
 from tilewright.targets.zynq.gateware.results import BITS
 
-#: Bits of an operand whose zero point is subtracted: codes have 8 bits, zero points 9.
+#: Bits of an operand after its zero point is subtracted. Codes have 8 bits, and zero points 9 bits.
 OPERAND = 10
 SUM = 2 * OPERAND + (LANES - 1).bit_length()
 #: Cycles from the operands of the first lane to the sum [D].
 FILL = 8
-#: Lanes that are filled too late for the pipeline.
+#: The number of lanes that are filled too late for the pipeline.
 LATE = FILL - 1
 
 
@@ -36,9 +37,9 @@ class ComputeUnit(Part):
     """Multiplies and adds LANES pairs of operands."""
 
     def __init__(self) -> None:
-        # `fill`: lane number `lane` takes `data` and `weight`. `take`: `sum` becomes the sum of all lanes in the next
-        # cycle. They must have been filled in order, the last one in the cycle before or earlier. `clear`: `sum`
-        # becomes 0.
+        # `fill`: lane number `lane` takes `data` and `weight`. `take`: in the next cycle, `sum` is the sum of all
+        # lanes. The lanes must have been filled in order, the last lane no later than in the previous cycle. `clear`:
+        # `sum` becomes 0.
         super().__init__(
             lane=In(range(LANES)),
             fill=In(1),
@@ -58,7 +59,7 @@ class ComputeUnit(Part):
             products.append(data * weight)
         early = products[: LANES - LATE]
         late = products[LANES - LATE :]
-        for level in range(FILL - 1):  # one cycle for the products, one for each level of the tree
+        for level in range(FILL - 1):  # one cycle for the products, and one cycle for each level of the tree
             together = 1 if level == 0 else 2
             terms = [early[at : at + together] for at in range(0, len(early), together)]
             early = []
@@ -71,11 +72,11 @@ class ComputeUnit(Part):
         m.d.sync += self.sum.eq(Mux(self.clear, 0, Mux(self.take, total, self.sum)))
 
 
-#: Terms that are added in each cycle of the tree: LANES in all.
+#: For each cycle of the tree, the number of terms in an addition. The product of these numbers is LANES.
 LEVELS = (3, 3, 4, 4)
-#: Cycles from the operands to the sums: a register for the operands, products, the tree, the zero point of weights.
+#: Cycles from the operands to the sums: a register for operands, the products, the tree, the zero point of weights.
 LATENCY = 2 + len(LEVELS) + 1
-#: Cycles from an iteration to its sum in the accumulator: the stores, the unit, the accumulator.
+#: Cycles from an iteration to its sum in the accumulator, through the stores, the unit and the accumulator.
 SUMMED = 1 + LATENCY + 1
 #: Bits of a weight's zero point.
 ZERO = 9
@@ -85,7 +86,7 @@ class Sums(Part):
     """Computes, for each output, the sum of `x` * (`weights` - `zw`) over all lanes, LATENCY cycles later."""
 
     def __init__(self, config: Config) -> None:
-        # Operands are int8, one per lane; `x{number}` are those of output `number`. `zw` is constant while a layer
+        # Operands are int8, one per lane; `x{number}` has the data of output `number`. `zw` is constant while a layer
         # runs.
         self.outputs = config.outputs
         self.packed = config.macs_per_dsp == 2
@@ -109,10 +110,10 @@ class Sums(Part):
                 self._sum(m, number, list(output_terms), x[number])
 
     def _sum(self, m: Module, number: int, terms: list[Value], x: list[Value]) -> None:
-        """Add the sum of an output, of the products `terms` and of the data `x` of its lanes."""
+        """Add the logic for the sum of an output. `terms` are the products of its lanes, and `x` the data."""
         total = _tree(m, f"sum{number}", terms)
         data = _tree(m, f"data{number}", x)
-        # sum(x * (w - zw)) = sum(x * w) - zw * sum(x): one multiplication for a sum instead of one subtraction a lane.
+        # sum(x * (w - zw)) = sum(x * w) - zw * sum(x): one multiplication per sum replaces one subtraction per lane.
         less = Signal(signed(len(data) + ZERO), name=f"less{number}")
         m.d.sync += less.eq(by_logic(data, self.zw))
         m.d.sync += getattr(self, f"sum{number}").eq(total - less)
@@ -137,12 +138,12 @@ CODE = 9
 
 
 class Pool(Part):
-    """Takes one element per cycle, in the order of the planes' words."""
+    """A 2x2 pool with one element per cycle, in the order of the words of a plane."""
 
     def __init__(self, config: Config) -> None:
-        # `next`: the element at `data` is read. `arrives`: its code, a cycle later, is `word`. `gives`: the element
-        # completes a result, which is in `result` two cycles after the element was read. The row above is kept in a
-        # memory, since a row's length differs from layer to layer; the element to the left is kept in a register.
+        # `next`: the element at `data` is read. `arrives`: one cycle later, `word` is the element's code. `gives`: the
+        # element completes a result, which is in `result` two cycles after the read. A memory has the row above,
+        # because the length of a row differs from layer to layer. A register has the element to the left.
         self.config = config
         super().__init__(
             layer=In(DESCRIPTOR),
@@ -174,7 +175,7 @@ class Pool(Part):
             m.d.sync += [word.eq(word + 1), x.eq(Mux(is_row_end, 0, x + 1))]
             with m.If(is_row_end):
                 m.d.sync += [y.eq(Mux(is_end, 0, y + 1)), channel.eq(channel + is_end)]
-        # The register of two rows: the row above is read as the element is, and replaced when it arrives.
+        # The element above is read together with the current element, which replaces it one cycle later.
         writes, reads = ram(m, "row", 8, config.pool_side)
         place = Signal(range(config.pool_side))
         with m.If(self.next):

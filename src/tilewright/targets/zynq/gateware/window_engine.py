@@ -1,7 +1,7 @@
-"""The engine with `window=1`, connected: stores with lines, the window buffer, a unit for several outputs.
+"""The engine with `window=1`: stores with lines, the window buffer, and a unit for several outputs.
 
-It has the ports and the protocol of Engine with two frames. In every cycle in which no access misses, its states make a
-step. An iteration's operands follow a cycle later, and their sums sums.LATENCY cycles after these.
+Ports and protocol are those of Engine with two frames. The state machine makes a step in each cycle in which no access
+misses. An iteration's operands follow one cycle later, and its sums sums.LATENCY cycles after the operands.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class WindowEngine(Engine):
         line = ceil_log2(LINE["data"])
         per_block = ceil_log2(self.config.lines("data"))
         asks = groups.asks | fc & sweep.iterates | pools
-        whole = self.config.frames * self.config.lines("data") * LANES  # the products whose data fit the store
+        whole = self.config.frames * self.config.lines("data") * LANES  # products with data in the store
         block = Mux(fc, sweep.time >> per_block, Mux(pools, word.block, groups.block))
         offset = Mux(fc, sweep.time, Mux(pools, word.offset >> line, groups.offset))
         m.d.comb += drive(data.read, en=asks, block=block, offset=offset)
@@ -115,7 +115,7 @@ class WindowEngine(Engine):
         m.d.comb += bias.begins.eq(sweep.begins)
 
     def _window(self, m: Module, layer: Any, sweep: Sweep, groups: Groups, line: Value) -> WindowBuffer:
-        """Add the window buffer, connected to the requests, and to the iteration whose weights arrive."""
+        """Add the window buffer. Connect it to the requests, and to the iteration whose weights arrive."""
         window = WindowBuffer(self.config)
         return add(
             m,
@@ -133,8 +133,8 @@ class WindowEngine(Engine):
 
     def _operands(self, m: Module, layer: Any, sweep: Sweep, window: WindowBuffer, stores: dict[str, Any]) -> Sums:
         """Add the unit, with its operands as int8 numbers: at masked taps, data are the zero point."""
-        # Group and tap give the pixel. Taps beyond the image are masked here, since the run of pixels goes on to the
-        # next or the last row of the image.
+        # Group and tap select the pixel. Taps beyond the image must be masked, because the run of pixels continues with
+        # pixels of the next or the previous row of the image.
         sides = after(m, sweep.sides, 1)
         fc = after(m, sweep.is_fc, 1)
         data_sign = Mux(layer.x_signed, 0, 128)
@@ -158,7 +158,7 @@ class WindowEngine(Engine):
         return add(m, "sums", Sums(self.config), **operands, zw=layer.zw - weight_sign)
 
     def _sums(self, m: Module, sweep: Sweep, unit: Sums, bias: Value) -> dict[str, Value]:
-        """Add the accumulators, which begin with the bias. Return the inputs of the results that complete sums give."""
+        """Add the accumulators, which start from the bias. Return the inputs of GroupResults for complete sums."""
         adds, begins = (after(m, self.moves & flag, SUMMED - 1) for flag in (sweep.iterates, sweep.begins))
         base = after(m, bias, SUMMED - 2)
         accumulators = []
