@@ -1,4 +1,4 @@
-"""The VGG16 engine on a Zynq-7020: 144 multipliers, a state machine per kind of layer, block RAM that the CPU pages."""
+"""The VGG16 engine on a Zynq-7020: 144 multipliers, a state machine per kind of layer, block RAM paged by the CPU."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tilewright.targets.zynq.timing import service
 if TYPE_CHECKING:
     from tilewright.targets.zynq.launch import ZynqLaunch
 
-#: A change to a preset; its text also names the keys and values that differ. The clock stays as it is.
+#: A change to a preset. Its text also has the changed keys and values. The clock frequency does not change.
 PRESET = "the preset fast"
-#: Changes of an engine that may save cycles, each with the keys to set and whether the network must be compiled again.
-#: Sources: config.py. bench/zynq_whatif.py has more, with costs.
+#: Changes of an engine that may save cycles: the keys to set, and whether the network must be compiled again. Sources:
+#: config.py. bench/zynq_whatif.py has more, with costs.
 CHANGES: tuple[tuple[str, dict[str, int | str], bool], ...] = (
     ("page services without handshake", {"handshake": 0}, False),
     ("stores that are read in all block RAMs at once", {"banked": 1, "ports": 2}, False),
@@ -41,7 +41,7 @@ CHANGES: tuple[tuple[str, dict[str, int | str], bool], ...] = (
 
 
 class Zynq(LaunchedTarget[Config]):
-    """The target Zynq (methods: targets/base.py). It has no pass `order`, because the order of work is fixed."""
+    """The target Zynq (see targets/base.py). The pass `order` is missing, because the order of work is fixed."""
 
     name = "zynq"
     kind = Config
@@ -95,7 +95,7 @@ class Zynq(LaunchedTarget[Config]):
                 yield Change(f"{text}: {named}" if text == PRESET else text, changed, recompile=recompile)
 
     def excess(self, config: Config) -> str:
-        """Return an empty text: a configuration that does not fit its chip is refused (config.py)."""
+        """Return an empty text: config.py refuses a configuration that does not fit the chip."""
         return ""
 
     def rtl(self, config: Config) -> Mapping[str, str]:

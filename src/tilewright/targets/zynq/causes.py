@@ -1,4 +1,4 @@
-"""The causes of cycles on the VGG16 engine: what each means, and what to do about it.
+"""The causes of cycles on the VGG16 engine, each with its meaning and a remedy.
 
 The engine works, or waits for the processor (PS), which moves the blocks (pages) of the stores in block RAM.
 """

@@ -1,8 +1,9 @@
-"""The parameters of one engine, each with its unit and source, and the DSP48 and BRAM36 that the engine takes.
+"""The parameters of one engine, each with its unit and source, and the number of DSP48 and BRAM36 in the engine.
 
 The engine has four stores in block RAM: data, weight, bias and result. A store holds one or two blocks of its operand.
 
-[D] stated by the document (README.md); [I] our reading of what it leaves open; [W] a change that it does not have.
+Sources: [D] stated by the document (README.md); [I] our interpretation, where the document is silent; [W] our own
+change.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ TAPS = 9
 GROUP = 16
 LANES = TAPS * GROUP
 STORES = ("data", "weight", "bias", "result")
-#: Channels whose requantisation factors the engine holds, and the BRAM36 that they take: doubles in 512 x 72 bits [I].
+#: The number of channels with requantisation factors in the engine, and of BRAM36 for the factors: doubles in 512 x 72
+#: bits [I].
 FACTORS = 1 << 12
 FACTOR_BRAM = 8
-#: DSP48 of the requantisation's multiplier, and of addresses: counted by Yosys in the gateware (docs/gateware-zynq.md).
+#: DSP48 of the multiplier for requantisation, and of address logic, as Yosys counts them (docs/gateware-zynq.md).
 REQUANTISATION = 8
 ADDRESSES = {"rows": 3, "hwc": 1, "chw": 1}
-#: With `window`: words of a line of the data store and of the weight store. Each frame of either store begins at a line
-#: of its own. A line of weights is an iteration's: 32 BRAM36 of 36 bits. The data store does not use parity bits.
+#: With `window`: the number of words in a line of the data store and of the weight store. Each frame begins at a new
+#: line. A line of weights serves one iteration: 32 BRAM36 of 36 bits. The data store does not use parity bits.
 LINE = {"data": 256, "weight": LANES}
-DEEPEST = 32  # and the groups of 16 channels that the window buffer holds
+DEEPEST = 32  # and the number of 16-channel groups in the window buffer
 #: One BRAM36: capacity in words of 8 bits and of 32 bits (parity bits are not used), bytes per port and cycle.
 BRAM_WORDS = 4096
 BRAM_BIASES = 1024
@@ -44,36 +46,36 @@ class Config(MachineConfig):
 
     where = "zynq config"
 
-    layout: str = word("rows", "chw", "hwc", "rows")  # word order in DDR [D says none]; rows: hwc in blocks of rows [I]
+    layout: str = word("rows", "chw", "hwc", "rows")  # word order in DDR [not in D]; rows: hwc in blocks of rows [I]
     fc_lanes: int = number(LANES, 16, LANES)  # products per FC iteration [D]: pseudo-code 144, table 3 16
     #: `states`: request, delay and accumulate are separate states [D]; all others [W].
     control: str = word("states", "states", "direct", "pruned", "pipelined", only_time=True)
-    lat_use: int = number(1, 0, 1)  # cycles that the consumer of a sum waits [D]; 0 reads the sum too early
+    lat_use: int = number(1, 0, 1)  # wait for a sum, in cycles [D]; 0 reads the sum too early
     # 1: read all BRAM36 of a store at once, 4 bytes per port [W]; 0: 1 byte [D]
     banked: int = number(0, 0, 1, only_time=True)
     ports: int = number(1, 1, 2, only_time=True)  # ports per BRAM36 of a banked store that the loader reads [W]
-    # several outputs take as many words as one (table); full: more
+    # table: lanes filled as fast as for one output; full: slower
     fetch: str = word("once", "once", "full", only_time=True)
     frames: int = number(1, 1, 2)  # blocks per store: 1 [D]; 2: double buffering [W]
     resident: int = number(0, 0, 1)  # 1, with two frames: a block that is still in its store is not loaded again [W]
-    data_bits: int = number(17, 4, 27)  # log2 of the words per block [D]; 17 takes 32 BRAM36
+    data_bits: int = number(17, 4, 27)  # log2 of the words per block [D]; 17 uses 32 BRAM36
     weight_bits: int = number(17, 4, 27)
     result_bits: int = number(17, 4, 27)
-    bias_bits: int = number(10, 1, 20)  # log2 of the biases per block, 32 bits each; 10 takes one BRAM36 [I]
+    bias_bits: int = number(10, 1, 20)  # log2 of the biases per block, 32 bits each; 10 uses one BRAM36 [I]
     block_bits: int = number(10, 1, 20)  # width of the block register [D]
     oc_blocking: int = number(0, 0, 1)  # 1: one sweep over the data serves all kernels of a weight block [W]
     outputs: int = number(1, 1, 16)  # sums per iteration: neighbouring positions, or FC outputs [W]
     macs_per_dsp: int = number(1, 1, 2)  # 2: a DSP48 makes two int8 products that share a factor [W]
     write_behind: int = number(0, 0, 1, only_time=True)  # 1: a result is written while the next one is computed [W]
-    #: 1: a buffer holds the data of an iteration's outputs while all kernels of a weight block use them [W]
+    #: 1: a buffer keeps the data of an iteration's outputs until all kernels of a weight block have used these data [W]
     window: int = number(0, 0, 1)
     axi_bytes: int = number(4, 1, 64, only_time=True)  # bytes that the PS moves per cycle [I]
     # cycles of one page service in addition to its transfer [I]
     handshake: int = number(500, 0, 1 << 20, only_time=True)
     fc_batch: int = number(1, 1, 64)  # samples that share one pass over the FC weights [W]
-    # cycles per word of the PS to re-lay results out; 0: not counted [I]
+    # cycles per word for the PS to rearrange results; 0: not counted [I]
     relayout: int = number(0, 0, 1 << 10, only_time=True)
-    pool_side: int = number(224, 2, 1 << 10)  # longest row that the pool's shift register holds [I]
+    pool_side: int = number(224, 2, 1 << 10)  # longest row of a pool, in its shift register [I]
     clock_mhz: int = number(100, 1, 1000, only_time=True)  # [I]
     dsp_budget: int = number(220, 1, 1 << 16)  # xc7z020 [D]
     bram_budget: int = number(140, 1, 1 << 16)  # xc7z020, BRAM36 [D]
@@ -145,7 +147,7 @@ class Config(MachineConfig):
 
     @property
     def bill(self) -> dict[str, int]:
-        """The number of DSP48 and of BRAM36 that each part takes, by name."""
+        """The number of DSP48 and of BRAM36 of each part, by name."""
         # Multipliers outside the compute unit are made of logic if the chip has too few DSP48 for all of them.
         stores = {
             store: self.frames * -(-self.block_words(store) // (BRAM_BIASES if store == "bias" else BRAM_WORDS))
@@ -182,17 +184,17 @@ class Config(MachineConfig):
         return LANES * self.outputs
 
     def fetch_bytes(self, store: str) -> int:
-        """Return how many words the loader reads from a store per cycle."""
+        """Return the number of words that the loader reads from a store per cycle."""
         return BRAM_PORT_BYTES * self.ports * self.bill[f"{store} store (BRAM36)"] if self.banked else 1
 
     def fill(self, fc: bool = False) -> int:
-        """Return how many cycles the loader takes to fill the lanes for one iteration (with `fc`: of an FC layer)."""
+        """Return the cycles in which the loader fills the lanes for one iteration (with `fc`: of an FC layer)."""
         if self.window:
             return 1
         data = LANES
         weights = LANES
-        # Several outputs share weights in a convolution, and data in an FC layer; `full` reads the rest for each of
-        # them.
+        # Several outputs share weights in a convolution, and data in an FC layer. `full` reads the other operand for
+        # each output.
         if self.fetch == "full":
             data, weights = (data, weights * self.outputs) if fc else (data * self.outputs, weights)
         return max(-(-data // self.fetch_bytes("data")), -(-weights // self.fetch_bytes("weight")))
@@ -206,12 +208,12 @@ class Config(MachineConfig):
         return self.block_words(store) * (4 if store == "bias" else 1)
 
     def transfer(self, store: str) -> int:
-        """Return the cycles in which the CPU serves one page: it always moves a whole block of the store."""
+        """Return the cycles in which the CPU serves one page. The CPU always moves a whole block of the store."""
         return -(-self.block_bytes(store) // self.axi_bytes) + self.handshake
 
 
-#: `repaired` has a layout in which no block is loaded twice without need. `literal` is the document's design by its
-#: pseudo-code (144 products per FC iteration), `literal16` by its table 3 (16 products).
+#: `repaired` has a layout that avoids unnecessary loads of blocks. `literal` is the document's design according to its
+#: pseudo-code (144 products per FC iteration), and `literal16` according to its table 3 (16 products).
 PRESETS: dict[str, dict[str, Any]] = {
     "repaired": {},
     "literal": {"layout": "chw"},
@@ -223,7 +225,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         **{"write_behind": 1, "axi_bytes": 16, "handshake": 1000, "clock_mhz": 200},
     },
 }
-#: The document's first design, which holds a whole layer of VGG16 in BRAM: 2**22 words of data and of results, 2**27
-#: weights. Choosing it raises ConfigError with the bill.
+#: The document's first design, with a whole layer of VGG16 in BRAM: 2**22 words of data, 2**22 results, 2**27 weights.
+#: This choice raises ConfigError with the bill.
 REFUSED: dict[str, dict[str, Any]] = {"first": {"data_bits": 22, "weight_bits": 27, "result_bits": 22, "bias_bits": 12}}
 Config.presets = PRESETS | REFUSED

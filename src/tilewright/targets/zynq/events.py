@@ -1,9 +1,9 @@
 """Count the events of a layer: products, results, words of the stores, pages. Everything is in closed form.
 
 The engine computes `outputs` sums at a time, which share a weight (convolutions) or a data word (FC). The samples of a
-batch share the weights of an FC layer. A shared word is read once; padding is not read. With `window`, the data store
-is read when the window buffer is filled, with places of the window that are padding. The CPU fills and empties the
-stores in whole blocks.
+batch share the weights of an FC layer. A shared word is read once, and padding is not read. With `window`, the data
+store is read to fill the window buffer, and reads for padding count too. The CPU moves whole blocks to and from the
+stores.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def events(layer: Layer, trace: Trace | None) -> Events:
 
 
 def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
-    """Return the accesses to each store. The words that the CPU moves count for the stores as a whole."""
+    """Return the accesses to each store. Words that the CPU moves are counted for all stores together."""
     config = layer.config
     if layer.kind == Kind.POOL:
         reads = {"data": layer.inputs}
@@ -75,7 +75,7 @@ def _stores(layer: Layer, read: int, written: int) -> tuple[Access, ...]:
 
 
 def _pages(layer: Layer, trace: Trace) -> Array:
-    """Return the transfers of pages, int64 [n, 2]. A store's blocks are loaded or written from its own rows on."""
+    """Return the transfers of pages, int64 [n, 2]. The blocks of a store lie in their own rows."""
     sizes = [layer.config.block_bytes(store) for store in STORES]
     texts = map(trace.table.describe, range(len(trace.table)))  # such as "load weight block 3"
     names = [next((word for word in text.split() if word in STORES), "") for text in texts]

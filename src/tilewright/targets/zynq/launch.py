@@ -40,7 +40,7 @@ class ZynqLaunch(Launched[Config]):
         return Stored("data", x, Placement.of(x.shape, x.dtype)), result
 
     def pack(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the input codes; a program without a network has its own, or zeros."""
+        """Return the input codes. Without a network, return the program's own input, or zeros."""
         if self.sites:
             return super().pack(values)
         data = np.zeros(self.layer.inputs, np.uint8) if self.image.data is None else self.image.data
@@ -66,7 +66,7 @@ class ZynqLaunch(Launched[Config]):
         return LaunchResult({}, findings, trace, (figures,), figures.bound, partial(events, self.layer, trace))
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return one finding, a race, if the engine reads sums before they are complete (lat_use=0); otherwise none."""
+        """Return the findings: a race if the engine reads incomplete sums (lat_use=0), else an empty list."""
         if self.layer.config.lat_use or self.layer.kind == Kind.POOL:
             return ()
         message = (

@@ -1,7 +1,7 @@
-"""Compile a network to launches, one per layer: the descriptor of each node, or the reason why the host runs it.
+"""Compile a network to launches, one per layer. A node becomes a descriptor, or has a reason to run on the host.
 
-`explain` prints the analysis of a network in the engine's document (tables 1, 2 and 4; README.md names the document),
-and the blocks and cycles of each layer.
+`explain` prints the network analysis of the engine's document (tables 1, 2 and 4; see README.md), and the blocks and
+cycles of each layer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def plan(site: Site, config: Config, mode: Rounding) -> Layer | str:
         field = LAYOUT.by_name[name]
         if not field.low <= value <= field.high:
             return f"{name}={value} is outside {field.low}..{field.high}, the range of the descriptor's field"
-    # The descriptor's fields hold the sizes. Whether blocks and stores do depends on the configuration.
+    # The sizes fit into the descriptor's fields. Whether they fit into blocks and stores depends on the configuration.
     layer = Layer(config, {**dict.fromkeys(LAYOUT.by_name, 0), **fields})
     return walk.refusal(layer) or layer
 
@@ -81,7 +81,7 @@ def _sum(site: Site, op: Conv2D | FullyConnected, mode: Rounding) -> dict[str, i
             return f"a batch of {x.size // w.shape[1]} rows is not supported; use one row"
         fields = {"kind": int(Kind.FC), "r": w.shape[1], "l": w.shape[0]}
     requant = _requant(site, op, mode)
-    relu = requant.low == requant.zero_point  # then ReLU changes no result that clipping does not
+    relu = requant.low == requant.zero_point  # then clipping alone has the effect of ReLU
     return {
         **fields,
         **_words(x, out),
@@ -104,7 +104,7 @@ def _requant(site: Site, op: Linear, mode: Rounding) -> Requant:
 
 
 def _differs(window: Window, only: Window) -> str:
-    """Return the attributes of a window that differ from `only`, the one that the engine supports, as text."""
+    """Return the attributes of a window that differ from `only`, the supported window, as text."""
     marks = {"kernel": "x", "stride": "x", "padding": "/", "dilation": "x"}
     pairs = {name: (getattr(window, name), getattr(only, name)) for name in marks}
     return ", ".join(f"{name} {marks[name].join(map(str, a))}" for name, (a, b) in pairs.items() if a != b)
@@ -144,7 +144,7 @@ def _launch(site: Site, layer: Layer, mode: Rounding) -> Launch:
 
 
 def explain(program: Program, config: Config, timing: str) -> Stages:
-    """Return all tables of the command `explain`. A program without a network has no tables 1, 2 and 4."""
+    """Return all tables of the command `explain`. Tables 1, 2 and 4 need a program with a network."""
     layers = [(launch.name, LayerImage.of(launch, config).layer) for launch in program.launches]
     analysis = _analysis(program.graph) if program.graph else ()
     code = [f"{name}: {DESCRIPTORS.notation.show(layer.fields)}" for name, layer in layers]

@@ -19,9 +19,9 @@ from tilewright.targets.zynq.timing.walk import ConvWalk, FcWalk
 class Work(NamedTuple):
     """Groups of results in order, each column int64 [groups].
 
-    The engine works on a group from cycle `start` to `end` of its own cycles, without waits, and then has the results
-    `first` to `after`. Results have numbers in the order of writing. A group reads the input rows `top` to `bottom`
-    (exclusive), and the kernels of the channels `low` to `high` (exclusive); `row` is its row of the result.
+    The engine works on a group from engine cycle `start` to `end` (without waits), and then has written the results
+    `first` to `after`. Results are numbered in the order of writing. A group reads the input rows `top` to `bottom`
+    (exclusive), and the kernels of the channels `low` to `high` (exclusive). `row` is the group's row of the result.
     """
 
     start: Array
@@ -77,7 +77,7 @@ def _fc(layer: Layer) -> Work:
 
 
 def _pool(layer: Layer) -> Work:
-    """The engine takes the elements of one channel after the other; a row of results needs two rows of them."""
+    """Return the work of a pool. The engine reads channel by channel; a row of results needs two rows of elements."""
     rows = layer["rows"] // 2
     cols = layer["cols"] // 2
     channels = layer["ic"]
@@ -102,7 +102,7 @@ DDR, FRAMES, RESULTS = range(3)
 
 @dataclass(frozen=True)
 class Row:
-    """Work of the engine on one row, up to the next row or page fault. It completes the results `first` to `after`."""
+    """The engine's work on one row, up to the next row or page fault. It completes the results `first` to `after`."""
 
     name: str
     first: int
@@ -122,7 +122,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class PageService:
-    """A service of the CPU: it loads the pages `blocks` of a store into `frames`, or writes results to DDR."""
+    """A service of the CPU, which loads the pages `blocks` of a store into `frames`, or writes results to DDR."""
 
     text: str
     store: int
@@ -136,7 +136,7 @@ class PageService:
 
 
 class When(NamedTuple):
-    """The times of rows and services: start and end cycle, cycles of waiting before, the cause, and tokens (bits)."""
+    """The times of rows and services: start and end cycle, cycles of waiting before the start, cause, tokens (bits)."""
 
     start: Array
     end: Array
@@ -163,7 +163,7 @@ def steps(layer: Layer, paged: bool) -> tuple[tuple[Row | PageService, ...], Whe
 
 
 def _pushes(plan: Schedule) -> Array:
-    """Return the token, as a bit, with which each service ends a wait of the engine, 0: it ends none."""
+    """Return, for each service, the bit of the token that ends a wait of the engine; 0 if the service ends no wait."""
     # The k-th wait for a store ends with the k-th service of the same cause.
     waits = plan.waits
     pushes = np.zeros(len(plan.service.cause), np.int64)
@@ -177,8 +177,9 @@ def _pushes(plan: Schedule) -> Array:
 
 
 def _rows(layer: Layer, plan: Schedule, done: Work) -> tuple[list[Row], Array]:
-    """Return the engine's work, cut where a row begins or the engine waits, and its times: columns as in When."""
-    # Edges are engine cycles without waits. `late` has the sum of the waits before each, which turns them into cycles.
+    """Return the engine's work and its times (columns of When), divided where a row begins or the engine waits."""
+    # Edges are engine cycles without waits. For each edge, `late` has the sum of the earlier waits. Edge plus `late` is
+    # the cycle.
     waits = plan.waits
     begins = np.flatnonzero((np.diff(done.row, prepend=-1) != 0) | (np.diff(done.low, prepend=-1) != 0))
     edges = np.unique(np.concatenate([[0], done.start[begins], waits.at[waits.wait > 0]]))

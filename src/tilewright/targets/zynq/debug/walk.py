@@ -1,8 +1,8 @@
 """A layer for the debugger, row by row and page by page (see sim/walk.py).
 
-An instruction of the engine is a whole layer. Here, it is cut into *rows*, the work on one row of the result for some
-channels, and the *services* of the CPU, which move pages. Results are in the memory `result`, in the order in which the
-engine writes them, until the CPU moves their page to DDR. `frames` has the page that each frame of block RAM holds.
+An instruction of the engine is a whole layer. The debugger divides it into *rows* and *services*. A row is the work on
+one row of the result for some channels. In a service, the CPU moves a page. The memory `result` has results in the
+order of writing, until the CPU moves their page to DDR. `frames` has the number of the page in each frame of block RAM.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Memories:
 
 
 class ZynqState(State):
-    """Block RAM and DDR after some rows and services of a layer."""
+    """The contents of block RAM and DDR after some rows and services of a layer."""
 
     walk: ZynqWalk
     machine: Memories
@@ -73,7 +73,7 @@ class ZynqWalk(Walk):
         self._dtype = np.dtype(np.int8 if layer["y_signed"] else np.uint8)
         sizes = {"data": layer.inputs, "weight": image.weight.size, "bias": 4 * image.bias.size}
         ends = np.cumsum([0, *sizes.values(), layer.outputs]).tolist()
-        # One space, DDR, holds all operands one after the other; `base` has where each begins.
+        # All operands follow each other in one space, DDR. `base` has the begin of each operand.
         self.base = dict(zip((*sizes, "result"), ends, strict=False))
         kinds = {"data": "input", "weight": "const", "bias": "const", "result": "output"}
         self.segments = tuple(
@@ -107,7 +107,7 @@ class ZynqWalk(Walk):
         return Trace(self.table, when.start, when.end, when.wait, cause, none, none, none, 0, when.cycles)
 
     def details(self, step: int) -> Sequence[str]:
-        """Return the frames of each store and the pages in them that a service fills, or the results of a row."""
+        """Return the frames that a service fills, with their pages, by store; or the results of a row."""
         work = self.steps[step]
         if isinstance(work, Row):
             return [f"  results {work.first} to {work.after - 1} of {self._image.layer.outputs}"]
@@ -124,7 +124,7 @@ class ZynqWalk(Walk):
 
     @cached_property
     def placements(self) -> Mapping[str, PlacedTensor]:
-        """The places of the tensors in DDR: the input as it is, results in the order of writing."""
+        """The placement of tensors in DDR: the input unchanged, results in the order of writing."""
         if not self._launched.sites:
             return {}
         site = self._launched.sites[0]
@@ -160,7 +160,7 @@ class ZynqWalk(Walk):
         )
 
     def _touched(self, step: Row | PageService) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Yield the footprint of a row or a service. A row reads the input and the kernels in DDR, not their frames."""
+        """Yield the footprint of a row or a service. A row reads DDR, not the frames."""
         layer = self._image.layer
         if isinstance(step, Row):
             yield RESULTS, WRITE, step.first, step.after - step.first, 1, 0

@@ -1,4 +1,4 @@
-"""The contents of a launch: a layer's descriptor, and the constants that the CPU keeps in DDR. Their exact text form:
+"""The contents of a launch: a layer's descriptor, and the constants in DDR. Example of the exact text form:
 
 .launch "fc3"
 fc r=4 l=2 relu=0 rule=float w_signed=1 ...
@@ -30,9 +30,9 @@ from tilewright.targets.zynq.config import GROUP, TAPS, Config
 from tilewright.targets.zynq.isa.layer import DESCRIPTORS, LAYOUT, Kind, Layer
 from tilewright.targets.zynq.timing import walk
 
-#: Largest operand in words. It stops a damaged file from allocating absurd amounts of memory.
+#: The largest operand in words. This limit prevents huge allocations for a damaged file.
 MAX_WORDS = 1 << 28
-#: The arrays of a launch besides its descriptor, and their types. A bare launch may also hold `data`, its input.
+#: The arrays of a launch and their types. A launch without a network may also have its input, `data`.
 ARRAYS = {"weight": "uint8", "bias": "int32", "factor": "float64", "data": "uint8"}
 
 
@@ -76,7 +76,7 @@ class LayerImage:
 
 
 def _refusal(layer: Layer) -> str:
-    """Return why the engine cannot run the layer of a descriptor, or "" if it can."""
+    """Return the reason why the engine cannot run the layer of a descriptor; "" if it can run it."""
     sizes = ("r", "l") if layer.kind == Kind.FC else ("ic", "rows", "cols", *(["oc"] if layer.conv else []))
     empty = [name for name in sizes if not layer[name]]
     low, high = (-128, 127) if layer["y_signed"] else (0, 255)
@@ -110,7 +110,7 @@ GRAMMAR = Grammar(
 
 
 def text_of(launch: Launch, config: Config) -> Text:
-    """Return the text of a launch; `launch_of` reads it back exactly."""
+    """Return the text of a launch. `launch_of` is the exact inverse."""
     sections = [Section("", code=[DESCRIPTORS.notation.show(LayerImage.of(launch, config).layer.fields)])]
     for name, dtype in ARRAYS.items():
         array = launch.arrays.get(name)
@@ -123,7 +123,7 @@ def text_of(launch: Launch, config: Config) -> Text:
 def launch_of(text: Text, config: Config) -> Launch:
     """Return the launch that a text describes.
 
-    Raises ProgramError with the line and column of a mistake, and the words expected there.
+    Raises ProgramError with the line and column of a mistake, and the expected words.
     """
     layers = text.code(".layer")
     if not layers:

@@ -25,7 +25,7 @@ from tilewright.targets.zynq.config import DEEPEST, GROUP, LANES, TAPS, Config
 
 
 class Kind(IntEnum):
-    """The kind of a layer: which of the hardware's state machines runs it."""
+    """The kind of a layer, which selects the state machine."""
 
     CONV_1_1 = 0
     CONV_OTHER = 1
@@ -33,7 +33,7 @@ class Kind(IntEnum):
     FC = 3
 
 
-#: Requantisation rules by number. `shift` is not among them: a descriptor has no integers for it.
+#: Requantisation rules by number. The rule `shift` is missing, because a descriptor has no integer factors.
 RULES: tuple[RequantRule, ...] = ("float", "double", "away", "pow2")
 
 LAYOUT = Layout(
@@ -75,13 +75,13 @@ OPERANDS = {
 }
 
 
-#: In text, requantisation rules have names.
+#: The text form names the requantisation rules.
 DESCRIPTORS = InstructionSet(LAYOUT, "kind", Kind, OPERANDS, names={"rule": Names(RULES)})
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer: the fields of its descriptor, and the configuration of the engine that runs it."""
+    """A layer: the fields of its descriptor, and the configuration of its engine."""
 
     config: Config
     fields: Mapping[str, int]
@@ -122,12 +122,12 @@ class Layer:
 
     @property
     def stored_kernel(self) -> int:
-        """The words that a kernel takes in a weight block: with `window`, a line for each iteration."""
+        """The number of words of a kernel in a weight block. With `window`, a kernel has a line per iteration."""
         return LANES * self.depth if self.config.window else self.kernel
 
     @property
     def pixel(self) -> int:
-        """The words that a pixel of a convolution's input takes in a data block; with `window`, a group at least."""
+        """The number of words per pixel of a convolution's input in a data block; with `window`, 16 or more."""
         return max(self["ic"], GROUP) if self.config.window else self["ic"]
 
     @property
@@ -159,7 +159,7 @@ class Layer:
 
     @property
     def iterations(self) -> int:
-        """The number of iterations with one output at a time: `IC/16 * S * OC` or, for an FC layer, `R/144 * L`."""
+        """The number of iterations for one output at a time: `IC/16 * S * OC`, or `R/144 * L` for an FC layer."""
         return 0 if self.kind == Kind.POOL else self.outputs * self.depth
 
     @property
@@ -171,11 +171,11 @@ class Layer:
 
     @property
     def utilization(self) -> float:
-        """The layer's products (with those on padding) divided by the products that all lanes do in `iterations`."""
+        """The layer's products, including padding, divided by the products of all lanes in `iterations` iterations."""
         return self.outputs * self.kernel / (LANES * self.iterations) if self.iterations else 0.0
 
     def refusal(self) -> str:
-        """Return why the engine cannot run a layer of this shape, or "" if it can. Block counts: see walk.refusal."""
+        """Return the reason why the engine cannot run this shape; "" if it can. walk.refusal checks block counts."""
         config = self.config
         if self.conv and self["ic"] > GROUP and self["ic"] % GROUP:
             return f"{self['ic']} input channels are not supported; use up to {GROUP} or a multiple of {GROUP}"

@@ -1,9 +1,9 @@
-"""Write the engine's driver in C for the CPU (PS): it writes descriptors, serves pages and rearranges results.
+"""Write the engine's C driver for the CPU (PS). The driver writes descriptors, serves pages and rearranges results.
 
 `write` makes a folder: zynq_engine.h (sizes, registers, bits), zynq_driver.h, zynq_driver.c, and zynq_ddr.bin, the
-initial contents of DDR: weight blocks, factors, bias blocks. The driver needs no operating system. Its caller
-provides three functions to access the engine: read a register, write a register, move a block. In the C files next to
-this module, @name@ is a placeholder. Operands lie in DDR as blocks (placement.py).
+initial contents of DDR: weight blocks, factors, bias blocks. The driver needs no operating system. The caller provides
+three functions that access the engine: read a register, write a register, move a block. In the C files next to this
+module, @name@ is a placeholder. Operands are stored in DDR as blocks (placement.py).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ REGISTERS = {
     "CONTROL": 0x00,  # write 1: start the layer of the descriptor
     "STATUS": 0x04,  # bit 0 waiting, bit 1 done, bit 3 ready; the request: store (bits 4..5), bit 6 write
     "BLOCK": 0x08,  # the block register of the request
-    "DONE": 0x0C,  # write the store's number: its block has been moved
-    "JOB": 0x10,  # two frames: write the number of the store whose page comes next, then wait until ready
+    "DONE": 0x0C,  # write the store's number after moving its block
+    "JOB": 0x10,  # two frames: write the store number of the next page, then wait until ready
     "DESCRIPTOR": 0x40,  # the words of the descriptor
     "FACTOR": 0x8000,  # the requantisation factors, a double each: low word, high word
 }
@@ -52,9 +52,9 @@ def write(program: Program, folder: str | Path) -> None:
 
 
 def sources(program: Program) -> dict[str, bytes]:
-    """Return the files of the C driver, {name: content}.
+    """Return the files of the C driver: {name: content}.
 
-    Raises UnsupportedError if a setting of the engine is not supported by the driver, or if no layer runs on it.
+    Raises UnsupportedError if the driver does not support a setting of the engine, or if no layer runs on the engine.
     """
     config = Config.read(program.config, {})
     for key in ("fc_batch",) if config.window else ("fc_batch", "outputs"):
@@ -104,7 +104,7 @@ def engine_header(config: Config) -> str:
 
 
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
-    """Return the initial contents of DDR, and the byte offsets of its parts and of the areas for data and results."""
+    """Return the initial contents of DDR, and the byte offsets of its parts, which include areas for data and results."""
     summing = [image for image in images if image.layer.channels]
     parts = {
         "weight": [placement.blocks(placement.weight(image.layer), image.weight) for image in summing],
@@ -116,7 +116,7 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
     for name, arrays in parts.items():
         sizes[f"{name}_at"] = len(content)
         content += b"".join(array.tobytes() for array in arrays)
-    # All layers share the areas for data and results, of the largest size.
+    # All layers share the areas for data and results. The largest layer determines their sizes.
     at = len(content)
     config = images[0].layer.config
     areas = {
@@ -131,12 +131,12 @@ def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
 
 
 def _jobs(layer: Layer) -> list[int]:
-    """Return, with two frames, the pages of a layer in the order in which they must be moved: store + 4 * block."""
+    """Return the pages of a layer in the order of transfers with two frames. A page is store + 4 * block."""
     if layer.config.frames == 1:
         return []
     service = schedule(layer).service
     pages = service.cause + len(STORES) * service.block
-    return pages[service.cause < len(STORES)].tolist()  # without the relayout
+    return pages[service.cause < len(STORES)].tolist()  # without rearranging results
 
 
 def _entry(image: LayerImage, factor: int, job: int, jobs: int) -> str:
@@ -154,7 +154,7 @@ def _entry(image: LayerImage, factor: int, job: int, jobs: int) -> str:
 
 
 def _chain(program: Program) -> int:
-    """Return 1 if every layer reads the result of the layer before it, with only reshapes between them; else 0."""
+    """Return 1 if every layer reads the result of the previous layer (reshapes in between are allowed), else 0."""
     if program.graph is None:
         return 0
     inside = [index for index, step in enumerate(program.steps) if not isinstance(step, HostStep)]
@@ -168,7 +168,7 @@ def _chain(program: Program) -> int:
 
 
 def bias_blocks(layer: Layer, bias: Array, weights: Array) -> Array:
-    """Return the biases that the engine begins its sums with, cut into blocks: int32 [blocks, biases per block]."""
+    """Return the initial values of the engine's sums, in blocks: int32 [blocks, biases per block]."""
     if layer.config.window:
         bias = placement.biases(layer, weights, bias)
     return placement.blocks(placement.bias(layer), bias)

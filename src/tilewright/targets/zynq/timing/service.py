@@ -1,11 +1,12 @@
 """The page services of the CPU (PS) and the waits of the engine, block by block instead of cycle by cycle.
 
 A page service moves one block; a frame is a store's room for one block. With one frame per store, each service stops
-the whole engine, so waits add up. With two frames, the PS fills one while the engine uses the other. The PS serves one
-request at a time, in the order in which frames become free (in one cycle: loads first, then by deadline). The engine
-starts a group of work when the blocks of the group are loaded, and a result block when a frame for it is free. A trace
-has one track for the engine and one for the PS, and a chart of the pages that each frame holds. With one frame, an
-iteration that reads two blocks of a store is timed, and drawn, as if it began with the second one.
+the whole engine, so waits add up. With two frames, the PS fills one frame while the engine uses the other frame. The PS
+serves one request at a time, in the order in which frames become free. If several frames become free in the same cycle,
+loads are first, then the earliest deadline. The engine starts a group of work when the blocks of the group are loaded,
+and a result block when a frame is free. A trace has a track for the engine, a track for the PS, and a chart of the
+pages in each frame. With one frame, an iteration that reads two blocks of a store is timed, and drawn, as if it began
+with the second block.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from tilewright.targets.zynq.isa.layer import LAYOUT, Layer
 from tilewright.targets.zynq.timing import walk
 from tilewright.targets.zynq.timing.walk import Service, Uses
 
-#: Kinds of boxes of each store: the frame holds a block, the PS moves it, the engine waits for it (a page fault).
+#: The kinds of boxes of each store: a block is in the frame, the PS moves a block, the engine waits for a block (a page
+#: fault).
 HOLDS, MOVES, FAULT = range(3)
 RESULT = STORES.index("result")
-#: Percent of a row's height, at its top, in which faults are marked.
+#: Faults are marked in this top part of a row's height, in percent.
 MARK = 25
 
 
@@ -76,10 +78,10 @@ def _boxes(frames: int, service: Service, filled: Array, trace: Trace) -> Iterat
             yield np.stack((row[mine], kinds, block[mine], *span, step[mine]))
 
 
-#: The causes of the engine's waits: a block of a store, or the PS while it rearranges results.
+#: The causes of the engine's waits: a block of a store, or the rearrangement of results by the PS.
 CAUSES = (*STORES, "relayout")
 RELAYOUT = len(STORES)
-#: The same, as the queues of tokens between the engine and the PS are named.
+#: The same causes as names of the token queues between the engine and the PS.
 AWAITED = (*(f"{store} block" for store in STORES), "relayout")
 Request = tuple[int, int, int]  # engine cycles done so far, cause, number of services
 ENGINE, PS = range(2)
@@ -96,7 +98,7 @@ MODELS = {
 
 
 class Waits(NamedTuple):
-    """The points at which the engine may wait, each int64 [m]: engine cycles done so far, cause, cycles of waiting."""
+    """The points at which the engine may wait, int64 [m] each: engine cycles before it, cause, cycles of waiting."""
 
     at: Array
     cause: Array
@@ -106,7 +108,7 @@ class Waits(NamedTuple):
 class Schedule(NamedTuple):
     """The cycles of a layer with waits (`cycles`) and without (`engine`), for all samples of a batch.
 
-    `uses` are the uses of each store's blocks. It is empty if services are only counted, or if there are none.
+    `uses` has the uses of each store's blocks. It is empty if services are only counted, or if no services exist.
     """
 
     cycles: int
@@ -116,7 +118,7 @@ class Schedule(NamedTuple):
     uses: Mapping[str, Uses]
 
     def stalls(self) -> dict[str, int]:
-        """Return how many cycles the engine waits, by cause."""
+        """Return the number of cycles in which the engine waits, by cause."""
         return _by_cause(self.waits.cause, self.waits.wait)
 
     def loads(self) -> dict[str, int]:
@@ -125,12 +127,12 @@ class Schedule(NamedTuple):
 
 
 def schedule(layer: Layer, paged: bool = True) -> Schedule:
-    """Return the page services and the waits of a layer. Without `paged`, all blocks are loaded from the start."""
+    """Return the page services and the waits of a layer. Without `paged`, all blocks are present from the start."""
     engine = walk.engine_cycles(layer)
     if not paged:
         return _frozen(layer.config, engine, [], {})
     end = [(engine, RELAYOUT, layer.outputs * layer.samples)] if layer.config.relayout else []
-    if layer.conv and layer.config.layout != "rows":  # its blocks have no uses in closed form
+    if layer.conv and layer.config.layout != "rows":  # the uses of this store's blocks have no closed form
         return _frozen(layer.config, engine, _thrashing(layer, engine) + end, {})
     uses = walk.uses(layer)
     if layer.config.frames == 1:
@@ -139,8 +141,8 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 
 def _served(uses: Mapping[str, Uses], cause: Array, times: Array, start: Array, end: Array) -> Service:
-    """Return services with the uses and blocks that they serve. Without uses, blocks are moved in order."""
-    # The k-th service of a store is its k-th use, whichever store was served in between.
+    """Return services, each with its use and its block. Without uses, blocks are moved in order."""
+    # The k-th service of a store serves its k-th use. Services of other stores in between do not matter.
     use, block = np.zeros((2, len(cause)), np.int64)
     for index, store in enumerate(STORES):
         mine = cause == index
@@ -159,7 +161,7 @@ def _requests(uses: Mapping[str, Uses], engine: int) -> list[Request]:
 
 
 def _thrashing(layer: Layer, engine: int) -> list[Request]:
-    """Return one request per store in place of its page services, of which there may be one for every word."""
+    """Return one request per store, which stands for all its page services: these may be as many as the words."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
     counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)
@@ -194,15 +196,15 @@ def _double(config: Config, engine: int, uses: Mapping[str, Uses], end: Sequence
             from_ = [*[0] * min(ahead, len(of.need)), *of.free[:-ahead].tolist()]
             jobs += [(at, False, by, cause) for at, by in zip(from_, of.need.tolist(), strict=True)]
     # The PS serves jobs in the order in which they become possible, in engine cycles; the engine waits for them in the
-    # order of their deadlines. Both run on the same clock once the delay so far is added to engine cycles: at each
-    # deadline, all jobs that became possible before it have been started, and the engine waits for the one it needs.
+    # order of their deadlines. Adding the delay so far to engine cycles puts both on the same clock. At each deadline,
+    # all jobs that became possible earlier have been started, and the engine waits for the job with this deadline.
     jobs.sort()
     costs = [_cost(config, index) for index in range(len(CAUSES))]
     needs = sorted((by, index) for index, (_, _, by, _) in enumerate(jobs))
     started = [0] * len(jobs)
     done = [0] * len(jobs)
     waits: list[Request] = []
-    free = late = following = 0  # when the PS is free, delay of the engine so far, next job
+    free = late = following = 0  # time when the PS is free, delay of the engine so far, next job
     for at, index in needs:
         while following < len(jobs) and jobs[following][0] <= at:
             possible, _, _, cause = jobs[following]
@@ -233,7 +235,7 @@ def _by_cause(cause: Array, amount: Array) -> dict[str, int]:
 
 def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
     """Return the trace and the figures of a layer under a timing model, per sample."""
-    # Those of a batch are divided by its size.
+    # The figures of a batch are divided by its size.
     planned = schedule(layer, paged=model == PAGED)
     trace = _trace(layer, planned)
     stalls = {
@@ -256,7 +258,7 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
 
 
 def _trace(layer: Layer, planned: Schedule) -> Trace:
-    """Return the trace: engine steps lie between points at which the engine may wait; CPU steps are page services."""
+    """Return the trace. Engine steps lie between points at which the engine may wait. CPU steps are page services."""
     # The k-th wait for a store (or for results to be re-laid out) ends with the k-th service of the same cause, which
     # gives the engine a token if the engine did wait.
     service = planned.service
@@ -267,7 +269,7 @@ def _trace(layer: Layer, planned: Schedule) -> Trace:
     end = np.concatenate([waits.at + late - waits.wait, [planned.cycles]])
     wait = np.concatenate([[0], waits.wait])
     cause = np.concatenate([[0], waits.cause])
-    # Several waits may lie at the same point: the steps between them are empty, and kept only for their wait.
+    # Several waits may lie at the same point. The empty steps between these waits are kept only to show the waits.
     kept = (end > begin) | (wait > 0)
     begin, end, wait, cause = (column[kept] for column in (begin, end, wait, cause))
     waited = np.zeros(len(service.cause), np.int64)
@@ -314,7 +316,7 @@ def _trace(layer: Layer, planned: Schedule) -> Trace:
 
 
 def _texts(planned: Schedule) -> list[str]:
-    """Return the text of each page service: with the number of its block if that is known, else how many blocks."""
+    """Return the text of each page service, with the block number if it is known, else with the number of blocks."""
     service = planned.service
     texts = []
     for cause, times, block in zip(service.cause.tolist(), service.times.tolist(), service.block.tolist(), strict=True):

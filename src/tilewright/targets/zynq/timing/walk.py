@@ -1,8 +1,8 @@
-"""The cycles in which a layer uses its blocks, in closed form; for layouts without such a form, the number of loads.
+"""The cycles in which a layer uses its blocks, in closed form. For layouts without a closed form, the number of loads.
 
 Engine cycles count the work of the engine, without waits. A *use* of a block lasts from `need`, the start of the first
-group of work that touches it, to `free`, the end of the last group. In convolutions, a group is the outputs that are
-summed together; for weights and data of FC layers it is an iteration, and for pools an element.
+group of work that touches it, to `free`, the end of the last group. In convolutions, a group consists of the outputs
+that are summed together. For weights and data of FC layers, a group is an iteration, and for pools an element.
 
 In the layouts chw and hwc, the words of a convolution lie in DDR one after another, so a window may reach into another
 block. One block is resident, and a load happens when two words that the loader reads in succession are in different
@@ -27,15 +27,15 @@ POOL_TAIL = 2
 
 
 class Uses(NamedTuple):
-    """The uses of one store's blocks, in order: block number, and engine cycles of begin and end, each int64 [n]."""
+    """The uses of one store's blocks, in order: block number, first and last engine cycle, int64 [n] each."""
 
     block: Array
     need: Array
     free: Array
 
     def once(self) -> Uses:
-        """Return one use per block instead of these uses, for blocks that all fit into the store and stay there."""
-        # Blocks are used in ascending order, again and again. So the first uses are those of all blocks.
+        """Return one use per block instead of these uses, for a store that has room for all its blocks."""
+        # Blocks are used repeatedly in ascending order. So the first uses are one use of each block.
         count = int(self.block.max(initial=-1)) + 1
         last = np.full(count, self.free.max(initial=0), np.int64)
         return Uses(np.arange(count), self.need[:count], last)
@@ -44,8 +44,8 @@ class Uses(NamedTuple):
 class Service(NamedTuple):
     """The page services of the CPU (PS), in order, each int64 [n]: cause, number of services, start and end cycle.
 
-    The services of a store move the blocks of its uses, in order: the first one moves the block `block` of use `use`,
-    which lies in frame `use` modulo the number of frames.
+    The services of a store move the blocks of its uses, in order. The first service moves block `block` of use `use` to
+    frame `use` modulo the number of frames.
     """
 
     cause: Array
@@ -75,12 +75,12 @@ class ConvWalk:
     """The work of a convolution in loops, outermost first: channel groups, data blocks, position groups, channels."""
 
     def __init__(self, layer: Layer) -> None:
-        # A channel group is one output channel, or with `oc_blocking` those whose kernels share a weight block. A
-        # position group is the output positions of one channel that are summed together.
+        # A channel group is one output channel, or with `oc_blocking` all channels whose kernels share a weight block.
+        # A position group consists of the output positions of one channel that are summed together.
         #
-        # With `window`, a position group's data are in the window buffer while its channels are computed, and the next
-        # group's data are loaded in this time. A position group therefore takes at least `fill` cycles, and the first
-        # one begins after `fill` cycles.
+        # With `window`, the data of a position group are in the window buffer while its channels are computed.
+        # Meanwhile the data of the next group are loaded. A position group therefore takes at least `fill` cycles, and
+        # the first group begins after `fill` cycles.
         self.layer = layer
         config = layer.config
         self.together = kernels_per_block(layer) if config.oc_blocking else 1
@@ -93,11 +93,12 @@ class ConvWalk:
             (min((p + 1) * self.rows.step, layer["rows"]) - p * self.rows.step) * layer["cols"]
             for p in range(self.rows.blocks)
         ]
-        self.groups, self.width = divmod(layer["oc"], self.together)  # whole channel groups, and channels left over
+        self.groups, self.width = divmod(layer["oc"], self.together)  # whole channel groups, and remaining channels
         sizes = np.array(self.positions, np.int64)
-        #: Positions of the last position group of each data block.
+        #: For each data block, the number of positions in its last position group.
         self.last = sizes - (sizes - 1) // self.k * self.k
-        # All channel groups but the last take the same time, so one is summed block by block, and the rest multiplied.
+        # All channel groups but the last take the same time. So one group is summed block by block, and the result is
+        # multiplied.
         #: Engine cycles of a whole channel group.
         self.whole = int(self.before(self.together)[-1])
         self.total = self.fill + self.groups * self.whole
@@ -105,13 +106,13 @@ class ConvWalk:
         if self.width:
             self.total = self.total + int(self.before(self.width)[-1])
             width = self.width
-        #: Results that are left to write after the last sum.
+        #: The number of results to write after the last sum.
         self.tail = int(self.last[-1]) if self.fill else min(self.k, layer.outputs)
         # Nothing is loaded while the last position group is computed.
         self.total -= int(self.share(width, self.last[-1])) - width * int(self.group(self.last[-1]))
 
     def group(self, outputs: Array | int) -> Array:
-        """Return the cycles of a group of `outputs`: to sum, then to write them; with `write_behind` both overlap."""
+        """Return the cycles that sum and then write a group of `outputs`. With `write_behind`, both overlap."""
         return np.maximum(self.sums, outputs) if self.behind else np.asarray(self.sums + outputs)
 
     def share(self, width: Array | int, outputs: Array | int) -> Array:
@@ -119,20 +120,20 @@ class ConvWalk:
         return np.maximum(width * self.group(outputs), self.fill)
 
     def before(self, width: int) -> Array:
-        """Return the engine cycles of `width` channels before each data block, int64 [blocks + 1]; last the total."""
+        """Return the engine cycles of `width` channels before each data block and after the last, int64 [blocks + 1]."""
         full = (np.array(self.positions, np.int64) - self.last) // self.k
         return np.append(0, np.cumsum(full * self.share(width, self.k) + self.share(width, self.last)))
 
     def start(self, first: Array, page: Array) -> Array:
-        """Return when the work on data block `page` begins for the channel group of channel `first`."""
+        """Return the cycle in which the work on data block `page` begins, for the channel group of channel `first`."""
         left = self.groups * self.together
         before = np.where(first < left, self.before(self.together)[page], self.before(self.width)[page])
         return self.fill + first // self.together * self.whole + before
 
     def span(self, output: Array) -> tuple[Array, Array]:
-        """Return start and end cycle of the group that writes each result; `output` has numbers in order of writing."""
-        # From the outermost loop to the innermost: channel group, data block, position group, channel. `left` counts
-        # the results after the ones that are passed over.
+        """Return start and end cycle of each result's group. `output` has result numbers in the order of writing."""
+        # From the outermost loop to the innermost: channel group, data block, position group, channel. `left` is the
+        # number of results after the loops that are already resolved.
         size = self.layer.positions
         channels = self.layer["oc"]
         first = output // (size * self.together) * self.together
@@ -163,7 +164,7 @@ class ConvWalk:
         channels = self.layer["oc"]
         first = np.arange(0, channels, channels_of_block)
         need = self.span(first * size)[0]
-        if self.fill:  # a block is left when the next one is used: the last channel may wait for the window buffer
+        if self.fill:  # in use until the next block is: the last channel may wait for the buffer
             return Uses(np.arange(len(first)), need, np.append(need[1:], self.total))
         last = np.minimum(first + channels_of_block, channels) * size - 1
         return Uses(np.arange(len(first)), need, self.span(last)[1])
@@ -185,14 +186,15 @@ class ConvWalk:
 
 
 def window_fill(layer: Layer) -> int:
-    """Return the cycles in which the data of a position group are loaded to the window buffer; 0 without `window`."""
-    # These are three rows of neighbouring pixels. A cycle loads two groups of 16 channels, or one of an odd number.
+    """Return the number of cycles that load the data of a position group to the window buffer; 0 without `window`."""
+    # The data are three rows of neighbouring pixels. A cycle loads two groups of 16 channels; the last group of an odd
+    # number needs its own cycle.
     cycles = layer.depth if layer.depth % 2 else layer.depth // 2
     return window_pixels(layer.config) * cycles if layer.config.window else 0
 
 
 def window_pixels(config: Config) -> int:
-    """Return the number of pixels that the data of a position group consist of: three rows."""
+    """Return the number of pixels in the data of a position group, which are three rows."""
     return 3 * (config.outputs + 2)
 
 
@@ -200,8 +202,8 @@ class FcWalk:
     """The work of an FC layer in loops, outermost first: groups of columns (outputs summed together), iterations."""
 
     def __init__(self, layer: Layer) -> None:
-        # Weights are read once, in order of use. The samples of a batch share each iteration. With `window`, columns
-        # are computed one at a time: an iteration reads a line of data and a line of weights.
+        # Weights are read once, in the order of use. The samples of a batch share each iteration. With `window`, one
+        # column is computed at a time, and an iteration reads a line of data and a line of weights.
         self.layer = layer
         config = layer.config
         self.k = 1 if config.window else min(config.outputs, layer["l"])
@@ -220,12 +222,12 @@ class FcWalk:
         return max(sums, writes) if self.behind else sums + writes
 
     def group_span(self, column: Array) -> tuple[Array, Array]:
-        """Return start and end cycle of the group of columns to which each column (FC output) belongs."""
+        """Return the start and end cycle of each column's (FC output's) group of columns."""
         g = column // self.k
         return g * self.full, np.where(g + 1 < self.groups, (g + 1) * self.full, self.total)
 
     def weight_span(self, word: Array) -> tuple[Array, Array]:
-        """Return start and end cycle of the iteration that reads each weight; `word` has numbers in order of use."""
+        """Return the start and end cycle of each weight's iteration. `word` has weight numbers in the order of use."""
         r = self.layer["r"]
         lanes = self.layer.config.fc_lanes
         g = word // (self.k * r)
@@ -255,7 +257,7 @@ class FcWalk:
         }
 
     def _data(self) -> Uses:
-        """Return the uses of data blocks. An input that fits is kept; otherwise it is loaded for each column group."""
+        """Return the uses of data blocks. An input that fits the store is loaded once, else for each column group."""
         layer = self.layer
         lanes = self.layer.config.fc_lanes
         words = lanes * layer.config.lines("data") if layer.config.window else layer.config.block_words("data")
@@ -272,7 +274,7 @@ class FcWalk:
 
 
 def refusal(layer: Layer) -> str:
-    """Return why this engine cannot run a layer (for its shape or its number of blocks), or "" if it can."""
+    """Return the reason (shape or number of blocks) why this engine cannot run a layer; "" if it can."""
     if reason := layer.refusal():
         return reason
     config = layer.config
@@ -290,7 +292,7 @@ def refusal(layer: Layer) -> str:
 
 
 def _pool(layer: Layer) -> dict[str, Uses]:
-    """Return the uses of a pool's blocks. It takes an element per cycle; every fourth one completes a result."""
+    """Return the uses of a pool's blocks. A pool reads an element per cycle. Every fourth one completes a result."""
     cols = layer["cols"]
     config = layer.config
 
@@ -306,15 +308,15 @@ def _pool(layer: Layer) -> dict[str, Uses]:
 
 
 def _sequential(words: int, total: int, span: Callable[[Array], tuple[Array, Array]]) -> Uses:
-    """Return the uses of blocks whose words are used in order. `span` returns when work on words starts and ends."""
+    """Return the uses of blocks whose words are used in order. `span` returns the start and end cycles of words."""
     first = np.arange(0, total, words)
     return Uses(np.arange(len(first)), span(first)[0], span(np.minimum(first + words, total) - 1)[1])
 
 
 def data_loads(layer: Layer) -> int:
-    """Return how many times data blocks are loaded in all sweeps over the input (one sweep per output channel)."""
-    # One block is resident. A load happens within a run of words that lies in several blocks, between two runs that do
-    # not meet, and at the first word of a sweep if the last sweep ended elsewhere. All sweeps are equal.
+    """Return the number of loads of data blocks in all sweeps over the input (one sweep per output channel)."""
+    # One block is resident. Loads happen within a run of words that lies in several blocks, between two runs in
+    # different blocks, and at the first word of a sweep if the last sweep ended in another block. All sweeps are equal.
     blocks_of = _planes if layer.config.layout == "chw" else _pixels
     sweep = 0
     opening = 0
@@ -328,7 +330,7 @@ def data_loads(layer: Layer) -> int:
 
 
 def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
-    """Return, for chw, the blocks of the first and last word read for each (column, channel) of output row `row`."""
+    """For chw, return the blocks of the first and last word of each (column, channel) of output row `row`."""
     rows = layer["rows"]
     cols = layer["cols"]
     words = layer.config.block_words("data")
@@ -340,7 +342,7 @@ def _planes(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
-    """Return, for hwc, the blocks of the first and last word of each (column, group, valid tap) of output row `row`."""
+    """For hwc, return the blocks of the first and last word of each (column, group, valid tap) of output row `row`."""
     cols = layer["cols"]
     channels = layer["ic"]
     words = layer.config.block_words("data")
@@ -352,8 +354,9 @@ def _pixels(layer: Layer, row: int) -> tuple[Array, Array]:
 
 
 def weight_loads(layer: Layer) -> int:
-    """Return how many times weight blocks are loaded. A kernel in several blocks reloads them at every position."""
-    # At each position, the engine goes through the kernel's blocks, and for the next one back to the first of them.
+    """Return the number of loads of weight blocks. A kernel in several blocks is loaded again at every position."""
+    # At each position, the engine reads the kernel's blocks in order, and starts again with the first block at the next
+    # position.
     start, end = _kernel_blocks(layer)
     crossed = end - start
     inner = layer.positions * crossed + (layer.positions - 1) * (crossed > 0)
@@ -361,7 +364,7 @@ def weight_loads(layer: Layer) -> int:
 
 
 def straddling(layer: Layer) -> int:
-    """Return how many kernels lie in more than one weight block if kernels are stored one after another."""
+    """Return the number of kernels in more than one weight block, if kernels are stored one after another."""
     start, end = _kernel_blocks(layer)
     return int((start != end).sum())
 

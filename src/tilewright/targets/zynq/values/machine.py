@@ -1,11 +1,11 @@
-"""The results of a layer: sums by matrix products, then requantisation; pools as the largest of four.
+"""The results of a layer: sums by matrix products, followed by requantisation; for pools, the largest of four codes.
 
-Values do not depend on when blocks arrive. They do depend on `lat_use`: with 0, the accumulator does not wait for the
-multipliers and adds the sum of the previous iteration.
+Values do not depend on the arrival times of blocks, but they depend on `lat_use`. With 0, the accumulator does not wait
+for the multipliers, and adds the sum of the previous iteration.
 
-onnxruntime's integer kernels multiply codes several times as fast as BLAS, and are used where they are exact. Without
-VNNI they are not: they add pairs of products in 16 bits, which saturate (docs/arithmetic.md). The flags of the CPU
-decide, and a product of extreme codes confirms it.
+onnxruntime's integer kernels multiply codes several times as fast as BLAS. They are exact only on CPUs with VNNI; on
+other CPUs, pairs of products are added in 16 bits and saturate (docs/arithmetic.md). The CPU flags decide about their
+use, and a product of extreme codes confirms the decision.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tilewright.sim.jit import compiled
 from tilewright.targets.zynq.config import GROUP, TAPS
 from tilewright.targets.zynq.isa.layer import RULES, Kind, Layer
 
-#: Bytes of a strip of window rows. A strip stays in the cache while it is made, multiplied and requantised.
+#: The size of a strip of window rows in bytes. A strip stays in the cache from its creation to its requantisation.
 STRIP_BYTES = 1 << 21
-#: Up to this number of samples, FC weights are read as they are: as floats for BLAS they take four times the bytes.
+#: Up to this number of samples, FC weights are read as 8-bit codes. Floats for BLAS would need four times the bytes.
 FEW = 4
-#: The padding of an image (H, W, C) by `np.pad`, and the windows inside what is padded.
+#: The padding of an image (H, W, C) for `np.pad`, and the shape of the windows in the padded image.
 BORDER = ((1, 1), (1, 1), (0, 0))
 _INSIDE = Window((3, 3), (1, 1), (0, 0, 0, 0))
 Product = Callable[[Array], Array]
@@ -61,7 +61,7 @@ def _sums(layer: Layer, data: Array, weights: Array) -> Iterator[Array]:
 
 
 def _fc(layer: Layer, data: Array, weights: Array) -> Array:
-    # Few samples: the compiled loop reads the weights once as they are, and subtracts their zero point from the sum.
+    # Few samples: the compiled loop reads the 8-bit weights once, and corrects the sum by their zero point.
     centred = data.astype(np.int32) - layer["zx"]
     if len(data) > FEW:
         bounds = max(1, int(np.abs(centred).max())), 255
@@ -103,8 +103,8 @@ def _floats(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]
 
 def _codes(layer: Layer, image: Array, weights: Array) -> tuple[Array, Product]:
     """Return the padded image as uint8, and the function that multiplies windows with int8 kernels as integers."""
-    # The kernel multiplies uint8 by int8. Codes of the other type are shifted by 128, and so are their zero points.
-    # Then sum((x - zero) * (w - zw)) = sum(x * w) - zero * sum(w) - zw * (sum(x) - n * zero).
+    # The kernel multiplies uint8 by int8. Codes of the other type, and their zero points, are shifted by 128. Then
+    # sum((x - zero) * (w - zw)) = sum(x * w) - zero * sum(w) - zw * (sum(x) - n * zero).
     zero = layer["zx"] + 128 * layer["x_signed"]
     zw = layer["zw"] - 128 * (1 - layer["w_signed"])
     padded = np.pad(_shifted(image) if layer["x_signed"] else image, BORDER, constant_values=zero)
@@ -128,8 +128,8 @@ def _shifted(codes: Array) -> Array:
 
 
 def _stale(layer: Layer, data: Array, weights: Array) -> Array:
-    """Return the sums with lat_use=0: each iteration adds the products of the previous one, and the first adds 0."""
-    # A sum then lacks its own last products, and contains the last products of the sum computed before it.
+    """Return the sums with lat_use=0. An iteration adds the products of the previous iteration; the first adds 0."""
+    # A sum then lacks its own last products, and contains the last products of the previous sum.
     right = replace(layer, config=replace(layer.config, lat_use=1))
     sums = np.concatenate([*_sums(right, data, weights)])
     if layer.kind == Kind.FC:
@@ -139,7 +139,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
         before = np.concatenate([np.zeros((len(last), 1), np.int32), last[:, :-1]], axis=1)
     else:
         first = (layer.depth - 1) * GROUP
-        # The products of the last iteration alone, of which each sum gets those of the one before.
+        # The products of the last iteration only. Each sum gets these products from the previous sum.
         last = np.concatenate([*_sums(right, data[..., first:], weights[..., first:])])
         order = last.T.ravel()  # the order of computation: by channel, then by position
         before = np.concatenate([np.zeros(1, np.int32), order[:-1]]).reshape(last.T.shape).T
@@ -147,7 +147,7 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
 
 
 def _finish(layer: Layer, sums: Array, bias: Array, factor: Array) -> Array:
-    """Return the result codes that sums become: add the bias, apply ReLU and requantise."""
+    """Return the result codes of sums: add the bias, apply ReLU and requantise."""
     total = sums + bias  # int32: wraps as the accumulator does
     if layer["relu"]:
         np.maximum(total, 0, out=total)
@@ -171,7 +171,7 @@ def vnni_available() -> bool:
         flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore").split()
         if VNNI_FLAGS.isdisjoint(flags):
             return False
-        # Extreme codes: a kernel that saturates pairs of products in 16 bits is wrong on them.
+        # With extreme codes, a kernel that saturates pairs of products in 16 bits gives a wrong result.
         codes = np.array([0, 1, 127, 128, 254, 255], np.uint8)[np.arange(64 * 300).reshape(64, 300) % 6]
         weights = np.array([-128, 127, -128, -1, 127], np.int8)[np.arange(300 * 48).reshape(300, 48) % 5]
         return bool((vnni_product(codes, weights) == codes.astype(np.int32) @ weights.astype(np.int32)).all())
