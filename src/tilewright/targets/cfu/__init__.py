@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .compiler.project import Project
 
 DRAM = ("dram_read", "dram_row", "dram_write")
-#: Costs that each change of the timing model removes, for what-ifs.
+#: For each what-if, the costs of the timing model that become 0.
 FREE = {
     "memory without waits": ("word", "request", "grant", "restart", "redo", "l2_miss", *DRAM),
     "DRAM without waits": DRAM,
@@ -42,25 +42,25 @@ FREE = {
     "branches and jumps without cost": ("taken", "mispredicted", "jump", "jump_register"),
     "CFU instructions that do not wait for loads and stores": ("drain",),
 }
-#: What-ifs of larger caches: the largest size of each that is tried, in bytes, and the factor.
+#: What-ifs of larger caches: for each cache, the largest size in bytes, and the factor.
 CACHES = {"icache_bytes": 1 << 16, "dcache_bytes": 1 << 16, "l2_bytes": 1 << 24}
 TIMES = 4
 
 
 class CfuSystem(given.Machine[Config]):
-    """The target CFU; tilewright/targets/base.py describes its methods."""
+    """The target CFU. tilewright/targets/base.py describes the methods."""
 
     name = "cfu"
     kind = Config
     title = "CFU: RV32IM core (VexRiscv, LiteX) with custom-0 instructions and a 16x16 array, running C firmware"
     presets = tuple(PRESETS)
     timing_models = MODELS.sources
-    passes = frozenset({"time", "values"})  # one loop computes both; a CPU runs in program order
+    passes = frozenset({"time", "values"})  # one loop computes values and time; a CPU runs in program order
     causes = CAUSES
     time_needs_values = True
     _unit: Callable[[], Any] | None = None  # makes the CFU of a run (None: the model)
-    _project: Project | None = None  # the firmware of the user's (None: a built-in variant)
-    _drive: Callable[[Any], Any] | None = None  # runs a program, such as a debugger (None: at once, to its end)
+    _project: Project | None = None  # the user's firmware (None: a built-in variant)
+    _drive: Callable[[Any], Any] | None = None  # controls a run, such as a debugger (None: run to the end)
     no_vectors = "cfu has no golden vectors of its own; networks are compared by run"
 
     def config(self, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Config:
@@ -88,7 +88,7 @@ class CfuSystem(given.Machine[Config]):
     def launch(
         self, program: Program, launch_: Launch, values: Mapping[str, Array], options: RunOptions
     ) -> LaunchResult:
-        """Run one launch. Raises ProgramError if `options.values` is false: a CPU's path depends on its data."""
+        """Run one launch. Raises ProgramError without `options.values`, because a CPU's path depends on its data."""
         from .runtime import launch
 
         if not options.values:
@@ -142,7 +142,7 @@ class CfuSystem(given.Machine[Config]):
         return execute.execute(path, setup)
 
     def _driven(self) -> dict[str, Any]:
-        """Return the argument `drive` of the next run, if there is a debugger. A debugger controls one run only."""
+        """Return the argument `drive` of the next run. A debugger controls only one run, so later calls return None."""
         drive = self._drive
         self._drive = None
         return {"drive": drive} if drive else {}
@@ -179,7 +179,7 @@ class CfuSystem(given.Machine[Config]):
 
     @contextmanager
     def _with(self, **parts: Any) -> Iterator[None]:
-        """Run a `with` block in which these attributes of the target have other values."""
+        """Set attributes of the target within a `with` block."""
         before = {name: getattr(self, name) for name in parts}
         vars(self).update(parts)
         try:
@@ -203,7 +203,7 @@ class CfuSystem(given.Machine[Config]):
         return Firmware(path, compiler, self.config_of(program).firmware, kernels)
 
     def hazards(self, program: Program, launch: Launch, config: Config) -> tuple[Finding, ...]:
-        """Return the misuses of the CFU in a run on zeros. The commands of compiled firmware do not depend on data."""
+        """Return the misuses of the CFU in a run on zeros: data do not affect the commands of compiled firmware."""
         return self._on_zeros(program, launch, self.timing_models[0].name).findings
 
     def _on_zeros(self, program: Program, step: Launch, timing: str) -> LaunchResult:

@@ -1,7 +1,8 @@
-"""The causes of cycles on the CFU system: what each means, and what to do about it.
+"""The causes of cycles on the CFU system, each with its meaning and a remedy.
 
-Layers have the causes of NETWORK. `exec FILE.elf` also tells the CPU's control, devices and each use of the CFU apart
-(CATEGORIES), and counts the waits of single instructions (WAITS, the names of timing.state.Cause).
+Layers have the causes of NETWORK. `exec FILE.elf` distinguishes more categories (CATEGORIES): the CPU's control,
+devices, and each use of the CFU. It also counts the waits of single instructions (WAITS, the names of
+timing.state.Cause).
 """
 
 from __future__ import annotations

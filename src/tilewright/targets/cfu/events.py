@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.sim.events import Events, Part, Work
 from tilewright.sim.steps import Trace
 
-#: What the machine's loop does not record.
+#: Events that the machine's loop does not count.
 MISSING = {
     "leakage, clock and control": "the instructions do not determine them",
     "buffers of the CFU, L2 cache": "the loop does not count their accesses",

@@ -1,6 +1,6 @@
-"""The contents of a launch: code and data of the firmware, and the model data after them.
+"""The contents of a launch: code and data of the firmware, followed by the model data.
 
-Everything is checked when it is read: a launch may come from a file.
+All contents are checked when they are read, because a launch may come from a file.
 
 The text form of a launch is exact in both directions (tilewright/program/listing.py):
 
@@ -17,9 +17,9 @@ The text form of a launch is exact in both directions (tilewright/program/listin
     .blob
     3154574d...
 
-A line of code is a machine word; the instruction after # is a comment. RISC-V text is not assembled: a compiler does
-that. `.input` and `.output` list name, byte offset in the arena and size in bytes. `.data` follows the code; `.blob` is
-the model.
+A line of code is a machine word. The instruction after # is a comment, because assembling is the compiler's task.
+`.input` and `.output` list name, byte offset in the arena and size in bytes. `.data` has the data after the code, and
+`.blob` the model data.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .config import RAM_BASE
 from .isa import rv32
 
 MAX_SYMBOLS = 1 << 16
-#: Symbols and areas as JSON values.
+#: Types of symbols and areas in JSON.
 ROWS = tuple[tuple[str, int, int], ...]
 ADDRESS = number("#x")
 SYMBOL = WordType(
@@ -54,7 +54,7 @@ AREA = {"name": SYMBOL, "offset": number(), "nbytes": number()}
 
 
 class ArenaArea(NamedTuple):
-    """The place of a tensor in the arena, the memory for activations. `offset` and `nbytes` are in bytes."""
+    """The area of a tensor in the arena (the memory for activations). `offset` and `nbytes` are in bytes."""
 
     name: str
     offset: int
@@ -73,8 +73,8 @@ class FunctionSymbol(NamedTuple):
 class FirmwareImage:
     """The contents of a launch, in the order of their addresses.
 
-    Code, `words` uint32, is at the beginning of RAM; `data` uint8 follows it. The model data, `blob` uint8, is at
-    address `model`; the arena, the memory for activations, follows it. `header` and `records` are the parsed blob.
+    The code (`words`, uint32) is at the beginning of RAM, followed by `data` (uint8). The model data (`blob`, uint8) is
+    at address `model`, followed by the arena, the memory for activations. `header` and `records` are the parsed blob.
     """
 
     entry: int
@@ -87,7 +87,7 @@ class FirmwareImage:
     symbols: tuple[FunctionSymbol, ...]
     inputs: tuple[ArenaArea, ...]
     outputs: tuple[ArenaArea, ...]
-    kernels: tuple[str, ...] = ()  # of each operator, if the firmware is the user's own
+    kernels: tuple[str, ...] = ()  # of each operator, if the user wrote the firmware
 
     @property
     def arena(self) -> int:
@@ -104,7 +104,7 @@ class FirmwareImage:
         return tuple(Kind(record["kind"]).name.lower() for record in self.records)
 
     def function(self, pc: int) -> str:
-        """Return an address as FUNCTION+OFFSET, or in hex if it is in no function."""
+        """Return an address as FUNCTION+OFFSET, or in hex if no function contains it."""
         for symbol in self.symbols:
             if symbol.address <= pc < symbol.address + max(symbol.nbytes, 1):
                 return f"{symbol.name}+{pc - symbol.address:#x}"
@@ -172,7 +172,7 @@ GRAMMAR = Grammar(
 
 
 def text_of(launch: Launch) -> Text:
-    """Return the text of a launch. `launch_of` reads it back exactly."""
+    """Return the text of a launch. `launch_of` is the exact inverse."""
     image = FirmwareImage.of(launch)
     rows: dict[str, tuple[Any, ...]] = {".symbol": image.symbols, ".input": image.inputs, ".output": image.outputs}
     sections = [

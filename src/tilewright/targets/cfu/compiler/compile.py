@@ -1,6 +1,7 @@
-"""Compile a network: neighbouring nodes with a kernel in the firmware become one launch; the others run on the host.
+"""Compile a network. Neighbouring nodes with a kernel in the firmware become one launch; other nodes run on the host.
 
-The arena is the memory for activations: each is placed, largest first, at the lowest offset free during its lifetime.
+The arena is the memory for activations. The largest activation is placed first. Each activation gets the lowest offset
+that is free during its lifetime.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ Records = Sequence[Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Build:
-    """The firmware that a network is compiled for: a variant, or the user's `project`, whose ELF program is `linked`.
+    """The firmware for a network: a variant, or the user's `project` with its ELF program `linked`.
 
-    `extensions` are those that its kernels use. `tuned`: it has the further kernels of the tuned variant.
+    `extensions` has the extensions that the kernels use. `tuned` is true if the firmware has the kernels of the variant
+    `tuned`.
     """
 
     config: Config
@@ -49,7 +51,7 @@ class Build:
     extensions: Collection[str]
 
     def program(self, records: Records) -> elf.Executable:
-        """Return the ELF program for a model with these operator records."""
+        """Return the ELF program that runs a model with these operator records."""
         if self.linked:
             return self.linked
         assert self.compiler is not None
@@ -66,10 +68,10 @@ class Build:
 
 
 def arena(values: Sequence[Lived]) -> tuple[dict[str, int], int]:
-    """Place activations in the arena, their memory. Return the byte offset of each by name, and the arena's size.
+    """Place activations in the arena. Return the byte offset of each activation by name, and the arena's size in bytes.
 
-    Activations that live at the same time do not overlap; so neither do the inputs and the output of an operator. The
-    largest are placed first, because small ones fit into the gaps between them.
+    Activations that live at the same time do not overlap. In particular, the inputs and the output of an operator do
+    not overlap. The largest activations are placed first, because small activations fit into gaps.
     """
     with_gaps = (
         value._replace(size=aligned(value.size) + GAP)
@@ -89,9 +91,9 @@ def compile_graph(
 ) -> Program:
     """Return the program of a network. Neighbouring nodes that the firmware can run are one launch.
 
-    `project` is the user's firmware, in the place of `variant`. `compiler`: None takes the preferred one that is
-    installed. Raises UnsupportedError if there is no RISC-V compiler, or if a launch does not fit into main memory;
-    InputError if the project cannot be compiled.
+    `project` is the user's firmware, which replaces `variant`. If `compiler` is None, the preferred installed compiler
+    is used. Raises UnsupportedError if no RISC-V compiler is installed, or if a launch does not fit into main memory.
+    Raises InputError if the project cannot be compiled.
     """
     compiler = None if project and project.compiled else compiler or firmware.find()
     linked = project.program(config, compiler) if project else None
@@ -119,7 +121,7 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
         values = lifetimes(graph, operators)
     offsets, arena_bytes = arena(values)
     if build.project:
-        arena_bytes += GAP  # a wrong kernel may store after the last activation: kernel_check.py looks there too
+        arena_bytes += GAP  # a wrong kernel may store after the last activation, which kernel_check.py detects
     places = ({field: offsets[name] for field, name in op.activations.items()} for op in operators.values())
     records = [
         dict.fromkeys(layout.RECORD, 0) | {"kind": int(op.kind), **op.words, **at}
@@ -131,7 +133,7 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
     for record, op, move in zip(records, operators.values(), moves, strict=True):
         record.update(move)
         _store(op.constants, record, layout.constants_at(count), constants)
-    # The firmware is built last: the variant `software` is compiled for the shapes in the records.
+    # The firmware is built last, because the variant `software` is compiled for the shapes in the records.
     blob = layout.pack(records, bytes(constants), arena_bytes)
     need = len(blob) + arena_bytes + layout.STACK_BYTES + PROGRAM_BYTES
     if need > config.ram_bytes:
@@ -155,11 +157,11 @@ def _launch(graph: Graph, operators: dict[str, Operator], build: Build) -> Launc
 
 
 def _store(constants: Mapping[str, Array], record: dict[str, int], base: int, stored: bytearray) -> None:
-    """Append an operator's constants to `stored`, and set their offsets in the record.
+    """Append the constants of an operator to `stored`, and set their offsets in the record.
 
-    `stored` begins at byte `base` of the model data. Constants are little-endian, and each is padded to a multiple of
-    layout.ALIGN bytes. For operators on the image memory, weights are rows of buffer B, and with the flag TABLE the
-    constants of a channel lie side by side.
+    `stored` begins at byte `base` of the model data. Constants are little-endian. Each constant is padded to a multiple
+    of layout.ALIGN bytes. For operators on the image memory, weights are rows of buffer B. With the flag TABLE, the
+    constants of a channel are stored together.
     """
     layouts = dict(constants)
     if record["coupled"] and layouts:
@@ -175,7 +177,7 @@ def _store(constants: Mapping[str, Array], record: dict[str, int], base: int, st
 def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
     """Return the size in bytes and the lifetime of every activation of a launch with n operators.
 
-    Times are indices of the operators. Inputs of the launch live from time -1 on; tensors that are needed after the
+    Times are indices of the operators. Inputs of the launch live from time -1 on. Tensors that are needed after the
     launch live until time n.
     """
     count = len(operators)
@@ -193,7 +195,7 @@ def lifetimes(graph: Graph, operators: dict[str, Operator]) -> list[Lived]:
 
 
 def explain(program: Program, timing: str, results: Mapping[str, LaunchResult]) -> Stages:
-    """Return the stages that `explain` shows of a program. `results` has the results of launches on zeros, by name."""
+    """Return the stages of a program for `explain`. `results` has the results of launches on zeros, by name."""
     return by_step(program, lambda launch: _explained(launch, timing, results.get(launch.name)))
 
 

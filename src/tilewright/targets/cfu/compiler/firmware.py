@@ -39,10 +39,10 @@ SOURCES = Path(__file__).parents[1] / "firmware"
 UNITS = ("crt0.S", "main.c", "model.c", "quantize.c", "runtime.c")
 GCC = "riscv64-unknown-elf-gcc"
 
-#: The flags of CFU-Playground. Nothing else is asked of the compiler: the published figures depend on its code.
+#: CFU-Playground's flags. No other flags are given, because the published figures depend on the generated code.
 FLAGS = ("-std=gnu11", "-O3", "-mabi=ilp32", "-ffreestanding", "-fno-builtin", "-nostdlib", "-g")
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-parameter", "-Werror")
-#: The largest power of two that the 10-bit counters of start_GEMM hold.
+#: The largest power of two that fits into the 10-bit counters of start_GEMM.
 LARGEST = 512
 #: The parameters of `conv_software` in C, as fields of a record.
 _SHAPE = (
@@ -53,7 +53,7 @@ _SHAPE = (
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler for RV32IM: its command, its version, and the flags that only it needs."""
+    """A C compiler for RV32IM: its command, its version, and its specific flags."""
 
     name: str
     command: tuple[str, ...]
@@ -62,12 +62,12 @@ class Compiler:
 
 
 def compilers() -> tuple[Compiler, ...]:
-    """Return the installed compilers, the preferred one first."""
+    """Return the installed compilers in order of preference."""
     return tuple(compiler for compiler in (_gcc(), _zig()) if compiler)
 
 
 def find() -> Compiler:
-    """Return the preferred compiler. Raises UnsupportedError, with a command that installs one."""
+    """Return the preferred compiler. Raises UnsupportedError, with an installation command, if none is installed."""
     for compiler in compilers():
         return compiler
     remedy = f"install one: apt-get install gcc-riscv64-unknown-elf, or {hint('cfu')}"
@@ -97,21 +97,21 @@ def elf_of(
 ) -> bytes:
     """Return the ELF file of the firmware variant with this header, these macros and these generated files.
 
-    `generated` has texts by file name. The ELF file is compiled once and then kept in the user's cache folder, by a
-    hash of everything that it depends on. Raises UnsupportedError if the compiler fails.
+    `generated` has texts by file name. The ELF file is compiled once, and cached in the user's cache folder by the hash
+    of all its inputs. Raises UnsupportedError if the compiler fails.
     """
     sources = {str(path.relative_to(SOURCES)): path.read_text() for path in sorted(SOURCES.rglob("*.[chlS]*"))}
     del sources["link.ld"]
     generated = {**generated, "link.ld": linker_script(ram_bytes)}
     arguments = [*FLAGS, *WARNINGS, f'-DVARIANT="variants/{header}.h"']
     arguments += [f"-D{name}={value}" for name, value in sorted(macros.items())]
-    # All inputs of the compiler, by content: an upgrade of either changes the key.
+    # The contents of all inputs of the compiler, so that an upgrade of sources or compiler changes the key.
     key = repr((sorted(sources.items()), sorted(generated.items()), arguments, compiler.version, compiler.flags))
     cached = user_folder() / "cfu" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.elf"
     with suppress(OSError):
         return cached.read_bytes()
     elf = _compile(arguments, generated, compiler)
-    with suppress(UnwritableError):  # then it is compiled again next time
+    with suppress(UnwritableError):  # the next call compiles again
         write_folder(cached.parent, {cached.name: elf})
     return elf
 
@@ -139,7 +139,7 @@ def firmware(
 ) -> elf.Executable:
     """Return the ELF program that runs a model with these operator records."""
     generated = {"layout.h": layout.c_header(), "cfu_machine.h": machine_header(config)}
-    if variant.header == "software":  # it is compiled anew for each model
+    if variant.header == "software":  # this variant is compiled for each model
         generated["layers.h"] = layers_header(records)
     has = {"DMA": int("dma" in config.extension_names), "STREAM": int(config.streams)}
     macros = {**tiles(config), "TUNED": 0, **variant.macros, **has}
@@ -149,11 +149,11 @@ def firmware(
 def tiles(config: Config) -> dict[str, int]:
     """Return C macros for m, n, k of the largest tiles that fit the buffers and the 10-bit counters of start_GEMM.
 
-    m equals n if possible, because a tile of m x n sums takes m + n operands for each k: a square needs the fewest.
-    A tile takes k rows of buffer A for each `array` of its m values, k rows of buffer B for each `array` of its n
-    values, and m rows of buffer C for each `array` of its n values.
+    If possible, m equals n: for each k, a tile of m x n sums reads m + n operands, so a square tile needs the fewest
+    operands. A tile occupies k * m / `array` rows of buffer A, k * n / `array` rows of buffer B, and m * n / `array`
+    rows of buffer C.
     """
-    values = config.array * config.buffer_rows  # in one buffer; a power of two
+    values = config.array * config.buffer_rows  # the values in one buffer; a power of two
     side = 1 << (values.bit_length() - 1) // 2
     m = min(side, config.buffer_rows, LARGEST)
     n = min(max(side, config.array), LARGEST)
@@ -161,7 +161,7 @@ def tiles(config: Config) -> dict[str, int]:
 
 
 def flat(program: elf.Executable) -> tuple[Array, Array]:
-    """Return a program's memory from RAM_BASE on: the words of the code, uint32, and the data after them, uint8."""
+    """Return a program's memory from RAM_BASE on: the code (words, uint32), and the data after the code (uint8)."""
     memory = bytearray(max(segment.address + len(segment.data) for segment in program.segments) - RAM_BASE)
     for segment in program.segments:
         memory[segment.address - RAM_BASE : segment.address - RAM_BASE + len(segment.data)] = segment.data

@@ -1,8 +1,8 @@
 """The format of the model data that the firmware reads: a header, operator records, then constants.
 
-Header and records consist of 32-bit words. This module is the only description of the format: it packs and checks model
-data, and generates the C header `layout.h`. Offsets are in bytes. Those of constants count from the start of the model
-data (the blob), those of activations from the start of their memory (the arena).
+Header and records consist of 32-bit words. This module is the only description of the format. It packs and checks model
+data, and generates the C header `layout.h`. Offsets are in bytes. Offsets of constants start at the model data (the
+blob), and offsets of activations at the arena, the memory for activations.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ MAGIC = 0x4D575431
 VERSION = 1  # "1TWM"
 LANES = 16  # n of the published array
 ALIGN = 64  # alignment of constants and activations, in bytes: two lines of the L1 caches
-#: Bytes left free after each activation. The data cache is direct mapped, and the size of an activation is often a
-#: multiple of its size. Without a gap, the same element of two tensors would be in the same cache line, and an addition
-#: would miss at every element.
+#: The gap after each activation in bytes. The data cache is direct mapped, and the size of an activation is often a
+#: multiple of the cache size. Without a gap, the same element of two tensors would map to the same cache line, and an
+#: addition would miss at every element.
 GAP = 1024
 STACK_BYTES = 1 << 16  # reserved by main.c at the end of memory
 
 
 class Kind(IntEnum):
-    """The operation of an operator record."""
+    """The kind of operation in an operator record."""
 
     CONV = 1
     DEPTHWISE = 2
@@ -44,17 +44,17 @@ class Kind(IntEnum):
 #: Words of the header. `bytes` is the size of the blob, `ops` the number of operators.
 HEADER = ("magic", "version", "bytes", "ops", "arena_bytes")
 
-#: Words of an operator, all int32. `*_multiplier` q and `*_shift` give a factor q * 2**(shift - 31) for a whole tensor.
+#: Words of an operator, all int32. `*_multiplier` (q) and `*_shift` encode a tensor's factor q * 2**(shift - 31).
 RECORD = (
     "kind",
     *("input", "input2", "output"),  # activations
     *("weights", "bias", "multiplier", "shift"),  # constants; multiplier and shift are per channel
     *("in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "filter_c"),
     *("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "pad_h", "pad_w"),
-    *("input_offset", "input2_offset", "output_offset", "low", "high"),  # offsets are added to codes
+    *("input_offset", "input2_offset", "output_offset", "low", "high"),  # offsets that are added to codes
     *("input_multiplier", "input_shift", "input2_multiplier", "input2_shift", "output_multiplier", "output_shift"),
     "diff_min",  # softmax: smaller differences count as zero
-    *("coupled", "rows_at"),  # see Coupled; the row of B where the weights begin
+    *("coupled", "rows_at"),  # flags of Coupled; the row of B where the weights begin
 )
 
 
@@ -65,7 +65,7 @@ class Coupled(IntFlag):
     PUSH = 2  # its input must be pushed from main memory
     PUSH2 = 4  # its second input must be pushed
     READ = 8  # its output must be read back to main memory
-    LATE = 16  # its constants do not fit into the CFU beside those of the previous convolution
+    LATE = 16  # its constants do not fit into the CFU together with the constants of the previous convolution
     FETCH = 32  # its input must be fetched from main memory by DMA
     FETCH2 = 64  # its second input must be fetched
     TABLE = 128  # its bias, multipliers and shifts are one table of rows, for DMA
@@ -104,7 +104,7 @@ def constants_at(ops: int) -> int:
 
 
 def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
-    """Return header and operator records of model data. Raises ProgramError if it is damaged or of another version."""
+    """Return header and operator records of model data. Raises ProgramError for damaged data or another version."""
     words = np.frombuffer(blob.tobytes()[: len(blob) // 4 * 4], "<i4").tolist()
     header = dict(zip(HEADER, words, strict=False))
     if len(header) < len(HEADER) or header["magic"] != MAGIC:
@@ -120,7 +120,7 @@ def unpack(blob: Array) -> tuple[dict[str, int], list[dict[str, int]]]:
 
 
 def check(header: Mapping[str, int], records: Sequence[Mapping[str, int]]) -> None:
-    """Check all operators. Raises ProgramError if one would access bytes outside of the model data or the arena."""
+    """Check all operators. Raises ProgramError for accesses outside of the model data or the arena."""
     for index, record in enumerate(records):
         where = f"operator {index}"
         if record["kind"] not in set(Kind):
@@ -162,17 +162,17 @@ def constant_bytes(record: Mapping[str, int]) -> dict[str, int]:
 
 
 def _factors(record: Mapping[str, int]) -> int:
-    """Return the number of weights of an output channel; 0 for an operator without weights."""
+    """Return the number of weights per output channel; 0 for an operator without weights."""
     window = record["kernel_h"] * record["kernel_w"]
     factors = {Kind.CONV: window * record["filter_c"], Kind.DEPTHWISE: window, Kind.FULLY_CONNECTED: record["in_c"]}
     return factors.get(Kind(record["kind"]), 0)
 
 
 def rows_of_b(record: Mapping[str, int]) -> int:
-    """Return how many rows of buffer B a convolution's weights take: one per factor of a sum, for LANES channels."""
+    """Return the number of rows of buffer B for a convolution's weights. A row has LANES channels of a weight."""
     return -(-record["out_c"] // LANES) * record["kernel_h"] * record["kernel_w"] * record["in_c"]
 
 
 def macs(record: Mapping[str, int]) -> int:
-    """Return the number of multiply-accumulates of an operator. Those on padding count too, as is usual."""
+    """Return the number of multiply-accumulates of an operator, including those on padding (the usual convention)."""
     return record["out_h"] * record["out_w"] * record["out_c"] * _factors(record)

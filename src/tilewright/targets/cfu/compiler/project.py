@@ -1,7 +1,7 @@
-"""Firmware of the user's own: a project that `tilewright new-firmware` wrote, or an ELF file that the user has linked.
+"""The user's firmware: a project written by `tilewright new-firmware`, or an ELF file that the user has linked.
 
-A project has the kernels in `src/`, the program around them in `lib/`, and in `machine/` the generated headers and the
-linker script of one machine. A build takes its own `machine/`, for the machine of the run.
+A project has the kernels in `src/`, the rest of the program in `lib/`, and the generated headers and linker script of
+one machine in `machine/`. A build here replaces `machine/` by files for the machine of the run.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .firmware import SOURCES, Compiler, linker_script, machine_header, tiles
 from .layout import Kind
 
 TEMPLATE = SOURCES.parent / "project"
-#: Files of the built-in firmware that a project does not have, or has in another form.
+#: Files of the built-in firmware that a project lacks or has in another form.
 ELSEWHERE = ("link.ld", "variants", "main.c")
-#: The function that computes each kind of operator. The interpreter itself copies codes.
+#: The kernel function of each kind of operator. Copies have no function, because the interpreter executes them.
 ENTRIES = {
     Kind.CONV: "conv_2d",
     Kind.DEPTHWISE: "depthwise_conv_2d",
@@ -36,7 +36,7 @@ ENTRIES = {
     Kind.MAX_POOL: "max_pool_2d",
     Kind.SOFTMAX: "softmax",
 }
-#: The built-in kernel that each kernel file of a project starts as.
+#: For each kernel file of a project, the built-in kernel that is its first version.
 KERNELS = {
     "conv_2d": "reference/conv_2d.h",
     "depthwise_conv_2d": "reference/depthwise_conv_2d.h",
@@ -45,7 +45,7 @@ KERNELS = {
     "pool": "pool.h",
     "softmax": "softmax.h",
 }
-#: Local variables that replace the parameters which some built-in kernels have in addition to those of LAYER.
+#: Local variables that replace parameters of built-in kernels. LAYER has only the common parameters.
 PARAMETERS = {
     "add": "\n  const int size = op->out_h * op->out_w * op->out_c;",
     "softmax": "\n  const int8_t *input = o->input;\n  int8_t *output = o->output;",
@@ -56,7 +56,7 @@ POOLS = (
     "\nLAYER(average_pool_2d) { pool(op, o->input, o->output, 0); }\n\n"
     "LAYER(max_pool_2d) { pool(op, o->input, o->output, 1); }\n"
 )
-#: Largest size of an ELF file's program and data, and seconds after which a compiler is stopped.
+#: The largest size of program and data in an ELF file, in bytes; and the time limit of a compiler, in seconds.
 PROGRAM_BYTES = 1 << 20
 PATIENCE = 120
 SYMBOLS = ("model", "text_end", "stack_top")
@@ -66,7 +66,7 @@ SHOWN = 3
 def write(folder: Path, config: Config) -> list[str]:
     """Write a new project and return the paths of its files in the folder.
 
-    Raises InputError if the folder exists and is not empty, or cannot be written.
+    Raises InputError if the folder is not empty or cannot be written.
     """
     if folder.is_dir() and any(folder.iterdir()):
         raise InputError(str(folder), "is not empty, and files are never overwritten", "choose another folder")
@@ -86,11 +86,11 @@ def write(folder: Path, config: Config) -> list[str]:
 def _kernel(name: str) -> str:
     """Return the text of a kernel file: a portable built-in kernel, rewritten as the function of a project."""
     text = (SOURCES / "kernels" / KERNELS[name]).read_text()
-    text = re.sub(r"#if TUNED.*?\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL)  # only `tuned` has the rest
-    text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # only a benchmark has it
+    text = re.sub(r"#if TUNED.*?\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL)  # only for `tuned`
+    text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # only for a benchmark
     about, _, rest = text.partition("#pragma once\n")
     rest = re.sub(r'#include "(\.\./)+\w+\.h"\n', "", rest).strip("\n")
-    if name == "pool":  # two layers share it
+    if name == "pool":  # two kinds of layers share this kernel
         return f'{about}#include "kernels.h"\n\n{rest}\n{POOLS}'
     layer, count = KERNEL.subn(f"LAYER({name}) {{" + PARAMETERS.get(name, ""), rest, count=1)
     assert count
@@ -116,7 +116,7 @@ class Project:
 
     @classmethod
     def at(cls, path: str | Path) -> Project:
-        """Return the project at a path. Raises InputError if it is neither a project's folder nor a regular file."""
+        """Return the project at a path. Raises InputError if it is neither the folder of a project nor a file."""
         path = Path(path)
         if path.is_dir():
             if not any((path / "src").glob("*.[cS]")):
@@ -133,7 +133,7 @@ class Project:
         return not self.path.is_dir()
 
     def program(self, config: Config, compiler: Compiler | None) -> elf.Executable:
-        """Return the ELF program, built for a machine. Raises InputError if it cannot be compiled or is not fit."""
+        """Return the ELF program, built for a machine. Raises InputError if it cannot be compiled or does not fit."""
         program = elf.load(self.path) if compiler is None else elf.load(self._built(config, compiler))
         missing = [name for name in SYMBOLS if name not in program.symbols]
         if missing:
@@ -182,7 +182,7 @@ class Project:
 
 
 def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tuple[int | None, str]:
-    """Run a command in a folder; return its exit status (None: stopped after PATIENCE seconds) and its messages."""
+    """Run a command in a folder. Return its exit status (None: stopped after PATIENCE seconds) and its messages."""
     try:
         with started(command, folder, extra) as process:
             from tilewright.targets.cfu.runtime import launch  # noqa: F401  loads while the compiler works
@@ -194,7 +194,7 @@ def _run(command: Sequence[str], folder: Path, extra: Mapping[str, str]) -> tupl
 
 
 def _refused(folder: Path, compiler: Compiler, messages: str) -> InputError:
-    """Return the error for a project that does not compile: the first SHOWN messages, and the number of others."""
+    """Return the error for a project that does not compile: the first SHOWN messages, and the number of all others."""
     errors = re.findall(r"^([^\s:]+:\d+):\d+: (?:fatal )?error: (.*)$", messages, re.MULTILINE)
     texts = [f"{place}: {text}" for place, text in errors]
     if not texts:  # the linker
@@ -206,7 +206,7 @@ def _refused(folder: Path, compiler: Compiler, messages: str) -> InputError:
 
 
 def kernel_names(program: elf.Executable) -> Mapping[Kind, str]:
-    """Return the function and its source file of each kind of operator: "conv_2d (conv_2d.c)"."""
+    """Return the function and the source file for each kind of operator: "conv_2d (conv_2d.c)"."""
     source = elf.Source(program)
     names = {}
     for kind, name in ENTRIES.items():

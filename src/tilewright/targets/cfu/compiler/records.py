@@ -1,6 +1,6 @@
-"""Lower nodes to operators of the firmware: a record and constants each, or the reason for the fallback to the host.
+"""Lower nodes to operators of the firmware: a record and constants per node, or the reason for the host fallback.
 
-`couple` decides which operators run on the CFU's image memory, and which tensors must be moved for them.
+`couple` selects the operators that run on the CFU's image memory, and the tensors to move for these operators.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from .layout import LANES, Coupled, Kind, activation_bytes, rows_of_b
 #: Integer bits of the exponent in softmax, and the left shift of the operands in TFLite's addition.
 DIFF_BITS = 5
 ADD_BITS = 20
-MAX_DEPTH = 1023  # largest k of a launch: start_GEMM has 10 bits for it
+MAX_DEPTH = 1023  # the largest k of a launch: 10 bits in start_GEMM
 #: Layer registers of the CFU that limit the size of an operator.
 SIZES = [
     *(Reg.IN_H, Reg.IN_W, Reg.IN_C, Reg.OUT_H, Reg.OUT_W, Reg.OUT_C),
     *(Reg.KERNEL_H, Reg.KERNEL_W, Reg.PAD_H, Reg.PAD_W),
 ]
-#: Those that limit the size of a convolution only: a mean is one window.
+#: Layer registers that limit only the size of a convolution, because a mean has a single window.
 STRIDES = [Reg.STRIDE_H, Reg.STRIDE_W]
 Record = Mapping[str, int]
 TAKES = Takes(groups=True)
 _REMEDY = " (run it with rounding=tflm, or make it with `tilewright quantize --scheme tflm`)"
-#: The window of a fully connected layer that runs as a convolution, by kind; other operators keep theirs.
+#: By kind, the window of an operator that runs as a convolution. Other operators keep their windows.
 POINT = {Kind.FULLY_CONNECTED: {f"{name}_{axis}": 1 for name in ("kernel", "stride", "dilation") for axis in "hw"}}
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """The operator of the firmware that a node becomes.
+    """The operator of the firmware for a node.
 
-    `activations` are tensor names, `constants` int8 or int32 arrays, and `words` numbers; the keys of each are fields
+    `activations` has tensor names, `constants` has int8 or int32 arrays, and `words` has numbers. The keys are fields
     of the operator record.
     """
 
@@ -55,7 +55,7 @@ class Operator:
 
 
 def operator(site: Site, rounding: Rounding) -> Operator | str:
-    """Return the operator of the firmware that a node becomes, or the reason why the host runs the node."""
+    """Return the operator of the firmware for a node, or the reason why the host runs the node."""
     op = site.node.op
     make = _MAKERS.get(type(op))
     if make is None:
@@ -105,7 +105,7 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
     if a.shape != b.shape or a.data is not None or b.data is not None or b.dtype != "int8":
         shapes = f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
         return f"Add of {shapes} is not supported; its kernel adds two computed int8 tensors of one shape"
-    if a.scale > b.scale:  # the factors are scale / (2 * larger scale): kernels on the CFU take the second one as 1/2
+    if a.scale > b.scale:  # the larger scale must be second: kernels on the CFU assume a factor of 1/2 for it
         a, b = b, a
     # TFLite's Add: both operands are shifted left by 20 bits and scaled to twice the larger scale; the sum is scaled to
     # the output.
@@ -116,7 +116,7 @@ def _add(site: Site, rounding: Rounding) -> Operator | str:
         "output": twice_max / ((1 << ADD_BITS) * np.float64(out.scale)),
     }
     channels = out.image[3]
-    is_image = len(out.shape) == 4 and out.shape[0] == 1  # its pixels may be more than a size has bits
+    is_image = len(out.shape) == 4 and out.shape[0] == 1  # the number of pixels may exceed the bits of a size register
     shape = _image(out, out) if is_image else _rows(out.size // channels, channels, channels)
     words = shape | _clamp(site, op.activation)
     for name, factor in factors.items():
@@ -206,16 +206,17 @@ def couple(
     buffer_rows: int,
     tuned: bool = False,
 ) -> list[dict[str, int]]:
-    """Decide for each operator whether it runs on the CFU's image memory, and which tensors are moved for it.
+    """Decide for each operator whether it runs on the CFU's image memory, and which tensors must be moved.
 
-    Return the words `coupled` (flags of Coupled) and `rows_at` (the first row of its weights in B) of each operator.
-    `activations` names the tensors of each operator, by field. The host writes `entering` and reads `leaving`.
+    For each operator, return the words `coupled` (flags of Coupled) and `rows_at` (the first row of the weights in B).
+    `activations` has the tensor names of each operator, by field. The host writes the tensors `entering` and reads the
+    tensors `leaving`.
 
-    An activation has the same offset in the image memory as in the arena. With the extension `resident`, it is pushed
-    to the image memory once, before its first use there, and is read back only if the CPU or the host needs it. With
-    `stream`, DMA fetches the tensors of `entering`: only these, because it bypasses the L2 cache, in which stores of
-    the CPU may still be. With `tuned`, a fully connected layer is a convolution with 1 x 1 windows; copies without
-    effect (see `in_place`) need no tensor.
+    An activation has the same offset in the image memory as in the arena. With the extension `resident`, an activation
+    is pushed to the image memory once, before its first use, and is read back only if the CPU or the host needs it.
+    With `stream`, the DMA fetches the tensors `entering`. It fetches no others, because it bypasses the L2 cache, which
+    may still contain stores of the CPU. With `tuned`, a fully connected layer is a convolution with 1 x 1 windows, and
+    copies without effect (see `in_place`) need no tensor.
     """
     if tuned:
         records = [{**record, **POINT.get(Kind(record["kind"]), {})} for record in records]
@@ -225,7 +226,7 @@ def couple(
     ]
     resident = "resident" in extensions
     stream = {"dma", "stream"} <= set(extensions)
-    # A result stays in the image memory alone unless the host, or an operator that the CPU computes, needs it.
+    # A result is copied to main memory only if the host or an operator on the CPU needs it.
     needed = set(leaving)
     for coupled, names in zip(takes, activations, strict=True):
         if not coupled:
@@ -252,11 +253,11 @@ def couple(
 def _weight_rows(
     records: Sequence[Record], takes: Sequence[bool], extensions: Collection[str], buffer_rows: int
 ) -> Iterator[tuple[Coupled, int]]:
-    """Yield the flags of each operator that concern its constants, and its first row of weights in B.
+    """Yield, for each operator, the flags about its constants, and the first row of its weights in B.
 
-    With `dma`, the weights of one convolution load while the one before it runs. So they lie alternately at the
-    beginning and at the end of B. The firmware does the same with the entries of the channel tables. If both together
-    do not fit, the later ones wait (LATE).
+    With `dma`, the weights of a convolution are loaded while the previous convolution runs. So weights lie alternately
+    at the beginning and at the end of B. The firmware alternates the entries of the channel tables in the same way. If
+    the constants of both convolutions do not fit together, the later convolution's loads wait (LATE).
     """
     stream = {"dma", "stream"} <= set(extensions)
     row = 0
@@ -279,7 +280,7 @@ def _weight_rows(
 
 
 def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned: bool) -> bool:
-    """Return whether these CFU extensions can compute an operator whose activations lie within the image memory."""
+    """Return whether these CFU extensions can compute an operator with activations in the image memory."""
     kind = record["kind"]
     sizes = activation_bytes(record)
     if any(record[field] + size > IMAGE_BYTES for field, size in sizes.items()):
@@ -308,7 +309,7 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
 def in_place(operators: Mapping[str, Operator], outside: Collection[str]) -> dict[str, Operator]:
     """Return the operators with copies that have no effect: the output of a copy is then the same tensor as its input.
 
-    `outside` names the tensors that the host has written or will read; copies of these remain.
+    `outside` has the names of the tensors that the host has written or will read. Copies of these tensors remain.
     """
     same: dict[str, str] = {}
     operators_in_place = {}
@@ -322,12 +323,12 @@ def in_place(operators: Mapping[str, Operator], outside: Collection[str]) -> dic
 
 
 def channel_table(bias: Array, multiplier: Array, shift: Array) -> Array:
-    """Return the channel tables as the DMA reads them, int32 [channels, 4]: bias, multiplier, shift and 0."""
+    """Return the channel tables in the DMA's format, int32 [channels, 4]: bias, multiplier, shift, 0."""
     return np.stack([bias, multiplier, shift, np.zeros_like(shift)], axis=1)
 
 
 def packed_rows(weights: Array) -> Array:
-    """Return weights int8 (O, KH, KW, C) as flat rows of 16 output channels, in set_matrixB's big-endian words."""
+    """Return int8 weights (O, KH, KW, C) as flat rows of 16 output channels, in big-endian words of set_matrixB."""
     channels = weights.shape[0]
     flat = weights.reshape(channels, -1)
     padded = np.zeros((-(-channels // LANES) * LANES, flat.shape[1]), np.int8)

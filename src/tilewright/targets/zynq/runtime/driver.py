@@ -104,7 +104,7 @@ def engine_header(config: Config) -> str:
 
 
 def _memory(images: list[LayerImage]) -> tuple[bytes, dict[str, int]]:
-    """Return the initial contents of DDR, and the byte offsets of its parts, which include areas for data and results."""
+    """Return the initial contents of DDR, and the byte offsets of its parts, with areas for data and results."""
     summing = [image for image in images if image.layer.channels]
     parts = {
         "weight": [placement.blocks(placement.weight(image.layer), image.weight) for image in summing],

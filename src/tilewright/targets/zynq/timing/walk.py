@@ -120,7 +120,7 @@ class ConvWalk:
         return np.maximum(width * self.group(outputs), self.fill)
 
     def before(self, width: int) -> Array:
-        """Return the engine cycles of `width` channels before each data block and after the last, int64 [blocks + 1]."""
+        """Return the engine cycles of `width` channels before each data block and at the end, int64 [blocks + 1]."""
         full = (np.array(self.positions, np.int64) - self.last) // self.k
         return np.append(0, np.cumsum(full * self.share(width, self.k) + self.share(width, self.last)))
 

@@ -128,7 +128,7 @@ def _shifted(codes: Array) -> Array:
 
 
 def _stale(layer: Layer, data: Array, weights: Array) -> Array:
-    """Return the sums with lat_use=0. An iteration adds the products of the previous iteration; the first adds 0."""
+    """Return the sums with lat_use=0. An iteration adds the products of the previous one; the first adds 0."""
     # A sum then lacks its own last products, and contains the last products of the previous sum.
     right = replace(layer, config=replace(layer.config, lat_use=1))
     sums = np.concatenate([*_sums(right, data, weights)])
