@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Graph", "Program", "check", "compile", "load", "run", "run_node"]
 
-#: Names that are imported when they are first used, so that `import tilewright` takes no time, and their modules.
+#: The module of each name that is imported at first use. `import tilewright` itself then imports no other module.
 _NAMES = {
     "Graph": "graph.ir",
     "Program": "api",
@@ -37,7 +37,7 @@ _MODULES = {"array", "energy", "errors", "files", "graph", "model", "program", "
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of this package. Raises AttributeError if there is none."""
+    """Import a name of this package. Raises AttributeError if the package has no such name."""
     if name in _NAMES:
         value = getattr(import_module(f"tilewright.{_NAMES[name]}"), name)
     elif name in _MODULES:

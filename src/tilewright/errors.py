@@ -13,16 +13,16 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
-#: The most characters of a value that an error repeats.
+#: The largest number of characters that an error quotes of a value.
 SHOWN = 60
-#: The most characters of each part of an error.
+#: The largest number of characters in each part of an error.
 LONGEST = 1000
 _AT_SHELL = ContextVar("at_shell", default=False)
 
 
 @contextmanager
 def at_shell() -> Iterator[None]:
-    """Let errors spell options as the command line does, in a `with` block."""
+    """Make errors in a `with` block spell options as on the command line."""
     token = _AT_SHELL.set(True)
     try:
         yield
@@ -46,8 +46,8 @@ def printable(text: str) -> str:
 def plain(text: str) -> str:
     """Replace unprintable characters by question marks, except for line ends and tabs.
 
-    All text that Tilewright shows goes through here: names in files can have escape sequences, which a terminal would
-    obey, and marks that change the direction of writing.
+    Tilewright applies this function to all text that it shows. Names in files can contain escape sequences, which
+    control a terminal, and characters that change the direction of writing.
     """
     if text.isprintable():
         return text
@@ -55,7 +55,7 @@ def plain(text: str) -> str:
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
-    """Return a text of at most `most` characters; the middle of a longer one is left out."""
+    """Shorten a text to at most `most` characters: the middle of a longer text is left out."""
     return text if len(text) <= most else f"{text[: most - 105]} ... {text[-100:]}"
 
 
@@ -69,7 +69,7 @@ def shown(value: object) -> str:
 
 
 def one_of(name: object, choices: Iterable[object]) -> str:
-    """Return the remedy for an unknown `name`: all known ones, and the one that is spelt most like it."""
+    """Return the remedy for an unknown `name`: the list of known names, and the one with the most similar spelling."""
     from difflib import get_close_matches
 
     names = list(map(str, choices))
@@ -111,7 +111,7 @@ class ModelError(TilewrightError):
 
 
 class UnsupportedError(TilewrightError):
-    """A well-formed model that uses an operator, type or feature that Tilewright does not run."""
+    """A valid model with an operator, type or feature that Tilewright does not support."""
 
 
 class InputError(TilewrightError):
@@ -123,7 +123,7 @@ class UnwritableError(InputError):
 
 
 class ConfigError(TilewrightError):
-    """An illegal machine configuration; the reason is the rule that it breaks."""
+    """An illegal machine configuration. The reason is the rule that the configuration breaks."""
 
 
 class ProgramError(TilewrightError):

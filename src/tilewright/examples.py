@@ -8,14 +8,14 @@ from tilewright.errors import InputError
 from tilewright.files import write_folder
 from tilewright.install import checkout
 
-#: Files that tools leave among the examples.
+#: Files that tools create in the folder of the examples, and that are no examples.
 LEFT_OUT = ("__pycache__", ".mypy_cache", ".ruff_cache")
 
 
 def folder() -> Path:
-    """Return the folder of the examples: the checkout's, else the one inside the installed package.
+    """Return the folder of the examples, in the checkout or in the installed package.
 
-    Raises InputError if an installation lacks them.
+    Raises InputError if there is no such folder.
     """
     root = checkout()
     examples = root / "examples" if root else Path(__file__).parent / "_examples"
@@ -32,9 +32,9 @@ def files() -> list[Path]:
 
 
 def copy(into: Path) -> list[Path]:
-    """Copy the examples into a new or empty folder, and return their paths in it.
+    """Copy the examples into a new or empty folder, and return the paths of the copies in this folder.
 
-    Raises InputError if the folder has files, which are never overwritten, or if it cannot be written.
+    Raises InputError if the folder has files, which are never overwritten, or if the folder cannot be written.
     """
     try:
         if into.exists() and any(into.iterdir()):

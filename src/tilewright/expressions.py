@@ -1,7 +1,7 @@
 """Small expressions that users write: conditions of break points, rules of a study.
 
 An expression has numbers, words in quotes, names, arithmetic, comparisons and `and`, `or`, `not`; some forms index
-places. It is parsed by Python's own parser, and evaluated here: nothing else of Python can be reached.
+places. Python's own parser parses an expression, and this module evaluates it: no other part of Python is accessible.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Characters of an expression, how deeply it may be nested, and the largest exponent, so that `2 ** KEY` stays small.
+#: Limits of an expression: its characters, its nested levels, and an exponent, so that `2 ** KEY` stays small.
 LONGEST = 500
 DEEPEST = 250
 LARGEST_EXPONENT = 64
@@ -41,7 +41,7 @@ _BASIC: Arithmetic = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-#: Arithmetic of real numbers, and of integers with their bits.
+#: Operators of real numbers, and operators of integers, which include bitwise ones.
 REAL: Arithmetic = {**_BASIC, ast.Div: operator.truediv, ast.Pow: _power}
 BITS: Arithmetic = {
     **_BASIC,
@@ -58,27 +58,27 @@ class FormError(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """What an expression may have: arithmetic, the types of constants, and places with an index, such as acc[3]."""
+    """The allowed parts of an expression: operators, types of constants, and places with an index, such as acc[3]."""
 
     arithmetic: Arithmetic
     constants: tuple[type, ...]
     places: bool = False
 
 
-#: Returns the value of a name, or of a place.
+#: A function that returns the value of a name or of a place.
 Lookup = Callable[[str], Any]
-#: Returns the value of an expression, with those of its names and of its places.
+#: A function that returns the value of an expression. It gets one Lookup for names and one for places.
 Evaluate = Callable[[Lookup, Lookup], Any]
 
 
 class Expression:
-    """An expression that was read from text. `names` are those that it reads.
+    """An expression that was read from text. `names` are the names in it.
 
-    `value(name, place)` returns its value. It raises TypeError, ValueError or ArithmeticError.
+    `value(name, place)` returns the expression's value, or raises TypeError, ValueError or ArithmeticError.
     """
 
     def __init__(self, text: str, form: Form) -> None:
-        """Read an expression. Raises SyntaxError for other text, FormError if `form` does not allow a part of it."""
+        """Read an expression. Raises SyntaxError for other text, FormError for a part that `form` does not allow."""
         self._text = text.strip()
         self._form = form
         self.names: set[str] = set()

@@ -1,8 +1,8 @@
-"""Values of JSON and TOML files, which are untrusted: parsed within limits, then checked against declared types.
+"""Parse untrusted JSON and TOML files within limits, and check their values against declared types.
 
-A type is what annotations say: a scalar, a Literal, a tuple, list or mapping of types, a union, a dataclass or named
-tuple, or a number with a range, as `Annotated[int, Range(1, 64)]`. Errors name the file and the field, the reason and
-the way out.
+Types are declared by annotations: a scalar, a Literal, a tuple, list or mapping of types, a union, a dataclass or named
+tuple, or a number with a range, such as `Annotated[int, Range(1, 64)]`. An error names the file and the field, the
+reason and the remedy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from tilewright.errors import SHOWN, InputError, ProgramError, TilewrightError, one_of, printable, shown
 from tilewright.files import regular
 
-#: Most bytes of a file, digits of an integer, and levels of lists and objects.
+#: The largest number of bytes in a file, of digits in an integer, and of nested lists and objects.
 MAX_BYTES = 1 << 25
 DIGITS = 20
 DEPTH = 100
@@ -45,18 +45,18 @@ class Range(NamedTuple):
 
 
 class Open(NamedTuple):
-    """The type of a JSON object with some keys that are declared, beside others; those in `absent` may be missing."""
+    """The type of a JSON object with declared keys and any other keys. The keys in `absent` may be missing."""
 
     hints: Mapping[str, Any]
     absent: Mapping[str, Any] = MappingProxyType({})
 
 
 class FieldError(ProgramError):
-    """A value whose type is not the declared one. `naming` replaces it by an error that names the file."""
+    """A value that does not have the declared type. `naming` replaces this error by one that names the file."""
 
 
 def read(path: str | Path, error: type[TilewrightError] = InputError, remedy: str = "") -> dict[str, Any]:
-    """Return the JSON object, or the TOML tables (.toml), of a file. Raises `error` if it holds anything else."""
+    """Return the JSON object in a file, or the tables in a .toml file. Raises `error` for other content."""
     path = regular(path, error)
     with naming(path, error, remedy):
         with path.open("rb") as file:
@@ -75,7 +75,7 @@ def read(path: str | Path, error: type[TilewrightError] = InputError, remedy: st
 
 @contextmanager
 def naming(path: str | Path, error: type[TilewrightError], remedy: str = "") -> Iterator[None]:
-    """Run a `with` block. Raises its FieldError as an `error` that names the file, with `remedy` if it has none."""
+    """Run a `with` block. Raises `error`, which names the file, in place of a FieldError; `remedy` is the default."""
     try:
         yield
     except FieldError as cause:
@@ -88,12 +88,11 @@ def naming(path: str | Path, error: type[TilewrightError], remedy: str = "") -> 
 def parsed(content: bytes | str) -> Any:
     """Return the value of a JSON text.
 
-    Raises ValueError for another text, and for content that valid JSON may have but few programs can read: a number
-    that is not finite or has more than DIGITS digits, a name twice in an object, half of a surrogate pair, or more than
-    DEPTH levels.
+    Raises ValueError for any other text, and for valid JSON that few programs can read: a number that is not finite or
+    has more than DIGITS digits, a repeated name in an object, half of a surrogate pair, or more than DEPTH levels.
     """
     text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-    whole = _integer if re.search(rf"\d{{{DIGITS}}}", text) else None  # a call for each integer takes long
+    whole = _integer if re.search(rf"\d{{{DIGITS}}}", text) else None  # calling a function for each integer is slow
     try:
         value = json.loads(
             text, parse_int=whole, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_unique
@@ -131,7 +130,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _depth(text: str) -> int:
-    """Return the number of levels of a valid JSON text: brackets count only outside of strings."""
+    """Return the number of nested levels in a valid JSON text. Brackets inside strings do not count."""
     outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2]).encode()
     brackets = np.frombuffer(outside.translate(None, _BRACKETS), np.uint8)
     return int(np.cumsum(1 - (brackets & 4).astype(np.int64) // 2).max(initial=0))  # bit 2 is set in ] and }
@@ -144,12 +143,12 @@ def types(kind: Any) -> dict[str, Any]:
 
 
 def defaults(kind: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that have a default, with it."""
+    """Return the default of each field of a dataclass that has one, by name."""
     return {field.name: field.default for field in fields(kind) if field.default is not MISSING}
 
 
 def decode(hint: Any, value: Any, where: str) -> Any:
-    """Convert a JSON value to the declared type `hint`. A list or dict without types is returned as it is.
+    """Convert a JSON value to the declared type `hint`. A list or dict without element types is returned unchanged.
 
     Raises FieldError, naming `where`, if the value does not have this type.
     """
@@ -181,7 +180,7 @@ def decode(hint: Any, value: Any, where: str) -> Any:
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:
-    """Return a value of a plain type; an integer that a float holds exactly is a number."""
+    """Return a value of a plain type. For the type float, an integer is converted if the float is exact."""
     if hint is float and type(value) is int and abs(value) < 1 << 53:
         return float(value)
     if type(value) is hint and (hint is not float or isfinite(value)):
@@ -192,7 +191,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
 def record(
     hints: Mapping[str, Any], value: Any, where: str, absent: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Decode a JSON object with exactly the keys of `hints`; those that may be missing are in `absent`, with a value.
+    """Decode a JSON object with exactly the keys of `hints`. `absent` has the default of each key that may be missing.
 
     Raises FieldError if a key or a value is wrong.
     """
@@ -216,7 +215,7 @@ def _in_range(value: Any, limits: Range, where: str) -> Any:
 
 
 def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
-    """Decode a value as the first of the types `hints` that it fits. `X | None` fails with the error of X."""
+    """Decode a value as the first type of `hints` that fits. For `X | None`, the error is the error of X."""
     if value is None and NoneType in hints:
         return None
     *earlier, last = (hint for hint in hints if hint is not NoneType)
@@ -233,7 +232,7 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _wanted(hint: Any) -> str:
-    """Return what a type is called in errors."""
+    """Return the name of a type for errors."""
     kind = get_origin(hint) or hint
     if kind is Annotated:
         return _wanted(get_args(hint)[0])

@@ -1,5 +1,6 @@
-"""The cache folder, input files (regular files only), output files and folders (written whole or not at all), and .npz
-archives.
+"""The cache folder, input files, output files and .npz archives.
+
+Input files must be regular files. An output file or folder is written completely, or not at all.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from tilewright.array import Array
 from tilewright.errors import InputError, TilewrightError, UnwritableError, printable
 
 Result = TypeVar("Result")
-#: Number of existing keys that an error lists, so that the user finds the place of the missing one.
+#: The number of existing keys that an error about a missing key lists.
 SHOWN = 3
-#: Limits of arrays: bytes of one and of all in an archive, unless the archive is large itself; the number of axes.
+#: Limits of arrays: the bytes of an array and of a whole archive (more if the archive file is large), and the axes.
 MAX_BYTES = 1 << 31
 FREE_BYTES = 1 << 27
 MAX_RATIO = 100
@@ -50,12 +51,12 @@ DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, EOFError, MemoryError),
     *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError, OSError),
 )
-#: The array of an .npz file with the first output, and the most characters of another array's name.
+#: The name of the array with the first output in an .npz file, and the largest length of the other names.
 FIRST = "outputs"
 NAME = 200
-#: Exceptions that a file's wrong types and values raise where they are used.
+#: Exceptions from code that uses a wrong type or value from a file.
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-#: The system's errors of a disk that has no room, or that cannot be written.
+#: The system's error codes for a disk that is full or read-only.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 #: Names of the inode types that are not regular files.
 KINDS = {
@@ -76,7 +77,7 @@ def user_folder() -> Path:
 def kept(folder: Path, make: Callable[[Path], Result]) -> Result:
     """Make a folder of a cache if it is missing, call `make` with it, and return the result.
 
-    If nothing can be written there, `make` is called for a temporary folder, which is deleted when the process ends.
+    If the folder cannot be written, `make` is called for a temporary folder, which is deleted when the process ends.
     """
     try:
         try:
@@ -85,7 +86,7 @@ def kept(folder: Path, make: Callable[[Path], Result]) -> Result:
             raise _unwritable(folder, error) from None
         return make(folder)
     except UnwritableError as error:
-        if not _instead.cache_info().currsize:  # said once
+        if not _instead.cache_info().currsize:  # printed once per process
             print(f"tilewright: {error}; a temporary folder is used, and nothing is kept", file=sys.stderr)
         folder = _instead() / folder.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,12 +94,12 @@ def kept(folder: Path, make: Callable[[Path], Result]) -> Result:
 
 
 def kept_places(folder: Path) -> list[Path]:
-    """Return the folders in which `kept` may have put something for `folder` that this process finds again."""
+    """Return the folders in which this process finds the results of `kept` for `folder`."""
     return [folder, *([_instead() / folder.name] if _instead.cache_info().currsize else [])]
 
 
 def writable(folder: Path) -> Path:
-    """Return a folder of a cache, or a temporary one if nothing can be written there."""
+    """Return a folder of a cache, or a temporary folder if the cache cannot be written."""
 
     def tried(folder: Path) -> Path:
         with replacing(folder / ".tilewright") as file:
@@ -120,7 +121,7 @@ def _instead() -> Path:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Make a folder that is deleted when the `with` block ends. Raises UnwritableError if there is no room for it."""
+    """Make a folder that is deleted when the `with` block ends. Raises UnwritableError if the disk has no room."""
     with _room(), tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
@@ -138,9 +139,9 @@ def _room() -> Iterator[None]:
 
 
 def regular(path: str | Path, error: type[TilewrightError] = InputError) -> Path:
-    """Return the path of an input file. Raises `error` if it is not a regular file or a link to one.
+    """Return the path of an input file. Raises `error` if it is neither a regular file nor a link to a regular file.
 
-    Every file that a user names is checked here before it is opened: a pipe may block, and a device may never end.
+    Call this function before opening a file that a user names: a pipe may block, and a device may never end.
     """
     path = Path(path)
     try:
@@ -207,7 +208,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def write_folder(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files, by name, to a folder, which is made: all of them, or none. Other files of the folder stay.
+    """Write files, given by name, to a new or existing folder: all of them, or none. Other files stay in the folder.
 
     Raises UnwritableError if the folder cannot be written.
     """
@@ -230,7 +231,7 @@ def write_folder(folder: str | Path, files: Mapping[str, str | bytes]) -> None:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         for place in missing:
-            with suppress(OSError):  # it is not empty: all went well
+            with suppress(OSError):  # the folder is not empty: no file failed
                 place.rmdir()
 
 
@@ -252,10 +253,10 @@ def arrays(
     remedy: str = "write the file again",
     chosen: Callable[[list[str]], Iterable[str]] = iter,
 ) -> dict[str, Array]:
-    """Return arrays of an .npz file by name: those that `chosen` takes of its names [all].
+    """Return arrays of an .npz file by name. `chosen` selects the names to read from all names [default: all].
 
-    Raises `error` if the path is not a regular file, or not an archive that is whole. Sizes are checked before memory
-    is taken.
+    Raises `error` if the path is not a regular file, or not a complete archive. Sizes are checked before memory is
+    allocated.
     """
     path = regular(path, error)
     with damage_of(path, "an .npz archive", error, remedy), zipfile.ZipFile(path) as archive:
@@ -276,7 +277,7 @@ def arrays(
 
 
 def array(path: str | Path, error: type[TilewrightError] = InputError) -> Array:
-    """Return the array of a .npy file. Raises `error` if the path is not a regular file, or not such a file."""
+    """Return the array of a .npy file. Raises `error` if the path is not a regular file, or not a .npy file."""
     path = regular(path, error)
     with damage_of(path, "a .npy file", error, "write the file again"), path.open("rb") as file:
         return _array(file, path.stat().st_size)
@@ -303,7 +304,7 @@ def _array(file: IO[bytes], size: int) -> Array:
         have += count
     if have < needed:
         raise ValueError(f"it has {have} bytes of data, and declares {needed}")
-    if dtype.kind == "U":  # NumPy makes texts of numbers that are no characters, on which Python fails
+    if dtype.kind == "U":  # NumPy accepts numbers that are not characters in a text, but Python fails on this text
         codes = np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if ((codes > MAX_CODE) | (codes >> 11 == SURROGATES)).any():
             raise ValueError("a text has a number that is no character")
@@ -313,7 +314,7 @@ def _array(file: IO[bytes], size: int) -> Array:
 
 @contextmanager
 def damage_of(path: Path, what: str, error: type[TilewrightError], remedy: str) -> Iterator[None]:
-    """Run a `with` block that decodes a file. Raises `error` for the exceptions that damaged data causes."""
+    """Run a `with` block that decodes a file. Raises `error` in place of an exception that damaged data causes."""
     try:
         yield
     except DAMAGE as cause:
@@ -322,10 +323,10 @@ def damage_of(path: Path, what: str, error: type[TilewrightError], remedy: str) 
 
 
 class Entries(dict[str, Any]):
-    """The entries of a file, or of a JSON object in it, by name.
+    """The entries of a file, or of a JSON object in a file, by name.
 
-    Reading a missing entry raises InputError, which names the file and the entry. The error calls an
-    entry `what`, such as "array".
+    Reading a missing entry raises InputError, which names the file and the entry. `what` is the word for an entry in
+    this error, such as "array".
     """
 
     def __init__(self, path: Path, what: str, remedy: str, values: Mapping[str, Any]) -> None:
@@ -341,7 +342,7 @@ class Entries(dict[str, Any]):
 
 @contextmanager
 def untrusted(path: Path, remedy: str) -> Iterator[None]:
-    """Run a `with` block that uses the content of a file; its exceptions on malformed content become InputError.
+    """Run a `with` block that uses the content of a file, and replace exceptions on malformed content by InputError.
 
     Raises InputError if an entry is missing, or has a type or value that the block cannot use.
     """
@@ -353,9 +354,10 @@ def untrusted(path: Path, remedy: str) -> Iterator[None]:
 
 
 def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:
-    """Write an .npz file in which the array `outputs` is the first output; several outputs are also written by name.
+    """Write an .npz file. Its array `outputs` is the first output; several outputs are also written by name.
 
-    Arrays are (N, *shape) for N samples; a model batch axis of 1 is dropped. Names are made safe names of files.
+    Arrays are (N, *shape) for N samples; a model's batch axis of 1 is dropped. Each name is changed to a safe file
+    name.
     """
     arrays = list(map(_without_batch, outputs.values()))
     first = arrays[0] if arrays else np.zeros(0, np.int8)
@@ -367,9 +369,9 @@ def write_outputs(path: str | Path, outputs: Mapping[str, Array]) -> None:
 
 
 def _file_names(names: Iterable[str]) -> list[str]:
-    """Return a name of a file for each name of a tensor, all different.
+    """Return a distinct file name for each tensor name.
 
-    Each is printable and names a file in the same folder, for programs that unpack archives.
+    File names are printable and have no folder, so that programs can unpack the archive safely.
     """
     file_names: list[str] = []
     for name in names:

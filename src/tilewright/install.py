@@ -1,4 +1,4 @@
-"""How Tilewright was installed: the command that adds an extra, and which packages of each extra are present."""
+"""Facts about this installation: the command that installs an extra, and the installed packages of each extra."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-#: What each extra of pyproject.toml is for, in the order of `tilewright doctor`.
+#: The purpose of each extra of pyproject.toml, in the order of `tilewright doctor`.
 EXTRAS = {
     "onnx": "reads .onnx models and quantises them",
     "cfu": "a C compiler for firmware of cfu and kernels of bm1684x",
@@ -35,7 +35,8 @@ _REQUIREMENT = re.compile(r"""([\w.-]+)\s*([^;]*);.*\bextra\s*==\s*['"]([\w-]+)[
 def hint(extra: str) -> str:
     """Return the command that installs an extra for this installation of Tilewright.
 
-    An editable checkout stays editable. `pip` is named only if it installs for this Python.
+    The command keeps an editable checkout editable. It starts with plain `pip` only if this `pip` installs for this
+    Python.
     """
     folder = checkout()
     if folder is None:
@@ -51,7 +52,7 @@ def checkout() -> Path | None:
 
 
 def origin() -> str:
-    """Return where this Tilewright came from: a checkout, the address of a file or repository, or an index."""
+    """Return the origin of this Tilewright: a checkout, the address of a file or repository, or a package index."""
     if folder := checkout():
         return f"checkout {folder}"
     distribution = _distribution("tilewright")
@@ -63,7 +64,7 @@ def origin() -> str:
 
 
 def _pip() -> str:
-    """Return `pip` if the shell's pip installs for this Python, else the whole command."""
+    """Return `pip` if the shell's `pip` installs for this Python, else the command with the path of this Python."""
     pip = shutil.which("pip")
     here = Path(sys.executable)
     if pip and Path(pip).parent == here.parent:
@@ -74,7 +75,7 @@ def _pip() -> str:
 
 @dataclass(frozen=True)
 class Package:
-    """A package of an extra: the wanted versions, and the installed version or None."""
+    """A package of an extra: the required versions, and the installed version or None."""
 
     name: str
     wanted: str
@@ -82,7 +83,7 @@ class Package:
 
 
 def packages(extra: str) -> tuple[Package, ...]:
-    """Return the packages of an extra, by the metadata of the installed Tilewright."""
+    """Return the packages of an extra, as listed in the metadata of the installed Tilewright."""
     distribution = _distribution("tilewright")
     lines = (distribution.requires or ()) if distribution else ()
     matches = [match for line in lines if (match := _REQUIREMENT.match(line)) and match[3] == extra]

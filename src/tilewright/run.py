@@ -24,12 +24,11 @@ from tilewright.targets import given
 from tilewright.targets.base import Config, LaunchResult, Target
 from tilewright.targets.users import Execution
 
-#: Samples run together as long as one step's values fit in TOGETHER_BYTES. A host step uses up to BYTES_A_VALUE bytes
-#: of memory per value.
+#: As many samples run together as fit in TOGETHER_BYTES. A host step uses up to BYTES_A_VALUE bytes per value.
 TOGETHER_BYTES = 1 << 28
 BYTES_A_VALUE = 24
 
-#: Called with (steps done, steps in total, name of the next step).
+#: A callback with the number of finished steps, the number of all steps, and the name of the next step.
 Progress = Callable[[int, int, str], None]
 
 
@@ -46,7 +45,7 @@ class Approximates(Protocol):
 
 @runtime_checkable
 class Defines(Protocol):
-    """A target that says what each cause of its cycles means, and what to do about it."""
+    """A target that defines each cause of its cycles, and gives advice on reducing these cycles."""
 
     causes: Mapping[str, Definition]
 
@@ -56,7 +55,7 @@ class Batches(Protocol):
     """A target whose launches can take several samples at a time."""
 
     def samples_a_launch(self, program: Program) -> int:
-        """Return how many samples a launch takes. With fewer, it is padded and takes as many cycles as a full one."""
+        """Return the number of samples in a full launch. A launch of fewer samples takes as many cycles."""
 
 
 def run(
@@ -99,7 +98,7 @@ def run(
             outputs, rows, new_findings = _block(job, graph, values, progress if first else None)
         parts.append(outputs)
         earlier = set() if first else set(findings)
-        findings.extend(finding for finding in new_findings if finding not in earlier)  # a later sample may have more
+        findings.extend(finding for finding in new_findings if finding not in earlier)  # later samples may have more
         layers = (
             rows if first else [replace(a, seconds=a.seconds + b.seconds) for a, b in zip(layers, rows, strict=True)]
         )
@@ -113,7 +112,7 @@ def run(
 
 
 class _Compared:
-    """The comparison of a run with the reference: whether all results are equal, or how far real numbers deviate."""
+    """The comparison of a run with the reference: equality of all results, or the deviations of real numbers."""
 
     def __init__(self, program: Program) -> None:
         target = targets.get(program.target)
@@ -122,7 +121,7 @@ class _Compared:
         self.deviations: dict[str, Deviation] = {}
 
     def add(self, graph: Graph, outputs: Mapping[str, Array], golden: Mapping[str, Array]) -> None:
-        """Compare the results of some samples."""
+        """Compare the results of a block of samples."""
         if not self._real:
             equal = all(np.array_equal(outputs[name], golden[name]) for name in graph.results)
             self.matches = equal and self.matches is not False
@@ -142,8 +141,8 @@ def run_bare(
 ) -> RunResult:
     """Run each launch of a program without a network (such as assembled text) once, on the data in the program.
 
-    The outputs are the values that the launches return. `expected` has the first bytes (uint8 [n]) that some of them
-    must have, by name. `findings` are known of the program already. Raises MachineError if the program cannot run.
+    The outputs are the values that the launches return. `expected` has the expected first bytes (uint8 [n]) of some
+    outputs, by name. `findings` are earlier findings about the program. Raises MachineError if the program cannot run.
     """
     job = _Job(program, timing, check)
     layers: list[Layer] = []
@@ -161,9 +160,9 @@ def run_bare(
 
 
 def executed(done: Execution, name: str) -> RunResult:
-    """Return the result of a program, called `name`, that ran on a target's processor or as a host in C.
+    """Return the result of the program `name`, which ran on a target's processor or as a host in C.
 
-    Raises InputError if the target shows nothing of it.
+    Raises InputError if the target reports no result for this run.
     """
     if done.program is None:
         where = option("--html, --save and --trace", "result")
@@ -179,7 +178,7 @@ def executed(done: Execution, name: str) -> RunResult:
 
 
 def differing(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> Iterator[str]:
-    """Yield a sentence for each output whose first bytes are not those expected (uint8 [n])."""
+    """Yield a sentence for each output whose first bytes differ from the expected bytes (uint8 [n])."""
     for name, wanted in expected.items():
         actual = outputs[name].reshape(-1).view(np.uint8)[: wanted.size]
         wrong = np.flatnonzero(actual != wanted)
@@ -190,7 +189,7 @@ def differing(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> It
 
 
 def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, LaunchResult]]:
-    """Time each launch of a program without computing values, on a target that can. `timing`: as in `run`.
+    """Time each launch of a program without computing values, if the target can do so. `timing` is as in `run`.
 
     Raises MachineError if a launch cannot run to its end.
     """
@@ -205,7 +204,7 @@ def timed(program: Program, timing: str | None) -> Iterator[tuple[Launch, Launch
 
 
 def layer_figures(launch: Launch, result: LaunchResult) -> dict[str, Figures]:
-    """Return the figures of each layer of a launch, by name; those of the launch, by its name, if it has no layers."""
+    """Return the figures of each layer of a launch, by name, or the launch's own figures if it has no layers."""
     names = launch.nodes if len(result.figures) == len(launch.nodes) else (launch.name,)
     return dict(zip(names, result.figures, strict=True))
 
@@ -220,7 +219,7 @@ def layer_cycles(program: Program, timing: str | None) -> dict[str, int]:
 
 
 def samples_together(graph: Graph) -> int:
-    """Return how many samples to run at once: as many as fit in TOGETHER_BYTES at the widest node, at least 1."""
+    """Return the number of samples to run at once. The values of the widest node must fit in TOGETHER_BYTES."""
     sizes = (sum(tensor.size for tensor in (*site.inputs, *site.outputs) if tensor) for site in graph.sites())
     widest = max(sizes, default=1)
     return max(1, TOGETHER_BYTES // (BYTES_A_VALUE * widest))
@@ -244,7 +243,7 @@ class _Job:
         self.program = program
         self.target = targets.get(program.target)
         self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
-        self.bound = 0  # of the launches run so far
+        self.bound = 0  # of the launches that have run so far
         about = self.target.describe(self.target.config(program.config, {}))
         self.machine = about
         self.peak = int(about["macs_per_cycle"])
@@ -252,7 +251,7 @@ class _Job:
     def launch(self, step: Launch, values: Mapping[str, Array]) -> tuple[list[Layer], LaunchResult]:
         """Run a launch. Return its layers for the report, and the target's result.
 
-        There is one Layer for each node if the target has figures for each; else one for the launch.
+        The launch has one Layer for each node if the target has figures for each node, else a single Layer.
         """
         began = perf_counter()
         result = self.target.launch(self.program, step, values, self.options)
@@ -267,7 +266,7 @@ class _Job:
         return self.layers(result, named, perf_counter() - began), result
 
     def layers(self, result: LaunchResult, named: Sequence[tuple[str, str, int]], seconds: float) -> list[Layer]:
-        """Return the layers of a launch. `named` has the name, operator and multiply-accumulates of each."""
+        """Return the layers of a launch. `named` has the name, operator and multiply-accumulates of each layer."""
         layers = []
         for figures, (name, op, macs) in zip(result.figures, named, strict=True):
             peak = figures.macs_per_cycle or self.peak
@@ -307,7 +306,7 @@ class _Job:
 def _block(
     job: _Job, graph: Graph, samples: Mapping[str, Array], progress: Progress | None
 ) -> tuple[dict[str, Array], list[Layer], list[Finding]]:
-    """Run some samples together; return outputs, layers and findings. Tensors are dropped after their last use."""
+    """Run a block of samples together; return outputs, layers and findings. A tensor is deleted after its last use."""
     steps = job.program.steps
     values = dict(samples)
     last_use = _last_uses(job.program, graph)
@@ -335,7 +334,7 @@ def _last_uses(program: Program, graph: Graph) -> dict[str, int]:
     steps = [(step.node,) if isinstance(step, HostStep) else step.nodes for step in program.steps]
     reads = {node.name: node.inputs for node in graph.nodes}
     ran = {name for nodes in steps for name in nodes}
-    passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of their outputs read their inputs
+    passed_over = (node for node in graph.nodes if node.name not in ran)  # their readers read their inputs
     kept = {*graph.results, *(name for node in passed_over for name in node.inputs)}
     uses = ((name, index) for index, nodes in enumerate(steps) for node in nodes for name in reads[node])
     return {name: index for name, index in uses if name not in kept}

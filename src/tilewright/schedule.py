@@ -11,17 +11,17 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import compiled
 
-#: Candidate numbers of parts to cut an extent into.
+#: The numbers of equal parts of an extent that a search tries.
 PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
-#: Stands for "no step" where a step's number is expected.
+#: The number that means "no step" in an array of step numbers.
 NOBODY = -1
-#: Microseconds that one step takes in _followed without compilation: decides whether to compile it.
+#: Microseconds per step in `_followed` without compilation: the estimate that decides whether to compile.
 STEP_US = 10
 T = TypeVar("T")
 
 
 def extents(total: int, limit: int | None = None) -> Array:
-    """Return the sizes of tiles to consider along an axis of `total` elements, int64 [sizes], largest first.
+    """Return the tile sizes to try along an axis of `total` elements, int64 [sizes], largest first.
 
     Each size divides the axis into equal tiles (the last may be smaller). Sizes above `limit` are left out.
     """
@@ -42,7 +42,7 @@ def ranges(total: int, size: int) -> list[Range]:
 
 
 def to_and_fro(count: int, turn: int) -> range:
-    """Return 0..count-1, reversed if `turn` is odd: each turn begins with the index that the previous one used last."""
+    """Return 0..count-1, reversed if `turn` is odd. Each turn begins with the last index of the previous turn."""
     return range(count - 1, -1, -1) if turn % 2 else range(count)
 
 
@@ -59,12 +59,11 @@ def finalists(
     worth: float = 0.0,
     least: int = 1,
 ) -> list[tuple[float, T]]:
-    """Time the promising candidates and return pairs (time, candidate), best first; equal times keep their order.
+    """Time the promising candidates and return pairs (time, candidate), best first. Equal times keep their order.
 
-    `candidates` are pairs (lower bound of the time, candidate), the most promising first. A candidate is skipped unless
-    its bound is lower than the best time so far by more than the fraction `worth`. `time` returns a candidate's time,
-    and the effort of finding it. The search ends when `effort` is spent and at least `least` candidates have been
-    timed.
+    `candidates` are pairs (lower bound of the time, candidate), the most promising first. A candidate is timed only if
+    its bound is below the best time so far by more than the fraction `worth`. `time` returns a candidate's time, and
+    the effort of timing it. The search ends when `effort` is spent and at least `least` candidates have been timed.
     """
     timed: list[tuple[float, T]] = []
     best = float("inf")
@@ -95,14 +94,14 @@ class Held:
         return slot
 
     def take(self, key: Hashable) -> int:
-        """Give `key` a slot (an empty one, else the least recently used) and return the slot's number."""
+        """Give `key` an empty slot, or else the least recently used slot, and return the slot's number."""
         slot = self._empty.pop() if self._empty else self._slot.popitem(last=False)[1]
         self._slot[key] = slot
         return slot
 
 
 class Parts:
-    """Numbers the parts of memories from 0. A part is a range of elements that a step uses."""
+    """Numbers for parts of memories, from 0 on. A part is a range of elements that a step uses."""
 
     def __init__(self) -> None:
         self._number: dict[tuple[int, int, int], int] = {}
@@ -123,8 +122,8 @@ class Parts:
 class Uses(NamedTuple):
     """The numbers of the parts (see Parts) that n steps use: step s uses `part[first[s]:first[s + 1]]`.
 
-    `writes` says for each use whether it is a write. `unit` [n] is the unit that runs a step. `after` [n] is another
-    step that a step must follow, or NOBODY.
+    `writes` says for each use whether it is a write. `unit` [n] is the unit that runs each step. `after` [n] is one
+    more step that each step must follow, or NOBODY.
     """
 
     unit: Array
@@ -135,9 +134,10 @@ class Uses(NamedTuple):
 
 
 def followed(uses: Uses, parts: Parts, units: int) -> Array:
-    """Return, for each step, the last step of each unit that it must follow (or NOBODY): int64 [n, units].
+    """Return, for each step and unit, the unit's last step that the step must follow (or NOBODY): int64 [n, units].
 
-    A reader follows the last writer of its part. A writer follows the last users of its part and of overlapping parts.
+    A step that reads a part follows the part's last writer. A step that writes a part follows the last users of this
+    part and of overlapping parts.
     """
     count = len(uses.unit)
     overlaps = parts.overlaps()
@@ -152,7 +152,7 @@ def _followed(uses: Uses, overlaps: Array, needs: Array, used: Array, writer: Ar
     """Write the result of `followed` to `needs`. All arrays after `overlaps` are NOBODY at first.
 
     For each part, `used` [parts, units] has the last user in each unit since the last write, `writer` [parts] the last
-    writer, and `last` [parts] the last user. A writer follows all uses of overlapping parts.
+    writer, and `last` [parts] the last user.
     """
     parts = overlaps.shape[0]
     units = needs.shape[1]
@@ -208,10 +208,10 @@ def place(tensors: Iterable[Lived]) -> tuple[dict[str, int], int]:
 
 
 class TokenStream:
-    """The instructions of two units, which grow by `add`. It sets the flags `pop` and `push` where tokens are needed.
+    """A growing stream of instructions for two units. `add` sets the flags `pop` and `push` where a token is needed.
 
-    `unit_of` has the unit, 0 or 1, of each opcode. An instruction waits for the last instruction of the other unit that
-    used one of the same slots, such as a half of a memory.
+    `unit_of` has the unit, 0 or 1, of each opcode. Instructions use slots, such as one half of a memory. An instruction
+    waits for the last instruction of the other unit that used one of the same slots.
     """
 
     def __init__(self, unit_of: Mapping[Any, int]) -> None:

@@ -1,4 +1,4 @@
-"""The cycles of a network compiled with a user's schedule, beside those of the compiler's search, layer by layer."""
+"""Compare the cycles of a user's schedule with the cycles of the schedule that the compiler finds, layer by layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.targets.base import Config, Target
 
 
 class UserSchedule(Protocol):
-    """How layers of a network are to be compiled: a schedule that a user wrote, or that of a compiled program."""
+    """The plans for the layers of a network: a schedule that a user wrote, or the schedule of a compiled program."""
 
     def to_json(self) -> dict[str, Any]: ...
     def text(self) -> str: ...
@@ -31,18 +31,18 @@ class TakesSchedules(Protocol):
     def compile_scheduled(
         self, graph: Graph, config: Config, rounding: str, timing: str | None, schedule: UserSchedule, search: bool
     ) -> Program:
-        """Compile a network with a user's schedule; the compiler plans layers that it does not name.
+        """Compile a network with a user's schedule. The compiler plans the layers that the schedule does not name.
 
-        With `search`, the compiler's search starts from the schedule: the program takes no more cycles.
-        Raises InputError if the schedule is of another network or machine, or breaks a rule.
+        With `search`, the compiler's search starts from the schedule, so that the program is at least as fast. Raises
+        InputError if the schedule is of another network or machine, or breaks a rule.
         """
 
     def schedule_of(self, program: Program) -> UserSchedule:
-        """Return the schedule of all layers of a program: compiled with it, the network becomes the same program."""
+        """Return the schedule of all layers of a program. Compiling with this schedule gives the same program."""
 
 
 def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
-    """Return a target that takes schedules of the user's. Raises InputError, which names `where`, if it takes none."""
+    """Return a target that accepts schedules. Raises InputError, which names `where`, for any other target."""
     if not isinstance(target, TakesSchedules):
         raise InputError(
             where, f"{target.name} takes no schedules of layers", f"choose {option('-t vta', 'the target vta')}"
@@ -52,9 +52,10 @@ def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer's cycles with its plan, and with the plan that the search finds (None: another launch runs it).
+    """A layer's cycles with its plan, and with the plan that the search finds (None: it belongs to another launch).
 
-    `plan` is "given" if the program has the plan of the schedule, "searched" if not, "" if the layer has no plan.
+    `plan` is "given" if the layer's plan in the program is from the schedule, "searched" if the compiler found the
+    plan, and "" if the layer has no plan.
     """
 
     layer: str
@@ -65,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ScheduleComparison:
-    """The layers of a program, with the cycles of the whole program and of the searched one."""
+    """The layers of a program, and the cycles of this program and of the program that the search finds."""
 
     rows: tuple[Row, ...]
     cycles: int
@@ -93,7 +94,7 @@ def compare(program: Program, searched: Program, wanted: UserSchedule, timing: s
 
 
 def _plans(schedule: UserSchedule) -> Mapping[str, Any]:
-    """Return the plan of each layer of a schedule, by name, without the fields on layers that share a launch."""
+    """Return the plan of each layer of a schedule, by name, without the fields about layers in the same launch."""
     only = ("nodes", "of", "alone")
     layers = schedule.to_json()["layers"]
     return {layer["layer"]: {key: value for key, value in layer.items() if key not in only} for layer in layers}

@@ -1,4 +1,4 @@
-"""A run of a program together with the other contents of its report: comparisons, what-ifs, predictions, advice."""
+"""Run a program and collect the other contents of its report: comparisons, what-ifs, predictions, advice."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tilewright.whatif import Compile, beside_built_in, whatifs
 class Simulation:
     """The settings of a run and of its report.
 
-    `timing` names the timing model (None: the target's first). `check` looks for hazards, and `reset` starts each
-    sample from the network's initial states. `thorough`: what-ifs include machines that need another program or a whole
-    run. `table` prices events. `class_names` are those of the network's classes.
+    `timing` names the timing model (None: the target's first). `check` enables the search for hazards, and `reset`
+    starts each sample from the network's initial states. With `thorough`, what-ifs include machines that need another
+    program or a whole run. `table` is the table of energies. `class_names` are the names of the network's classes.
     """
 
     timing: str | None = None
@@ -42,9 +42,8 @@ class Simulation:
     ) -> Summary:
         """Run a compiled network on samples.
 
-        `model` is the network's file, to compare the import with the framework that the file is made for. `recompile`
-        compiles the network for what-ifs, with some configuration keys changed.
-        Raises the errors of `tilewright.run.run`.
+        `model` is the network's file; its import is compared with the framework that the file is made for. `recompile`
+        compiles the network for a what-if, with changed configuration keys. Raises the errors of `tilewright.run.run`.
         """
         graph = program.graph
         assert graph is not None
@@ -67,7 +66,7 @@ class Simulation:
         )
 
     def of_bare(self, program: Program, loaded: Loaded | None = None) -> Summary:
-        """Run a program without a network on its own data. `loaded` is what is known of another compiler's program.
+        """Run a program without a network on its own data. `loaded` has facts about a program from another compiler.
 
         Raises the errors of `tilewright.run.run_bare`.
         """

@@ -1,4 +1,4 @@
-"""Runs compilers and other programs, which end with the command that started them."""
+"""Run compilers and other programs, and end them with the command that started them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tilewright.files import writable
 def started(
     command: Sequence[str], folder: Path, extra: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start a program in a folder, and wait for its end at the end of the `with` block. `extra` are variables.
+    """Start a program in a folder, and wait for it at the end of the `with` block. `extra` are environment variables.
 
-    If the block ends by an exception, as after Ctrl-C, the program is ended with all processes that it has started: a
-    compiler driver has some. Raises OSError if it cannot be started.
+    If the block ends by an exception, as after Ctrl-C, the program is ended with all of its child processes (a compiler
+    driver has some). Raises OSError if the program cannot be started.
     """
     pipe = subprocess.PIPE
     environment = {**os.environ, **(extra or {})}
@@ -46,24 +46,24 @@ def started(
 
 
 def compiling(folder: Path) -> dict[str, str]:
-    """Return the variables for a compiler whose temporary files go to a folder.
+    """Return the environment variables for a compiler that shall write its temporary files to a folder.
 
-    Zig hangs if it cannot write its cache, so it gets a folder that can be written.
+    Zig hangs if its cache cannot be written, so its cache is set to a writable folder.
     """
     return {"TMPDIR": str(folder), **(cache_of("ZIG_GLOBAL_CACHE_DIR", "zig") if find_spec("ziglang") else {})}
 
 
 def cache_of(variable: str, name: str) -> dict[str, str]:
-    """Return a variable that names a tool's cache: the one of this name, or a temporary one if it is not writable."""
+    """Return the environment variable of a tool's cache folder. An unwritable folder is replaced by a temporary one."""
     return {variable: os.environ.get(variable) or str(writable(user_cache_path(name, appauthor=False)))}
 
 
 def run(
     command: Sequence[str], folder: Path, extra: Mapping[str, str] | None = None, timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as `started` does, and return its status and what it prints.
+    """Run a program as `started` does, and return its status and output.
 
-    Raises OSError if it cannot be started, and subprocess.TimeoutExpired after `timeout` seconds.
+    Raises OSError if the program cannot be started, and subprocess.TimeoutExpired after `timeout` seconds.
     """
     with started(command, folder, extra) as process:
         said, errors = process.communicate(timeout=timeout)

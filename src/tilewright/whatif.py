@@ -1,4 +1,4 @@
-"""What-ifs: the cycles of a network on changed machines, each found by timing it there."""
+"""What-ifs: the cycles of a network on changed machines, measured by timing the network on each machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.targets import given
 from tilewright.targets.base import Change, Config, TimingModel
 from tilewright.targets.users import Processor
 
-#: Called with the changed configuration keys, as text; returns the network compiled for the changed machine.
+#: A function of changed configuration keys, as text, that returns the network compiled for the changed machine.
 Compile = Callable[[Mapping[str, str]], Program]
 
 
@@ -24,14 +24,14 @@ Compile = Callable[[Mapping[str, str]], Program]
 class Explores(Protocol):
     """A target that offers changes of its machines, for what-ifs.
 
-    `time_needs_values` says whether a launch can only be timed together with its values. If it can be timed alone,
-    `launch` must accept `values` without tensors if `options.values` is false.
+    `time_needs_values` is true if the cycles of a launch depend on its values. If not, `launch` must accept `values`
+    without tensors when `options.values` is false.
     """
 
     time_needs_values: bool
 
     def changes(self, config: Config, timing: TimingModel) -> Iterable[Change]:
-        """Yield changes of a machine and of its timing model. A change may turn out to be illegal: it is left out."""
+        """Yield changes of a machine and of its timing model. An illegal change is allowed, and is ignored later."""
 
 
 def whatifs(
@@ -43,10 +43,10 @@ def whatifs(
 ) -> tuple[WhatIf, ...]:
     """Return the cycles of a program on each changed machine that its target offers, fewest first.
 
-    `result` is the program's result, whose timing model is used. Machines that need another program are left out; with
-    `recompile`, the network is compiled for them (by a function, if one is given). A target whose time depends on
-    values runs the first sample of `inputs`; without inputs, its machines are left out. Also left out are changes that
-    make an illegal machine, one that cannot run the program, or one on which the host runs more of the network.
+    `result` is the program's result, whose timing model is used. `recompile` (True, or a function that compiles)
+    includes machines that need another program, and compiles the network for each of these machines. A target whose
+    time depends on values runs the first sample of `inputs`; without inputs, its machines are left out. A machine is
+    also left out if it is illegal, if it cannot run the program, or if the host runs more of the network.
     """
     target = targets.get(program.target)
     if not isinstance(target, Explores) or not result.cycles:
@@ -68,7 +68,7 @@ def whatifs(
 
 
 def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str | None) -> UserKernels | None:
-    """Return the kernels of a program with the user's firmware, beside the built-in ones in a run of the first sample.
+    """Return the kernels of a program with the user's firmware, and the built-in kernels in a run of the first sample.
 
     None for a program with built-in firmware.
     """
@@ -83,7 +83,7 @@ def beside_built_in(program: Program, inputs: Mapping[str, Array], timing: str |
 
 
 def on_machine(program: Program, overrides: Mapping[str, str]) -> Program:
-    """Return a program for a machine that differs from its own in `overrides`, configuration keys and their values.
+    """Return a program for a changed machine. `overrides` has the changed configuration keys and their values.
 
     Raises ConfigError if a key or value is illegal, or if a key can change more of a program than its time.
     """
@@ -118,7 +118,7 @@ def _tried(
     inputs: Array | Mapping[str, Array] | None,
     compile_: Compile | None,
 ) -> WhatIf | None:
-    """Time a program on a changed machine. Return None if that machine is illegal or cannot run the network."""
+    """Time a program on a changed machine. Return None if the machine is illegal or cannot run the network."""
     overrides = {key: str(value) for key, value in change.set.items()}
     timing = what_if_timing(result.timing, change.timing)
     try:
@@ -126,7 +126,7 @@ def _tried(
             assert compile_ is not None
             changed = compile_(overrides)
             if not _nodes(program) <= _nodes(changed):
-                return None  # fewer cycles only because the host does more
+                return None  # the machine takes fewer cycles only because the host runs more layers
         else:
             changed = on_machine(program, overrides)
         layers = layer_cycles(changed, timing) if inputs is None else _run(changed, inputs, timing)

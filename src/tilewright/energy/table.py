@@ -1,9 +1,10 @@
-"""Tables of energies, and the estimated energy of counted events. docs/energy.md describes the format of the files.
+"""Tables of energies, and estimates of the energy of counted events. docs/energy.md describes the file format.
 
-Between the published sizes of an event, energy is a power of the size: a straight line in a diagram with logarithmic
-axes. Beyond the smallest and largest size, the nearest pair's power continues. An event with a single size costs energy
-in proportion to the size. Published figures follow such laws: adders grow linearly with their width, multipliers with
-its square, and the wires of an SRAM with the square root of its capacity.
+Between two published sizes of an event, the energy is interpolated as a power of the size: a straight line in a diagram
+with logarithmic axes. For a size below the smallest or above the largest published size, the line through the two
+nearest sizes is extended. If only one size is published, the energy is proportional to the size. Published figures
+follow such laws: the energy of an adder grows linearly with the width, the energy of a multiplier with the square of
+the width, and the energy of an SRAM's wires with the square root of the capacity.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from tilewright.fields import FieldError, Range, naming, record
 from tilewright.sim.events import KINDS, Events, Work
 
 DEFAULT = "horowitz"
-#: Accesses to an SRAM of `bytes` bytes, `bits` at a time. Without sram_write, a write costs as much as a read.
+#: Events of an SRAM: an access of `bits` bits, in a memory of `bytes` bytes. If a table has no sram_write, a write
+#: costs as much as a read.
 SRAM = "sram"
 SRAM_WRITE = "sram_write"
 DRAM = ("dram_read", "dram_write")
-#: Events without a size: an activation of a DRAM row, and a clock cycle of the whole machine.
+#: Events without a size: the activation of a DRAM row, and a clock cycle of the whole machine.
 PLAIN = ("dram_activate", "cycle")
 EVENTS = (*KINDS, SRAM, SRAM_WRITE, *DRAM, *PLAIN)
 _Size: TypeAlias = Annotated[int, Range(1, 1 << 40)]
@@ -42,12 +44,12 @@ class Dram(NamedTuple):
 _TABLE: dict[str, Any] = dict.fromkeys(("name", "technology", "source"), str) | {"dram": Dram, "entry": list}
 _ENTRY: dict[str, Any] = {"event": Literal[EVENTS], "as": Literal[EVENTS], "bits": _Size, "bytes": _Size}
 _ENTRY |= {"picojoules": _Energy, "range": tuple[_Energy, _Energy], "technology": str, "source": str}
-#: The tables of this package, by file name without suffix.
+#: The folder of this package's tables. A table's name is the file name without suffix.
 FOLDER = Path(__file__).parent / "tables"
 
 
 def names() -> list[str]:
-    """Return the names of the tables that this package has."""
+    """Return the names of the tables in this package."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
@@ -56,7 +58,7 @@ _TABLE["base"] = Literal[tuple(names())]
 
 @dataclass(frozen=True)
 class Cost:
-    """An energy in picojoules, and the least and greatest value if the source gives a range."""
+    """An energy in picojoules, and the lowest and highest value in the source's range."""
 
     picojoules: float
     low: float
@@ -73,7 +75,7 @@ ZERO = Cost(0.0, 0.0, 0.0)
 
 
 class Entry(NamedTuple):
-    """A published energy. `bits` is the width of the event, `bytes` the capacity of the SRAM; 0 if it has none."""
+    """A published energy. `bits` is the event's width, and `bytes` the SRAM's capacity; 0 means undefined."""
 
     event: str
     bits: int
@@ -85,7 +87,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of energies. `alias`: the event that has the same energy, by event. The DRAM has `banks` open rows."""
+    """A table of energies. `alias` maps an event to the event with the same energy. The DRAM has `banks` open rows."""
 
     name: str
     technology: str
@@ -96,16 +98,16 @@ class Table:
     alias: Mapping[str, str]
 
     def of(self, event: str, bits: float) -> Cost | None:
-        """Return the energy of an event with `bits` bits, or None if the table has none for it."""
+        """Return the energy of an event with `bits` bits, or None if the table lacks the event."""
         listed = self.listed(event)
         if not listed:
             return None
         return listed[0].cost if event in PLAIN else _law([(entry.bits, entry.cost) for entry in listed], bits)
 
     def access(self, capacity: int, bits: int, write: bool) -> Cost | None:
-        """Return the energy of an access of `bits` bits to an SRAM of `capacity` bytes; None if the table has none.
+        """Return the energy of an access of `bits` bits to an SRAM of `capacity` bytes, or None if the table lacks it.
 
-        Entries for the nearest width count; energy is in proportion to the width.
+        The energy is derived from the entries with the nearest width, in proportion to the width.
         """
         listed = (self.listed(SRAM_WRITE) if write else ()) or self.listed(SRAM)
         if not listed:
@@ -115,15 +117,15 @@ class Table:
         return _law(points, capacity, steepest=0.5) * bits
 
     def listed(self, event: str) -> tuple[Entry, ...]:
-        """Return the entries of an event, or of the event for which it is an alias; () if there are none."""
+        """Return the entries of an event, or of the event that its alias names; () if the table has no such entries."""
         return self.entries.get(self.alias.get(event, event), ())
 
 
 def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.0) -> Cost:
-    """Return the cost at a size, from (size, cost) points. `steepest` is the power if there is only one point.
+    """Return the cost at a size, from (size, cost) points. `steepest` is the exponent for a single point.
 
-    Between two points, the cost is a power of the size: linear in a diagram with logarithmic axes. Outside of the
-    points, the power of the nearest two continues.
+    Between two points, the cost is a power of the size: linear in a diagram with logarithmic axes. Below and above all
+    points, the line through the two nearest points is extended.
     """
     points = sorted(points)
     for listed, cost in points:
@@ -139,14 +141,14 @@ def _law(points: Sequence[tuple[float, Cost]], size: float, steepest: float = 1.
 
 
 def _between(x: float, y: float, share: float) -> float:
-    """Interpolate between `x` (share 0) and `y` (share 1): geometrically, or linearly if one of them is 0."""
+    """Interpolate between `x` (share 0) and `y` (share 1): geometrically, or linearly if `x` or `y` is 0."""
     if x and y:
         return float(x ** (1 - share) * y**share)
     return max(0.0, x + (y - x) * share)
 
 
 def read(source: str | Path) -> Table:
-    """Return the table with this name ("default": the default table), or the one in a TOML file.
+    """Return the table with this name ("default" is the default table), or the table in a TOML file.
 
     Raises ConfigError if there is no such table, or if the file is malformed.
     """
@@ -182,7 +184,7 @@ def _table(data: Mapping[str, Any]) -> Table:
         if any((entry.bits, entry.bytes) == (earlier.bits, earlier.bytes) for earlier in entries.get(event, ())):
             raise FieldError(where, f"is a second energy of {event} of this size", "remove one of the two")
         entries[event] = (*entries.get(event, ()), entry)
-    # An event that the file defines loses all its energies of the base table, of all sizes.
+    # A file's entries of an event replace all entries of this event in the base table.
     defined = entries.keys() | alias.keys()
     if base:
         entries = {event: listed for event, listed in base.entries.items() if event not in defined} | entries
@@ -215,7 +217,7 @@ def _entry(where: str, values: Mapping[str, Any], technology: str, source: str) 
 
 @dataclass(frozen=True, eq=False)
 class Energy:
-    """An estimated energy: costs by cause, the largest first. `missing` has reasons, by event that is not included.
+    """An estimated energy: costs by cause, the largest first. `missing` maps each omitted event to the reason.
 
     Causes are macs, operations, sram NAME, dram_read, dram_write, dram_activate and cycles.
     """
@@ -254,7 +256,7 @@ class Energy:
 
 
 def estimate(events: Events, table: Table) -> Energy:
-    """Return the estimated energy of events. An event for which the table has no energy is listed as missing."""
+    """Return the estimated energy of events. An event without an energy in the table is listed as missing."""
     by: dict[str, Cost] = {}
     missing = dict(events.missing)
 
@@ -285,7 +287,7 @@ def estimate(events: Events, table: Table) -> Energy:
 
 
 def _per_bit(table: Table, event: str) -> Cost | None:
-    """Return the energy of one bit of a DRAM transfer, from the smallest published access; None if there is none."""
+    """Return the energy per bit of the smallest published DRAM access, or None if the table has no DRAM access."""
     listed = table.listed(event)
     if not listed:
         return None

@@ -16,21 +16,21 @@ from tilewright.files import replacing, scratch
 from tilewright.install import hint
 from tilewright.tools import compiling, run
 
-#: Compilers that are looked for, in this order. $CC comes first, the package ziglang last.
+#: The compilers to search for, in this order, after $CC and before the package ziglang.
 COMPILERS = ("cc", "gcc", "clang")
-#: Report functions that no source defines when a library is linked, not only when it is loaded.
+#: The linker option that reports undefined functions of a library, which otherwise fail only at load time.
 COMPLETE = ("-Wl,--no-undefined",) if sys.platform == "linux" else ()
-#: The number of the compiler's errors in a message.
+#: The number of compiler errors that a message quotes.
 SHOWN = 3
-#: A compiler that takes longer is stopped, in seconds.
+#: The time limit of a compiler, in seconds.
 TIMEOUT = 300
 
 
 def compiler(subject: str) -> list[str]:
     """Return the command of a C compiler.
 
-    Raises InputError if there is none, or if $CC names one that is missing. `subject` names the thing to compile in the
-    message.
+    Raises InputError if no compiler is installed, or if the compiler in $CC is missing. `subject` names the thing to
+    compile in the message.
     """
     if command := shlex.split(os.environ.get("CC", "")):
         if shutil.which(command[0]) is None:
@@ -51,10 +51,10 @@ def library(
     flags: Sequence[str],
     generated: Mapping[str, str] | None = None,
 ) -> str:
-    """Compile C files into a shared library, whose file is replaced as a whole. Return the compiler's warnings.
+    """Compile C files into a shared library, whose file is replaced atomically. Return the compiler's warnings.
 
-    `generated` are further C files and headers, by name. Raises InputError with the compiler's messages; `subject`
-    names the thing to compile.
+    `generated` has the text of further C files and headers, by name. Raises InputError with the compiler's messages;
+    `subject` names the thing to compile.
     """
     return _compiled(subject, output, sources, ["-fPIC", "-Wall", "-shared", *COMPLETE, *flags], [], generated or {})
 

@@ -1,6 +1,6 @@
-"""Libraries for hosts in C. Each is compiled at first use, and cached in the user's folder.
+"""Libraries for hosts in C. Each library is compiled at first use, and cached in the user's folder.
 
-A host's process has a library of the target, which starts a Python process that holds the device (c/connection.h).
+A library starts a Python process that simulates the device (c/connection.h).
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ CONNECTION = Path(__file__).parent / "c"
 
 @dataclass(frozen=True)
 class HostLibrary:
-    """A library `lib<name>.so`: its C sources, and the folder with the headers that hosts include.
+    """A library `lib<name>.so`: its C sources, and the folder of the headers that hosts include.
 
-    `server` is the module whose function `main` is the device's process (connection.h). `requests` are the names of the
-    requests that it answers; the sources get their numbers from a generated `requests.h`, by name in capitals. The
-    process gets the machine `config` as a JSON file, unless that is None. `generated` are headers for the hosts by
-    name. `links` are further arguments of the linker for hosts.
+    `server` is a module; its function `main` runs in the device's process (connection.h). `requests` are the names of
+    the requests that the process answers. A generated header `requests.h` defines the number of each request, by its
+    name in capitals, for the C sources. If `config` is not None, the process gets this machine configuration as a JSON
+    file. `generated` has the text of further headers for hosts, by name. `links` are further linker arguments for
+    hosts.
     """
 
     name: str
@@ -42,8 +43,8 @@ class HostLibrary:
     def flags(self) -> Mapping[str, Sequence[str]]:
         """Return the compiler's arguments for a host in C, by kind: `cflags` and `libs`.
 
-        The library is compiled if it is missing, or if this Python or its sources have changed. Raises InputError if it
-        does not compile.
+        The library is compiled first if it is missing, if its sources have changed, or if another Python has compiled
+        it. Raises InputError if the library does not compile.
         """
         folder = self.built().parent
         generated = [f"-I{folder / 'include'}"] if self.generated else []
@@ -53,7 +54,7 @@ class HostLibrary:
         }
 
     def built(self) -> Path:
-        """Return the path of the library; compile it if it is missing. Raises InputError if it does not compile."""
+        """Return the path of the library, and compile it if it is missing. Raises InputError if compiling fails."""
         sources = [*self.sources, CONNECTION / "connection.c"]
         headers = sorted({*self.include.rglob("*.h"), *(h for path in sources for h in path.parent.glob("*.h"))})
         parts = [repr((sys.executable, CONNECTION, self)).encode()]

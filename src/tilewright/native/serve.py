@@ -1,4 +1,4 @@
-"""The loop of a process that holds a device for a host in C (c/connection.h)."""
+"""The main loop of a process that simulates a device for a host in C (c/connection.h)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import BinaryIO, ClassVar
 from tilewright.errors import TilewrightError
 
 HEAD = struct.Struct("<2I")
-#: The status of an answer that is not a success. 1 stands for a process that has ended.
+#: The status of a failed request. Status 1 means that the process has ended.
 FAILED = 2
 Answer = tuple[int, bytes | bytearray]
 
@@ -24,14 +24,14 @@ Answer = tuple[int, bytes | bytearray]
 class Server:
     """Answers the requests of one host.
 
-    The number of a request is its index in `requests`, which has the name of the method that answers it. The method
-    takes and returns a payload. If it raises a TilewrightError, the answer is the text of the error.
+    `requests` has the names of the methods, by request number. A method gets the payload of the request and returns the
+    payload of the answer. If the method raises a TilewrightError, the answer is the text of the error.
     """
 
     requests: ClassVar[Sequence[str]]
 
     def answer(self, kind: int, payload: bytes) -> Answer:
-        """Return the answer to a request: its status, which is 0 for a success, and its payload."""
+        """Return the answer to a request: a status, which is 0 for a success, and a payload."""
         method: Callable[[bytes], bytes | bytearray] = getattr(self, self.requests[kind])
         try:
             return 0, method(payload)
@@ -39,11 +39,11 @@ class Server:
             return self.status_of(error), str(error).encode()
 
     def status_of(self, error: TilewrightError) -> int:
-        """Return the status of a request that ended with an error."""
+        """Return the status of a request that failed with an error."""
         return FAILED
 
     def end(self) -> None:
-        """Finish when the host has closed the connection. The text of a TilewrightError is printed."""
+        """Finish after the host has closed the connection. The text of a TilewrightError is printed."""
 
 
 def shown(lines: Iterable[object]) -> str:
@@ -52,11 +52,11 @@ def shown(lines: Iterable[object]) -> str:
 
 
 def serve(connection: int, start: Callable[[], Server], refused: int = FAILED) -> None:
-    """Answer the requests that come from a socket (its file descriptor), until it is closed.
+    """Answer the requests from a socket, given by its file descriptor, until the host closes the connection.
 
-    If `start` raises a TilewrightError, its text is the answer to every request, with the status `refused`.
+    If `start` raises a TilewrightError, every request is answered with the text of this error and the status `refused`.
     """
-    # If the device cannot start, the host must still get the reason: every request is answered with it.
+    # If the device cannot start, every request is answered with the reason, so that the host can print the reason.
     server = Server()
     refusal = None
     with suppress(ConnectionError), socket.socket(fileno=connection) as host, host.makefile("rb") as requests:
@@ -86,9 +86,10 @@ def _received(requests: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _process_of(host: socket.socket) -> int:
-    """Return the number of the host's process.
+    """Return the process id of the host.
 
-    On Linux the socket has it, even if the host has ended already. Elsewhere it is the parent of this process.
+    On Linux, the socket knows the process id, even if the host has already ended. On other systems, the host is the
+    parent of this process.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return os.getppid()
@@ -97,9 +98,9 @@ def _process_of(host: socket.socket) -> int:
 
 
 def _end_with(host: socket.socket, process: int) -> None:
-    """End this process when the host has ended without waiting for it, even in the middle of a request."""
+    """End this process, even in the middle of a request, when the host has ended without waiting for this process."""
     ended = select.poll()
-    ended.register(host, 0)  # an end of the connection is always reported
+    ended.register(host, 0)  # poll always reports the end of the connection
     ended.poll()
     while os.getppid() == process:  # the host waits for the last report
         time.sleep(0.1)

@@ -1,7 +1,8 @@
 """Archives of plain data, for program files (.twp) and saved runs (.twr): a zip file of one JSON object and arrays.
 
 Arrays are `.npy` members, never Python code. Files are untrusted: every size is checked before anything is unpacked,
-and each array's header is matched, not evaluated. The same data gives the same bytes (with the same zlib).
+and each array's header is matched by a regular expression, not evaluated. Equal data gives equal bytes (with the same
+zlib).
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from tilewright.fields import parsed
 from tilewright.files import DAMAGE, regular, replacing
 from tilewright.program.serial import DTYPES
 
-MAX_BYTES = (1 << 31) - (1 << 24)  # of all members, unpacked: archives of this size need no zip64
+MAX_BYTES = (1 << 31) - (1 << 24)  # of all unpacked members; archives up to this size need no zip64
 MAX_JSON_BYTES = 1 << 25
 MAX_MEMBERS = 1 << 14
 MAX_TEXT_BYTES = 1 << 28
 MAX_DIRECTORY_BYTES = 128 * MAX_MEMBERS
-#: A file may unpack to FREE_BYTES, or to MAX_RATIO times its own size if that is more.
+#: A file may unpack to FREE_BYTES or to MAX_RATIO times its own size, whichever is larger.
 FREE_BYTES = 1 << 26
 MAX_RATIO = 100
 
@@ -50,9 +51,9 @@ _DTYPES = {np.dtype(name).newbyteorder("<").str.encode(): np.dtype(name).newbyte
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of archive. Its member `header` is a JSON object, which has `name` and `version`.
+    """A kind of archive. The member called `header` is a JSON object, which contains `name` and `version`.
 
-    In messages, `what` is the kind of file ("program file"), and `again` the remedy for a damaged one ("compile it
+    In messages, `what` is the kind of file ("program file"), and `again` is the remedy for a damaged file ("compile it
     again").
     """
 
@@ -64,10 +65,11 @@ class Format:
 
 
 def write(path: str | Path, form: Format, data: Mapping[str, Any], arrays: Mapping[str, Array], compress: bool) -> None:
-    """Write an archive, whole or not at all. Without `compress`, it is larger but is written several times as fast.
+    """Write an archive completely, or not at all.
 
-    An archive that would unpack to more than `read` allows for its size is not compressed. Raises ProgramError if the
-    file cannot be written, or if `read` would refuse it.
+    Without `compress`, the file is larger but writing is several times as fast. An archive is also left uncompressed if
+    `read` would refuse the compressed form for unpacking to too many bytes. Raises ProgramError if the file cannot be
+    written, or if `read` would refuse it.
     """
     path = Path(path)
     if path.is_dir():
@@ -84,15 +86,15 @@ def write(path: str | Path, form: Format, data: Mapping[str, Any], arrays: Mappi
             if not compress or not _plausible(total, _pack(archive, members, zipfile.ZIP_DEFLATED)):
                 _pack(archive, members, zipfile.ZIP_STORED)
             archive.seek(0)
-            shutil.copyfileobj(archive, file)  # which may be a pipe
+            shutil.copyfileobj(archive, file)  # the path may be a pipe
     except InputError as error:
         raise ProgramError(error.where, error.reason) from None
 
 
 def read(path: str | Path, form: Format) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the JSON object of an archive, without format and version, and its arrays by name.
+    """Return the JSON object of an archive, without format and version, and the arrays by name.
 
-    Raises ProgramError, naming the file, if it cannot be read or is malformed in any way.
+    Raises ProgramError, naming the file, if the file cannot be read or is malformed in any way.
     """
     path = regular(path, ProgramError)
     try:
@@ -109,7 +111,7 @@ def read(path: str | Path, form: Format) -> tuple[dict[str, Any], dict[str, Arra
 
 @contextmanager
 def damage_of(form: Format) -> Iterator[None]:
-    """Run a `with` block that decodes an archive. Raises ProgramError for exceptions that damaged data causes."""
+    """Run a `with` block that decodes an archive. Raises ProgramError in place of exceptions from damaged data."""
     try:
         yield
     except DAMAGE as error:
@@ -147,8 +149,8 @@ def _pack(file: IO[bytes], members: Mapping[str, bytes | Array], method: int) ->
 def _members(file: IO[bytes], form: Format) -> dict[str, bytes]:
     """Return the bytes of each member of an archive, by name.
 
-    Raises ProgramError if a size or name is not allowed, before anything is unpacked, and an exception in DAMAGE if
-    unpacking fails.
+    Before anything is unpacked, raises ProgramError for a size or name that is not allowed. Raises an exception in
+    DAMAGE if unpacking fails.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _END.size))
@@ -207,7 +209,7 @@ def _array(name: str, content: bytes) -> Array:
     if prod(shape) * dtype.itemsize != len(content) - match.end():
         raise ProgramError(name, f"has {len(content) - match.end()} bytes of data for {dtype}{list(shape)}")
     values = np.frombuffer(content, dtype, prod(shape), match.end()).reshape(shape)
-    return values.astype(dtype.newbyteorder("="))  # a copy, so that it is writable
+    return values.astype(dtype.newbyteorder("="))  # copied, because the buffer is read-only
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""A cache of compiled programs on disk: a second compile of the same network for the same machine only reads a file.
+"""A cache of compiled programs on disk. Compiling the same network for the same machine again only reads a file.
 
-The key of a program is a hash of everything that it depends on: the graph with its constants, target, configuration,
-rounding mode, timing model, the user's schedule, NumPy's version, and every file of Tilewright and of the target's own
-package. If the folder or a file in it is unusable, the program is compiled.
+The key of a program is a hash of everything that the program depends on: the graph with its constants, the target, the
+configuration, the rounding mode, the timing model, the user's schedule, NumPy's version, and every file of Tilewright
+and of the target's package. If the folder or a file in it is unusable, the program is compiled.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tilewright.program import file
 from tilewright.program.program import Program
 from tilewright.program.serial import graph_to_data
 
-#: Bytes of all programs together (4 GiB). Past it, the least recently used programs are deleted.
+#: The size limit of the cache in bytes (4 GiB). Above it, the least recently used programs are deleted.
 LIMIT = 1 << 32
-#: Names of programs, and of temporary files that a killed writer left (files.replacing). No other file is touched.
+#: Names of program files, and of temporary files that a killed writer left (files.replacing). Other files are kept.
 _FILES = re.compile(r"[0-9a-f]{64}\.twp|\.[0-9a-f]{64}\.twp\.[0-9a-f]{8}\.tmp")
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -40,36 +40,37 @@ class Cache:
         self.limit = limit
 
     def program(self, graph: Graph, made_from: Sequence[str], package: Path, make: Callable[[], Program]) -> Program:
-        """Return the cached program of a graph. If there is none, call `make` to compile it, and cache it.
+        """Return the cached program of a graph. If it is missing, compile the program by calling `make`, and store it.
 
-        `made_from` has the target, the hash of the configuration and the rounding mode; then other texts that the
-        program depends on: the timing model, the user's schedule. `package` is the folder of the target's sources.
+        `made_from` has the target, the hash of the configuration and the rounding mode, followed by the other texts
+        that the program depends on: the timing model and the user's schedule. `package` is the folder of the target's
+        sources.
         """
         try:
             key = _key(graph, *made_from, np.__version__, sources(PACKAGE), sources(package))
-        except (ProgramError, OSError):  # a constant that a program file cannot hold; sources that cannot be read
+        except (ProgramError, OSError):  # a constant has no form in a program file, or sources are unreadable
             return make()
         path = self.folder / f"{key}.twp"
         cached = _load(path)
-        # The file is only a hint: a program of another machine under this name is not used.
+        # The file is untrusted: if the program is for another machine, it is not used.
         if cached and [cached.target, cached.digest, cached.rounding] == [*made_from[:3]]:
             return replace(cached, graph=graph)
         program = make()
-        with suppress(OSError, ProgramError):  # a full disk, no write permission, a program that has no file form
+        with suppress(OSError, ProgramError):  # the disk is full or read-only, or the program has no file form
             self.folder.mkdir(parents=True, exist_ok=True)
             file.save(program, path, compress=False)
             self._evict()
         return program
 
     def _evict(self) -> None:
-        """Delete the least recently used programs until the size of the others is within the limit."""
+        """Delete the least recently used programs until the cache's size is within the limit."""
         entries = [(item, item.stat()) for item in self.folder.iterdir() if _FILES.fullmatch(item.name)]
-        entries.sort(key=lambda entry: entry[1].st_mtime_ns)  # `_load` sets the time of each use
+        entries.sort(key=lambda entry: entry[1].st_mtime_ns)  # `_load` sets this time to the last use
         total = sum(status.st_size for _, status in entries)
         for item, status in entries:
             if total <= self.limit:
                 break
-            with suppress(OSError):  # gone, or open elsewhere (Windows)
+            with suppress(OSError):  # already deleted, or open in another process (Windows)
                 item.unlink()
             total -= status.st_size
 

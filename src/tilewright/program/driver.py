@@ -8,17 +8,18 @@ from pathlib import Path
 
 
 def filled(folder: Path, names: Sequence[str], values: Mapping[str, object]) -> dict[str, bytes]:
-    """Return the templates `names` of a folder with the values in the place of their placeholders, by name."""
+    """Fill in the placeholders of the templates `names` in a folder, and return the texts by name."""
 
     def value(match: re.Match[str]) -> str:
         return str(values.get(match[1], match[0]))
 
-    # In one pass: a value may have the name of a segment, which may look like a placeholder.
+    # One pass, so that values are not searched: a value may contain the name of a segment that looks like a
+    # placeholder.
     return {name: re.sub("@([a-z_]+)@", value, (folder / name).read_text("ascii")).encode("ascii") for name in names}
 
 
 def string(text: str) -> str:
-    """Return text as a string literal of C, in printable ASCII. Octal escapes end after three digits in any case."""
+    """Return text as a C string literal in printable ASCII. Octal escapes, unlike \\x, end after three digits."""
     data = text.encode("utf-8", "replace")
     plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in data)
     return f'"{"".join(plain)}"'

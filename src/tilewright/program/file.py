@@ -1,4 +1,4 @@
-"""The program file `FILE.twp`: an archive (see program/archive.py) of a program, and the text form of a program.
+"""The program file `FILE.twp`, an archive (see program/archive.py), and the text form of a program.
 
 A file of assembly text starts with comment lines that name the machine.
 """
@@ -26,9 +26,9 @@ _CONFIG = "# config "
 
 
 def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
-    """Write a program, whole or not at all.
+    """Write a program file completely, or not at all.
 
-    Without `compress`, the file is larger but is written and read several times as fast. Raises ProgramError if the
+    Without `compress`, the file is larger but writing and reading are several times as fast. Raises ProgramError if the
     file cannot be written, or if `load` would refuse it.
     """
     with naming(path):
@@ -38,9 +38,9 @@ def save(program: Program, path: str | Path, *, compress: bool = True) -> None:
 
 
 def load(path: str | Path) -> Program:
-    """Read a program and validate its graph. The digest of its configuration is left for the target to check.
+    """Read a program and validate its graph. The target checks the digest of the configuration later.
 
-    Raises ProgramError, naming the file, if it cannot be read or is malformed in any way.
+    Raises ProgramError, naming the file, if the file cannot be read or is malformed in any way.
     """
     data, arrays = archive.read(path, FORMAT)
     with naming(path), archive.damage_of(FORMAT):
@@ -53,7 +53,7 @@ def with_machine(program: Program, text: str) -> str:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a text file. Raises ProgramError if it is larger than MAX_TEXT_BYTES or not UTF-8 text."""
+    """Read a text file. Raises ProgramError if the file is larger than MAX_TEXT_BYTES or not UTF-8 text."""
     path = regular(path, ProgramError)
     if path.stat().st_size > MAX_TEXT_BYTES:
         raise ProgramError(str(path), f"is larger than {MAX_TEXT_BYTES >> 20} MiB")
@@ -64,7 +64,7 @@ def read_text(path: str | Path) -> str:
 
 
 def machine_of(text: str, where: str) -> tuple[str | None, Mapping[str, Any] | None]:
-    """Return the target and configuration named by the leading comment lines of a text; None for each that is missing.
+    """Return the target and the configuration that the leading comment lines of a text name, or None if missing.
 
     Raises ProgramError if the configuration is not a JSON object.
     """

@@ -1,4 +1,4 @@
-"""C headers with macros in commented groups, and bit-field structures from the layouts of instructions."""
+"""C headers: groups of macros, each with a comment, and bit-field structures of instruction layouts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewright.program.instruction import Layout
 
-#: Macros by name: the value is a number, or C tokens written as they are.
+#: The value of each macro, by name: a number, or C tokens that are written unchanged.
 Macros = Mapping[str, int | str]
 
 ASSERT = """\
@@ -21,7 +21,7 @@ ASSERT = """\
 
 
 class Group(NamedTuple):
-    """Macros of a C header under one comment. If `given`, a build may also define them (-D), but only to these values.
+    """Macros of a C header under one comment. If `given`, a build may also define them (-D) with the same values.
 
     If `only_with` is the name of a macro, the group is defined only when that macro is defined.
     """
@@ -46,7 +46,7 @@ def header(guard: str, about: str, groups: Sequence[Group], code: Sequence[str] 
 
 
 def _same(macros: Macros) -> Iterator[str]:
-    """Yield lines for an #error if a build defines one of these macros as another number; text is not compared."""
+    """Yield lines with an #error for a build that defines one of these macros as another number."""
     numbers = {name: value for name, value in macros.items() if isinstance(value, int) or value[:2] == "0x"}
     tests = [f"(defined({name}) && {name} != {value})" for name, value in numbers.items()]
     if tests:
@@ -56,7 +56,7 @@ def _same(macros: Macros) -> Iterator[str]:
 
 
 def macros(prefix: str, values: Mapping[str, int | str]) -> Macros:
-    """Return macros called PREFIX_KEY, in capitals, with these values."""
+    """Return macros with these values. Their names are PREFIX_KEY in capitals."""
     return {f"{prefix}_{name}".upper(): value for name, value in values.items()}
 
 
@@ -71,8 +71,8 @@ def bit_ranges(prefix: str, layout: Layout) -> Macros:
 def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None) -> list[str]:
     """Return the lines of a C bit-field structure with the layout's fields, explicit gaps and an assertion of its size.
 
-    `names` renames fields. Common C compilers for little-endian machines place bit fields from the low bit of each
-    word on, as the layout does.
+    `names` renames fields. Like the layout, common C compilers for little-endian machines fill each word with bit
+    fields from its lowest bit up.
     """
     lines = ["typedef struct {"]
     bit = 0
@@ -88,7 +88,7 @@ def structure(name: str, layout: Layout, names: Mapping[str, str] | None = None)
 
 
 def _gap(start: int, end: int, word: int) -> Iterator[str]:
-    """Yield C declarations of unnamed bit fields that fill the bits from `start` to before `end`, one for each word."""
+    """Yield C declarations of unnamed bit fields that fill the bits `start` to `end - 1`, one bit field per word."""
     while start < end:  # a bit field must not cross a word
         stop = min(end, start - start % word + word)
         yield f"  uint{word}_t : {stop - start};"

@@ -1,15 +1,15 @@
-"""Instruction formats for every target's ISA: bit fields, their packing into words, and their text.
+"""Instruction formats for all ISAs: bit fields, the packing of fields into words, and the text of instructions.
 
 A `Layout` places fields LSB first into little-endian words, by the C bit-field rule: a field that does not fit in the
-rest of a word starts the next word. Encoding and decoding work on whole streams at once.
+rest of a word starts the next word. Each call encodes or decodes a whole instruction stream.
 
 The text of an instruction is one line, exact in both directions:
 
     load inp sram_base=0 y_size=1 x_size=16 pop:compute reserved=0x1
 
-A line has a mnemonic, then *plain* words (fields whose values have names), operands `field=value`, and flags: one word
-for each one-bit field that is set. Numbers are decimal or 0x..; a field that is left out is 0. `reserved` holds the
-bits that no field covers, at their positions in the instruction.
+A line has a mnemonic, *plain* words (fields whose values have names), operands `field=value`, and flags: one word for
+each one-bit field that is set. Numbers are decimal or 0x..; a missing field is 0. `reserved` is a number with the bits
+that no field covers, at their positions in the instruction.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tilewright.array import Array
 from tilewright.errors import ConfigError, ProgramError
 from tilewright.program.words import Word, integer, pairs
 
-#: One value for each instruction, int64 [n].
+#: A column of values: one value for each instruction, int64 [n].
 Column = npt.NDArray[np.int64]
 #: Encoded instructions, one per row, uint8 [n, nbytes], little-endian.
 Raw = npt.NDArray[np.uint8]
 
 WORD_BITS = (8, 16, 32, 64)
-#: The key for bits that no field covers, in an instruction given as fields.
+#: The key for the bits that no field covers, in a dict of an instruction's fields.
 RESERVED = "reserved"
 
 
@@ -57,11 +57,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Layout:
-    """Fields packed LSB first into words of `word_bits`; no field straddles a word.
+    """Fields packed LSB first into words of `word_bits`. No field crosses a word boundary.
 
-    `words` fixes the number of words of an instruction (0: as many as the fields need). Bits that no field covers are
-    *reserved*: `decode` and `encode` leave them out, `reserved` returns them. Raises ConfigError if the fields need
-    more than `words`, and ValueError if the description itself is wrong.
+    `words` is the number of words of an instruction (0: the smallest number in which the fields fit). Bits that no
+    field covers are *reserved*: `decode` ignores reserved bits, `encode` clears them, and `reserved` returns them.
+    Raises ConfigError if the fields need more than `words` words, and ValueError if the description itself is wrong.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Layout:
         if len({f.name for f in self.fields}) != len(self.fields):
             raise ValueError(f"{self.name}: two fields have the same name")
         for f in self.fields:
-            # A column is int64, so an unsigned field of 64 bits could not hold all of its values.
+            # A column is int64, which cannot represent all values of an unsigned field of 64 bits.
             if not 1 <= f.width <= min(self.word_bits, 63 + f.signed):
                 raise ValueError(f"{self.name}: field {f.name} of {f.width} bits in words of {self.word_bits}")
         if self.words and self._needed > self.words:
@@ -145,7 +145,7 @@ class Layout:
 
     @cached_property
     def _places(self) -> tuple[Array, Array, Array, Array]:
-        """Arrays for f fields: indices of words [f]; shifts in the word, masks, and sign bits or 0, each [f, 1]."""
+        """Arrays for f fields: index of the word [f]; shift in the word, mask, and sign bit or 0, each [f, 1]."""
         index, shift = (
             np.array([divmod(bit, self.word_bits) for bit in self.offsets.values()], np.int64).reshape(-1, 2).T
         )
@@ -157,8 +157,8 @@ class Layout:
     def encode(self, columns: Mapping[str, Array | Sequence[int]], rows: Array | None = None) -> Raw:
         """Pack one integer column per field (each of length n) into uint8 [n, nbytes]; reserved bits are 0.
 
-        `rows` (integers [n], default 0..n-1) are the instruction numbers that errors print. Raises ProgramError if a
-        column is missing, unknown or of another length, or if a value does not fit its field.
+        `rows` (integers [n], default 0..n-1) are the instruction numbers in error messages. Raises ProgramError if a
+        column is missing, unknown or of a different length, or if a value does not fit its field.
         """
         if set(columns) != set(self.by_name):
             odd = ", ".join(sorted(set(columns) ^ set(self.by_name)))
@@ -176,9 +176,9 @@ class Layout:
         return packed.view(np.uint8).reshape(count, self.nbytes)
 
     def encode_rows(self, rows: Sequence[Mapping[str, int]], numbers: Array | None = None) -> Raw:
-        """Encode instructions, each given as {field: value}. A missing field is 0; `reserved` is a mask of other bits.
+        """Encode instructions, each given as {field: value}. A missing field is 0; `reserved` has the reserved bits.
 
-        `numbers` are the instruction numbers that errors print. Raises ProgramError if a field is unknown, if a value
+        `numbers` are the instruction numbers in error messages. Raises ProgramError if a field is unknown, if a value
         does not fit its field, or if reserved bits overlap a field.
         """
         for index, row in enumerate(rows):
@@ -192,16 +192,16 @@ class Layout:
         return packed | np.frombuffer(others, np.uint8).reshape(packed.shape)
 
     def _fitting(self, columns: Mapping[str, Array], count: int, rows: Array | None) -> Array:
-        """Return the values of all fields, int64 [fields, count].
+        """Check the columns and return the values of all fields, int64 [fields, count].
 
         Raises ProgramError if a column has another shape, or if a value does not fit the bits of its field. `rows` are
-        the instruction numbers that the message prints (None: 0, 1, ...).
+        the instruction numbers in the message (None: 0, 1, ...).
         """
         for name, column in columns.items():
             if column.shape != (count,) or (count and column.dtype.kind not in "biuO"):
                 shape = f"{column.dtype} {list(column.shape)}"
                 raise ProgramError(self.name, f"column {name} is {shape}", f"give {count} integers in one dimension")
-        # Columns of Python integers beyond int64 are compared as objects, so that the message shows the true value.
+        # Python integers that exceed int64 are compared as objects, so that the message shows the true value.
         exact = all(np.can_cast(column.dtype, np.int64) for column in columns.values())
         kind = np.int64 if exact or not count else object
         values = np.array([columns[f.name] for f in self.fields], kind).reshape(len(self.fields), count)
@@ -229,7 +229,7 @@ class Layout:
 
 
 def _array(column: Array | Sequence[int]) -> Array:
-    """Return `column` as an array. Python integers that NumPy would convert to floats (2**63 beside 1) stay exact."""
+    """Convert `column` to an array. Python integers stay exact, even if NumPy would choose floats (2**63 and 1)."""
     array = np.asarray(column)
     if array.dtype.kind == "f" and all(isinstance(value, int) for value in column):
         return np.array(column, object)
@@ -244,7 +244,7 @@ def rows(columns: Mapping[str, Column]) -> list[dict[str, int]]:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of a field's values 0, 1, and so on. A larger value is written as `prefix` and the number."""
+    """Names of a field's values 0, 1, and so on. A value without a name is written as `prefix` and the number."""
 
     names: tuple[str, ...]
     prefix: str = ""
@@ -258,7 +258,7 @@ class Names:
         return self.names[value] if value < len(self.names) else f"{self.prefix}{value}"
 
     def read(self, word: Word, high: int) -> int:
-        """Return the value that a word names, at most `high`. Raises ProgramError for any other word."""
+        """Return the value that a word stands for, at most `high`. Raises ProgramError for any other word."""
         if word.text in self.names:
             return self.names.index(word.text)
         number = word.text.removeprefix(self.prefix)
@@ -275,8 +275,8 @@ class Names:
 class Form:
     """The text form of an instruction's fields: `plain` fields as words, `operands` as `field=value`.
 
-    Operands in `optional` are omitted if they are 0. `reserved` among the operands means that the machine keeps the
-    reserved bits; these bits are written last, unless all are 0.
+    Operands in `optional` are omitted if their value is 0. If the operands include `reserved`, the text keeps the
+    reserved bits: it ends with them, or omits them if all are 0.
     """
 
     layout: Layout
@@ -286,7 +286,7 @@ class Form:
     names: Mapping[str, Names] = field(default_factory=dict)
 
     def show(self, values: Mapping[str, int], flags: Mapping[str, str] | None = None) -> str:
-        """Return the text that follows an instruction's mnemonic. `flags` gives the word of each flag field."""
+        """Return the text that follows an instruction's mnemonic. `flags` maps each flag field to its word."""
         words = [self._shown(name, values[name]) for name in self.plain]
         for name in self.operands:
             if name != RESERVED and (values[name] or name not in self.optional):
@@ -297,7 +297,7 @@ class Form:
         return " ".join(words)
 
     def read_plain(self, words: Sequence[Word]) -> dict[str, int]:
-        """Return the fields in the plain words after the mnemonic, `words[0]`. Raises ProgramError for a wrong word."""
+        """Return the fields in the plain words after the mnemonic `words[0]`. Raises ProgramError for a wrong word."""
         values = {}
         for index, name in enumerate(self.plain, 1):
             if index >= len(words):
@@ -336,8 +336,8 @@ class Form:
 class Notation:
     """The text form of a machine's instructions.
 
-    `opcode` names the field that the mnemonic gives. `forms` holds one form per opcode. `flags` is called with the
-    values of an instruction's opcode and plain fields; it returns the word of each flag field, by field name.
+    `opcode` is the name of the field that the mnemonic gives. `forms` has one form per opcode. `flags` is a function of
+    the values of an instruction's opcode and plain fields. It returns the word of each flag field, by field name.
     """
 
     opcode: str
@@ -362,7 +362,8 @@ class Notation:
 class InstructionSet:
     """Instructions that share one layout. `operands` lists the fields of each opcode; all other fields must be 0.
 
-    `flags` lists one-bit fields of every opcode, written as their names. `names` maps fields to names of values.
+    `flags` lists the one-bit fields that every opcode has; their words are the field names. `names` has the names of
+    values, by field.
     """
 
     layout: Layout
@@ -380,7 +381,7 @@ class InstructionSet:
         return Notation(self.opcode, Names.of(self.codes), forms, lambda _: flags)
 
     def decode(self, raw: Raw) -> dict[str, Column]:
-        """Return each field by name, int64 [n]. Raises ProgramError for an unknown code, or if an unused bit is set."""
+        """Return each field's values, int64 [n]. Raises ProgramError for an unknown opcode or a set unused bit."""
         columns = self.layout.decode(raw)
         odd = self.layout.reserved(raw).any(axis=1) | (columns[self.opcode] >= len(self.codes))
         for name, names in self.names.items():
@@ -401,7 +402,7 @@ class InstructionSet:
 
 
 def by_code(codes: Column, values: Mapping[Any, Column | int]) -> Column:
-    """Return, for each instruction, the value of its opcode, int64 [n]. Raises KeyError if an opcode has no value."""
+    """Look up a value for the opcode of each instruction, int64 [n]. Raises KeyError if an opcode has no value."""
     column = np.zeros(len(codes), np.int64)
     for code in np.unique(codes).tolist():
         column = np.where(codes == code, values[code], column)

@@ -1,8 +1,8 @@
 """The content of a launch, and the DRAM of a run.
 
-A launch may come from a file, so everything is checked before it runs: `Contents` reads the parts of any launch, and
-`LaunchImage` is a launch with instructions and DRAM segments. `Dram` holds constants once for all samples, and other
-data once for each sample.
+A launch may come from an untrusted file, and is checked completely before it runs. `Contents` reads the parts of any
+launch, and `LaunchImage` is a launch with instructions and DRAM segments. `Dram` stores constants once for all samples,
+and other data once for each sample.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.program.instruction import Raw
 from tilewright.program.program import Launch
 
 KINDS = ("const", "input", "output", "scratch", "inout")
-#: Kinds whose bytes the launch carries; kinds that the launch returns; kinds that the host fills before the launch.
+#: Kinds of segments: with bytes in the launch; returned to the host; filled before the launch.
 CARRIED = ("const", "inout")
 RETURNED = ("output", "inout")
 FILLED = (*CARRIED, "input")
@@ -35,7 +35,7 @@ Shape = tuple[int | None, ...]
 
 
 class Contents:
-    """Reads numbers and arrays of a launch. Each method raises ProgramError if a part is missing or does not fit."""
+    """A reader of a launch's numbers and arrays. Its methods raise ProgramError if a part is missing or malformed."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
@@ -70,9 +70,10 @@ def _has_shape(array: Array, shape: Shape) -> bool:
 
 @dataclass(frozen=True)
 class DramSegment:
-    """A part of DRAM that a launch uses. Samples share a `const`; each sample has its own copy of other kinds.
+    """A part of DRAM that a launch uses. All samples share a `const` segment, and each has a copy of other kinds.
 
-    `size` is in bytes. `scratch` is not returned to the host. `inout` starts with bytes of the launch, and is returned.
+    `size` is in bytes. A `scratch` segment is not returned to the host. An `inout` segment starts with bytes from the
+    launch, and is returned.
     """
 
     name: str
@@ -87,13 +88,13 @@ _SEGMENT["kind"] = Literal[KINDS]
 
 
 def _name_of(row: Any, index: int) -> str:
-    """Return the name of a segment for messages. Its row may be malformed: then its number."""
+    """Return the name of a segment for messages, or its number if its row is malformed."""
     name = row.get("name") if isinstance(row, dict) else None
     return f"'{name}'" if isinstance(name, str) else str(index)
 
 
 def in_a_row(*parts: tuple[str, str, int], base: int = 0, align: int = 1) -> tuple[DramSegment, ...]:
-    """Return consecutive segments from byte `base` on, aligned. `parts` have the name, kind and size of each."""
+    """Return consecutive, aligned segments from byte `base` on. `parts` has the name, kind and size of each segment."""
     segments = []
     for name, kind, size in parts:
         segments.append(DramSegment(name, base, size, kind))
@@ -105,8 +106,8 @@ def in_a_row(*parts: tuple[str, str, int], base: int = 0, align: int = 1) -> tup
 class LaunchImage:
     """The instructions and DRAM segments of a launch.
 
-    `insns` is uint8 [n, nbytes]. `data` has the bytes, uint8 [size], of each const or inout segment. `bases` has the
-    byte address in each base register. `layer` has the index of each instruction's layer, int64 [n] (None: one layer).
+    `insns` is uint8 [n, nbytes]. `data` has the bytes of each const or inout segment, uint8 [size]. `bases` has the
+    byte address in each base register. `layer` has the layer's index for each instruction, int64 [n] (None: one layer).
     """
 
     insns: Raw
@@ -117,7 +118,7 @@ class LaunchImage:
 
     @classmethod
     def of(cls, launch: Launch, nbytes: int, bases: Sequence[str] = ()) -> LaunchImage:
-        """Read a launch with instructions of `nbytes` bytes and these base registers.
+        """Read a launch whose instructions have `nbytes` bytes. `bases` are the names of the base registers.
 
         Raises ProgramError if a part of the launch is missing or malformed.
         """
@@ -157,7 +158,7 @@ class LaunchImage:
         return Launch(name, nodes, {**described, **meta}, arrays)
 
     def dram(self, inputs: Mapping[str, Array], samples: int) -> Dram:
-        """Return DRAM before the launch. `inputs` are uint8 (samples, size) by segment; bytes not given are zero."""
+        """Return DRAM before the launch. `inputs` are uint8 (samples, size) by segment; all other bytes are zero."""
         contents = {**inputs, **self.data}
         segments = []
         for segment in self.segments:
@@ -182,14 +183,14 @@ class Segment:
     address: int
     data: Array
     initialised: bool = True  # filled by the host before the launch
-    shared: bool = False  # `data` is also used elsewhere (a constant, an input of the caller): a write makes a copy
+    shared: bool = False  # `data` belongs to others (a constant, the caller's input): a write must copy it first
 
     @property
     def end(self) -> int:
         return self.address + int(self.data.shape[1])
 
     def unshare(self, samples: int) -> None:
-        """Copy the data, once for each sample, if it is also used elsewhere. Then it may be written."""
+        """Make the data writable: if it is shared, copy it once for each sample."""
         if self.shared:
             self.data = np.repeat(self.data, samples // len(self.data), axis=0)
             self.shared = False
@@ -210,18 +211,18 @@ class Dram:
         return next(segment.data for segment in self.segments if segment.name == name)
 
     def copy(self) -> Dram:
-        """Return a copy. Both share the bytes of a segment until one of them writes there (copy on write)."""
+        """Return a copy. Both objects share the bytes of a segment until the first write to it (copy on write)."""
         for segment in self.segments:
             segment.shared = True
         return Dram(replace(segment) for segment in self.segments)
 
     @property
     def own_bytes(self) -> int:
-        """The number of bytes that are not shared: the cost of a copy of this object."""
+        """The number of bytes that only this object uses: the memory that a copy of this object costs."""
         return sum(segment.data.nbytes for segment in self.segments if not segment.shared)
 
     def window(self, address: int, rows: int, row_bytes: int, stride: int, where: str) -> Array:
-        """Return a view of DRAM to read, (samples or 1, rows, row_bytes); its rows are `stride` bytes apart.
+        """Return a view of DRAM to read, (samples or 1, rows, row_bytes). The rows are `stride` bytes apart.
 
         Raises MachineError, naming `where`, if the rows leave their segment.
         """
@@ -238,13 +239,13 @@ class Dram:
         return _view(segment, address, (rows, row_bytes), stride)
 
     def span(self, samples: int, address: Array, end: Array, written: Array) -> tuple[Array, Array]:
-        """Return a vector over all segments, uint8, and where each byte range starts in it, int64 [n, 2].
+        """Return a uint8 vector over all segments, and the start of each byte range in the vector, int64 [n, 2].
 
-        Ranges are `address` to `end`, int64 [n]; `written`, bool [n], marks those to be written. A start is the index
-        of the first sample's data, and the distance to the next sample's (0 if samples share data). The vector spans
-        the process's memory from the first segment to the last, so nothing is copied: bytes outside the segments must
-        not be accessed, and the vector is valid until a segment is replaced. Raises MachineError if a range leaves its
-        segment.
+        Range i is the bytes `address[i]` to `end[i] - 1`, int64 [n]; `written`, bool [n], marks the ranges to write. A
+        start has two numbers: the index of the first sample's data, and the distance to the next sample's data (0 if
+        samples share data). The vector is a view of the process's memory from the first segment to the last. Bytes
+        outside the segments must not be accessed, and the vector is valid until a segment is replaced. Raises
+        MachineError if a range leaves its segment.
         """
         starts, ends = (np.array([getattr(s, name) for s in self.segments], np.int64) for name in ("address", "end"))
         # All segments at once, because a launch may have a million accesses.
@@ -265,7 +266,7 @@ class Dram:
         return np.asarray(_Bytes(base, int(last.max(initial=base)) - base)), place
 
     def segment(self, address: int, end: int, where: str) -> Segment:
-        """Return the segment with the bytes from `address` to before `end`. Raises MachineError if there is none."""
+        """Return the segment that contains the bytes `address` to `end - 1`. Raises MachineError if no segment does."""
         index = bisect_right(self._starts, address) - 1
         if index < 0 or end > self._ends[index]:
             places = ", ".join(f"{s.name} {s.address:#x}..{s.end:#x}" for s in self.segments)

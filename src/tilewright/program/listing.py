@@ -7,18 +7,18 @@
     .code
     finish
 
-A line is a directive (it begins with a dot), bytes, or code. Bytes follow a directive that holds bytes: two hex digits
-each, or `zero N`. Lines of code follow a directive that holds code, until another such directive. Code may continue
-after bytes that are complete, and after directives that hold nothing. A target describes its directives in a `Grammar`
-and gives them their meaning: it reads and writes `Section`s.
+A line is a directive (it begins with a dot), bytes, or code. Some directives are followed by bytes: two hex digits
+each, or `zero N`. Some directives are followed by lines of code, up to the next such directive; directives without code
+may come between lines of code. A target describes its directives in a `Grammar`, and converts between `Section`s and
+its launches.
 
 Launch images have the same directives in all targets, for base registers and DRAM segments:
 
     .base inp=0x1000 out=0x2000
     .segment wgt address=0x1000 size=0x100 kind=const
 
-Bytes of a const or inout segment follow its directive. Missing bytes at the end are zero. Without `size`, a segment is
-as long as its bytes. Base registers that are left out are 0.
+Bytes of a const or inout segment follow its directive. Missing bytes at the end are zero. Without `size`, the size is
+the number of these bytes. Base registers without a value are 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilewright.program.launch_image import CARRIED, KINDS, MAX_ADDRESS, DramSeg
 from tilewright.program.program import Launch
 from tilewright.program.words import NAME, Word, WordType, choice, integer, number, pairs
 
-#: Largest total of all sections of a text in bytes (512 MiB), declared or written out.
+#: The largest total size of all sections of a text, in bytes (512 MiB). Declared sizes count like written bytes.
 MAX_BYTES = 1 << 29
 _BYTES = re.compile("([0-9a-fA-F]{2})+")
 _DATA = re.compile(f"zero|{_BYTES.pattern}")
@@ -50,9 +50,9 @@ class Directive:
     """The syntax of a line that begins with a dot: positional values, then `name=value` pairs in any order.
 
     `required` lists the pairs that must be present. `more` is the type of further positional values, which are read as
-    a list called more. If `unique`, no two such lines of a launch have the same first value. `data` computes how many
-    bytes follow from the line's values (None: any number). `code` reads one line of the code that follows. A value
-    called `size` is a number of bytes.
+    a list called `more`. If `unique`, the first value must be different in all such lines of a launch. `data` computes
+    the number of bytes that follow from the values of the line (None: any number). `code` reads one line of the code
+    that follows. A value called `size` is a number of bytes.
     """
 
     values: Mapping[str, WordType] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Directive:
     code: Code | None = None
 
     def read(self, words: Sequence[Word]) -> tuple[dict[str, Any], dict[str, Word]]:
-        """Return a line's values and words, both by name ("": last word). Raises ProgramError if a word is wrong."""
+        """Return a line's values and words by name ("" is the last word). Raises ProgramError for a wrong word."""
         where = dict(zip(self.values, words[1:], strict=False))
         if missing := list(self.values)[len(where) :]:
             words[-1].refuse(f"a {missing[0]} after it")
@@ -93,16 +93,17 @@ class Directive:
 
 @dataclass
 class Section:
-    """A directive of a launch, and the bytes or code after it. If `directive` is empty, its line is not written.
+    """A directive of a launch, and the bytes or code after it. A section without a `directive` has no line of its own.
 
-    `code` holds lines of text in a section to be written, and the results of `Directive.code` in one that was read.
+    In a section to be written, `code` has lines of text. In a section that was read, it has the results of
+    `Directive.code`.
     """
 
     directive: str
     values: Mapping[str, Any] = field(default_factory=dict)
     data: bytes | bytearray = b""
     code: list[Any] = field(default_factory=list)
-    words: Mapping[str, Word] = field(default_factory=dict)  # of a text that was read, by value; "" is the last one
+    words: Mapping[str, Word] = field(default_factory=dict)  # words that were read; "" is the last word
 
 
 @dataclass
@@ -130,9 +131,10 @@ class Text:
 class Grammar:
     """The text form of one target.
 
-    `launch` are the values after the name in a `.launch` line. `opening` is the directive whose code may follow this
-    line directly. `unnamed` is the name of a launch whose text has no `.launch`; if it is empty, `.launch` is required.
-    `row` is the number of bytes in a line of data. If `zeros`, lines of zeros are written as `zero N`.
+    `launch` are the values after the name in a `.launch` line. `opening` is the directive that a `.launch` line implies
+    if code follows directly. `unnamed` is the name of a launch whose text has no `.launch`; an empty `unnamed` makes
+    `.launch` required. `row` is the number of bytes in a line of data. If `zeros`, lines of zeros are written as `zero
+    N`.
     """
 
     directives: Mapping[str, Directive]
@@ -148,7 +150,7 @@ class Grammar:
         return "".join(f"{line}\n" for line in self._lines(text))
 
     def read(self, text: str) -> list[Text]:
-        """Return the launches of a text. Raises ProgramError, with line and column, if a word is wrong."""
+        """Return the launches of a text. Raises ProgramError, with line and column, for a wrong word."""
         reader = _Reader(self)
         for row, line in enumerate(text.split("\n"), 1):
             if words := text_words.split(line, row):
@@ -173,14 +175,14 @@ class Grammar:
 
 
 class _Reader:
-    """Reads a text line by line. A line without a directive gives bytes until `_data` is complete, then code."""
+    """A reader of a text, line by line. Lines without a directive are bytes until `_data` is complete, then code."""
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
         self._directives = {".launch": Directive({"name": NAME, **grammar.launch}), **grammar.directives}
-        self._room = MAX_BYTES  # bytes that further sections may have
+        self._room = MAX_BYTES  # the number of bytes that further sections may have
         self._started = False  # whether any line has been read
-        self._names = {(".launch", grammar.unnamed, 0)}  # names that are in use: directive, name, number of the launch
+        self._names = {(".launch", grammar.unnamed, 0)}  # used names: (directive, name, number of the launch)
         self.texts: list[Text] = []
         if grammar.unnamed:
             self._launch(grammar.unnamed, {})
@@ -194,8 +196,8 @@ class _Reader:
             first.refuse(".launch before everything else")
         elif first.text in self._directives:
             self._directive(self._directives[first.text], words)
-        # While bytes are missing, any line is read as bytes: the message about a wrong one then asks for bytes. After
-        # that, code may follow; a line that can only be bytes is still read as such, and refused as one too many.
+        # While bytes are missing, every line is read as bytes, so that the message about a wrong line asks for bytes.
+        # Later lines are code. A line that can only be bytes is still read as bytes, and is refused as too many bytes.
         elif self._data and (self._left or _DATA.fullmatch(first.text)):
             self._bytes(self._data, words)
         elif self._code and not first.text.startswith("."):
@@ -206,7 +208,7 @@ class _Reader:
         self._started = True
 
     def _named(self, words: Sequence[Word]) -> None:
-        if not self._started:  # the text names its first launch: the unnamed one does not exist
+        if not self._started:  # the text names its first launch, so that there is no unnamed launch
             self.texts.clear()
             self._names.clear()
         values, where = self._directives[".launch"].read(words)
@@ -215,7 +217,7 @@ class _Reader:
         self._launch(name, values)
 
     def _reserve(self, word: Word, directive: str, name: Any) -> None:
-        """Check that a name is new in its launch, or for .launch in the text, and reserve it."""
+        """Check that a name is new in its launch (for `.launch`, new in the text), and reserve it."""
         key = directive, name, 0 if directive == ".launch" else len(self.texts)
         if key in self._names:
             word.refuse("a name that is not taken")
@@ -224,7 +226,7 @@ class _Reader:
     def _launch(self, name: str, values: Mapping[str, Any]) -> None:
         self.texts.append(Text(name, values))
         self._data: Section | None = None
-        self._left = 0  # bytes that may still follow in `data`
+        self._left = 0  # the number of bytes that may still follow in `data`
         self._code: tuple[Section, Code] | None = None
         if self._grammar.opening:
             self._open(Section(self._grammar.opening), self._directives[self._grammar.opening])
@@ -243,7 +245,7 @@ class _Reader:
         self._data = section if syntax.data else None
         size = syntax.data(section.values) if syntax.data else 0
         self._left = self._room if size is None else min(size, self._room)
-        # A declared size counts at once, even if fewer bytes follow: the segment will take it.
+        # A declared size counts at once, even if fewer bytes follow: the segment will have this size.
         self._room -= section.values.get("size", 0)
         if syntax.code:
             self._code = section, syntax.code
@@ -279,13 +281,13 @@ SEGMENT = Directive(
 
 
 def image_directives(bases: Sequence[str] = ()) -> dict[str, Directive]:
-    """Return the directives of a launch image by name: `.segment`, and `.base` if there are base registers."""
+    """Return the directives of a launch image by name: `.segment`, and also `.base` if there are base registers."""
     base = {".base": Directive(named=dict.fromkeys(bases, ADDRESS))} if bases else {}
     return {**base, ".segment": SEGMENT}
 
 
 def image_sections(image: LaunchImage) -> Iterator[Section]:
-    """Yield a text section for the base registers of an image, unless all are 0, and one for each segment."""
+    """Yield the text sections of an image: base registers (if any is not 0), then one section for each segment."""
     if any(image.bases.values()):
         yield Section(".base", image.bases)
     for segment in image.segments:
@@ -321,14 +323,14 @@ def _segment(section: Section) -> DramSegment:
 
 @dataclass(frozen=True)
 class LaunchText:
-    """The text of a target's launches: `describe` returns the text of a launch, `make` the launch of a text."""
+    """The text of a target's launches. `describe` converts a launch to text, and `make` converts text to a launch."""
 
     grammar: Grammar
     describe: Callable[[Launch], Text]
     make: Callable[[Text], Launch]
 
     def write(self, launches: Iterable[Launch]) -> str:
-        """Return the text of launches, which `read` reads back exactly."""
+        """Return the text of launches. `read` restores the launches exactly."""
         return "".join(self.grammar.write(self.describe(launch)) for launch in launches)
 
     def read(self, text: str) -> list[Launch]:
@@ -339,9 +341,9 @@ class LaunchText:
 def image_text(
     nbytes: int, line: Code, encode: Callable[[Sequence[Any]], Raw], lines: Callable[[Raw], Sequence[str]]
 ) -> LaunchText:
-    """Return the text of launches that are images: their DRAM segments, then the code.
+    """Return the text form of launches that are images: the DRAM segments, then the code.
 
-    An instruction has `nbytes` bytes. `line` reads one line of code, `encode` converts the results of `line` to
+    Each instruction has `nbytes` bytes. `line` reads one line of code, `encode` converts the results of `line` to
     instructions, and `lines` converts instructions to text.
     """
 
@@ -356,7 +358,7 @@ def image_text(
 
 
 def isa_text(isa: InstructionSet) -> LaunchText:
-    """Return the text of launches that are images, with the instructions of one set."""
+    """Return the text form of launches that are images with instructions of an InstructionSet."""
 
     def lines(insns: Raw) -> list[str]:
         return [isa.notation.show(row) for row in rows(isa.decode(insns))]

@@ -1,14 +1,15 @@
-"""Where the elements of a tensor lie in memory: an index map with a shape.
+"""The positions of a tensor's elements in memory: an index map with a shape.
 
-A placement is declared once, as steps that arrange the elements. Packing, unpacking and searches follow from it:
+A placement is declared once, as steps that arrange the elements. Packing, unpacking and lookups are derived from the
+steps:
 
     tiles = Placement.of((rows, columns, channels)).split(2, 16).transpose(2, 0, 1, 3)
     tiles.pack(codes)                 the bytes of memory, (S samples, bytes)
     tiles.unpack(memory)              the tensor's values in these bytes
     tiles.where                       the byte offsets of each element
 
-The last arrangement lies in memory in C order; one position of it is a slot. Slots that no element fills are padding.
-An element may lie in several slots (`take`), or in none.
+The last arrangement is stored in memory in C order, and each position in it is a slot. A slot without an element is
+padding. After `take`, an element may have several slots or no slot.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ import numpy as np
 from tilewright.array import Array, ascending
 
 Shape = tuple[int, ...]
-#: Stands for "no slot" or "no element".
+#: The number that means "no slot" or "no element".
 NOWHERE = -1
 
 
 class _Step(NamedTuple):
     """A step that rearranges values (S, *slots).
 
-    `arrange(values, padding)` goes forwards; `padding` replaces the value of pads, unless it is None. `collect` goes
-    backwards.
+    `arrange(values, padding)` applies the step; unless `padding` is None, it replaces the value of pads. `collect`
+    reverses the step.
     """
 
     arrange: Callable[[Array, int | None], Array]
@@ -41,11 +42,11 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where the elements of a tensor of `shape` lie in memory. `slots`: the extents of the last arrangement.
+    """The positions in memory of the elements of a tensor. `slots` is the shape of the last arrangement.
 
-    An element has the type `dtype`. Its bytes lie side by side, the lowest first; or, if `planes` is not 0, in as many
-    planes, the lowest first: a plane has one byte for each slot. Higher bytes than those of the planes are the sign.
-    `repeats`: an element may lie in several slots.
+    An element has the type `dtype`. If `planes` is 0, the bytes of an element are adjacent, lowest first. Otherwise
+    they lie in `planes` planes, lowest first: a plane has one byte for each slot. Bytes above the last plane are filled
+    with the sign. If `repeats`, an element may have several slots.
     """
 
     shape: Shape
@@ -57,11 +58,11 @@ class Placement:
 
     @classmethod
     def of(cls, shape: Sequence[int], dtype: str = "int8", planes: int = 0) -> Placement:
-        """Return the placement of a tensor whose elements lie in C order."""
+        """Return the placement of a tensor with its elements in C order."""
         return cls(tuple(shape), tuple(shape), np.dtype(dtype), planes)
 
     def pad(self, *widths: tuple[int, int], value: int = 0) -> Placement:
-        """Add (before, after) slots along each axis; they hold `value`."""
+        """Add (before, after) slots along each axis. These slots contain `value`."""
         if not any(map(any, widths)):
             return self
         spans = [(before, before + size, after) for size, (before, after) in zip(self.slots, widths, strict=True)]
@@ -87,14 +88,14 @@ class Placement:
         )
 
     def split(self, axis: int, size: int) -> Placement:
-        """Cut an axis into two, parts and their `size` elements; the last part is padded with zeros."""
+        """Split an axis into two axes: parts, and `size` elements of a part. The last part is padded with zeros."""
         extent = self.slots[axis]
         widths = [(0, 0)] * len(self.slots)
         widths[axis] = 0, -extent % size
         return self.pad(*widths).reshape(*self.slots[:axis], -(-extent // size), size, *self.slots[axis + 1 :])
 
     def transpose(self, *axes: int) -> Placement:
-        """Put axis `axes[i]` in place i."""
+        """Reorder the axes: axis `axes[i]` becomes axis i."""
         forwards = (0, *(axis + 1 for axis in axes))
         backwards = (0, *(axes.index(axis) + 1 for axis in range(len(axes))))
         return self._then(
@@ -104,7 +105,7 @@ class Placement:
         )
 
     def take(self, axis: int, index: Array) -> Placement:
-        """Keep the elements `index` along an axis, in that order. Several axes of `index` replace the one."""
+        """Select the elements `index` along an axis, in the order of `index`. The axes of `index` replace this axis."""
         before = self.slots
 
         def collect(arranged: Array) -> Array:
@@ -133,9 +134,9 @@ class Placement:
         return values
 
     def collect(self, arranged: Array) -> Array:
-        """Return the tensor (S, *shape) whose values lie in slots, (S, *slots). Elements without a slot are 0."""
-        # Backwards, `take` knows only the last of several slots of an element, and a step after it may have dropped
-        # that one. So the steps are not followed: `slot` has a slot that is in memory.
+        """Return the tensor (S, *shape) from the values of the slots, (S, *slots). Elements without a slot are 0."""
+        # If an element has several slots, reversing `take` would read only the last slot, which a later step may have
+        # dropped. Therefore the steps are not reversed: `slot` has a slot that is in memory.
         if self.repeats:
             values = arranged.reshape(len(arranged), -1)[:, self.slot]
             return np.where(self.slot == NOWHERE, 0, values)
@@ -153,7 +154,7 @@ class Placement:
         return np.ascontiguousarray(in_planes).reshape(len(raw), -1)
 
     def unpack(self, memory: Array) -> Array:
-        """Return the values (S, *shape) that lie in the bytes of memory, uint8 (S, bytes)."""
+        """Return the tensor's values (S, *shape) from the bytes of memory, uint8 (S, bytes)."""
         return self.collect(self.read(memory))
 
     def read(self, memory: Array) -> Array:
@@ -175,9 +176,9 @@ class Placement:
 
     @cached_property
     def slot(self) -> Array:
-        """The slot of each element, int64 [*shape]: the first one if it has several, NOWHERE if it has no slot."""
+        """The first slot of each element, int64 [*shape], or NOWHERE for an element without a slot."""
         first = np.full(prod(self.shape), NOWHERE)
-        filled = np.flatnonzero(self.element != NOWHERE)[::-1]  # the first slot is written last
+        filled = np.flatnonzero(self.element != NOWHERE)[::-1]  # in descending order, so that the first slot remains
         first[self.element[filled]] = filled
         return first.reshape(self.shape)
 
@@ -185,7 +186,7 @@ class Placement:
     def where(self) -> Array:
         """The offset in memory of each byte of each element, low byte first: int64 [*shape, bytes of an element].
 
-        NOWHERE for an element that is in no slot.
+        The offset is NOWHERE for an element without a slot.
         """
         slot = self.slot[..., None]
         if self.planes:

@@ -1,4 +1,4 @@
-"""A compiled network: launches of the machine and the host steps between them, with all their data."""
+"""A compiled network: launches of the machine, host steps between the launches, and the data of both."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Launch:
     """One run of the machine, which computes the graph nodes `nodes`.
 
-    The target defines `meta` (JSON values) and `arrays`: instruction streams, DRAM layout, data, and how values of
-    graph tensors enter and leave.
+    The target defines `meta` (JSON values) and `arrays`: instruction streams, DRAM layout, data, and the places of
+    graph tensors.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Launch:
 
 
 class Configuration(Protocol):
-    """The configuration of a machine, a frozen dataclass. Making one with illegal values raises ConfigError."""
+    """The configuration of a machine, a frozen dataclass. The constructor raises ConfigError for illegal values."""
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self: ...
@@ -56,10 +56,10 @@ class HostStep:
 
 
 def grouped(lowered: Mapping[str, T | str]) -> Iterator[tuple[HostStep, ...] | dict[str, T]]:
-    """Yield groups of neighbouring nodes that all run on the host, or all on the target.
+    """Yield groups of consecutive nodes. The nodes of a group all run on the host, or all on the target.
 
-    `lowered` has for each node, by name, the target's object, or the reason (text) why the node runs on the host. A
-    group is a tuple of host steps, or a dict of the target's objects by node name.
+    `lowered` has an entry for each node, by name: an object of the target, or the reason (text) why the node runs on
+    the host. A group is a tuple of host steps, or a dict of the target's objects by node name.
     """
     for on_host, names in groupby(lowered, key=lambda name: isinstance(lowered[name], str)):
         if on_host:
@@ -84,11 +84,11 @@ class Program:
 
     @classmethod
     def bare(cls, target: str, config: Configuration, launches: Iterable[Launch]) -> Self:
-        """Return a program of launches without a network, as assembled from text."""
+        """Return a program of launches without a network, such as assembled text."""
         return cls(target, config.to_dict(), config.digest(), "tflm", None, tuple(launches))
 
     def outline(self) -> dict[str, Any]:
-        """Return the steps as JSON values: for each where it runs, and for host steps the reason."""
+        """Return the steps as JSON values: the place where each step runs, and the reason for each host step."""
         steps = [
             {"name": step.name, "where": self.target, "nodes": list(step.nodes)}
             if isinstance(step, Launch)

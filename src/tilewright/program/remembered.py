@@ -1,7 +1,7 @@
-"""A store of results on disk by key, such as the cycles of plans, for later processes that would compute them again.
+"""A store of results on disk, by key, for reuse in later processes. An example are the cycles of plans.
 
-A file belongs to one version of the sources: results of another version may be others. If the folder or the file is
-unusable, nothing is stored.
+A file belongs to one version of the sources, because another version may compute other results. If the folder or the
+file is unusable, nothing is stored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 from tilewright.files import sources
 from tilewright.program.cache import PACKAGE
 
-#: Bytes of a file (1 GiB) above which nothing is added, and how many files of other versions are kept.
+#: The size of a file in bytes (1 GiB) above which no result is added, and the number of versions whose files are kept.
 LIMIT = 1 << 30
 VERSIONS = 2
-#: Seconds to wait for other processes that write, and seconds after which new results are written, for them to use.
+#: Seconds to wait while another process writes, and seconds after which new results are written for other processes.
 PATIENCE = 10.0
 SOON = 0.25
-#: Bytes of a value above which it is compressed.
+#: The size in bytes above which a value is compressed.
 LONG = 256
 _FILES = re.compile(r"[0-9a-f]{16}\.sqlite")
 _TABLE = "CREATE TABLE IF NOT EXISTS results (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID"
@@ -35,7 +35,7 @@ class Remembered:
     """A store of JSON values by key (text). Several processes may use a folder at the same time."""
 
     def __init__(self, folder: Path, package: Path, limit: int = LIMIT) -> None:
-        """Open the file for the current sources of Tilewright and of `package`."""
+        """Open the file that belongs to the current sources of Tilewright and `package`."""
         self._new: dict[bytes, bytes] = {}
         self._limit = limit
         self._written = monotonic()
@@ -52,7 +52,7 @@ class Remembered:
             self._file.execute(_TABLE)
 
     def get(self, key: str) -> Any:
-        """Return the value of a key; None if there is none."""
+        """Return the value of a key, or None if the key is missing."""
         if self._file is None:
             return None
         name = _name(key)
@@ -66,7 +66,7 @@ class Remembered:
         return None
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value: at once for this process; in the file with `flush`, or with a `put` after SOON seconds."""
+        """Store a value for this process. `flush`, or a `put` at least SOON seconds later, writes it to the file."""
         if self._file is not None:
             self._new[_name(key)] = _packed(value)
             if monotonic() > self._written + SOON:
@@ -76,10 +76,10 @@ class Remembered:
         """Write the new values to the file, unless it is full."""
         if self._file is None or not self._new:
             return
-        with suppress(sqlite3.Error):  # full disk, or locked for too long: they stay in memory
+        with suppress(sqlite3.Error):  # the disk is full, or the file is locked for too long: the values stay in memory
             pages, size = (self._file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
             if pages * size < self._limit:
-                with self._file:  # commits, or rolls back
+                with self._file:  # commits the transaction, or rolls it back
                     self._file.execute("BEGIN IMMEDIATE")
                     self._file.executemany("INSERT OR IGNORE INTO results VALUES (?, ?)", list(self._new.items()))
             self._new.clear()
@@ -98,7 +98,7 @@ def _name(key: str) -> bytes:
 
 
 def _packed(value: Any) -> bytes:
-    """Return a value as JSON, compressed if it is long. Compressed data begin with `x`, which JSON never does."""
+    """Return a value as JSON, compressed if it is long. Only compressed data begin with the letter `x`."""
     data = json.dumps(value, separators=(",", ":")).encode()
     return zlib.compress(data, 1) if len(data) > LONG else data
 
@@ -108,7 +108,7 @@ def _unpacked(data: bytes) -> Any:
 
 
 def _forget(folder: Path) -> None:
-    """Delete the files of older versions, but for the newest."""
+    """Delete the files of old versions. The files of the newest VERSIONS versions stay."""
     files = sorted(
         (path for path in folder.iterdir() if _FILES.fullmatch(path.name)), key=lambda path: -path.stat().st_mtime
     )

@@ -1,7 +1,7 @@
 """Exact conversion of graphs and programs to JSON values and arrays, and back.
 
 Input is untrusted: each value is checked against the type that the code declares for it. Mappings are sorted by key, so
-equal programs give equal data. In the JSON values, an array is a key into a separate mapping of arrays.
+that equal programs give equal data. In the JSON values, a key of a separate mapping stands for each array.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DTYPES = frozenset(
 _NAMES = tuple[str, ...]
 _GRAPH: Data = {"name": str, "tensors": list, "nodes": list, "inputs": _NAMES, "outputs": _NAMES}
 _GRAPH |= {"rounding": str, "states": tuple[State, ...], "pixels": Pixels | None}
-#: Entries of a graph that may be absent, with their values then: files of networks without them keep their old form.
+#: The default value of each entry of a graph that may be absent. Without such entries, a file has its old form.
 _ABSENT: Data = {"states": (), "pixels": None}
 _TENSOR = {"name": str, "shape": tuple[int, ...], "dtype": str, "quant": Quant | None, "data": str | None}
 _NODE = {"name": str, "kind": str, "attributes": dict, "inputs": _NAMES, "outputs": _NAMES}
@@ -91,7 +91,7 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
     ]
     data = {"name": graph.name, "tensors": tensors, "nodes": nodes}
     data |= {"inputs": list(graph.inputs), "outputs": list(graph.outputs), "rounding": graph.rounding}
-    if graph.states:  # absent from files of networks without states, which older versions can read
+    if graph.states:  # absent if the network has no states, so that older versions can read the file
         data |= {"states": encode(graph.states, "states")}
     if graph.pixels is not None:
         data["pixels"] = encode(graph.pixels, "graph.pixels")
@@ -99,7 +99,7 @@ def graph_to_data(graph: Graph) -> tuple[Data, Arrays]:
 
 
 def encode(value: Any, where: str) -> Any:
-    """Convert JSON values, tuples and dataclasses to JSON values. Raises ProgramError, naming `where`, if it cannot."""
+    """Convert JSON values, tuples and dataclasses to JSON values. Raises ProgramError at `where` for other values."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and isfinite(value):
@@ -138,7 +138,7 @@ def _graph(data: Any, arrays: Arrays) -> Graph:
         return Graph(**values | {"tensors": by_name, "nodes": tuple(nodes)}).validate()
     except (ModelError, UnsupportedError) as error:
         raise ProgramError(error.where, error.reason, error.remedy) from None
-    except (LookupError, ValueError, ArithmeticError, TypeError) as error:  # a shape rule met malformed attributes
+    except (LookupError, ValueError, ArithmeticError, TypeError) as error:  # malformed attributes in a shape rule
         raise ProgramError("graph", f"is not valid: {error}") from None
 
 
@@ -165,7 +165,7 @@ def _node(data: Any, where: str) -> Node:
 def _check_order(graph: Graph, steps: Iterable[Launch | HostStep]) -> None:
     """Check that launches have nodes, and that host steps run after the steps that compute their inputs.
 
-    Raises ProgramError if not.
+    Raises ProgramError if a check fails.
     """
     later = {name for node in graph.nodes for name in node.outputs}
     for index, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""The answer of `explain` about a program, as stages with lines, and tables; and its layout as text."""
+"""The output of `explain` about a program: stages with lines, and tables, and their layout as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.program.program import HostStep, Launch, Program
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a program: its title, and lines about it, which are indented under the title."""
+    """A part of a program: a title, and lines of text, which are indented under the title."""
 
     title: str
     lines: Sequence[str | Stage] = ()
@@ -18,19 +18,19 @@ class Stage:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a title. Each row has a cell for each of the columns."""
+    """A table with a title. Each row has one cell per column."""
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
 
 
-#: The answer of `explain`.
+#: The output of `explain`.
 Stages = Sequence[Stage | Table]
 
 
 def by_step(program: Program, launch: Callable[[Launch], Stage]) -> list[Stage]:
-    """Return a stage for each step of a program: from `launch`, or the reason why the host runs a node."""
+    """Return a stage for each step of a program: for a launch, the result of `launch`; for a host step, the reason."""
     return [
         Stage(f"{step.name}: host, {step.reason}") if isinstance(step, HostStep) else launch(step)
         for step in program.steps

@@ -1,4 +1,4 @@
-"""Words of a line of text. Each word knows its position, so that an error names the line and the column."""
+"""Words of a line of text. Each word has its position, so that an error can name the line and the column."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Word(NamedTuple):
 
 
 def split(line: str, number: int) -> list[Word]:
-    """Return the words of a line. A word in double quotes may have blanks; `#` starts a comment."""
+    """Return the words of a line. A word in double quotes may contain blanks, and `#` starts a comment."""
     words = (Word(match[0], number, match.start() + 1) for match in _TOKEN.finditer(line))
     return [word for word in words if not word.text.startswith("#")]
 
 
 def end(words: Sequence[Word]) -> None:
-    """Check that no words are left on the line. Raises ProgramError for the first of `words`."""
+    """Check that no words are left on the line. Raises ProgramError if `words` is not empty, with the first word."""
     for word in words:
         word.refuse("the end of the line")
 
@@ -51,7 +51,7 @@ def end(words: Sequence[Word]) -> None:
 def integer(word: Word, low: int, high: int, limits: str = "") -> int:
     """Return the number in a word, decimal or 0x...
 
-    Raises ProgramError if the word is not a number in `low`..`high`; its message describes the range by `limits`.
+    Raises ProgramError if the word is not a number in `low`..`high`. `limits` describes the range in the message.
     """
     try:
         value = int(word.text, 0)
@@ -78,7 +78,7 @@ def pairs(words: Sequence[Word], keys: Collection[str], plain: Collection[str] =
 
 
 class WordType(NamedTuple):
-    """The text form of one type of value: `show` returns the text, `read` returns the value or raises ProgramError."""
+    """The text form of a type: `show` converts a value to text, `read` converts text or raises ProgramError."""
 
     show: Callable[[Any], str]
     read: Callable[[Word], Any]
@@ -115,6 +115,6 @@ def quoted(name: str) -> str:
     return json.dumps(name).replace("#", "\\u0023").replace("\x7f", "\\u007f")
 
 
-#: Names. NAME writes quotes only around blanks and other unusual characters, QUOTED always.
+#: Types of names. NAME writes quotes only if a name has blanks or other unusual characters, QUOTED always.
 NAME = WordType(lambda name: name if _PLAIN.fullmatch(name) else quoted(name), _name)
 QUOTED = WordType(json.dumps, _name)
