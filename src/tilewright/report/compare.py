@@ -1,4 +1,4 @@
-"""The difference of two runs, in cycles by layer and by cause. Only their `--json` objects are needed."""
+"""Compare two runs, each given as its `--json` object: the difference in cycles by layer and by cause."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.errors import InputError, plain
 from tilewright.report.summary import share
 
-#: Causes that a line names before it sums up the rest, and layers that the short form names.
+#: The number of causes that a line names (it adds up the others), and of layers that the short form names.
 NAMED = 4
 SHOWN = 1
 
@@ -19,8 +19,8 @@ SHOWN = 1
 class Change:
     """The cycles of one layer in two runs: `before` and `after`.
 
-    `causes` are the differences by cause, the largest first; they add up to `cycles`. `where` says where the layer ran
-    in each run: the target, "host", or "" if the run has no layer of this name.
+    `causes` are the differences by cause, the largest first; they add up to `cycles`. `where` has the place of the
+    layer in each run: the target, "host", or "" if the run has no layer of this name.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Change:
 
     @property
     def moved(self) -> bool:
-        """Whether only one of the runs has the layer, or only one ran it on the host."""
+        """Whether the layer exists in only one of the runs, or ran on the host in only one of the runs."""
         return "" in self.where or (self.where[0] == "host") != (self.where[1] == "host")
 
     def __str__(self) -> str:
@@ -51,12 +51,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two runs: second minus first, in cycles per sample.
+    """The difference of two runs: the second run minus the first run, in cycles per sample.
 
     `names` are the runs' titles, `cycles` their cycles, `causes` the differences by cause, the largest first. `layers`
-    has every layer of either run, in the order of the first. `macs` has two counts for each run: the
-    multiply-accumulates on the target, whose time the cycles are, and those of the whole network. `settings` has the
-    settings that differ, with the values of both runs; None stands for a default.
+    has the layers of both runs, in the order of the first run. `macs` has two counts for each run: the
+    multiply-accumulates on the target, which the cycles measure, and the multiply-accumulates of the whole network.
+    `settings` has the settings that differ, with the values of both runs; None stands for a default.
     """
 
     names: tuple[str, str]
@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def changed(self) -> list[Change]:
-        """The layers whose cycles or causes differ, or which moved to or from the host; most cycles first."""
+        """The layers that moved to or from the host, or have other cycles or causes; the largest difference first."""
         differing = [layer for layer in self.layers if layer.cycles or layer.causes or layer.moved]
         return sorted(differing, key=lambda layer: -abs(layer.cycles))
 
@@ -119,10 +119,10 @@ class Comparison:
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
-    """Compare two runs, each given as the object that `Result.to_json` returns and `--json` prints.
+    """Compare two runs, each given as the object of `Result.to_json` or `--json`.
 
     Layers are matched by name, so that runs on different targets can be compared. Raises InputError if one of the
-    objects is not of a run.
+    objects does not describe a run.
     """
     runs = (first, second)
     for number, run in zip(("first", "second"), runs, strict=True):
@@ -157,7 +157,7 @@ def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str
 
 
 def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings that differ. The configurations of different targets have nothing in common."""
+    """Return the settings that differ. Configurations are compared only for runs on the same target."""
     keys = ("timing", "rounding", "clock_mhz")
     differing = {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
     if first["target"] != second["target"]:
@@ -176,7 +176,7 @@ def setting(value: Any) -> str:
 
 
 def _listed(causes: Mapping[str, int]) -> str:
-    """Return the largest differences by cause as text, and the sum of the others."""
+    """Return text with the largest differences by cause, and the sum of the other differences."""
     named = [f"{name} {cycles:+,}" for name, cycles in list(causes.items())[:NAMED]]
     rest = list(causes.values())[NAMED:]
     return ", ".join(named + ([f"{len(rest)} others {sum(rest):+,}"] if rest else []))

@@ -1,4 +1,4 @@
-"""The report of `explain`: each layer's operations and bytes, where each step runs and why, and each compile stage."""
+"""The report of `explain`: operations and bytes of each layer, the place of each step, and each compile stage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Volumes:
 
     @property
     def intensity(self) -> float:
-        """Multiply-accumulates per byte, if every byte of a tensor is moved once."""
+        """Multiply-accumulates per byte, provided that each byte of a tensor is moved once."""
         moved = self.input_bytes + self.weight_bytes + self.output_bytes
         return self.macs / moved if moved else 0.0
 
@@ -40,7 +40,7 @@ class Volumes:
 
 
 def rows(graph: Graph) -> list[Volumes]:
-    """Return one row per node, and a total row with the network's inputs, its outputs and all weights."""
+    """Return one row per node, and a row of totals with the network's inputs, its outputs and all weights."""
     nodes = [_row(site) for site in graph.sites()]
     ends = [sum(_bytes(graph.tensors[name]) for name in names) for names in (graph.inputs, graph.outputs)]
     macs = sum(row.macs for row in nodes)
@@ -65,7 +65,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def show(program: Program, plans: str) -> None:
-    """Print where each step runs, the analysis of each layer, the graph as text, and the target's text `plans`."""
+    """Print the place of each step, the analysis of each layer, the graph as text, and the target's text `plans`."""
     to = console()
     grid = Grid(("#", "step", "where", "nodes / why on host"), {"#"}, ("#",))
     for index, step in enumerate(program.steps):
@@ -102,9 +102,9 @@ def _section(title: str, text: str) -> None:
 def graph_text(graph: Graph) -> str:
     """Return a valid graph as text, one line per node, for people and golden files. There is no parser.
 
-    The text is the same on every machine. An activation is named after the node that writes it, as TFLite's own names
-    can have hundreds of characters. A graph input has its own name; a constant is shown by its type and the first
-    digits of its SHA-256. A state has two lines: its initial value, and the value that the next sample sees.
+    The text does not depend on the computer. An activation has the name of the node that computes it, because TFLite's
+    own names can have hundreds of characters. A graph input has its own name; a constant is shown as a type and the
+    first digits of an SHA-256. A state has two lines: the initial value, and the value for the next sample.
     """
     macs = sum(site.node.op.macs(site) for site in graph.sites())
     called = _references(graph)
@@ -120,7 +120,7 @@ def graph_text(graph: Graph) -> str:
 
 
 def _references(graph: Graph) -> dict[str, str]:
-    """Return the name by which `graph_text` shows each tensor; constants are left out."""
+    """Return the name of each tensor, except constants, in `graph_text`."""
     called = {name: _word(name) for name in graph.sources}
     for node in graph.nodes:
         for index, name in enumerate(node.outputs):
@@ -141,7 +141,7 @@ def _value(graph: Graph, name: str, called: Mapping[str, str]) -> str:
 
 
 def _attributes(value: Any) -> str:
-    """Return the fields of a dataclass that are not at their defaults, as text {field=value, ...}; empty if all are."""
+    """Return the fields of a dataclass that differ from their defaults, as text {field=value, ...}, or empty text."""
     changed = [f for f in fields(value) if getattr(value, f.name) != _default(f)]
     texts = (f"{f.name}={_attribute(getattr(value, f.name))}" for f in changed)
     return "{" + ", ".join(texts) + "}" if changed else ""
@@ -166,7 +166,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def _quant(quant: Quant) -> str:
-    """Return a quantisation as text: one scale exactly, or the range of several scales and a hash of the whole."""
+    """Return a quantisation as text: a single scale exactly, or the range and the hash of several scales."""
     if not quant.per_channel:
         return f"scale {_number(quant.scale[0])} zero {quant.zero_point[0]}"
     low = min(quant.scale)
@@ -178,7 +178,7 @@ def _quant(quant: Quant) -> str:
 
 
 def _number(scale: float) -> str:
-    """Return the shortest decimal number that is read back as this scale, as float32 if it is one."""
+    """Return the shortest decimal number that is read back as this scale: as float32 if possible, else as float64."""
     single = np.float32(scale)
     return str(single) if float(single) == scale else repr(scale)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: `Layer.where` of a step that the host runs.
 HOST = "host"
-#: `WhatIf.program`: the run's own program on the changed machine, or the network compiled for that machine.
+#: Values of `WhatIf.program`: the run's program on the changed machine, or a program compiled for the changed machine.
 SAME = "same"
 RECOMPILED = "recompiled"
 
@@ -38,10 +38,11 @@ class LayerWhatIf(NamedTuple):
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The cycles of a network on a changed machine, found by timing it there.
+    """The cycles of a network on a changed machine, measured by timing the network on this machine.
 
-    `change` describes the change. `set` are the configuration keys to change (as with --set), `timing` the numbers of
-    the timing model. `program` is SAME or RECOMPILED. `layers` are the cycles of each layer on the target, by name.
+    `change` describes the change. `set` are the changed configuration keys (as with --set), and `timing` the changed
+    numbers of the timing model. `program` is SAME or RECOMPILED. `layers` are the cycles of each layer on the target,
+    by name.
     """
 
     change: str
@@ -60,9 +61,9 @@ class WhatIf:
 class Layer(Figures):
     """The figures of a host step, a launch or a launch's node.
 
-    `macs` counts the layer's multiply-accumulates, padding taps included. `reason` says why the host runs the layer.
+    `macs` counts the layer's multiply-accumulates, including padding taps. `reason` says why the host runs the layer.
     `whatifs` are the layer's cycles on changed machines. `trace` is the trace of a whole launch, and `events` counts
-    its events; only its first layer has them.
+    the events of this launch; only the first layer of a launch has these two fields.
     """
 
     name: str
@@ -94,7 +95,7 @@ class Deviation(NamedTuple):
     """The deviation of a real-valued output from the reference: the largest difference, and sums of squares.
 
     `overflowed` counts elements that differ and are infinite or NaN in the output or the reference. The other fields
-    leave these elements out.
+    ignore all elements that are infinite or NaN.
     """
 
     largest: float
@@ -115,7 +116,7 @@ class Deviation(NamedTuple):
         )
 
     def with_more(self, other: Deviation) -> Deviation:
-        """Return the deviation over all samples: those of this deviation and those of `other`."""
+        """Return the deviation over the samples of this deviation and the samples of `other`."""
         error = self.error + other.error
         signal = self.signal + other.signal
         return Deviation(max(self.largest, other.largest), error, signal, self.overflowed + other.overflowed)
@@ -138,13 +139,13 @@ class Deviation(NamedTuple):
 class Result:
     """The result of a run: outputs {tensor: (S, *shape)}, layers in order, and findings.
 
-    `matches_reference` is None if the outputs were not compared with the reference, or if the target computes real
-    numbers in its own number format; then `deviations` has the deviation of each output. `seconds` is host wall time of
-    the whole run. `bound` is the least number of cycles that the work of the launches can take on this machine, one
-    launch after the other; it is never above `cycles`. `whatifs` are the cycles on changed machines, fewest first.
-    `clock_mhz` is the machine's clock (0: not known), and `checked` says whether the run looked for hazards. `program`
-    is what ran, `machine` is what `Target.describe` says of its configuration, and `definitions` say what each cause of
-    cycles means.
+    `matches_reference` is None if the outputs were not compared with the reference. It is also None if the target
+    computes real numbers in its own number format; in this case, `deviations` has the deviation of each output.
+    `seconds` is host wall time of the whole run. `bound` is a lower bound of `cycles`: the fewest cycles for the work
+    of the launches on this machine, one launch after the other. `whatifs` are the cycles on changed machines, fewest
+    first. `clock_mhz` is the machine's clock (0: unknown), and `checked` says whether the run looked for hazards.
+    `program` is the program of the run, `machine` is the result of `Target.describe` for its configuration, and
+    `definitions` explain each cause of cycles.
     """
 
     model: str
@@ -170,7 +171,7 @@ class Result:
     definitions: Mapping[str, Definition] = field(default_factory=dict)
 
     def with_whatifs(self, answers: Iterable[WhatIf]) -> Self:
-        """Return this result with what-ifs, sorted by cycles, and with each layer's share of them."""
+        """Return this result with what-ifs, sorted by cycles, also in each layer."""
         whatifs = tuple(sorted(answers, key=lambda whatif: whatif.cycles))
         layers = [
             replace(
@@ -192,12 +193,12 @@ class Result:
 
     @property
     def causes(self) -> Mapping[str, int]:
-        """The cycles by cause, the largest first; they add up to `cycles`."""
+        """The cycles by cause, the largest first. Their sum is `cycles`."""
         return self.total.causes
 
     @property
     def serial_cycles(self) -> int | None:
-        """The sum of the layers' `serial_cycles`; None if it is None for one of them."""
+        """The sum of the layers' `serial_cycles`, or None if a layer has None."""
         return self.total.serial_cycles
 
     @property
@@ -215,14 +216,14 @@ class Result:
 
     @property
     def macs_on_target(self) -> int:
-        """The multiply-accumulates of `macs` that ran on the target; the host computed the rest."""
+        """The number of multiply-accumulates that ran on the target. The host computed the rest of `macs`."""
         return sum(layer.macs for layer in self.layers if layer.where != HOST)
 
     @property
     def complete(self) -> bool:
-        """Whether `cycles` are the time of the whole network: no multiply-accumulate ran on the host.
+        """Whether `cycles` measure the whole network: no multiply-accumulate ran on the host.
 
-        In a network without multiply-accumulates, it means that no step ran on the host.
+        A network without multiply-accumulates is complete if no step ran on the host.
         """
         if self.macs:
             return self.macs_on_target == self.macs
@@ -230,7 +231,8 @@ class Result:
 
     @property
     def coverage(self) -> float:
-        """The share (0 to 1) of the multiply-accumulates that ran on the target; of the layers, if there are none."""
+        """The share (0 to 1) of multiply-accumulates on the target, or of layers if the network has no such
+        operation."""
         if self.macs:
             return self.macs_on_target / self.macs
         return sum(layer.where != HOST for layer in self.layers) / max(1, len(self.layers))
@@ -238,8 +240,8 @@ class Result:
     def energy(self, table: str | Path | Table = DEFAULT) -> Energy | None:
         """Return the estimated energy of the launches, for one sample; None if the target counts no events.
 
-        `table` is a table of energies, its name or its file (see docs/energy.md). What the host computes is not in it.
-        Raises ConfigError if there is no such table, or if the file is malformed.
+        `table` is a table of energies, its name or its file (see docs/energy.md). The estimate excludes the work of the
+        host. Raises ConfigError if the table does not exist, or if the file is malformed.
         """
         chosen = table if isinstance(table, Table) else read(table)
         counted = [layer.events() for layer in self.layers if layer.events]
@@ -247,16 +249,16 @@ class Result:
 
     @property
     def peak_macs(self) -> int:
-        """The most multiply-accumulates that the array could do in all cycles."""
+        """The number of multiply-accumulates that the array could do in all cycles."""
         return sum(layer.cycles * (layer.macs_per_cycle or self.macs_per_cycle) for layer in self.layers)
 
     @property
     def utilization(self) -> float:
-        """Executed multiply-accumulates on the target divided by the most that its array could do in all cycles."""
+        """The number of multiply-accumulates on the target divided by `peak_macs`."""
         return self.executed_macs / self.peak_macs if self.peak_macs else 0.0
 
     def to_json(self, energy: Energy | None = None) -> dict[str, Any]:
-        """Return the object that `--json` prints; its keys are stable. `energy`: None takes the default table."""
+        """Return the object that `--json` prints; its keys are stable. `energy` is a table (None: the default)."""
         energy = energy or self.energy()
         return {
             "model": self.model,
@@ -293,8 +295,9 @@ class Result:
 class UserKernels:
     """The kernels of a program with the user's firmware.
 
-    `firmware` is its folder or file, `compiler` what compiled it, and `beside` the built-in firmware to compare it
-    with. `kernels` has the kernel of each layer, `cycles` the layer's cycles with the built-in firmware.
+    `firmware` is the folder or file of the firmware, `compiler` is its compiler, and `beside` is the built-in firmware
+    for comparison. `kernels` has the kernel of each layer, and `cycles` has each layer's cycles with the built-in
+    firmware.
     """
 
     firmware: str
@@ -304,9 +307,9 @@ class UserKernels:
     cycles: Mapping[str, int]
 
     def by_kernel(self, result: Result) -> dict[str, tuple[int, int]]:
-        """Return, for each kernel, its cycles in a run and those of the built-in kernels for the same layers.
+        """Return, for each kernel, its cycles in a run and the cycles of the built-in kernels for the same layers.
 
-        The kernels are in order of their cycles, the largest first.
+        The kernel with the most cycles is first.
         """
         totals: dict[str, tuple[int, int]] = {}
         for layer in result.layers:

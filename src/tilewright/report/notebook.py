@@ -1,4 +1,4 @@
-"""A run in a notebook: as a short HTML table, as a table of data, and as a picture. Nothing here needs a notebook."""
+"""A run in a notebook: a short HTML table, a table of data, and a picture. The functions also work elsewhere."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tilewright.report import summary as summaries
 from tilewright.report.metrics import Result
 from tilewright.report.summary import CAUSE, NUMERIC, Summary
 
-#: Columns of the HTML table; causes that a picture shows before it sums up the rest.
+#: The columns of the HTML table; the number of causes that a picture shows before one part for all others.
 COLUMNS = ("layer", "where", "cycles", "MACs", "util", CAUSE)
 NAMED = 8
-#: Inches: the width of a picture, its height without bars, and the height of a bar.
+#: In inches: the width of a picture, the height of a picture without bars, and the height of a bar.
 WIDTH = 9.0
 MARGIN = 1.2
 BAR = 0.28
 
 
 def summary(result: Result) -> Summary:
-    """Return the summary of a run whose samples came from Python."""
+    """Return the summary of a run on samples from Python."""
     return Summary(result, f"{result.samples} given from Python")
 
 
 def html(result: Result) -> str:
-    """Return a table of the layers as an HTML fragment, with the coverage above and the outcome below."""
+    """Return a table of the layers as an HTML fragment, with the coverage above the table and the outcome below."""
     head = "".join(f"<th>{_text(name)}</th>" for name in COLUMNS)
     rows = [summaries.cells(index, layer) for index, layer in enumerate(result.layers)]
     body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
@@ -44,7 +44,7 @@ def _text(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    """Return text for matplotlib, of printable characters, with no formulas between dollar signs."""
+    """Return text for matplotlib: unprintable characters are replaced, and dollar signs start no formula."""
     return printable(text).replace("$", r"\$")
 
 
@@ -54,14 +54,14 @@ def _cells(row: dict[str, str]) -> str:
 
 
 def line(result: Result) -> str:
-    """Return the run as one line of text: its cycles, the part of the network they stand for, and the outcome."""
+    """Return one line of text about the run: its cycles, the part of the network on the machine, and the outcome."""
     cycles = f"{result.cycles:,} cycles" if result.cycles else "no cycles"
     covered = summaries.coverage(result).replace(" the MACs", " MACs")
     return printable(f"{result.model} on {result.target}: {cycles}, {covered} on {result.target}, {outcome(result)}")
 
 
 def outcome(result: Result) -> str:
-    """Return text for the comparison with the reference, and for the findings."""
+    """Return text about the comparison with the reference, and about the findings."""
     if result.deviations:
         worst = max(deviation.largest for deviation in result.deviations.values())
         agreed = f"differs from the reference by up to {worst:.3g}"
@@ -74,7 +74,7 @@ def outcome(result: Result) -> str:
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
-    """Return one flat dictionary per layer, all with the same keys. The cycles of cause X have the key "causes.X"."""
+    """Return one flat dictionary per layer, all with the same keys. The key "causes.X" has the cycles of cause X."""
     table = []
     for layer in result.layers:
         row = {key: value for key, value in layer.to_json().items() if not isinstance(value, dict | list)}
@@ -117,5 +117,5 @@ def plot(result: Result) -> Any:
     axes.set_xlabel(f"cycles per sample, for {summaries.coverage(result)}")
     axes.set_title(_label(summaries.title(result)))
     axes.legend(title="cause")
-    pyplot.close(figure)  # else a notebook shows it twice
+    pyplot.close(figure)  # otherwise a notebook would show the picture twice
     return figure

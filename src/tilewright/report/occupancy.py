@@ -1,11 +1,11 @@
-"""When the elements of scratchpads are live, from the footprints of a launch's steps.
+"""Compute when the elements of scratchpads are live, from the footprints of a launch's steps.
 
-Scratchpads are cut into blocks. A block is live between two accesses if the second access reads it. It is also live if
-the second access overwrites only a part of it and a later access reads it. A block of one element is live exactly as
-long as it holds a value that will be read. A larger block is live at least as long as any of its elements.
+Scratchpads are cut into blocks. A block is live between two accesses if the second access reads the block. It is also
+live if the second access overwrites only a part of the block and a later access reads the block. A block of one element
+is live exactly while its value will still be read. A larger block is live at least as long as any of its elements.
 
-A row of a footprint can be a mere bound of what its step touches (PARTLY). Then all its elements count as read if the
-step reads, and none of them counts as overwritten if the step writes.
+A row of a footprint marked PARTLY has elements that its step may touch, but need not touch. If the step reads, all
+elements of this row count as read. If the step writes, no element of this row counts as overwritten.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tilewright.array import Array, ascending
 from tilewright.sim.jit import compiled, part
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, StepTable, Trace
 
-#: Most blocks of all scratchpads together.
+#: The largest number of blocks of all scratchpads together.
 MAX_BLOCKS = 1 << 16
-#: Most accesses (a step touches a block). Blocks become larger until there are no more.
+#: The largest number of accesses (an access is a step that touches a block). The block size is chosen to stay below it.
 MAX_ACCESSES = 1 << 22
-#: Microseconds that uncompiled `_sweep` takes per access.
+#: Microseconds per access in `_sweep` without compilation.
 ACCESS_US = 2
 
 
 class Levels(NamedTuple):
-    """The number of live elements of each scratchpad: `live[p, i]` holds from cycle `time[i]` until `time[i + 1]`.
+    """The number of live elements of each scratchpad p: `live[p, i]` from cycle `time[i]` to cycle `time[i + 1]`.
 
     `time`, int64 [k], ascends strictly from 0 to the launch's cycles. `live` is int64 [scratchpads, k].
     """
@@ -37,11 +37,12 @@ class Levels(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """The parts of scratchpads that footprints touch: footprint f has the rows `start[f]:start[f + 1]`.
+    """The parts of scratchpads that footprints touch. Footprint f has the rows `start[f]:start[f + 1]`.
 
-    Row r touches `parts[r]` stretches of blocks: stretch k is the elements from `low[r] + k * stride[r]` up to `high[r]
-    + k * stride[r]` of a scratchpad whose first block is `first[r]` and whose blocks have `1 << shift[r]` elements. The
-    row reads (`reads`, bool), or overwrites all elements of a stretch (`fills`, bool), or neither is certain.
+    Row r touches `parts[r]` ranges of elements in a scratchpad: range k begins at `low[r] + k * stride[r]` and ends
+    before `high[r] + k * stride[r]`. The first block of this scratchpad is `first[r]`, and its blocks have `1 <<
+    shift[r]` elements. `reads` (bool) says whether the row reads, and `fills` (bool) says whether the row certainly
+    overwrites all elements of its ranges.
     """
 
     start: Array
@@ -56,7 +57,7 @@ class Pieces(NamedTuple):
 
 
 def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
-    """Return how many elements of each of the scratchpads `pads` are live over a launch."""
+    """Return the number of live elements over the time of a launch, for each of the scratchpads `pads`."""
     table = trace.table
     sizes = np.array([space.size if space.scratchpad else 0 for space in table.spaces], np.int64)
     pieces, shifts, accesses = _pieces(table, sizes)
@@ -77,9 +78,9 @@ def levels(trace: Trace, pads: tuple[str, ...]) -> Levels:
 
 
 def _pieces(table: StepTable, sizes: Array) -> tuple[Pieces, Array, int]:
-    """Return the parts of scratchpads that footprints touch, the log2 of each memory's block size, and most accesses.
+    """Return the parts of scratchpads that footprints touch, the log2 of each block size, and a bound of the accesses.
 
-    `sizes` are the elements of each memory (0: it is no scratchpad).
+    `sizes` are the numbers of elements of each memory (0: the memory is no scratchpad).
     """
     footprints = table.footprints
     mine = footprints.live.copy()
@@ -108,10 +109,10 @@ def _pieces(table: StepTable, sizes: Array) -> tuple[Pieces, Array, int]:
 
 
 def _cut(rows: Array, end: Array, uses: Array, sizes: Array) -> tuple[Array, Array, int]:
-    """Return the size of each memory's blocks, as log2, which rows are taken in parts, bool [r], and the most accesses.
+    """Return the log2 of each memory's block size, a bool [r] for rows to split, and a bound of the accesses.
 
-    The parts of a row are the stretches without gaps; rows whose gaps are smaller than a block are taken as a whole.
-    `end` is 1 + the highest element of each row, `uses` the number of steps that have the row.
+    A row is split into its ranges without gaps if the gaps are larger than a block. `end` is 1 + the highest element of
+    each row, and `uses` is the number of steps with this row.
     """
     limit = MAX_BLOCKS // max(1, int(np.count_nonzero(sizes)))
     space, base, length, count, stride = (rows[:, column].copy() for column in (SPACE, BASE, LENGTH, COUNT, STRIDE))
@@ -130,10 +131,10 @@ def _cut(rows: Array, end: Array, uses: Array, sizes: Array) -> tuple[Array, Arr
 
 
 class Sweep(NamedTuple):
-    """The steps of a launch in their order, from time `begins` to `ends` (indices of times), and the state of blocks.
+    """The steps of a launch by start, and the state of all blocks.
 
-    `pad` and `size` are the scratchpad and the number of elements of each block. The other columns are int64 [blocks],
-    all -1 at first.
+    A step lasts from `begins` to `ends` (indices of times). `pad` has the scratchpad of each block, and `size` the
+    number of elements in each block. The six columns below are int64 [blocks], all -1 at first.
     """
 
     order: Array
@@ -142,19 +143,20 @@ class Sweep(NamedTuple):
     ends: Array
     pad: Array
     size: Array
-    touched: Array  # the blocks of the step, as many as it touches
-    seen: Array  # the last step that touched a block, by its place in `order`
-    read: Array  # whether that step reads it, 0 or 1
-    written: Array  # elements that it certainly overwrites
-    begun: Array  # when a block's contents began; -1: no step has touched it yet
-    until: Array  # the end of their last read so far; -1: no step has read them
+    touched: Array  # the blocks that the step touches, then unused entries
+    seen: Array  # the last step that touched a block, as an index of `order`
+    read: Array  # whether this last step reads the block, 0 or 1
+    written: Array  # the number of elements that this step certainly overwrites
+    begun: Array  # the start of the block's present value; -1: no step has touched the block
+    until: Array  # the end of this value's last read so far; -1: no step has read the value
 
 
 @compiled
 def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
-    """Add the changes of the number of live elements to `change` [scratchpads, times], by index of time.
+    """Add the changes of the numbers of live elements to `change` [scratchpads, times].
 
-    A value's life is added late, when the next value replaces it or the launch ends: only then its last read is known.
+    The lifetime of a value is added when another value replaces it, or when the launch ends, because the last read is
+    unknown before.
     """
     read = sweep.read
     begun = sweep.begun
@@ -168,14 +170,15 @@ def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
             count = _touch(sweep, pieces, row, place, count)
         for index in range(count):
             block = sweep.touched[index]
-            # A step that reads and writes a block keeps the old value alive: its write may depend on it.
+            # A step that reads and writes a block keeps the old value alive, because the new value may depend on the
+            # old one.
             overwritten = read[block] == 0 and sweep.written[block] >= size[block]
-            if begun[block] < 0:  # a read here is of contents from before the launch
+            if begun[block] < 0:  # if the step reads, the value is from before the launch
                 begun[block] = 0 if read[block] != 0 else sweep.begins[step]
             elif overwritten:
                 if until[block] >= 0:  # a value that no step has read was never live
                     change[pad[block], begun[block]] += size[block]
-                    # The last reader may still run when its successor begins to write; the block counts once.
+                    # The last reader may still run when the next step begins to write. The block counts once.
                     change[pad[block], min(until[block], sweep.begins[step])] -= size[block]
                 begun[block] = sweep.begins[step]
                 until[block] = -1
@@ -189,13 +192,13 @@ def _sweep(sweep: Sweep, pieces: Pieces, change: Array) -> None:
 
 @part
 def _touch(sweep: Sweep, pieces: Pieces, row: int, place: int, count: int) -> int:
-    """Note the accesses of a row to its blocks. Return the number of blocks that the step touches, `count` before."""
+    """Record a row's accesses to blocks. Return `count` plus the number of blocks that are new to the step."""
     shift = pieces.shift[row]
     for stretch in range(pieces.parts[row]):
         bottom, top = pieces.low[row] + stretch * pieces.stride[row], pieces.high[row] + stretch * pieces.stride[row]
         for number in range(bottom >> shift, (top - 1 >> shift) + 1):
             block = pieces.first[row] + number
-            if sweep.seen[block] != place:  # the step's first access: what the step before it did is forgotten
+            if sweep.seen[block] != place:  # replace the record of the previous step
                 sweep.seen[block] = place
                 sweep.read[block] = 0
                 sweep.written[block] = 0

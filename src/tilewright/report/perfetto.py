@@ -1,4 +1,4 @@
-"""Writes timelines for https://ui.perfetto.dev: native protobuf, or Chrome's JSON if the path ends in .json."""
+"""Write timelines for https://ui.perfetto.dev: native protobuf, or Chrome's JSON if the path ends in .json."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tilewright.report.metrics import Result
 from tilewright.report.series import Series
 from tilewright.report.timeline import Args, Event, Timeline, timeline
 
-#: Perfetto's id of the only packet sequence, and of the machine's track, whose child tracks are all others.
+#: The id of the only packet sequence, and the id of the machine's track. All other tracks are children of this track.
 SEQUENCE = 1
 MACHINE = 1
-#: Significant digits of a counter's value that are written.
+#: The number of significant digits in the written value of a counter.
 DIGITS = 6
 
 
@@ -148,10 +148,10 @@ def _write_packets(shown: Timeline, file: IO[bytes]) -> None:
 
 
 def _in_order(shown: Timeline) -> Iterator[tuple[int, int, Event | int | float | None]]:
-    """Yield the parts of a timeline by time as (cycle, track, part); the tracks of counters follow the others.
+    """Yield the parts of a timeline by time, as (cycle, track, part). Tracks of counters come after all other tracks.
 
-    A part is an Event that begins, None for the end of the track's slice, or the value of a counter. At equal times,
-    slices end before others begin.
+    A part is an Event that begins, None for the end of the track's slice, or the value of a counter. If one slice ends
+    when another slice begins, the end comes first.
     """
     parts: list[tuple[int, int, int, bool, int, Event | int | float | None]] = []
     for place, event in enumerate(shown.events):

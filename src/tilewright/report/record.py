@@ -1,9 +1,10 @@
-"""A finished run as plain data: what its page, a saved run (FILE.twr) and a comparison of runs are made of.
+"""A finished run as plain data, for its page, a saved run (FILE.twr) and a comparison of runs.
 
-The data is one JSON object and int64 arrays. For launch i: `steps/i` [columns, n] in the order of COLUMNS; `tokens/i`
-[3, m], the step that pushes a token, the step that pops it, and the queue; `path/i` [3, k], the step, the cause and the
-end of each stretch of the critical path; `series/i/j` float64 [2, k], times and values of series j (report/series.py);
-`chart/i` [6, k], the boxes of the launch's own figure (sim/chart.py), if it has one.
+The data is one JSON object and int64 arrays. Launch i has these arrays: `steps/i` [columns, n], in the order of
+COLUMNS; `tokens/i` [3, m], for each token the step that pushes the token, the step that pops the token, and the queue;
+`path/i` [3, k], the step, the cause and the end of each section of the critical path; `series/i/j` float64 [2, k],
+times and values of series j (report/series.py); `chart/i` [6, k], the boxes of the launch's own figure (sim/chart.py),
+if the launch has a figure.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from tilewright.sim.steps import StepTable, Trace
 
 FORMAT = archive.Format("tilewright run", "run.json", "saved run", "save the run again with `tilewright run --save`")
 
-#: Columns of a launch's steps. `kind` is an index into the launch's causes, `wait_for` into its waits, `text` into its
-#: texts. Times are in cycles from the start of the launch.
+#: Columns of a launch's steps. `kind`, `wait_for` and `text` are indices of the launch's causes, waits and texts. Times
+#: are in cycles from the start of the launch.
 COLUMNS = ("unit", "kind", "start", "until", "end", "wait", "wait_for", "text", "read", "written")
-#: Most points of a series.
+#: The largest number of points in a series.
 POINTS = 256
-#: A launch of more steps has the kinds of its instructions in place of their texts.
+#: A launch with more steps has the kind of each instruction in place of the instruction's text.
 DESCRIBED = 200_000
 
 _RUN = {
@@ -68,7 +69,7 @@ _LAUNCH = {
     "waits": tuple[str, ...],
     "texts": tuple[str, ...],
     "series": tuple[tuple[str, str, int], ...],  # name, unit, largest possible value
-    "shares": dict,  # Trace.shares: of each step, cycles by part
+    "shares": dict,  # Trace.shares: the cycles of each step by part
     "chart": dict,
 }
 _CHART = {
@@ -79,11 +80,11 @@ _CHART = {
 
 
 def _list(hints: Mapping[str, Any]) -> Any:
-    """Return the type of a list of objects with these keys, beside others."""
+    """Return the type of a list of objects with these keys and any other keys."""
     return GenericAlias(list, (Open(hints),))
 
 
-#: Keys of the summary, of its layers, findings and what-ifs that the page and `compare` use. Others may stand beside.
+#: The keys that the page and `compare` use: in the summary, its layers, findings and what-ifs. Other keys are allowed.
 Count: TypeAlias = Annotated[int, Range(0)]
 Amount: TypeAlias = Annotated[float, Range(0)]
 _CAUSES = {"causes": dict[str, Annotated[int, Range(1)]], "binds": str, "cycles": Count}
@@ -114,7 +115,7 @@ _SUMMARY = Open(
 
 
 class Origin(NamedTuple):
-    """Where a run comes from: the command line, the file that ran, its SHA-256 (hex), and the version of Tilewright."""
+    """The origin of a run: the command line, the file that ran, the file's SHA-256 (hex), and Tilewright's version."""
 
     command: str = ""
     source: str = ""
@@ -126,7 +127,7 @@ ANYWHERE = Origin()
 
 
 class Record(NamedTuple):
-    """The data of a run: the JSON object `run` (keys of _RUN; `summary` is what --json prints), and the arrays."""
+    """The data of a run: the JSON object `run` (keys of _RUN; `summary` is the object of --json), and the arrays."""
 
     run: Mapping[str, Any]
     arrays: Mapping[str, Array]
@@ -160,12 +161,12 @@ def of(summary: Summary, origin: Origin = ANYWHERE) -> Record:
 
 
 def save(record: Record, path: str | Path) -> None:
-    """Write a saved run (.twr), whole or not at all. Raises ProgramError if it cannot be written."""
+    """Write a saved run (.twr) completely, or not at all. Raises ProgramError if the file cannot be written."""
     archive.write(path, FORMAT, record.run, record.arrays, compress=True)
 
 
 def load(path: str | Path) -> Record:
-    """Read a saved run. Raises ProgramError, naming the file, if it cannot be read or is malformed in any way."""
+    """Read a saved run. Raises ProgramError, naming the file, if the file cannot be read or is malformed in any way."""
     data, arrays = archive.read(path, FORMAT)
     with archive.naming(path), archive.damage_of(FORMAT):
         run = checked(_RUN, data, "run", {"definitions": {}})
@@ -186,7 +187,7 @@ def load(path: str | Path) -> Record:
 
 
 def _launches(summary: Summary) -> Iterator[tuple[int, int, Trace]]:
-    """Yield each launch that was timed: its first layer, its number of layers, its trace."""
+    """Yield each timed launch: its first layer, the number of its layers, and its trace."""
     layers = summary.result.layers
     starts = [index for index, layer in enumerate(layers) if layer.trace or layer.where == "host"] + [len(layers)]
     for first, after in pairwise(starts):
@@ -198,7 +199,7 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
     table = trace.table
     works, work = trace.kinds()
     causes = (*works, *NAMES)
-    reads, writes = trace.bytes_read > 0, trace.bytes_written > 0  # a step that does both does other work as well
+    reads, writes = trace.bytes_read > 0, trace.bytes_written > 0  # a step that reads and writes also does other work
     moves = np.where(reads == writes, work, len(works) + writes)
     texts, text = _texts(table, work, works)
     columns = (table.unit, moves, trace.start, trace.until, trace.end, trace.wait, trace.cause, text)
@@ -236,7 +237,7 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def _texts(table: StepTable, work: Array, works: tuple[str, ...]) -> tuple[list[str], Array]:
-    """Return the different texts of the steps, and the text of each step as an index, int64 [n]."""
+    """Return the distinct texts of the steps, and for each step the index of its text, int64 [n]."""
     if len(table) > DESCRIBED:
         return list(works), work
     numbers: dict[str, int] = {}
@@ -245,7 +246,7 @@ def _texts(table: StepTable, work: Array, works: tuple[str, ...]) -> tuple[list[
 
 
 def _nodes(graph: Graph, program: Program) -> list[dict[str, Any]]:
-    """Return the network's nodes, their inputs that other nodes compute, and the reason of those that the host runs."""
+    """Return the network's nodes, each with the inputs from other nodes, and the reason if the host runs the node."""
     reasons = {step.node: step.reason for step in program.steps if isinstance(step, HostStep)}
     return [
         {
@@ -265,7 +266,7 @@ _ARRAYS = {"steps": len(COLUMNS), "tokens": 3, "path": 3, "chart": len(NO_CHART.
 
 
 def _layers(summary: Mapping[str, Any]) -> int:
-    """Return the number of layers of a run. Raises ProgramError if it is not an object such as --json prints."""
+    """Return the number of layers of a run. Raises ProgramError if the summary lacks the form of --json."""
     decode(_SUMMARY, summary, "summary")
     if summary.get("energy") is not None:
         decode(_ENERGY, summary["energy"], "summary.energy")
@@ -276,7 +277,7 @@ def _layers(summary: Mapping[str, Any]) -> int:
 
 
 def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -> None:
-    """Check that a launch's arrays fit each other. Raises ProgramError, naming the array, if they do not."""
+    """Check that a launch's arrays fit each other. Raises ProgramError, naming the array, for a mismatch."""
     for key, rows in _ARRAYS.items():
         array = arrays.get(f"{key}/{index}")
         if array is None or array.dtype != np.int64 or array.ndim != 2 or len(array) != rows:
@@ -308,7 +309,7 @@ def _check(launch: Mapping[str, Any], index: int, arrays: Mapping[str, Array]) -
 
 
 def _limits(launch: Mapping[str, Any], index: int, boxes: Array, count: int) -> list[tuple[Array, int, str]]:
-    """Return the columns of a launch's chart, each with its limit and its name. Raises ProgramError if it is malformed.
+    """Return each column of a launch's chart with its limit and name. Raises ProgramError if the chart is malformed.
 
     `count` is the number of the launch's steps.
     """

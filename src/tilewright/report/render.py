@@ -1,6 +1,6 @@
 """The report of a run on the terminal: the coverage, a table of layers, then facts.
 
-It is plain ASCII if the output is not a terminal.
+The report is plain ASCII if the output is not a terminal.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from tilewright.report.metrics import Result, UserKernels
     from tilewright.report.table import Fit, Grid
 
-#: Characters a line of piped output, and of the narrowest terminal that tables are made for.
+#: The line width, in characters, of piped output, and of the narrowest terminal that tables are made for.
 PIPED = 160
 NARROWEST = 40
-#: Columns that the table of layers can do without, the first to go first, and the width that its causes should have.
+#: The columns that a narrow table of layers omits, in this order, and the preferred width of the column of causes.
 DROPPED = ("where", "serial", "DRAM write", "DRAM read", "op", "MACs", "util", "#")
 CAUSE_WIDTH = 30
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """Return a console on stdout. Piped output is plain and wide enough for the table, or as wide as $COLUMNS says."""
+    """Return a console on stdout. Piped output is plain, and as wide as $COLUMNS or wide enough for the table."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
     class Plain(Console):
         """A console that prints printable text only, and raises an error for a closed pipe.
 
-        For a closed pipe, rich would exit with status 1, which means a finding.
+        Without this error, rich would exit with status 1 for a closed pipe, and status 1 means a finding.
         """
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -57,7 +57,7 @@ def console(file: IO[str] | None = None) -> Console:
 
 
 def show(summary: Summary, to: Console | None = None) -> None:
-    """Print the report of a run: its coverage first, then the table of layers, then the other facts."""
+    """Print the report of a run: the coverage, the table of layers, and the other facts."""
     from rich.text import Text
 
     to = to or console()
@@ -78,8 +78,8 @@ def show(summary: Summary, to: Console | None = None) -> None:
 def _layers(result: Result, fit: Fit | None = None) -> Grid:
     """Return the table of layers; with `fit`, in the form for a narrow terminal.
 
-    In that form, the last column says which layers run on the host if the column `where` is dropped. A reason that does
-    not fit in one line is printed once: later layers with this reason name the first one.
+    If a narrow table has no column `where`, the last column marks the layers on the host. A reason that does not fit in
+    one line is printed once, for the first layer: later layers with the same reason refer to this layer.
     """
     from tilewright.report.table import Grid
 
@@ -119,7 +119,7 @@ def _say_fact(to: Console, fact: summaries.Fact) -> None:
 
 
 def _say(to: Console, topic: str, statement: str, style: str) -> None:
-    """Print a statement: on one line, for other programs, or wrapped at words if the output is a terminal."""
+    """Print a statement. On a terminal, the text is wrapped at words; for other programs, the statement is one line."""
     from rich.text import Text
 
     from tilewright.report.table import wrapped
@@ -131,7 +131,7 @@ def _say(to: Console, topic: str, statement: str, style: str) -> None:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Print the findings by cause, the root first, and the number of findings."""
+    """Print the findings, grouped by cause with the root cause first, and the number of findings."""
     to = console()
     for line in _grouped(findings):
         to.print(line, soft_wrap=True, markup=False, highlight=False)
@@ -141,7 +141,7 @@ def show_findings(findings: Sequence[Finding]) -> None:
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the lines of findings by cause: the first finding of each cause, and how many more there are."""
+    """Yield the lines of findings by cause: the first finding of each cause, and the number of further findings."""
     groups = grouped(findings)
     for group in groups[:LISTED]:
         yield from map(shortened, group.lines)

@@ -1,6 +1,6 @@
-"""The result of a run as Python and notebooks use it: the measurements, and how they are shown and written.
+"""The result of a run for Python and notebooks: the measurements, and methods that show or write the result.
 
-Methods import what they need, so that `import tilewright` stays quick.
+Each method imports its modules itself, so that `import tilewright` stays fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RunResult(Result):
-    """The result of a run. `Result` documents its fields; a notebook shows it as a table of its layers."""
+    """The result of a run. `Result` documents the fields. A notebook shows the result as a table of layers."""
 
     def __repr__(self) -> str:
         from tilewright.report import notebook
@@ -30,7 +30,7 @@ class RunResult(Result):
     def table(self) -> Any:
         """Return one row per layer, as a pandas DataFrame, or as a list of dictionaries if pandas is not installed.
 
-        The columns are the keys of `Layer.to_json` that have one value, and "causes.X" for the cycles of each cause X.
+        The columns are the keys of `Layer.to_json` with a single value, and "causes.X" for the cycles of each cause X.
         """
         from tilewright.report import notebook
 

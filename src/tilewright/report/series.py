@@ -1,4 +1,4 @@
-"""Quantities of a launch over its time: DRAM bandwidth, tokens in each queue, live elements of each scratchpad."""
+"""Quantities of a launch over time: DRAM bandwidth, tokens in each queue, live elements of each scratchpad."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tilewright.array import Array, ascending
 from tilewright.report.occupancy import levels
 from tilewright.sim.steps import Trace
 
-#: Default number of windows in which bandwidth is averaged.
+#: The default number of time windows for the average bandwidth.
 WINDOWS = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A quantity as a step function: `value[i]` holds from cycle `time[i]` until `time[i + 1]`.
+    """A quantity as a step function, which equals `value[i]` from cycle `time[i]` to cycle `time[i + 1]`.
 
-    `time`, int64 [k], begins with 0, strictly ascends and ends with the launch's cycles, at which the last value only
-    says what is left. `value` [k] is int64 or float64. `most` is the largest possible value (0: not known).
+    `time`, int64 [k], is strictly ascending, from 0 to the launch's cycles. `value` [k] is int64 or float64; the last
+    value is the quantity at the launch's end. `most` is the largest possible value (0: unknown).
     """
 
     name: str
@@ -29,9 +29,9 @@ class Series:
     most: int = 0
 
     def at_most(self, points: int) -> Series:
-        """Return a coarser series of at most `points` + 1 values: the peak in each of `points` windows, and the last.
+        """Return a series of at most `points` + 1 values: the peak in each of `points` windows, and the last value.
 
-        The series itself is returned if it is short enough.
+        A series that is short enough is returned unchanged.
         """
         if len(self.time) <= points + 1:
             return self
@@ -48,16 +48,16 @@ class Series:
 
 
 def series(trace: Trace, windows: int = WINDOWS) -> tuple[Series, ...]:
-    """Return all series of a launch that are not 0 throughout: `bandwidth`, `queue_depths` and `occupancy`."""
+    """Return the series of `bandwidth`, `queue_depths` and `occupancy` of a launch, except series that are always 0."""
     curves = (*bandwidth(trace, windows), *queue_depths(trace), *occupancy(trace))
     return tuple(curve for curve in curves if curve.value.any())
 
 
 def bandwidth(trace: Trace, windows: int = WINDOWS) -> tuple[Series, Series]:
-    """Return the DRAM bandwidth of reads and of writes, each the average of at most `windows` windows of equal length.
+    """Return the DRAM bandwidth of reads and of writes, as averages in at most `windows` windows of equal length.
 
-    When a step moves its bytes is not recorded. They are spread evenly from its start to its end. Instruction fetches
-    (`Trace.fetch_bytes`) are not included, because their times are not recorded.
+    A trace does not have the time of each transferred byte, so the bytes of a step are spread evenly from the step's
+    start to its end. Instruction fetches (`Trace.fetch_bytes`) are not included, because their times are not recorded.
     """
     moved = (("DRAM read", trace.bytes_read), ("DRAM write", trace.bytes_written))
     first, second = (_series(name, "bytes/cycle", *_rates(trace, bytes_of, windows)) for name, bytes_of in moved)
@@ -65,11 +65,11 @@ def bandwidth(trace: Trace, windows: int = WINDOWS) -> tuple[Series, Series]:
 
 
 def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
-    """Return the edges of windows, and the average bytes per cycle from each edge on (0 from the last one on).
+    """Return the edges of windows, and the average bytes per cycle after each edge (0 after the last edge).
 
-    A step moves its bytes at a constant rate. The loop below adds the rate at the step's start and takes it away at its
-    end: a partial sum for the window of each edge, and a running rate for the windows after it. So the time does not
-    depend on how many windows a step covers.
+    A step moves its bytes at a constant rate. The loop below adds the rate at the step's start and subtracts it at the
+    step's end: it changes a partial sum for the window with the start or end, and a running rate for all later windows.
+    Thus the loop's time does not depend on the number of windows that a step covers.
     """
     width = max(1, -(-trace.cycles // windows))
     edges = np.append(np.arange(0, trace.cycles, width), trace.cycles)
@@ -85,7 +85,7 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
     in_window = np.bincount(into[~long], moved[~long], count).astype(np.float64)  # bytes of each window
     rate = moved[long] / (end - start)[long]
     active = np.zeros(count)
-    running = np.zeros(count, np.int64)  # of steps that run as a window begins: rate, number
+    running = np.zeros(count, np.int64)  # the total rate and the number of the steps that run as a window begins
     touched = np.bincount(into, minlength=count)
     for time, inside, sign in ((start[long], start[long], 1), (end[long], end[long] - 1, -1)):
         window = inside // width
@@ -93,12 +93,12 @@ def _rates(trace: Trace, moved: Array, windows: int) -> tuple[Array, Array]:
         active[1:] += sign * np.cumsum(np.bincount(window, rate, count))[:-1]
         running[1:] += sign * np.cumsum(np.bincount(window, minlength=count))[:-1]
     in_window += active * np.diff(edges)
-    in_window[(running == 0) & (touched == 0)] = 0  # exactly: the sums above leave rounding errors
+    in_window[(running == 0) & (touched == 0)] = 0  # exactly 0, because the sums above have rounding errors
     return edges, np.append(in_window.clip(0) / np.diff(edges), 0.0)
 
 
 def queue_depths(trace: Trace) -> list[Series]:
-    """Return the number of tokens in each token queue that has any. A step pops at its start and pushes at its end."""
+    """Return the number of tokens in each used queue. A step pops at its start and pushes at its end."""
     table = trace.table
     depths = []
     for index, queue in enumerate(table.queues):
@@ -112,11 +112,11 @@ def queue_depths(trace: Trace) -> list[Series]:
 
 
 def occupancy(trace: Trace) -> list[Series]:
-    """Return the number of live elements of each scratchpad (`Space.scratchpad`), as the steps' footprints tell.
+    """Return the number of live elements of each scratchpad (`Space.scratchpad`), computed from the steps' footprints.
 
-    An element is live from the start of the step that writes it to the end of the last step that reads this value.
-    A value that is never read is not live. Contents from before the launch are live from cycle 0 on. Large scratchpads
-    and those of long programs are counted in blocks of several elements (see report/occupancy.py).
+    An element is live from the start of the step that writes a value to the end of the last step that reads this value.
+    A value that is never read is not live. Values from before the launch are live from cycle 0 on. For large
+    scratchpads and for long programs, blocks of several elements are counted (see report/occupancy.py).
     """
     spaces = trace.table.spaces
     pads = tuple(dict.fromkeys(space.scratchpad for space in spaces if space.scratchpad))
@@ -131,14 +131,14 @@ def occupancy(trace: Trace) -> list[Series]:
 
 
 def _sums(trace: Trace, name: str, unit: str, time: Array, change: Array, most: int) -> Series:
-    """Return the series of running sums of some changes, each at its time, from 0 on."""
+    """Return the series of the running sum of changes. The sum starts at 0, and each change has a time."""
     times, index = np.unique(np.concatenate([[0], time, [trace.cycles]]), return_inverse=True)
     value = np.cumsum(np.bincount(index[1:-1], change, len(times)).astype(np.int64))
     return _series(name, unit, times, value, most)
 
 
 def _series(name: str, unit: str, time: Array, value: Array, most: int = 0) -> Series:
-    """Return a series without the points that repeat the value before them; the last point stays."""
+    """Return a series without points that repeat the previous value. The last point is always included."""
     kept = np.concatenate([[True], value[1:] != value[:-1]])
     kept[-1] = True
     return Series(name, unit, time[kept], value[kept], most)

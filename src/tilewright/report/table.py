@@ -1,6 +1,6 @@
-"""A table that fits its terminal: columns are left out by priority and text is wrapped, so that no letter is cut.
+"""A table that fits the terminal: columns are omitted by priority and text is wrapped, so that no text is cut off.
 
-`render` imports this module only when it prints a table, because it imports rich.
+This module imports rich, which is slow. Therefore `render` imports this module only to print a table.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rich.text import Text
 
 from tilewright.errors import option, plain, shortened
 
-#: A word of up to WHOLE characters is not broken, as long as the table has columns that it can drop instead.
+#: A word of up to WHOLE characters is broken only if the table cannot drop any more columns.
 WHOLE = 24
 GAP = "  "
-#: A word that is too long is broken after one of these characters.
+#: A word that is too long is broken after one of these characters, if possible.
 _BREAKS = re.compile(r"(?<=[_/.:;,=\-])(?=.)")
 
 
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The columns that a table shows (indices), their widths in characters, and the names of the dropped columns."""
+    """The indices of the shown columns, their widths in characters, and the names of the dropped columns."""
 
     shown: tuple[int, ...]
     widths: tuple[int, ...]
@@ -41,10 +41,11 @@ class Fit(NamedTuple):
 
 @dataclass
 class Grid:
-    """A table for `Console.print`. Numbers stand on the right and are never wrapped.
+    """A table for `Console.print`. Numbers are aligned on the right and are never wrapped.
 
-    `drop` names the columns that a narrow terminal can do without, the first to go first. `least` has the width that a
-    column of text keeps as long as others can be dropped. A line below the table names the dropped columns.
+    `drop` names the columns that a narrow table may drop, the first to be dropped first. `least` has a minimum width
+    for columns of text, which is kept as long as other columns can be dropped. A line below the table names the dropped
+    columns.
     """
 
     columns: Sequence[str]
@@ -79,7 +80,7 @@ class Grid:
         return Fit(tuple(shown), widths, tuple(name for i, name in enumerate(self.columns) if i not in shown))
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Return the smallest width that breaks no word, and the width at which nothing wraps, of one column."""
+        """Return two widths of a column: the smallest without broken words, and the smallest without wrapped text."""
         name = self.columns[index]
         head = _words(name)
         cells = [row.cells[index] for row in self.rows if row]
@@ -119,7 +120,7 @@ class Grid:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return `text` in lines of up to `width` characters. A word is broken only if it is longer, best after a `_`."""
+    """Return `text` in lines of up to `width` characters. Only longer words are broken, after a `_` if possible."""
     lines = list[str]()
     line = ""
     for word in text.split():
@@ -139,7 +140,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _words(text: str) -> int:
-    """Return the width that a column needs so that no word of `text` is broken, or at least no part of it."""
+    """Return the smallest column width that breaks no word of `text`, except long words between their parts."""
     needed = 0
     for word in text.split():
         if cell_len(word) > WHOLE:
@@ -150,7 +151,7 @@ def _words(text: str) -> int:
 
 
 def _shared(least: Sequence[int], most: Sequence[int], room: int) -> tuple[int, ...]:
-    """Return a width for each column, between its least and its most. Together they are at most `room`.
+    """Return a width for each column, between `least` and `most`. The widths add up to at most `room`.
 
     Wide columns share the space evenly: their common width grows until the table is full.
     """
@@ -164,7 +165,7 @@ def _shared(least: Sequence[int], most: Sequence[int], room: int) -> tuple[int, 
 
 
 def _heading(name: str) -> tuple[str, ...]:
-    """Return the lines of a heading over numbers. "DRAM read" has two: it is wider than the volumes below it."""
+    """Return the lines of a heading over numbers. "DRAM read" has two lines, because its numbers are narrower."""
     return tuple(name.replace("DRAM ", "DRAM\n").split("\n"))
 
 

@@ -1,7 +1,7 @@
 """A run as a timeline: tracks of slices, arrows for tokens and counters. `report/perfetto.py` writes it to a file.
 
-There is one track for the layers, one for the critical path, one for each unit's instructions and one for its waits.
-All times are in cycles.
+The layers and the critical path have one track each. Each unit has a track of instructions and a track of waits. All
+times are in cycles.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tilewright.sim.steps import Trace
 
 LAYERS = 0
 HOST = 1
-#: Tracks; the slices of tracks "by size" stand in order of size, not of time.
+#: Names of tracks. The slices of a track "by size" are in order of size, not in order of time.
 PATH = "critical path"
 CAUSES = "causes by size"
-#: The ends of the names of a unit's waits, and of breakdowns.
+#: The suffixes of the track names for a unit's waits and for breakdowns.
 WAITS = " waits"
 BY_SIZE = " by size"
-#: Most points of a counter in one launch; a longer one shows the peak in each of so many windows.
+#: The largest number of points of a counter in one launch. A longer counter is reduced to the peaks in as many windows.
 POINTS = 4096
 
 Args = Mapping[str, int | float | str]
@@ -36,7 +36,8 @@ Args = Mapping[str, int | float | str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A slice of `duration` cycles, or an instant (None). Arrows with ids in `gives` start here, `takes` end here."""
+    """A slice of `duration` cycles, or an instant (None). Arrows with ids in `gives` start here, in `takes` end
+    here."""
 
     track: int
     name: str
@@ -51,7 +52,7 @@ class Event:
 class Timeline:
     """The events of a run or launch, ordered by start. Events of one track do not overlap.
 
-    Arrow i has the name `arrows[i]`, that of its token queue. `clock_mhz` is the machine's clock (0: it has none).
+    Arrow i has the name `arrows[i]`, the name of its token queue. `clock_mhz` is the machine's clock (0: unknown).
     """
 
     title: str
@@ -63,7 +64,7 @@ class Timeline:
     clock_mhz: float = 0.0
 
     def nanoseconds(self, cycle: int) -> int:
-        """Return the time of a cycle, rounded. Without a clock, a cycle takes one nanosecond."""
+        """Return the time of a cycle in nanoseconds, rounded. Without a clock, a cycle takes one nanosecond."""
         return round(cycle * 1000 / self.clock_mhz) if self.clock_mhz else cycle
 
 
@@ -105,7 +106,7 @@ def of_launch(trace: Trace, name: str, about: Mapping[str, str], clock_mhz: floa
 
 
 def _tracks(traces: Sequence[Trace]) -> list[str]:
-    """Return the names of the tracks of some launches: the path, each unit and its waits, the breakdowns of steps."""
+    """Return the names of the tracks for launches: the critical path, each unit and its waits, breakdowns of steps."""
     waits = {trace.table.units[unit] for trace in traces for unit in ascending(trace.table.unit[trace.wait > 0])}
     units = dict.fromkeys(unit for trace in traces for unit in trace.table.units)
     paths = [PATH] * any(trace.path for trace in traces) + [CAUSES] * any(not trace.path for trace in traces)
@@ -127,7 +128,7 @@ class _Drawing:
         return len(self._tracks) - 1 - self._tracks[::-1].index(name)  # a unit may be called "host"
 
     def layer(self, layer: Layer, start: int, by_size: bool) -> None:
-        """Add the slice of a layer and, with `by_size`, its causes: one slice each, the largest first."""
+        """Add the slice of a layer. With `by_size`, also add a slice for each of its causes, the largest first."""
         stalls = {f"stall: {cause}": cycles for cause, cycles in layer.stalls.items()}
         about: Args = {"op": layer.op, "cycles": layer.cycles, "MACs": layer.macs, **stalls}
         self.events.append(Event(LAYERS, layer.name, start, layer.cycles, about))
@@ -152,9 +153,9 @@ class _Drawing:
             self._counters.setdefault(curve.name, []).append((offset, curve.at_most(POINTS)))
 
     def _steps(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
-        """Yield a slice for each step and for its wait. A step's slice stops where the unit's next step starts.
+        """Yield a slice for each step and a slice for its wait. A step's slice stops where the unit's next step starts.
 
-        The `args` of such a slice give its true end.
+        The `args` of a shortened slice have its true end.
         """
         from tilewright.sim.order import match_tokens
 
@@ -197,7 +198,7 @@ class _Drawing:
             yield Event(track, names[index], offset + start, until - start, args, given, taken)
 
     def _path(self, trace: Trace, offset: int, names: Sequence[str]) -> Iterator[Event]:
-        """Yield a slice for each stretch of the critical path, named by its cause."""
+        """Yield a slice for each section of the critical path. The slice's name is its cause."""
         assert trace.path
         track = self._track(PATH)
         table = trace.table
@@ -205,7 +206,7 @@ class _Drawing:
         step = trace.path.step
         end = trace.path.end
         start = np.append(0, end[:-1])
-        last = np.append((code[1:] != code[:-1]) | (step[1:] != step[:-1]), True)  # of neighbours that are alike
+        last = np.append((code[1:] != code[:-1]) | (step[1:] != step[:-1]), True)  # of each group of equal neighbours
         first = np.append(True, last[:-1])
         rows = np.stack([start[first], end[last], code[last], step[last], table.unit[step[last]]], 1)
         for begin, until, cause, index, unit in rows[rows[:, 0] < rows[:, 1]].tolist():
@@ -234,7 +235,7 @@ class _Drawing:
 
 
 def _joined(parts: Sequence[tuple[int, Series]]) -> Series:
-    """Return the series of launches, each with its start, as one; between launches, the last value holds."""
+    """Join the series of launches, given with each launch's start. Between launches, the last value continues."""
     time = np.concatenate([start + curve.time for start, curve in parts])
     value = np.concatenate([curve.value for _, curve in parts])
     kept = np.append(time[1:] > time[:-1], True)

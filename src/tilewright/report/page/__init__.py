@@ -1,7 +1,7 @@
-"""The page of a run: one HTML file that shows its layers, its timeline and why its cycles are what they are.
+"""The page of a run: one HTML file that shows the layers, the timeline and the causes of the cycles.
 
-The file opens from disk and reads nothing else. The header and the table are plain HTML; scripts in js/ draw the rest
-from the run's data, which stand in the file as JSON (RUN) and as packed arrays.
+The page works from disk without any other file. The header and the table are plain HTML. Scripts in js/ draw the rest
+from the run's data, which the file contains as JSON (RUN) and as packed arrays.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tilewright.report.page.static import body, palette
 from tilewright.report.record import COLUMNS, Record
 from tilewright.report.summary import LISTED
 
-#: The scripts in the order in which they run, as one.
+#: The scripts, which are joined to one script in this order.
 SCRIPTS = (
     *("core", "pen", "view", "tracks", "timeline", "detail", "chart", "strip", "flame", "table", "roofline"),
     *("network", "main"),
 )
 _HERE = Path(__file__).parent
-#: A browser's rules for a page: no address may be loaded, whatever the data say.
+#: The Content-Security-Policy of a page: the browser must not load any address, whatever the data contain.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
-#: The typed arrays of JavaScript in which a row may stand, and the largest absolute value in each.
+#: The typed arrays of JavaScript that may store a row, and the largest absolute value in each type.
 WIDTHS = ((np.int8, "Int8Array", 1 << 7), (np.int16, "Int16Array", 1 << 15), (np.int32, "Int32Array", 1 << 31))
 
 
 def write(record: Record, path: str | Path) -> None:
-    """Write the page of a run, whole or not at all."""
+    """Write the page of a run completely, or not at all."""
     save(page(record), path)
 
 
 def save(page: str, path: str | Path) -> None:
-    """Write a page, whole or not at all."""
+    """Write a page completely, or not at all."""
     with replacing(path) as file:
         file.write(page.encode(errors="replace"))
 
@@ -56,7 +56,7 @@ def page(record: Record) -> str:
 
 
 def document(title: str, body: str, style: str = "") -> str:
-    """Return an HTML document in the style of all pages, with more `style` of its own."""
+    """Return an HTML document in the style of all pages. `style` has further CSS rules for this page."""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
@@ -70,7 +70,7 @@ def document(title: str, body: str, style: str = "") -> str:
 
 
 def scripts(data: object, script: str, more: str = "") -> str:
-    """Return the elements with the data of a page, which cannot end their element, and with its script."""
+    """Return the HTML elements with the data and the script of a page. Escaped data cannot end an element."""
     text = json.dumps(data, separators=(",", ":"))
     inert = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f"""<script type="application/json" id="data">{inert}</script>{more}
@@ -82,11 +82,11 @@ def scripts(data: object, script: str, more: str = "") -> str:
 
 
 def packed(arrays: Mapping[str, Array]) -> tuple[list[dict[str, Any]], str]:
-    """Return a manifest of the rows of int64 or float64 arrays [rows, n], and all rows as text.
+    """Return a manifest of the rows of int64 or float64 arrays [rows, n], and the data of all rows as text.
 
-    A row in the manifest has its array's `key`, its index `row` in it, its typed array `type`, its `length`, and
-    `delta`: whether the values are differences from the value before. Wide values come first, so that each row is
-    aligned.
+    The manifest has the following for each row: the array's `key`, the row's index `row`, the typed array `type`, the
+    `length`, and `delta` (true if the values are differences from the previous value). Rows of wide values come first,
+    so that each row is aligned.
     """
     rows: list[tuple[int, dict[str, Any], bytes]] = []
     for key in sorted(arrays):
@@ -101,7 +101,7 @@ def packed(arrays: Mapping[str, Array]) -> tuple[list[dict[str, Any]], str]:
 
 
 def _fitted(row: Array) -> tuple[int, str, bytes]:
-    """Return the narrowest form of a row: bytes of a value, name of the typed array, content."""
+    """Return the narrowest form of a row: the bytes per value, the name of the typed array, and the content."""
     if row.dtype == np.float64:
         return 4, "Float32Array", row.astype("<f4").tobytes()
     largest = int(max(row.max(initial=0), -row.min(initial=0) - 1))

@@ -1,4 +1,4 @@
-"""The page of two runs: what takes more or fewer cycles in the second one, by layer and by cause."""
+"""The page of two runs: the difference in cycles by layer and by cause."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.report.record import Record
 
 
 def write(before: Record, after: Record, path: str | Path) -> None:
-    """Write the page of two runs, whole or not at all."""
+    """Write the page of two runs completely, or not at all."""
     save(page(before, after), path)
 
 

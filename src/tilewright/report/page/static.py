@@ -1,4 +1,4 @@
-"""The parts of a page that need no script: the header, the causes of all cycles, the table of layers, the facts."""
+"""The parts of a page without scripts: the header, the causes of all cycles, the table of layers, and the facts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tilewright.report.summary import LISTED, count, duration, joules, percent, 
 
 Json = Mapping[str, Any]
 
-#: The colours of Okabe and Ito, which colour-blind readers can tell apart (https://jfly.uni-koeln.de/color/), and grey.
+#: Grey, and the colours of Okabe and Ito, which colour-blind readers can distinguish
+#: (https://jfly.uni-koeln.de/color/).
 BLUE = "#0072b2"
 SKY = "#56b4e9"
 GREEN = "#009e73"
@@ -22,7 +23,8 @@ GREY = "#8a8f98"
 VIOLET = "#7b61c9"
 BROWN = "#8c5a2b"
 LILAC = "#b3a4e0"
-#: Work is blue, data that move are green and yellow, waits are red and pink. Of energies, work is blue, DRAM red.
+#: Of cycles, work is blue, data transfers are green and yellow, and waits are red and pink. Of energies, work is blue,
+#: and DRAM is red.
 COLOUR_OF = {
     **dict.fromkeys(("GEMM", "tiu", "engine", "CPU arithmetic", "compute"), BLUE),
     **dict.fromkeys(("ALU", "CFU wait"), SKY),
@@ -37,7 +39,7 @@ COLOUR_OF = {
     **{"macs": BLUE, "operations": SKY, "dram_read": RED, "dram_write": ORANGE, "dram_activate": PINK},
 }
 FURTHER_COLOURS = (BROWN, VIOLET, PINK, RED, ORANGE, GREEN, SKY, BLUE)
-#: Columns of the table: heading, whether its cells are numbers.
+#: Columns of the table: the heading, and whether the cells are numbers.
 COLUMNS = (
     *(("#", True), ("layer", False), ("op", False), ("where", False), ("cycles", True), ("why", False)),
     *(("cycles / bound", True), ("MACs", True), ("util", True), ("DRAM read", True), ("DRAM write", True)),
@@ -92,7 +94,7 @@ def body(record: Record, colours: Mapping[str, str]) -> str:
 
 
 def _cards(run: Json, summary: Json) -> list[tuple[str, str, str, bool]]:
-    """Return the header's cards: topic, value, remark, and whether it is bad news."""
+    """Return the cards of the header. A card has a topic, a value, a remark, and a mark for bad news."""
     cycles = summary["cycles"]
     layers = summary["layers"]
     target = summary["target"]
@@ -141,7 +143,7 @@ def bar(
     unit: Callable[[Any], str] = "{:,} cycles".format,
     definitions: Mapping[str, str] = NOTHING,
 ) -> str:
-    """Return a stacked bar of parts that fills its place. `definitions` of parts are shown as tooltips."""
+    """Return a stacked bar of parts that is as wide as its container. `definitions` of parts are shown as tooltips."""
     total = sum(parts.values())
     more = {name: f"&#10;{escape(text)}" for name, text in definitions.items()}  # in the next line of the tooltip
     pieces = "".join(
@@ -169,7 +171,7 @@ def legend(
 
 
 def _tip(name: str, definitions: Mapping[str, str]) -> str:
-    """Return the attribute that shows a part's definition as a tooltip; "" if it has none."""
+    """Return the attribute that shows a part's definition as a tooltip, or "" for a part without a definition."""
     return f' title="{escape(definitions[name])}"' if name in definitions else ""
 
 
@@ -182,7 +184,7 @@ def _causes(run: Json, colours: Mapping[str, str]) -> str:
 
 
 def _energy(summary: Json, colours: Mapping[str, str]) -> str:
-    """Return the estimated energy by cause; "" if the run has none."""
+    """Return the estimated energy by cause, or "" if the run has no estimate."""
     spent: Json = summary.get("energy") or {}
     if not spent or not spent["picojoules"]:
         return ""
@@ -215,7 +217,7 @@ def _whatifs(summary: Json) -> str:
 
 
 def _findings(summary: Json) -> str:
-    """Return the section of hazards, by cause and the root first; "" for a run without hazards."""
+    """Return the section of hazards, grouped by cause with the root cause first, or "" for a run without hazards."""
     causes = summary.get("hazard_causes") or [{"shown": [finding], "others": ""} for finding in summary["findings"]]
     if not causes:
         return ""
@@ -269,7 +271,7 @@ def _row(index: int, layer: Json, colours: Mapping[str, str], definitions: Mappi
 
 
 def _optimal(layer: Json) -> str:
-    """Return a mark for a layer that no order of its instructions makes faster; the argument is its tooltip."""
+    """Return the mark of a layer whose instruction order is optimal. The argument is the tooltip."""
     why = layer.get("optimal", "")
     return f' <abbr title="{escape(why)}">optimal</abbr>' if why else ""
 
