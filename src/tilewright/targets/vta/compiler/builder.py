@@ -1,12 +1,13 @@
 """Build instruction streams, with the dependency tokens that order the instructions of different units.
 
-A step is one or more instructions of one unit. It names the parts of memories that it uses. A part is a range of tiles
-that is loaded, computed or stored as a whole (a slot of plan.py).
+A step is one or more instructions of one unit. Each step names the parts of memories that the step reads and writes. A
+part is a range of tiles that is loaded, computed or stored as a whole: a slot of plan.py.
 
-If a step must follow a step of another unit and nothing orders the two yet, the earlier step pushes a token and the
-later one pops it. Queues join only neighbours. Between other units, a step of the unit in between passes the token on,
-or a NOP if there is no such step. So the tokens of a queue are popped in the order of their pushes, each token is
-needed, and no token is left.
+Some steps must follow a step of another unit. If no earlier token orders the two steps yet, the earlier step pushes a
+token and the later step pops this token. Token queues only join neighbouring units. If a unit lies between the two
+units, a step of that unit pops the token and pushes a new one for the next unit. A NOP does this if that unit has no
+suitable step. Tokens are popped in the order in which they were pushed. Every token is needed, and every pushed token
+is popped.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import POP_BITS, PUSH_BITS, Memory, Opcode, Stream
 from tilewright.targets.vta.isa.instructions import NO_PADS, InstructionBuffer
 
-#: Bits of `Tokens.bits`, in the order of the instructions' fields.
+#: The bit masks of `Tokens.bits`, in the order of the instructions' fields.
 POP_PREV = 1
 POP_NEXT = 2
 PUSH_PREV = 4
 PUSH_NEXT = 8
-#: Microseconds that one step takes in _link without compilation: decides whether to compile it.
+#: Microseconds that _link takes for one step as Python. The number decides whether to compile _link.
 STEP_US = 20
 
 
@@ -45,9 +46,9 @@ class Operands(NamedTuple):
 class LinkedStream:
     """A stream of n instructions with their dependency tokens.
 
-    `buffer` has equal instructions once, without tokens. `unit`, `step` and `distinct` int64 [n]: for each instruction,
-    the numbers of its unit, of its step, and of the equal instruction in `buffer`. A NOP belongs to the step after it.
-    `bits` [4, n]: the token bits, in the order of POP_BITS and PUSH_BITS.
+    `buffer`: the distinct instructions, without tokens. `unit`, `step` and `distinct` int64 [n]: for each instruction,
+    the numbers of its unit, of its step, and of the equal instruction in `buffer`. A NOP has the number of the step
+    that follows the NOP. `bits` [4, n]: the token bits, in the order of POP_BITS and PUSH_BITS.
     """
 
     buffer: InstructionBuffer
@@ -100,12 +101,12 @@ class StreamBuilder:
     def load(
         self, memory: Memory, base: int, address: int, shape: tuple[int, int], stride: int, slot: int, after: int
     ) -> None:
-        """Add a load of `shape` (rows, tiles per row): DRAM tile `address` to `memory` tile `base` in part `slot`."""
+        """Add a load of `shape` (rows, tiles per row) into part `slot`: DRAM tile `address` to `memory` tile `base`."""
         row = self.distinct.transfer(Opcode.LOAD, memory, base, address, shape, stride, NO_PADS)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands((), (slot,)), after)
 
     def load_uops(self, memory: Memory, start: int, base: int, at: int, count: int) -> None:
-        """Add a load of `count` micro-ops: from DRAM micro-op `start + at` on, to `memory` micro-op `base`."""
+        """Add a load of `count` micro-ops, from DRAM micro-op `start + at` on, to micro-op `base` of `memory`."""
         row = self.distinct.load_uops(memory, base, start + at, count)
         self.step(self.line.unit_of(Opcode.LOAD, memory), (row,), Operands())
 
@@ -120,7 +121,8 @@ class StreamBuilder:
 
     def build(self) -> LinkedStream:
         unit = np.array(self._units, np.int64)
-        # The parts of all steps as one list: those of equal operands are gathered once, then chosen by step.
+        # The parts of all steps as one list. The parts of equal operands are gathered once, then selected for each
+        # step.
         operands = [*self._operand_numbers]
         sizes = np.array([len(reads) + len(writes) for reads, writes in operands], np.int64)
         starts = np.cumsum(sizes) - sizes
@@ -133,14 +135,14 @@ class StreamBuilder:
         writes = np.array([kind for reads, writes in operands for kind in [False] * len(reads) + [True] * len(writes)])
         uses = Uses(unit, np.array(self._after, np.int64), of_each, part[listed], writes[listed])
         tokens = _linked(unit, followed(uses, self.parts, len(self.line.units)))
-        # The rows of all steps, then those of one NOP for each unit: `which` selects a step or a NOP.
+        # The rows of all steps, then one NOP row for each unit. `which` selects a step or a NOP.
         first = np.array([*self._first[:-1], *range(len(self._rows), len(self._rows) + len(self._nops))], np.int64)
         size = np.array([*np.diff(self._first), *[1] * len(self._nops)], np.int64)
         which = np.where(tokens.step == NOBODY, len(unit) + tokens.unit, tokens.step)
         index, _ = numbers(first[which], size[which])
         ends_at = np.cumsum(size[which])
         distinct = np.array(self._rows + self._nops, np.int64)[index]
-        # A NOP belongs to the step after it. Steps ascend, so that is the minimum from the end.
+        # A NOP belongs to the step that follows the NOP. Step numbers ascend, so the minimum from the end is that step.
         following = np.minimum.accumulate(np.where(tokens.step == NOBODY, len(unit), tokens.step)[::-1])[::-1]
         # The first instruction of a step pops its tokens, the last one pushes them.
         bits = np.zeros((len(POP_BITS) + len(PUSH_BITS), len(index)), np.int64)
@@ -162,10 +164,10 @@ class Tokens(NamedTuple):
 class _Links(NamedTuple):
     """The arrays on which `_link` works. A row is a step or a NOP of the stream; rows are in stream order.
 
-    `tokens`: the rows. `rows` [1]: their number so far. `clock` [m, units] is the vector clock of each row: the last
-    row of each unit that has certainly ended when the row starts. `now` [units, units]: the clock of the next row of
-    each unit. `wants` [units]: the last row of each unit that the next row must follow, or NOBODY. `carried` [units]:
-    the same for the step that is being added.
+    `tokens`: the rows. `rows` [1]: the number of rows so far. `clock` [m, units] is the vector clock of each row: the
+    last row of each unit that has certainly ended when the row starts. `now` [units, units]: the clock of the next row
+    of each unit. `wants` [units]: the last row of each unit that the next row must follow, or NOBODY. `carried`
+    [units]: the same for the step that is being added.
     """
 
     tokens: Tokens
@@ -177,9 +179,9 @@ class _Links(NamedTuple):
 
 
 def _linked(unit: Array, needs: Array) -> Tokens:
-    """Return the steps with NOPs and tokens, so that step i, of unit `unit[i]`, follows the steps `needs[i]`.
+    """Add NOPs and tokens to the steps, so that step i, of unit `unit[i]`, follows the steps `needs[i]`.
 
-    An entry of `needs` is NOBODY if the step follows no step of that unit.
+    `needs[i]` has an entry for each unit: the number of the step to follow, or NOBODY.
     """
     units = needs.shape[1]
     room = len(unit) * max(1, units - 1)  # a step, and at most one NOP per unit that is not its own or its neighbour
@@ -192,21 +194,21 @@ def _linked(unit: Array, needs: Array) -> Tokens:
 
 @compiled
 def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
-    """Add all steps to `state`, with the NOPs that they need. Set `row[i]` to the row of step i. See `_linked`."""
+    """Add all steps to `state`, with the NOPs that the steps need. Set `row[i]` to the row of step i. See `_linked`."""
     units = needs.shape[1]
     carried = state.carried
     for step in range(unit.shape[0]):
         u = unit[step]
         carried[:] = NOBODY
-        # The most distant units come first. A token from one of them passes through the neighbours, so the step then
-        # also follows the row of the next unit that carries it.
+        # The most distant units come first. A token from a distant unit passes through the units in between, so the
+        # step also follows the rows of these units that carry the token.
         for distance in range(units - 1, 0, -1):
             for source in (u - distance, u + distance):
                 if source < 0 or source >= units:
                     continue
                 need = needs[step, source]
                 want = max(carried[source], row[need] if need != NOBODY else NOBODY)
-                # `now` has what the vector clocks prove already: only a later row needs a new token.
+                # `now` has the rows that have ended for certain. Only a later row needs a new token.
                 if distance > 1 and want > state.now[u, source]:
                     between = source + 1 if u > source else source - 1
                     carried[between] = max(carried[between], _carrier(state, between, source, want))
@@ -220,7 +222,7 @@ def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
 def _carrier(state: _Links, unit: int, neighbour: int, need: int) -> int:
     """Return the first row of `unit` that follows row `need` of its `neighbour`; add a NOP if there is no such row."""
     carrier = NOBODY
-    # Backwards, because clocks only grow: all rows before one that does not follow `need` do not follow it either.
+    # The search goes backwards. Clocks only grow: if a row does not follow `need`, no earlier row follows `need`.
     for row in range(state.rows[0] - 1, need, -1):
         if state.tokens.unit[row] == unit:
             if state.clock[row, neighbour] < need:
@@ -248,7 +250,7 @@ def _put(state: _Links, unit: int, step: int) -> int:
         ]  # no later row of the neighbour has pushed to this unit, so tokens stay in order
         tokens.bits[before] |= PUSH_NEXT if unit > neighbour else PUSH_PREV
         tokens.bits[row] |= POP_PREV if neighbour < unit else POP_NEXT
-        # What has ended before the row that pushes the token has ended before this one.
+        # All rows that have ended before the row that pushes the token have ended before this row too.
         for source in range(units):
             now[unit, source] = max(now[unit, source], state.clock[before, source])
     now[unit, unit] = row

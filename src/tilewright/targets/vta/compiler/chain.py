@@ -32,16 +32,16 @@ class Layout(NamedTuple):
     pixels: int  # tiles per channel tile
     fold: int  # neighbouring pixels in one tile
     columns: int  # pixels in a row if `fold` is above 1, else 0
-    rows: bool  # several rows of a matrix share a tile
-    host: bool = False  # a layout that only the host can write
+    rows: bool  # whether several rows of a matrix share a tile
+    host: bool = False  # whether only the host can write this layout
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A layer of a chain: one or more nodes (see joint.py), of which only the last one's result reaches DRAM.
+    """A layer of a chain: one or more nodes (see joint.py). Only the result of the last node reaches DRAM.
 
-    `operands`: the tensors that it reads as input tiles. `reads`: for each operand, the indices of the members that
-    write it; () if the host writes it. `fixed`: whether the plan is the user's, and must stay.
+    `operands`: the tensors that the layer reads as input tiles. `reads`: for each operand, the indices of the members
+    that write the operand; () if the host writes the operand. `fixed`: whether the plan is the user's, and must stay.
     """
 
     sites: tuple[Site, ...]
@@ -57,10 +57,10 @@ class Member:
 
 
 class ChainNode(NamedTuple):
-    """A node of a launch. The members `members` (indices) write its result, consecutively, to DRAM.
+    """A node of a launch. The members with the indices `members` write the node's result to DRAM, one after the other.
 
-    `stored`: whether the result is there; of a member's nodes, only the last one's is. `view`: the layout of the result
-    if the node needs no instructions, because the members write it anyway.
+    `stored`: whether the result is in DRAM; for a member of several nodes, only the last node's result is. `view`: the
+    layout of the result if the node needs no instructions, because the members write the result anyway.
     """
 
     site: Site
@@ -97,13 +97,13 @@ class Chain:
             self.results[result.name] = index, result_layout(lowered.layer, result, self.config.batch)
 
     def leads(self, node: ChainNode) -> bool:
-        """Return whether a node is the first of a member, and so has the member's instructions."""
+        """Return whether a node is the first node of a member. The instructions of the member belong to this node."""
         return node.view is None and node.site is self.members[node.members[0]].sites[0]
 
     def stores_first(self) -> Chain:
-        """Return a chain of the same independent members, in the order of their work per byte that they store.
+        """Return the chain with its independent members sorted by the work for each byte that a member stores.
 
-        The last byte planes of a member are then stored while the next one computes.
+        The last byte planes of a member are then stored while the next member computes.
         """
 
         def work_per_byte(member: Member) -> float:
@@ -117,9 +117,9 @@ class Chain:
         return ordered
 
     def view(self, site: Site) -> bool:
-        """Add a node as a view if members already write its result to DRAM; return whether it was added.
+        """Add a node as a view if members already write the node's result to DRAM. Return whether the node was added.
 
-        A concatenation is a view if the results that it joins can be made consecutive in DRAM.
+        A concatenation is a view if the results to join can be made consecutive in DRAM.
         """
         op = site.node.op
         out = site.output
@@ -127,11 +127,11 @@ class Chain:
         if not tensors or any(tensor.name not in self.results for tensor in tensors):
             return False
         parts, layouts = zip(*(self.results[tensor.name] for tensor in tensors), strict=True)
-        # Tiles that hold several pixels or rows do not keep their meaning in another shape.
+        # A reshape is no view of tiles that hold several pixels or rows.
         if any(layout.fold > 1 or layout.rows for layout in layouts):
             return False
         if isinstance(op, Concat):
-            # A channel tile that is not full, other than the last, would leave a gap between channels.
+            # A channel tile before the last that is not full would leave a gap between channels.
             if any(layout.channels % self.config.block for layout in layouts[:-1]) or not self._join(op, out, parts):
                 return False
         elif not isinstance(op, Reshape) or tensors[0].shape[-1:] != out.shape[-1:]:
@@ -147,7 +147,7 @@ class Chain:
     def _join(self, op: Concat, out: Tensor, parts: tuple[tuple[int, ...], ...]) -> bool:
         """Join segments (tuples of members) into one for a concatenation of channels.
 
-        Return False if it is another one, or if a part is no whole segment or occurs twice.
+        Return False if the concatenation is along another axis, or if a part is not a whole segment or occurs twice.
         """
         if op.axis % len(out.shape) != len(out.shape) - 1 or op.activation != "none":
             return False
@@ -161,7 +161,7 @@ class Chain:
 def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[str, Layout]]:
     """Return the names and layouts of the tensors that a member's layer reads as input tiles.
 
-    A residual comes last; it has the layout of the result.
+    A residual comes last, and has the layout of the result.
     """
     first = sites[0]
     layout = _input_layout(layer, first, batch)
@@ -175,12 +175,12 @@ def operands(sites: tuple[Site, ...], layer: Layer, batch: int) -> list[tuple[st
 def _input_layout(layer: Layer, site: Site, batch: int) -> Layout:
     """Return the layout in which a layer reads its input.
 
-    Only the host can lay out im2col patches, and rows padded with zeros: a layer may rely on zeros after the last pixel
-    of a row's last tile, where other layers leave other values.
+    Only the host can lay out im2col patches, and rows padded with zeros. A layer may rely on zeros after the last pixel
+    in the last tile of a row. Other layers write other values to these places.
     """
     op = site.node.op
     x = site.input(0)
-    channels = site.input(1 if isinstance(op, FullyConnected) else 0).image[3]  # of a matrix row
+    channels = site.input(1 if isinstance(op, FullyConnected) else 0).image[3]  # columns of a matrix row
     host = False
     if isinstance(op, Conv2D | DepthwiseConv2D):
         width = x.shape[2]
@@ -201,9 +201,9 @@ def result_layout(layer: Layer, result: Tensor, batch: int) -> Layout:
 def plan_layer(
     sites: tuple[Site, ...], context: Context, lowered: Lowered | str | None = None
 ) -> tuple[Lowered, Plan] | str:
-    """Return the layer that nodes become and the layer's plan, or the reason why the host runs the first of them.
+    """Return the layer of nodes and the plan of this layer, or the reason why the host runs the first node.
 
-    `lowered`: the layer, if it is known.
+    `lowered`: the layer, if the nodes were lowered before.
     """
     lowered = lowered or lower_fused(sites, context)
     if isinstance(lowered, str):
@@ -213,14 +213,14 @@ def plan_layer(
     plans = _plans(sites, (lowered, *lowered.alternatives), context)
     if plans:
         return plans[0] if len(plans) == 1 else min(plans, key=lambda form: score(form[1], config, timing)[0])
-    if lowered.layer.requantisation:  # its parameters do not fit: the host requantises
+    if lowered.layer.requantisation:  # the parameters do not fit, so the host requantises
         return plan_layer(sites, context._replace(requantises=False))
     depths = ", ".join(f"{chip.depth} {chip.name}" for chip in (config.inp, config.wgt, config.acc))
     return f"not even its smallest tile fits the buffers ({depths} tiles)"
 
 
 def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context) -> list[tuple[Lowered, Plan]]:
-    """Return the plan of each form of a layer that fits the buffers, or only the one that the user gives.
+    """Return a plan for each form of a layer that fits the buffers, or only the plan that the user gives.
 
     Raises InputError if the user's plan breaks a rule.
     """
@@ -230,14 +230,14 @@ def _plans(sites: tuple[Site, ...], forms: tuple[Lowered, ...], context: Context
     plans: list[tuple[Lowered, Plan]] = []
     if given and any(least(form.layer, config, timing) < inf for form in forms):
         plans.append(plan_of(given, tuple(site.node.name for site in sites), forms, config, context.source))
-    # A plan of the user's replaces the search; with `starts`, both are compared.
+    # The user's plan replaces the search. With `starts`, the user's plan and the search's plan are compared.
     if not plans or context.starts:
         plans += [(form, plan) for form in forms if (plan := best_plan(form.layer, config, timing))]
     return plans
 
 
 def chains_layers(config: Config, rounding: Rounding) -> bool:
-    """Return whether layers share launches; else the host requantises almost every layer.
+    """Return whether layers share launches. If not, the host requantises almost every layer.
 
     Channels that are proven constant are left out only if the host lays out each layer's data.
     """
@@ -247,11 +247,10 @@ def chains_layers(config: Config, rounding: Rounding) -> bool:
 def chains(
     graph: Graph, config: Config, rounding: Rounding, timing: str, schedule: Schedule, starts: bool
 ) -> Iterator[Chain | HostStep]:
-    """Yield chains of nodes that the machine runs, and a host step for each other node, in the order of the graph.
+    """Yield the chains of nodes for the machine, and a host step for each of the other nodes, in graph order.
 
-    Fused nodes stand where the last of them does. Layers in
-    the schedule get its plans, or with `starts` the faster of its plan and the search's.
-    Raises InputError if one of the plans breaks a rule.
+    Fused nodes come at the position of the last node. Layers in the schedule get the schedule's plans, or with `starts`
+    the faster of the schedule's plan and the search's plan. Raises InputError if a plan of the schedule breaks a rule.
     """
     chained = chains_layers(config, rounding)
     plain = Context(config, rounding, timing, proven=None if chained else ranges(graph, rounding))
@@ -261,7 +260,7 @@ def chains(
         bounds = [inf if isinstance(layer, str) else least(layer.layer, config, timing) for layer in layers]
         return bounds[0] < sum(bounds[1:]) and not isinstance(plan_layer(sites, plain), str)
 
-    # Which nodes are fused is decided before, because the layer takes the place of the last of them.
+    # The nodes to fuse are decided first, because the layer comes at the position of the last fused node.
     shared = fused_nodes(graph, faster_together)
     given = {layer.layer: layer for layer in schedule.layers}
     context = plain._replace(given=given, starts=starts, source=schedule.source)
@@ -290,10 +289,10 @@ def chains(
 def _extension(
     chain: Chain, sites: tuple[Site, ...], lowered: Lowered | str, context: Context
 ) -> tuple[Lowered, Plan] | None:
-    """Return the layer and plan with which nodes, lowered to `lowered`, can be the chain's next member, or None.
+    """Return the layer and plan with which `nodes` can be the chain's next member, or None if they cannot.
 
-    The layout of a layer is checked before the search for its plan, which takes long, and again after it, because the
-    search may choose another form.
+    The search for a plan is slow, so the layout of the layer `lowered` is checked first. The search may choose another
+    form, so the layout is checked again after the search.
     """
     # If the best layout does not match, the nodes are lowered with one pixel in a tile, as other layers write them.
     for single in (False, True):
@@ -303,7 +302,7 @@ def _extension(
             layer = plan_layer(sites, lowering, form)
             if not isinstance(layer, str) and _follows(chain, sites, layer[0].layer, context):
                 return layer
-        if context.proven is not None:  # the form does not matter
+        if context.proven is not None:  # then the form does not matter
             return None
     return None
 

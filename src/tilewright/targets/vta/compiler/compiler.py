@@ -1,6 +1,7 @@
 """Compile a graph to a program: launches for the nodes that VTA runs, host steps with a reason for the other nodes.
 
-A launch keeps its tensors in DRAM segments. Its `meta` tells the host how they are laid out (see launch/layouts.py).
+A launch keeps its tensors in DRAM segments. The `meta` of a launch describes the layout of these tensors to the host
+(see launch/layouts.py).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from tilewright.targets.vta.schedule import NONE, Schedule
 from tilewright.targets.vta.timing import DEFAULT
 
 TARGET = "vta"
-#: Smallest token_depth: a compiled program keeps up to this many tokens in one queue.
+#: The smallest legal token_depth: a compiled program keeps up to this number of tokens in one queue.
 TOKENS = 2
 #: The reason why the host runs a node that would be a view in one launch with its neighbours.
 MOVES = "moves data only; the layers beside it have launches of their own (small token_depth, or `alone` in a schedule)"
-#: Token queues of this depth never filled in thousands of random networks; with shorter ones each launch is checked.
+#: Token queues of this depth never filled in thousands of random networks. With shorter queues, each launch is checked.
 AMPLE = 64
 
 
@@ -52,8 +53,9 @@ def compile_graph(
 ) -> Program:
     """Compile a network, with plans chosen under a timing model; launches and host steps are in the order of the nodes.
 
-    Layers in the schedule get its plans; with `starts`, the search starts from them (scheduled.py has the whole rules).
-    Raises ConfigError if the config's token queues (token_depth) are too short, InputError if a plan breaks a rule.
+    Layers in the schedule get the schedule's plans; with `starts`, the search starts from these plans (see
+    scheduled.py). Raises ConfigError if the config's token queues (token_depth) are too short, InputError if a plan
+    breaks a rule.
     """
     if config.token_depth < TOKENS:
         reason = f"token_depth is {config.token_depth}; compiled programs need {TOKENS} tokens in a queue"
@@ -69,9 +71,9 @@ def compile_graph(
 
 
 def _launches(chain: Chain, graph: Graph, timing: str, split: set[str]) -> list[Launch | HostStep]:
-    """Compile a chain to one launch, or to one per member if the token queues are too short for one.
+    """Compile a chain to one launch, or to a launch for each member if the token queues are too short for one launch.
 
-    `split`: the first nodes of layers whose chain is compiled to one launch per member in any case.
+    `split`: node names. A chain with a layer that begins with such a node always becomes one launch per member.
     """
     if len(chain.members) == 1 or split.isdisjoint(member.nodes[0] for member in chain.members):
         launch = _launch(chain, graph, timing)
@@ -95,7 +97,7 @@ def _launches(chain: Chain, graph: Graph, timing: str, split: set[str]) -> list[
 def _launch(chain: Chain, graph: Graph, timing: str, alone: bool = False) -> Launch:
     """Compile a chain to one launch; tensors that only the chain's nodes read stay in the machine's DRAM.
 
-    `alone`: whether it is a layer of a longer chain.
+    `alone`: whether the chain is one layer of a longer chain that was split.
     """
     # A result is an output of the launch if another step of the program, or its user, reads it.
     inside = {node.site.node.name for node in chain.nodes}
@@ -165,11 +167,11 @@ def _code(
 def _arranged(
     stages: tuple[Stage, ...], places: tuple[TensorPlaces, ...], config: Config, timing: str
 ) -> tuple[tuple[Stage, ...], Draft]:
-    """Return the stages of a chain with their final plans, and the draft to emit: tuned now, or as it was kept on disk.
+    """Return the stages of a chain with their final plans, and the draft to emit, from disk or tuned now.
 
-    The plans of the layers and the order of the items (their numbers in `WorkList.items`) are kept. To find the order
-    is most of a compile's work; to repeat it takes one draft.
-    Raises HazardError if a full token queue causes a deadlock.
+    The plans of the layers and the order of the items (as numbers in `WorkList.items`) are kept on disk. The search for
+    the order is most of a compile's work. With the order from disk, a compile makes only one draft. Raises HazardError
+    if a full token queue causes a deadlock.
     """
     new: list[TimedChain] = []
 
@@ -193,11 +195,11 @@ def _arranged(
 def _saved(best: TimedChain) -> dict[str, Any]:
     """Return a tuned chain as a JSON value: whether each step is an item, the plans, and the order.
 
-    The order has the number of each item, or [number, first tile, tiles] for a part of a load of weights.
+    The order is a list with the number of each item; a part of a load of weights is [number, first tile, tiles].
     """
     items = best.work_list.items
     numbers = {(layer, id(item)): number for number, (layer, item) in enumerate(items)}
-    # A load of weights that was split has no number of its own: it counts as a part of the whole load.
+    # A part of a split load of weights has no number of its own. The number of the whole load identifies the part.
     whole = {
         (layer, item.slot, item.chunk): number
         for number, (layer, item) in enumerate(items)
@@ -241,7 +243,7 @@ def _kinds(members: Sequence[Member], places: tuple[TensorPlaces, ...]) -> dict[
 
 
 def _places(chain: Chain) -> tuple[TensorPlaces, ...]:
-    """Return the places of the members' tensors; segments' names contain numbers if the chain has several members."""
+    """Return the places of the members' tensors. The names of segments contain numbers if there are several members."""
     members = chain.members
     numbers = [str(index) if len(members) > 1 else "" for index in range(len(members))]
     results: dict[int, Place] = {}
@@ -263,7 +265,7 @@ def _places(chain: Chain) -> tuple[TensorPlaces, ...]:
 
 
 def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, wanted: set[str]) -> NodeLayout:
-    """Return the layout of a node for the host. Of fused nodes, the first one has the tensors that are read."""
+    """Return the layout of a node for the host. For fused nodes, the first node has the tensors that are read."""
     index = node.members[0]
     name = node.site.node.name
     member = chain.members[index]
@@ -286,7 +288,7 @@ def _layout_of(chain: Chain, places: tuple[TensorPlaces, ...], node: ChainNode, 
     )
     if node.view:
         return form
-    # Weights that the host supplies at every run: it must know their order in DRAM.
+    # The host supplies these weights at every run, so the host needs their order in DRAM.
     chunks = [[*outs, *sums] for outs, sums in member.plan.weight_chunks] if member.lowered.tiles is None else []
     weights = None
     plan = f"{JOINED}{member.nodes[0]}"

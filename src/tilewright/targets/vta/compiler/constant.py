@@ -1,7 +1,7 @@
-"""Proven ranges of codes, per channel, and the channels that a layer on the machine need not compute.
+"""Prove ranges of codes for each channel, and find the channels that a layer on the machine need not compute.
 
 Trained networks have channels whose code is the same for every input, because rounding and clamping leave only one
-value. Such a channel is neither computed nor read as an input: the host inserts the constant.
+value. The machine neither computes such a channel nor reads it as an input. The host inserts the constant.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tilewright.graph.rounding import INT32_MAX, Requant, Rounding
 from tilewright.targets.vta.compiler.lowered import Bounds
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
-#: `ReducedLayer.sums` by tensor of weights and shape of `w`: a network is compiled for many machines.
+#: `ReducedLayer.sums` by weight tensor and shape of `w`. They are cached, as a network is compiled for many machines.
 _SUMS: WeakKeyDictionary[Tensor, dict[tuple[int, ...], tuple[int, int]]] = WeakKeyDictionary()
-#: Weights of which the products are in memory at a time.
+#: The number of weights whose products are in memory at a time.
 TOGETHER = 1 << 18
 
 
@@ -30,10 +30,10 @@ class ReducedLayer(NamedTuple):
     """The part of a linear layer that the machine computes.
 
     `w` int32 (O', T, K'), `start` int64 (O'): weights of kept channels, and the first input channel of each output.
-    `inputs`, `outputs` int64: the kept channels; None if all. `per_tap` int64 (O, T): the kept sums minus the centred
-    sums, for each tap inside the image. `fixed` int64 (O): the centred sums of constant outputs, which the machine does
-    not compute; `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of the codes that the machine
-    holds. `whole`: the tensor of the weights if all are kept, and codes of any value.
+    `inputs`, `outputs` int64: the kept channels; None if all channels are kept. `per_tap` int64 (O, T): the kept sums
+    minus the centred sums, for each tap inside the image. `fixed` int64 (O): the centred sums of constant outputs,
+    which the machine does not compute; `constant` bool (O) marks them. `low`, `high` int64 [K']: the range of the codes
+    that the machine holds. `whole`: the weight tensor if all weights are kept and codes can have any value.
     """
 
     w: Array
@@ -49,7 +49,7 @@ class ReducedLayer(NamedTuple):
 
     @property
     def sums(self) -> tuple[int, int]:
-        """The lowest and the highest sum that the machine computes, for any subset of the taps: low <= 0 <= high."""
+        """The bounds of the sums that the machine computes, for any subset of the taps: low <= 0 <= high."""
         cached = _SUMS.setdefault(self.whole, {}) if self.whole else {}
         if self.w.shape not in cached:
             least, most = sums_of(self.w, self.start, self.low, self.high, padded=True)
@@ -62,7 +62,7 @@ class ReducedLayer(NamedTuple):
 
 
 def ranges(graph: Graph, rounding: Rounding) -> dict[str, Bounds]:
-    """Return the proven ranges of tensors by name, for those whose ranges are narrower than their dtype's."""
+    """Return proven ranges by tensor name, for the tensors with a range narrower than the range of their dtype."""
     bounds: dict[str, Bounds] = {}
     for site in graph.sites():
         op = site.node.op
@@ -70,7 +70,7 @@ def ranges(graph: Graph, rounding: Rounding) -> dict[str, Bounds]:
         if isinstance(op, Linear):
             if result := _of_linear(site, op, rounding, bounds):
                 bounds[site.output.name] = result
-        # A pool gives a code between those of its window, and a reshape keeps channels if the last axis stays.
+        # The result of a pool lies between the codes in its window. A reshape keeps channels if the last axis stays.
         elif x is not None and x.name in bounds:
             pool = isinstance(op, AveragePool2D | MaxPool2D) and op.activation == "none"
             if pool or (isinstance(op, Reshape) and x.shape[-1:] == site.output.shape[-1:]):
@@ -79,7 +79,7 @@ def ranges(graph: Graph, rounding: Rounding) -> dict[str, Bounds]:
 
 
 def codes_of(tensor: Tensor, proven: Mapping[str, Bounds]) -> Bounds:
-    """Return the range of each channel of an 8-bit tensor, whose channels are its last axis."""
+    """Return the range of each channel of an 8-bit tensor. The channels are the last axis."""
     if tensor.name in proven:
         return proven[tensor.name]
     limits = np.iinfo(tensor.dtype)
@@ -90,12 +90,12 @@ def codes_of(tensor: Tensor, proven: Mapping[str, Bounds]) -> Bounds:
 def sums_of(w: Array, start: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Array]:
     """Return the lowest and highest sum of each output, int64 (O), for weights (O, T, K) and values in `low`..`high`.
 
-    Output o reads K channels of `low` and `high` from `start[o]` on. `padded`: taps may lie outside the image, where
-    they add nothing.
+    Output o reads K channels of `low` and `high` from `start[o]` on. `padded`: whether taps may lie outside the image;
+    such taps add 0.
     """
     least, most = np.zeros((2, len(w)), np.int64)
     step = max(1, TOGETHER // max(1, w.shape[1] * w.shape[2]))
-    for first in range(0, len(w), step):  # in parts: the products of a large layer take gigabytes
+    for first in range(0, len(w), step):  # the products of all parts would take gigabytes
         part = slice(first, first + step)
         read = start[part, None, None] + np.arange(w.shape[2])
         ends = w[part] * low[read], w[part] * high[read]
@@ -128,7 +128,7 @@ def centred_weights(site: Site, op: Linear) -> tuple[Array, Array]:
 
 
 def _of_linear(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, Bounds]) -> Bounds | None:
-    """Return the ranges of an operator's output; None if the ranges of its sums do not prove them."""
+    """Return the ranges of an operator's output; None if the ranges of the operator's sums prove no range."""
     x = site.input(0)
     bias = site.optional(2)
     out = site.output
@@ -149,13 +149,13 @@ def _of_linear(site: Site, op: Linear, rounding: Rounding, proven: Mapping[str, 
     requant = Requant.of_product(x, site.input(1), out, op.activation, rounding.delegated)
     if max(high.max(), -low.min()) + added > INT32_MAX or (requant.real >= 1).any():
         return None  # sums may wrap, or the rounding rule may not be monotonic
-    # Requantisation never decreases, so the ends of the sums give the ends of the codes.
+    # Requantisation is monotonic, so the lowest and highest sum give the lowest and highest code.
     ends = op.finish(site, np.stack([low, high]).astype(np.int32), rounding).astype(np.int64)
     return Bounds(ends[0], ends[1])
 
 
 def centred_sums(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds]) -> tuple[Array, Array]:
-    """Return the lowest and highest sum of codes less the zero point, int64 (O), for weights (O, T, K)."""
+    """Return the bounds of the sums of centred codes (code - zero point), int64 (O), for weights (O, T, K)."""
     x = site.input(0)
     codes = codes_of(x, proven)
     window = getattr(site.node.op, "window", None)
@@ -174,7 +174,7 @@ def reduce_layer(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds
     depth = w.shape[2]
     per_tap = w.sum(axis=2, dtype=np.int64) * zero_point
     alone = depth == 1 and np.array_equal(start, np.arange(outputs))
-    channels = int(start[-1]) + depth  # those of a matrix row, which may join several pixels
+    channels = int(start[-1]) + depth  # the channels of a matrix row, which may join several pixels
     full = x.shape[-1] == channels and (depth == channels or alone)
     if proven is None or not full or (x.name not in proven and site.output.name not in proven):
         end = np.full(channels, CODE_MIN, np.int64), np.full(channels, CODE_MAX, np.int64)
@@ -182,20 +182,20 @@ def reduce_layer(site: Site, w: Array, start: Array, proven: Mapping[str, Bounds
         return ReducedLayer(w, start, None, None, per_tap, none, none > 0, *end, site.input(1))
     codes = codes_of(x, proven)
     results = codes_of(site.output, proven)
-    # All sums of an output that is proven constant give its code: the host finishes the lowest one.
+    # For an output that is proven constant, every sum gives the same code. The host requantises the lowest sum.
     fixed = centred_sums(site, w, start, proven)[0]
     needed = ~results.constant
     read = ~codes.constant
     held = codes.low - held_offset(x)
     if alone:
-        both = needed & read  # a depthwise channel is read and computed, or neither
+        both = needed & read  # a depthwise channel is either both read and computed, or left out
         both[0] |= not both.any()
         inputs = result = np.flatnonzero(both)
         per_tap -= np.where(~both[:, None], w[:, :, 0] * held[:, None], 0)
         w = w[both]
         start = np.arange(len(inputs))
     else:
-        # At least one channel must be left on both sides. The others count with their constant codes in `per_tap`.
+        # At least one input and one output channel stay. `per_tap` includes the constant codes of the other inputs.
         read[0] |= not read.any()
         needed[0] |= not needed.any()
         inputs = np.flatnonzero(read)

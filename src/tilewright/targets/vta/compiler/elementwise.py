@@ -2,8 +2,9 @@
 
 The float ALU's constants (factors and biases) are found by trial and proven on all codes. onnxruntime adds two tensors
 with fused multiply-adds; the ALU operation REQ multiplies one accumulator. Both round the sum of a constant and two
-multiples of codes, with different rounding errors, so results can differ only near a tie. Constants are used only if
-they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If none pass, the host runs the operator.
+multiples of codes, but their rounding errors differ. So the results can only differ near a tie. Constants are used only
+if they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If no constants are right, the host
+runs the operator.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from tilewright.targets.vta.compiler.parameters import Scaling, float_bits
 from tilewright.targets.vta.isa.alu import requantise_float
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, given_back, held_codes, held_zero_point
 
-#: Bits of the sum of both operands, after they are scaled by the largest power of two that fits.
+#: Bits of the sum of both operands. The operands are first scaled by the largest power of two for which the sum fits.
 BITS = 30
-#: Constants tried per power of two; powers of two tried, from the largest down; tries before factors vary too.
+#: Number of constants to try for each power of two, of powers of two (from the largest down), and of tries with fixed
+#: factors.
 TRIES = 1000
 EXPONENTS = 3
 FIRST = 50
-#: Trials test only the results this close to a tie, in output codes; the proof then tests all results.
+#: A trial tests only results whose distance from a tie, in output codes, is below this. The proof tests all results.
 NEAR = 2.0**-10
-#: For one operand: float32 neighbours of the factor that are tried, in each direction.
+#: For one operand: the number of float32 neighbours of the factor to try in each direction.
 NEIGHBOURS = 8
 #: All codes as the machine holds them.
 HELD = np.arange(-128, 128, dtype=np.int32)
@@ -54,7 +56,7 @@ def add(site: Site, op: Add, context: Context) -> Lowered | str:
     if not context.requantises:
         return "its parameters do not fit the memory for parameters (par, or a quarter of acc)"
     lowered = _elements(site, "add", context)
-    # A shift if the scales allow it; else float factors that are proven by trial, or TFLite's three rescalings.
+    # A shift is used if the scales allow it; else float factors that are proven, or TFLite's three rescalings.
     shifted = parameters.of_add_shift(site, op, lowered.layer) if rounding.elementwise == "pow2" else None
     if shifted is not None:
         requantised = Parameters(None, shifted)
@@ -116,7 +118,7 @@ def _elements(site: Site, kind: Literal["add", "sum"], context: Context) -> Lowe
 
 
 def proven_product(site: Site, real: float, rounding: Rounding) -> tuple[Scaling, ...] | None:
-    """Return the requantisation (1-tuple) of `real * (code - zero_point)`; None if no factor is right for all codes."""
+    """Return the requantisation of `real * (code - zero_point)` (1-tuple); None if no factor is right for all codes."""
     x = site.input(0)
     out = site.output
     wanted = _results(site.node.op, (x,), site.inputs[1:], out, (HELD,), rounding)
@@ -126,7 +128,7 @@ def proven_product(site: Site, real: float, rounding: Rounding) -> tuple[Scaling
     for factor in (nearest, *(np.float32(nearest + step * np.spacing(nearest)) for step in steps)):
         zero = held_zero_point(out)
         bias = -held_zero_point(x)
-        inside = bias + round(zero / float(factor))  # the zero point added before rounding, as onnxruntime's Mul does
+        inside = bias + round(zero / float(factor))  # onnxruntime's Mul adds the zero point before rounding
         for offset, added in ((bias, zero), (inside, 0)):
             if abs(offset) < 1 << 31:
                 scaling = Scaling(float_bits(factor), np.array(0), 0, added, bounds, offset)
@@ -143,7 +145,7 @@ def _results(
     held: tuple[Array, ...],
     rounding: Rounding,
 ) -> Array:
-    """Return the reference results of `op` for the codes `held`; both as int8 values that the machine holds."""
+    """Return the reference results of `op` for the codes `held`. Codes and results are int8, as in the machine."""
     shapes = [values.shape for values in held]
     tensors = [replace(tensor, shape=shape, data=None) for tensor, shape in zip(operands, shapes, strict=True)]
     result = replace(out, shape=np.broadcast_shapes(*shapes), data=None)
@@ -175,7 +177,7 @@ def proven_sum(op: Add, kinds: tuple[tuple[str, Quant | None], ...], rounding: R
     wanted = _results(op, (tensors[0], tensors[1]), (), tensors[2], grid, rounding)
     about = grid[0] * float(left) + grid[1] * float(right) + constant
     bounds = int(wanted.min()), int(wanted.max())
-    # Only results that are close to a tie, and not clipped, can differ: trials test these first, which is fast.
+    # Only results close to a tie that are not clipped can differ. Trials test these few results first, which is fast.
     inside = (about > bounds[0] - 1) & (about < bounds[1] + 1)
     ties = np.nonzero((np.abs(about - np.floor(about) - 0.5) < NEAR) & inside)
     whole = np.indices(wanted.shape)

@@ -1,7 +1,7 @@
 """Turn items of work in stream order into instructions.
 
-Tensors get addresses in DRAM, operands the tiles of their slots (see plan.py), and lists of micro-ops the loads that
-bring them to the on-chip cache.
+Tensors get addresses in DRAM. Operands get the tiles of their slots (see plan.py). Loads are added that copy lists of
+micro-ops to the on-chip cache.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Segments:
 
 
 class Place(NamedTuple):
-    """The place of a tensor in DRAM: the tensor starts at tile `first` of segment `segment`."""
+    """The location of a tensor in DRAM: tile `first` of segment `segment`."""
 
     segment: str
     first: int = 0
 
 
-#: The places of a layer's tensors: its operands (see chain.operands), its result, parameters and weights. The number
-#: of a tensor (work.RESULT and so on) is its index.
+#: The places of a layer's tensors: its operands (see chain.operands), its result, parameters and weights. The index is
+#: the number of the tensor, such as work.RESULT.
 TensorPlaces: TypeAlias = tuple[Place, ...]
 
 
@@ -121,12 +121,13 @@ def draft(
 ) -> Draft:
     """Return the instructions of layers in stream order, with addresses, tokens and loads of micro-ops.
 
-    With `costs`, the draft is only good for timing: each run of GEMM or ALU steps is joined into one step if its cycles
-    stay the same (see Costs.joined).
+    With `costs`, the draft is only valid for timing: the steps of a GEMM or ALU run are joined into one step if the run
+    then takes the same number of cycles (see Costs.joined).
     """
     builder = StreamBuilder(config)
     runs = _RunEmitter(builder, order.regions, costs)
-    # All micro-op lists first: their number decides the policy of the cache, and the size of a DRAM segment.
+    # All micro-op lists are collected first. Their number decides the policy of the cache, and the size of a DRAM
+    # segment.
     computes = [runs.of(layer, item) if isinstance(item, RunSteps) else None for layer, item in order.items]
     sizes: dict[str, int] = {}
     for stage, tensors in zip(stages, places, strict=True):
@@ -234,16 +235,16 @@ class _TransferEmitter:
             address = first + part.offset
             shape = (part.rows, part.length)
             step = self.builder.store(at + part.at, address, shape, part.stride, parts)
-            if item.plane == 0:  # only layers of one byte plane have readers on the machine
+            if item.plane == 0:  # other layers on the machine read only results of one byte plane
                 self.stored[segment][begin + covered(part)] = step
 
 
 @dataclass(frozen=True, eq=False)
 class _PlacedRun:
-    """A run on certain slots: the numbers of its steps, and of their micro-op lists.
+    """A run on certain slots: the numbers of the run's steps, and of the micro-op lists of these steps.
 
     `rows`: for each placement of these lists in the micro-op cache, the run's instructions (StreamBuilder.distinct).
-    Equal runs on the same slots share it.
+    Equal runs on the same slots share this object.
     """
 
     unit: int
@@ -291,7 +292,7 @@ class _RunEmitter:
             numbers = tuple(lists.reserve(len(step.kernel.dst)) for step in steps)
         step_numbers = self.steps
         chosen = tuple(step_numbers.setdefault(step, len(step_numbers)) for step in steps)
-        # Operands depend on the slots only, so many runs share them.
+        # Operands depend on the slots only, so many runs share an operand.
         key = item[1:], gemm, steps[0].parameters, where
         if (operands := self._operands.get(key)) is None:
             used = _used(where, item, self._room, self._line.alu == self._line.gemm)
@@ -310,10 +311,11 @@ class _RunEmitter:
             start += lists.offsets[-1]
 
     def _ahead(self, memory: Memory, offsets: Sequence[int], index: int, depth: int) -> int:
-        """Return one past the last micro-op list to fetch (see instructions.ahead).
+        """Return the index after the last micro-op list to fetch (see instructions.ahead).
 
-        Layers share lists, so the lists behind a missing one may belong to layers that are done. To fetch them would
-        evict lists that are in use. So the fetch ends with the last list that this layer or the next one uses.
+        Layers share lists. The lists that follow a missing list may belong to layers that have finished. A fetch of
+        such lists would evict lists in use. So the fetch ends with the last list that this layer or the next layer
+        uses.
         """
         last = ahead(offsets, index, depth)
         if offsets[-1] > depth:
@@ -323,7 +325,7 @@ class _RunEmitter:
         return last
 
     def emit(self, layer: int, run: _PlacedRun) -> None:
-        """Add the instructions of a run, and loads of its micro-op lists that are not on chip."""
+        """Add the instructions of a run, and loads for the run's micro-op lists that are not on chip."""
         self._layer = layer
         cache = self._caches[run.memory]
         places = cache.places(run.lists)
@@ -331,7 +333,7 @@ class _RunEmitter:
             self._builder.step(run.unit, run.rows[places], run.operands)
             return
         rows: list[int] = []
-        # A load of micro-ops must stand in the stream before the instruction that needs it, and splits the run.
+        # A load of micro-ops must precede the instruction that needs the micro-ops, so the load splits the run.
         for step, number in zip(run.steps, run.lists, strict=True):
             if rows and not cache.places((number,)):
                 self._builder.step(run.unit, rows, run.operands)
@@ -372,7 +374,7 @@ def _used(
         reads = (_slot(room.memory, where.par, item.par),)
     elif step.above:
         reads = (_slot(Memory.ACC, where.acc, item.above),)
-    # GEMM writes the out memory too, unless a unit of its own runs the ALU.
+    # GEMM writes the out memory too if the same unit runs GEMM and ALU.
     results = (Memory.ACC,) if gemm and not both else (Memory.ACC, Memory.OUT)
     return reads, tuple(_slot(memory, where.acc, item.acc) for memory in results)
 
@@ -382,7 +384,7 @@ def _slot(memory: Memory, region: SlotRegion, slot: int) -> tuple[Memory, int, i
 
 
 def _micro_ops(step: Step, item: RunSteps, where: Regions, inside: bool) -> bytes:
-    """Return the micro-ops of a step on an item's slots, as the bytes of int64 [3, m]: dst, src and wgt tiles."""
+    """Return the micro-ops of a step on an item's slots: the bytes of int64 [3, m], the dst, src and wgt tiles."""
     acc = where.acc.at(item.acc)
     if step.op is None:
         return _listed(step.kernel, acc, where.inp.at(max(item.inp, 0)), where.wgt.at(max(item.wgt, 0)))
@@ -396,14 +398,14 @@ def _micro_ops(step: Step, item: RunSteps, where: Regions, inside: bool) -> byte
 def _listed(kernel: RelativeKernel, dst: int, src: int, wgt: int | None) -> bytes:
     """Return the micro-ops of a kernel whose slots start at tiles `dst`, `src` and `wgt`, as _micro_ops does.
 
-    `wgt` None: the third index is not used, and is 0.
+    If `wgt` is None, the third index is unused, and is 0.
     """
     listed = np.stack([kernel.dst, kernel.src, kernel.wgt * (wgt is not None)])
     return (listed + np.array([dst, src, wgt or 0])[:, None]).tobytes()
 
 
 def _loop(dim: Dim) -> Loop:
-    """Return a dimension as a loop of an instruction. A loop of one iteration has tile strides of 0."""
+    """Return a dimension as a loop of an instruction. If the loop has one iteration, its tile strides are 0."""
     return Loop(dim.extent, dim.dst, dim.src, dim.wgt) if dim.extent > 1 else ONCE
 
 

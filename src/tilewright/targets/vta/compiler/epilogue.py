@@ -1,13 +1,13 @@
 """The epilogue of a group of outputs (see plan.py): ALU instructions that pool and requantise sums, or add tensors.
 
 The parameters of a channel tile are consecutive: one bias tile per class (see layer.Requantisation), then three tiles
-of factors. If the ALU has the operation REQ, these are multipliers, scaling and bounds. If not, these are multipliers,
-left shifts (negated) and right shifts.
+of factors. If the ALU has the operation REQ, the factors are multipliers, scaling and bounds. If not, the factors are
+multipliers, left shifts (negated) and right shifts.
 
-Requantisation never decreases, so the code of the largest sum is the largest code, and a maximum pool compares sums, in
-the blocks of kernels.Blocks. Comparisons run in place: first of rows, then of columns. They leave the results in the
-first block. Blocks of other row phases stay as they were, so the next group below can read the rows there that it
-shares, instead of computing them again.
+Requantisation is monotonic, so the largest sum has the largest code. A maximum pool therefore compares sums, in the
+blocks of kernels.Blocks. Comparisons run in place, of rows first and of columns second. The first block receives the
+results. Blocks of the other row phases do not change. The next group below reads the shared rows from these blocks, and
+need not compute the shared rows again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilewright.targets.vta.compiler.layer import (
 from tilewright.targets.vta.compiler.plan import Group
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT, AluOp
 
-#: The smallest immediate: no accumulator holds less after its group was clipped, or cleared.
+#: The smallest immediate. After a group was clipped or cleared, its accumulators are not below this value.
 FLOOR = -(1 << 15)
 #: Bits by which TFLite's ADD shifts its operands to the left before it rescales them (add.h).
 ADD_LEFT_SHIFT = 20
@@ -62,7 +62,7 @@ class Box(NamedTuple):
 
 
 def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
-    """Return the ALU steps that turn the sums of a group into codes; each step lists at most `limit` micro-ops."""
+    """Return the ALU steps that requantise the sums of a group to codes; each step lists at most `limit` micro-ops."""
     requantisation = layer.requantisation
     assert requantisation
     if layer.kind == "add" and layer.shifts:
@@ -75,7 +75,7 @@ def epilogue(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
 def start_steps(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     """Return the ALU steps that write the first values of a group's accumulators (see joint.py).
 
-    There are no steps if GEMM clears the accumulators.
+    The result is empty if GEMM clears the accumulators.
     """
     requantisation = layer.requantisation
     if requantisation is None or requantisation.start == "zero":
@@ -83,7 +83,7 @@ def start_steps(layer: Layer, group: Group, limit: int) -> tuple[Step, ...]:
     if requantisation.start == "constant":
         return (Step(over(group.sums), AluOp.MIN, FLOOR),)
     if group.rows.pooled and group.columns.pooled:
-        # All sums of a pooled layer have the same bias, and each block of a pair of phases is one row of tiles.
+        # All sums of a pooled layer have the same bias. Each block (for one pair of phases) counts as one row of tiles.
         blocks = Blocks(group.outs.size, group.rows.pooled.phases, group.columns.pooled.phases)
         places = [(blocks.at(y, x), blocks.tiles(y, x)) for y, x in np.ndindex(len(blocks.rows), len(blocks.columns))]
         parts = [(Patch(0, 1, 0, tiles, 0), Box(blocks.outs, tiles, tiles, first)) for first, tiles in places]
@@ -132,7 +132,7 @@ def _cut(patch: Patch, width: int, limit: int) -> Iterator[Patch]:
 def _add(key: RequantisationKey, tiles: int) -> tuple[Step, ...]:
     """Return the ALU steps that rescale two operands, add them, and rescale the sum.
 
-    Each of the three has its own parameters, which follow each other. The second operand follows the first in the slot.
+    Each of the three rescalings has its own parameters, in this order. The slot has the first operand, then the second.
     """
     whole = (Patch(0, 1, 0, tiles, 0),)
     start = np.zeros(1, np.int64)
@@ -146,7 +146,7 @@ def _add(key: RequantisationKey, tiles: int) -> tuple[Step, ...]:
 def _requantise(
     key: RequantisationKey, patches: tuple[Patch, ...], box: Box, parameters: int, to_codes: bool = True
 ) -> tuple[Step, ...]:
-    """Return the ALU steps that requantise the tiles of a box, with parameters from tile `parameters` on."""
+    """Return the ALU steps that requantise the tiles of a box. `parameters`: the first parameter tile."""
     factors = parameters + key.biases
 
     def tensor(op: AluOp, patch: Patch, source: int) -> Step:
@@ -155,7 +155,7 @@ def _requantise(
     if key.immediates is None:
         return tuple(tensor(AluOp.REQ, patch, parameters + patch.bias) for patch in patches)
     zero_point, low, high, left, shift = key.immediates
-    if shift is not None:  # the rounding half is part of the bias
+    if shift is not None:  # the bias includes the rounding half
         added = patches if key.start != "bias" else ()
         biases = tuple(tensor(AluOp.ADD, patch, parameters + patch.bias) for patch in added)
         return (*biases, *_shifted(key, box.outs * box.pixels, rounds=False))
@@ -176,7 +176,7 @@ def _requantise(
 
 
 def _tensor(op: AluOp, patch: Patch, source: int, key: RequantisationKey, box: Box, factors: int) -> Step:
-    """Return the step that applies `op` to a patch, with parameter tile `source` of each channel tile as operand."""
+    """Return the step that applies `op` to a patch. The operand is parameter tile `source` of each channel tile."""
     dst, inner = _tiles(patch, box.width)
     ones = np.ones_like(dst)
     channels = Dim(box.outs, box.pixels, key.tiles) if box.outs > 1 else SINGLE
@@ -186,19 +186,19 @@ def _tensor(op: AluOp, patch: Patch, source: int, key: RequantisationKey, box: B
 
 @lru_cache(maxsize=1024)
 def _biased(key: RequantisationKey, parts: tuple[tuple[Patch, Box], ...]) -> tuple[Step, ...]:
-    """Return the ALU steps that set patches to their biases, by a minimum: no bias is above a tile's content."""
+    """Return the ALU steps that set patches to their biases, by a minimum: biases are not above the old values."""
     return tuple(_tensor(AluOp.MIN, patch, patch.bias, key, box, key.biases) for patch, box in parts)
 
 
 @lru_cache(maxsize=1024)
 def clip_to_floor(tiles: int) -> Step:
-    """Return the ALU step that shifts sums of at most 31 bits right until they are not below FLOOR."""
+    """Return the ALU step that shifts sums of at most 31 bits right, so that the results are not below FLOOR."""
     return Step(over(tiles), AluOp.SHR, LARGEST_SHIFT)
 
 
 @lru_cache(maxsize=1024)
 def _shifted(key: RequantisationKey, tiles: int, rounds: bool) -> tuple[Step, ...]:
-    """Return the ALU steps that shift `tiles` tiles right and clamp them; `rounds`: add the rounding half first."""
+    """Return the ALU steps that shift `tiles` tiles right and clamp the results; `rounds`: add the half first."""
     assert key.immediates
     bits = key.immediates.shift or 0
     low = key.immediates.low
@@ -222,7 +222,7 @@ def residual_steps(residual: Residual, tiles: int) -> tuple[Step, ...]:
 
 @lru_cache(maxsize=1024)
 def split_shift(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-    """Split an epilogue in two parts, between which a residual is added: `after` bits of the right shift come first."""
+    """Split an epilogue: the first part shifts right by `after` bits. A residual is added between the parts."""
     places = [place for place, step in enumerate(steps) if step.op == AluOp.SHR]
     bits = sum(steps[place].imm or 0 for place in places)
     kernel = steps[places[0]].kernel
@@ -233,9 +233,9 @@ def split_shift(steps: tuple[Step, ...], after: int) -> tuple[tuple[Step, ...], 
 
 
 def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
-    """Return the tiles of a patch that are listed as micro-ops, and the loop over the others.
+    """Return the tiles of a patch to list as micro-ops, and the loop that repeats the list for the other tiles.
 
-    The shorter side is listed. A patch without gaps is one loop.
+    The list has the tiles along the shorter side. For a patch without gaps, one loop is enough.
     """
     rows, columns = patch.bottom - patch.top, patch.right - patch.left
     start = patch.top * width + patch.left
@@ -247,9 +247,9 @@ def _tiles(patch: Patch, width: int) -> tuple[np.ndarray, Dim]:
 
 
 def maxima(rows: Span, columns: Span, outs: int, above: Span | None, limit: int) -> tuple[Step, ...]:
-    """Return the ALU steps that leave the maxima of a group's windows in the first block of its sums.
+    """Return the ALU steps that write the maxima of a group's windows to the first block of the group's sums.
 
-    `above`: the rows of the previous group, which may keep sums that this group shares.
+    `above`: the rows of the previous group, whose slot may have sums that this group shares.
     """
     assert rows.pooled and columns.pooled
     kept = above.pooled.phases if above and above.pooled and rows.pooled.kept else None
@@ -262,7 +262,7 @@ def _maxima(
 ) -> tuple[Step, ...]:
     blocks = Blocks(outs, rows.phases, columns.phases)
     steps: list[Step] = []
-    # All rows are compared before columns: the last comparisons read block (0, x), to which the rows have gone.
+    # Rows are compared before columns: the comparisons of columns read block (0, x), which has the maxima of the rows.
     if above:
         steps += _kept(blocks, Blocks(outs, above, columns.phases), limit)
     for y, (low, high, first) in _compared(rows, height):
@@ -277,10 +277,10 @@ def _maxima(
 
 
 def _compared(axis: Pooled, extent: int) -> Iterator[tuple[int, tuple[int, int, int]]]:
-    """Yield each tap of a pool, except that of the first phase, with the outputs that have it.
+    """Yield each tap of a pool, except the tap of the first phase, and the outputs whose windows have the tap.
 
-    A pair has the number of the phase, and (low, high, first): outputs low..high-1 have the tap, and sum `first` of the
-    phase is this tap of output `low`. A phase with `twice` has two taps.
+    A tap is a pair: the number of the phase, and (low, high, first). Outputs low..high-1 have the tap. Sum `first` of
+    the phase is this tap of output `low`. A phase with `twice` has two taps.
     """
     for number, phase in enumerate(axis.phases):
         for later in range(1 + phase.twice) if number else ():

@@ -35,7 +35,7 @@ def counts(launch: Launch, config: Config) -> dict[str, int]:
     of[Memory.OUT] = stores
     tiles = mem.x_size * mem.y_size
     end = mem.sram_base + tiles
-    used = {"inp": of[Memory.INP], "wgt": of[Memory.WGT], "acc": stores}  # up to the highest that is loaded or stored
+    used = {"inp": of[Memory.INP], "wgt": of[Memory.WGT], "acc": stores}  # the highest tile, plus 1
     return {
         "instructions": len(stream),
         "gemm_uops": int(_executed(stream.gemm)[gemm & ~reset].sum()),
@@ -57,8 +57,8 @@ def _executed(part: Fields) -> Array:
 def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
     """Return the cycles of a launch and of each of its nodes, under a timing model; [] if it cannot be timed.
 
-    A node's line has the bound of its instructions on the busiest resource (timing/limits.py), and cycles / bound. A
-    line with an argument follows if no order of its instructions takes fewer cycles (timing/limits.py).
+    A node's line has the lower bound for the busiest resource of the node's instructions (timing/limits.py), and the
+    ratio cycles / bound. If no other order of these instructions takes fewer cycles, a line with the proof follows.
     """
     layers = image_of(launch).layer
     passes = timed(launch, config, timing)

@@ -1,7 +1,8 @@
-"""The block walk of a launch as text: the blocks that GEMM instructions multiply, and the LOADs that bring them.
+"""The block walk of a launch as text: the blocks that GEMM instructions multiply, and the LOADs of these blocks.
 
 Blocks are tiles, numbered from 1 in the order of their DRAM buffer. `a x b + c` is input block a times weight block b,
-added to block c of the bias, or of the output if no bias is loaded. `-` means no block: padding, or nothing loaded.
+added to block c of the bias, or of the output if no bias is loaded. `-` means no block: the tile is padding, or was
+never loaded.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.steps.moves import Move
 
-#: Most lines of a table, lines of a short table, and entries of a line. Longer ones show the first few and the last.
+#: Maximum lines of a table, lines of a short table, and entries of a line. If there are more, the first few and the
+#: last are shown.
 LINES = 9
 SHORT = 4
 ENTRIES = 6
@@ -35,10 +37,10 @@ Entry = tuple[int, int, int]
 
 
 class BlockWalk(NamedTuple):
-    """The block walk of a launch: the blocks (see the module) that its accumulating GEMM instructions multiply and add.
+    """The block walk of a launch: the blocks (see the module) that accumulating GEMM instructions multiply and add.
 
     `gemms`: the indices of these instructions, in execution order. `blocks` int64 [micro-ops, 3]: the blocks of the
-    first `first` of them, which work on the same LOADs. `outer` int64 [gemms, 3]: for the first micro-op of each GEMM,
+    first `first` instructions, which use the same LOADs. `outer` int64 [gemms, 3]: for the first micro-op of each GEMM,
     the LOAD (or STORE) of each operand, numbered by DRAM address. `biased`: whether some sums start from a loaded bias.
     """
 
@@ -96,9 +98,9 @@ def memory_map(config: Config) -> Stage:
 
 
 def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) -> BlockWalk:
-    """Return the block walk: trace each tile that a GEMM uses back to its LOAD, or on to the STORE that takes it.
+    """Return the block walk: find the LOAD or the STORE of each tile that a GEMM uses.
 
-    `steps`: all instructions in the order in which they run. `mine` [n]: whether to report an instruction.
+    `steps`: all instructions in execution order. `mine` [n]: whether to report each instruction.
     """
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
@@ -114,7 +116,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
             origin[Memory(move.memory)][move.base : move.end] = _tiles(move, program.config, dram, pads=True)
         if kernel[step] < 0 or (item := program.kernels[kernel[step]]).is_alu:
             continue
-        if item.reset or not item.dst.size:  # cleared sums have no LOAD: their block is that of the next STORE
+        if item.reset or not item.dst.size:  # cleared sums have no LOAD, so they get the block of the next STORE
             origin[Memory.ACC][item.written] = NOWHERE
             continue
         if not mine[step]:
@@ -128,7 +130,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
         outer.append([int(table[tile[0], 1]) for table, tile in zip(tables, tiles, strict=True)])
         if len(blocks) == len(gemms) - 1 and outer[-1] == outer[0]:
             blocks.append(np.stack([table[tile, 0] for table, tile in zip(tables, tiles, strict=True)], axis=1) + 1)
-    # The rank, from 1, of each DRAM base (a transfer's first block) among the distinct ones; 0 for NOWHERE.
+    # The rank, from 1, of each DRAM base (a transfer's first block) among the distinct bases; 0 for NOWHERE.
     bases = [np.unique(column, return_inverse=True) for column in np.array(outer, np.int64).reshape(-1, 3).T]
     ranks = np.stack([rank.reshape(-1) + int(NOWHERE not in distinct) for distinct, rank in bases], axis=1)
     every = np.concatenate([np.zeros((0, 3), np.int64), *blocks])
@@ -136,7 +138,7 @@ def _trace(program: Elaborated, dram: Dram, steps: list[int], mine: list[bool]) 
 
 
 def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, Array]:
-    """Return, for each GEMM, the block to which a tile is stored next and that of its STORE: int64 [acc tiles, 2]."""
+    """Return int64 [acc tiles, 2] for each GEMM, from each tile's next STORE: the tile's block, the first block."""
     moves = program.moves.as_list
     kernel = program.kernel.tolist()
     at = np.full((program.config.acc.depth, 2), NOWHERE)
@@ -152,7 +154,7 @@ def _stores(program: Elaborated, dram: Dram, steps: Sequence[int]) -> dict[int, 
 
 
 def _tiles(move: Move, config: Config, dram: Dram, pads: bool) -> Array:
-    """Return, for a transfer's on-chip tiles, int64 [tiles, 2]: their DRAM blocks from 0, and the first of them."""
+    """Return int64 [tiles, 2] for a transfer's on-chip tiles: the DRAM block, from 0, and the first block."""
     size = config.dram_tile_bytes(Memory(move.memory))
     first = (move.address - _start(move, dram)) // size
     shape = (move.height, move.width) if pads else (move.rows, move.columns)
@@ -168,10 +170,10 @@ def _start(move: Move, dram: Dram) -> int:
 
 
 def _lines(entries: Sequence[Entry], by_sum: bool) -> list[list[Entry]]:
-    """Return entries as lines. A line has consecutive entries of one input block, or else of one weight block.
+    """Return entries as lines. A line has consecutive entries that share an input block or a weight block.
 
-    With `by_sum`, a line has entries with the same bias or output block instead. Consecutive equal entries count as
-    one, because some sums take several instructions.
+    With `by_sum`, the entries of a line share the bias block or the output block instead. Equal consecutive entries are
+    shown once, because several instructions can add to the same sum.
     """
     lines: list[list[Entry]] = []
     shared = -1
@@ -200,7 +202,7 @@ def _table(blocks: Array, most: int, by_sum: bool) -> list[str]:
 
 
 def _rows(move: Move, config: Config, dram: Dram) -> Stage:
-    """Return a line for a transfer, and one for each of its rows: DRAM offset in bus words, blocks and tiles."""
+    """Return a line for a transfer, and a line for each row: DRAM offset in bus words, blocks and tiles."""
     memory = Memory(move.memory)
     chip = config.sram(memory)
     size = config.dram_tile_bytes(memory)

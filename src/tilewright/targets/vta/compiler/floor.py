@@ -1,7 +1,7 @@
-"""Lower bounds of all programs that the compiler can make of a network: no plan is needed, only the network's shapes.
+"""Lower bounds for all programs that the compiler can make for a network, from the shapes of the network alone.
 
-A program multiplies each code by each weight that meets it, and reads each weight and each code that it multiplies from
-DRAM. Products with padding are not counted, nor are channels that are proven constant, which the compiler leaves out.
+A program multiplies each code by all its weights, and reads each multiplied weight and code from DRAM. Products with
+padding are not counted. Channels that are proven constant are not counted either, because the compiler leaves them out.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tilewright.targets.vta.timing import MODELS
 
 
 class NodeMinimum(NamedTuple):
-    """The least work of any program for a node with weights; a code or weight is one byte.
+    """The minimum work of any program for a node with weights. A code or weight is one byte.
 
-    `lanes`: the most products that one lane of the array can use in a micro-op. `weights`, `read`: the numbers of
+    `lanes`: the maximum number of products in one lane of the array in a micro-op. `weights`, `read`: the numbers of
     weights and of input codes that are multiplied. `written`: the number of result codes that must reach DRAM.
     `source`: the name of the input.
     """
@@ -44,9 +44,9 @@ class NodeMinimum(NamedTuple):
 
 
 def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: frozenset[str]) -> Events:
-    """Return the least events of any program, `cycles` included.
+    """Return lower bounds of the event counts of any program, including `cycles`.
 
-    Nodes of `host` need not run on the machine.
+    `host`: nodes that need not run on the machine.
     """
     least = _nodes(graph, rounding, not chains_layers(config, rounding))
     nodes = [node for name, node in least.items() if name not in host]
@@ -55,7 +55,7 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
     micro_ops = sum(-(-node.products // (rows * block * min(block, node.lanes))) for node in nodes)
     weights, written = (sum(getattr(node, name) for node in nodes) for name in ("weights", "written"))
     sources: dict[str, int] = {}
-    for node in nodes:  # a tensor that several nodes read may be read once for all of them
+    for node in nodes:  # one read of a tensor may serve several nodes
         sources[node.source] = max(node.read, sources.get(node.source, 0))
     codes = sum(sources.values())
     beat = config.bus_bits // 8
@@ -75,7 +75,7 @@ def floor(graph: Graph, config: Config, rounding: Rounding, timing: str, host: f
 
 @lru_cache(maxsize=64)
 def _nodes(graph: Graph, rounding: Rounding, constants: bool) -> dict[str, NodeMinimum]:
-    """Return the least work by node with weights; `constants`: channels that are proven constant may be left out."""
+    """Return the minimum work of each node with weights. With `constants`, channels proven constant may be left out."""
     proven = ranges(graph, rounding) if constants else {}
     readers: dict[str, list[Site]] = {}
     for site in graph.sites():
@@ -98,7 +98,7 @@ def _least(site: Site, proven: dict[str, Bounds], readers: Sequence[Site], is_ou
     outputs = out.shape[-1]
     start = starts(site, op)
     depth = weights.size // prod(window.kernel) // outputs
-    channels = int(start[-1]) + depth  # of a row of a matrix, which may join several pixels
+    channels = int(start[-1]) + depth  # channels of a matrix row, which may join several pixels
     varies = _varies(x, proven) if x.shape[-1] == channels else np.ones(channels, np.bool_)
     computed = _varies(out, proven)
     reads = np.append(0, np.cumsum(varies))
@@ -113,10 +113,10 @@ def _least(site: Site, proven: dict[str, Bounds], readers: Sequence[Site], is_ou
         met = (rows := x.size // depth)
         taps = 1
         pixels = rows
-    # The taps of the window that one input code meets, each for another output: all may be in one micro-op.
+    # The number of taps that multiply one input code, each for another output. One micro-op may contain all of them.
     reuse = prod(-(-k * gcd(s, d) // s) for k, s, d in zip(window.kernel, window.stride, window.dilation, strict=True))
     lanes = min(prod(window.kernel) * depth, outputs * depth // channels * reuse)
-    joined = within is not None and isinstance(within.node.op, Add | MaxPool2D)  # the sums may go on in the machine
+    joined = within is not None and isinstance(within.node.op, Add | MaxPool2D)  # the sums may stay in the machine
     reaches = (readers or is_output) and not joined
     written = out.size // outputs * int(computed.sum()) if reaches else 0
     return NodeMinimum(met * pairs, lanes, taps * pairs, x.name, pixels * int(varies.sum()), written)
@@ -127,9 +127,9 @@ def _varies(tensor: Tensor, proven: dict[str, Bounds]) -> Array:
 
 
 def _axis(site: Site, window: Window, axis: int, reader: Site | None) -> tuple[int, int, int]:
-    """Return the taps inside the image at all outputs along an axis, the taps that ever are, and the pixels read.
+    """Count, along an axis, the taps inside the image over all outputs, the distinct such taps, and the pixels read.
 
-    Outputs that a maximum pool, the only reader, does not read do not count.
+    If a maximum pool is the only reader, outputs that the pool does not read are not counted.
     """
     at = np.arange(site.output.shape[1 + axis])
     if reader and isinstance(reader.node.op, MaxPool2D):
@@ -140,6 +140,6 @@ def _axis(site: Site, window: Window, axis: int, reader: Site | None) -> tuple[i
 
 
 def _taps(window: Window, axis: int, at: Array) -> Array:
-    """Return the positions along an axis that the taps of a window read for the outputs `at`, int64 [outputs, taps]."""
+    """Return the input position along an axis for each output in `at` and each window tap, int64 [outputs, taps]."""
     first: Array = at[:, None] * window.stride[axis] - window.padding[2 * axis]
     return first + np.arange(window.kernel[axis]) * window.dilation[axis]

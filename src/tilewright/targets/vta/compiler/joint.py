@@ -1,16 +1,16 @@
 """Fuse nodes that the machine computes as one layer, and decide how the accumulators of a layer start.
 
 Two nodes are fused if the second reads the sums of the first: a convolution and a maximum pool, or a product and an
-addition. The tensor between them never reaches DRAM. So only the second node may read it, and it is no output of the
-graph.
+addition. The tensor between the two nodes never reaches DRAM. So only the second node may read this tensor, and the
+tensor must not be an output of the graph.
 
-Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op can do both:
+Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op can do both, for
+these reasons:
 
-- An earlier group left results in the accumulators. They were clipped, so they are not below FLOOR. - The minimum of a
-value that is not below FLOOR and of one that is not above it is the latter. So the ALU's minimum with
-  a tile sets the accumulators to that tile, if its values are not above FLOOR.
-- Biases are made small enough by a constant K, which is subtracted from all of them. K is a multiple of 2^(shift + 8),
-  so that the low byte of a shifted sum stays the same. The bounds of the clip become lower by K / 2^shift.
+- The accumulators have results of an earlier group. These results were clipped, so they are not below FLOOR. If a tile
+  has no value above FLOOR, the ALU's minimum of accumulators and tile is the tile.
+- To make biases small enough, a constant K is subtracted from all biases. K is a multiple of 2^(shift + 8), so the low
+  byte of a shifted sum stays the same. K / 2^shift is subtracted from the bounds of the clip.
 
 Machines with four stages gain most, because their GEMM unit then only multiplies. Three cases differ:
 
@@ -43,7 +43,7 @@ from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
 
 
 def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
-    """Return the fused nodes: by the name of each of them, all nodes of its layer in order.
+    """Return the fused nodes: a mapping from each node's name to all nodes of the node's layer, in order.
 
     `takes`: whether the machine should compute some nodes as one layer.
     """
@@ -52,7 +52,7 @@ def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict
     makers: dict[str, Site] = {}
     groups: dict[str, tuple[Site, ...]] = {}
     for site in graph.sites():
-        # The first operand whose node can be extended; a node joins at most one layer.
+        # The first operand whose node can be extended is fused. A node belongs to at most one layer.
         for name in site.node.inputs:
             maker = makers.get(name) if name in inner else None
             if maker is None:
@@ -73,7 +73,7 @@ def _can_join(sites: tuple[Site, ...], makers: Mapping[str, Site]) -> bool:
 
 
 def lower_fused(sites: tuple[Site, ...], context: Context) -> Lowered | str:
-    """Return the layer that fused nodes become, or the reason why they cannot be one layer."""
+    """Return the layer that computes fused nodes, or the reason why one layer cannot compute them."""
     added = len(sites) > 1 and isinstance(sites[1].node.op, Add)
     lowered = lower(with_residual(*sites) if added else sites[0], context)
     if (
@@ -90,7 +90,7 @@ def lower_fused(sites: tuple[Site, ...], context: Context) -> Lowered | str:
 
 
 def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowered | str:
-    """Return the layer of node `first` with a maximum pool on its sums, or the reason why it cannot have one.
+    """Return the layer of node `first` with a maximum pool on the sums, or the reason why this is not possible.
 
     The largest sum has the largest code only if all sums of a channel get the same bias.
     """
@@ -113,7 +113,7 @@ def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowe
         return "its input's codes differ from its sums by more than a scale"
     if (x.dtype, x.scale, x.zero_point) != (out.dtype, out.scale, out.zero_point) or op.activation != "none":
         return "its output has another range than its input"
-    # Each window needs an accumulator of its own for its maximum.
+    # Each window needs a separate accumulator for the maximum.
     rows, columns = out.shape[1:3]
     if None in (result_phase(window, 0, height, rows), result_phase(window, 1, width, columns)):
         return "its windows share more than their borders"
@@ -127,10 +127,11 @@ def _pooled(lowered: Lowered, first: Site, site: Site, context: Context) -> Lowe
 
 
 def _started(lowered: Lowered, context: Context) -> Lowered:
-    """Return a layer whose accumulators start on the ALU (see the module), if that may take fewer cycles.
+    """Return a layer whose accumulators the ALU starts (see the module), if this may take fewer cycles.
 
-    With three stages, it always takes fewer cycles of the unit that runs GEMM and ALU. With four, GEMM may have time to
-    clear the accumulators, and the ALU would only wait for stores; so the lower bounds of both are compared.
+    With three stages, this always saves cycles of the unit that runs GEMM and ALU. With four stages, GEMM may have time
+    to clear the accumulators, and the ALU might only wait for stores. So the lower bounds of the two layers are
+    compared.
     """
     config = context.config
     timing = context.timing
@@ -142,7 +143,7 @@ def _started(lowered: Lowered, context: Context) -> Lowered:
     biases = tiles[:, : requantisation.biases].astype(np.int64)
     left = layer.residual.left if layer.residual else 0
     if requantisation.immediates is None or left:
-        # Three stages: GEMM clears a tile in one cycle, as the ALU would.
+        # With three stages, GEMM and ALU both clear a tile in one cycle.
         moved = (biases - (FLOOR << left), replace(requantisation, start="constant")) if config.stages == 4 else None
     else:
         moved = _moved(biases, requantisation)
@@ -157,7 +158,7 @@ def _started(lowered: Lowered, context: Context) -> Lowered:
 
 
 def _moved(biases: Array, requantisation: Requantisation) -> tuple[Array, Requantisation] | None:
-    """Return biases less K, and a requantisation whose bounds are lower by K / 2^shift.
+    """Subtract K from biases, and K / 2^shift from the bounds of their requantisation; return both.
 
     Returns None if no constant K (see the module) makes all biases small enough and keeps the bounds in 16 bits.
     """
@@ -177,9 +178,9 @@ def _moved(biases: Array, requantisation: Requantisation) -> tuple[Array, Requan
 def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
     """Return whether each sum of products, with these biases, has two bits less than the accumulators.
 
-    Then no sum overflows, and a sum of 32 bits that is shifted right by LARGEST_SHIFT is not below FLOOR.
+    In this case no sum overflows, and a 32-bit sum shifted right by LARGEST_SHIFT is not below FLOOR.
     """
-    # The most that products, and a residual that is shifted left with its start, can add.
+    # The maximum that products can add, and a residual that is shifted left with its start.
     most = layer.taps * layer.depth * config.block * CODE_MIN * CODE_MIN
     if layer.residual and layer.residual.after is None:
         most += -(FLOOR + (CODE_MIN << layer.residual.weight)) << layer.residual.left
@@ -188,9 +189,9 @@ def _stay_inside(layer: Layer, biases: Array, config: Config) -> bool:
 
 
 def with_residual(product: Site, add: Site) -> Site:
-    """Return a product and the addition that reads its result as one node, which rounds once.
+    """Fuse a product and the addition that reads the product into one node, which rounds once.
 
-    The other operand of the addition becomes input 3 of the product, its residual.
+    The second operand of the addition becomes input 3 of the product: the residual.
     """
     op = add.node.op
     (operand,) = (at for at in (0, 1) if add.node.inputs[at] != product.output.name)
@@ -203,11 +204,11 @@ def with_residual(product: Site, add: Site) -> Site:
 
 
 def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
-    """Return whether, in the rounding mode `pow2`, a product and an addition give the same codes if rounded once.
+    """Return whether rounding once keeps the codes of a product and an addition, in rounding mode `pow2`.
 
-    Two conditions are needed. The addition must not round: its operands and its result have one scale. And a code of
-    the product that saturates must not matter: if neither the residual nor the result can be negative, the clip of the
-    addition gives the same code. `makers`: the sites of earlier nodes by output.
+    There are two conditions. First, the addition must not round: its operands and result must have one scale. Second,
+    saturation of the product must not change the result. If the residual and the result cannot be negative, the clip of
+    the addition gives the same code. `makers`: the sites of earlier nodes, by output.
     """
     op = product.node.op
     y = product.output
@@ -224,7 +225,7 @@ def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
     low, high = clamp_range(add.node.op.activation, out.scale, 0, out.dtype)
     try:
         lifted = whole.node.op.shapes(whole) == (out.shape,)
-    except ModelError:  # its sums have no scale that is a power of two
+    except ModelError:  # the scale of the sums is no power of two
         return False
     computed = whole.input(3).data is None and _least_code(whole.node.inputs[3], makers) >= 0
     return lifted and computed and (low, high) == (0, CODE_MAX)

@@ -1,12 +1,12 @@
 """GEMM and ALU instructions, relative to the slots (see plan.py) on which they work, and the mapping of sums to them.
 
-An instruction is a list of micro-ops inside two loops. The sums of a rectangle of outputs with the same valid taps are
-a nest of affine loops over taps, input channels, rows, columns and output channels. These loops are called dimensions.
-Two dimensions become the loops of the instruction. Some may become separate instructions. All others are listed as
-micro-ops.
+An instruction is a list of micro-ops inside two loops. For a rectangle of outputs with the same valid taps, the sums
+are a nest of affine loops over taps, input channels, rows, columns and output channels. These loops are called
+dimensions. Two dimensions become the loops of the instruction. Some dimensions may become separate instructions. All
+other dimensions are listed as micro-ops.
 
-A maximum pool on sums with strides (s, t) divides the rows of sums into s phases (every s-th row) and the columns into
-t (see layer.Phase). The sums of a group lie in its accumulator slot as one block for each pair of phases: [channel
+A maximum pool with strides (s, t) divides the rows of sums into s phases (every s-th row), and the columns into t
+phases (see layer.Phase). The sums of a group lie in its accumulator slot as one block for each pair of phases: [channel
 tile][row][column], without gaps.
 """
 
@@ -27,16 +27,16 @@ from tilewright.graph.ops import Window
 from tilewright.targets.vta.compiler.layer import Layer, Phase, Span
 from tilewright.targets.vta.isa.alu import WRITE_BACK, AluOp
 
-#: Assumed cycles of an instruction besides its micro-ops, to compare alternatives; HLS takes 1.
+#: Assumed extra cycles of an instruction, added to its micro-ops to compare alternatives; HLS takes 1.
 OVERHEAD = 3
-#: Assumed cycles of a listed micro-op: loading takes half a cycle, and lists are reused.
+#: Assumed cycles to load a listed micro-op. A load takes half a cycle, but lists are reused.
 LISTED = 0.2
 
 
 class Dim(NamedTuple):
     """A loop of `extent` iterations, each of which adds `dst`, `src` and `wgt` to the tile indices.
 
-    `sums`: all iterations add to the same outputs.
+    `sums`: whether all iterations add to the same outputs.
     """
 
     extent: int
@@ -52,7 +52,7 @@ SINGLE = Dim(1)
 
 @dataclass(frozen=True, eq=False)
 class RelativeKernel:
-    """One instruction, relative to its slots: m listed micro-ops inside two loops.
+    """One instruction, with tile indices relative to slots: m listed micro-ops inside two loops.
 
     `dst`, `src`, `wgt` int64 [m]: the tile indices of the micro-ops.
     """
@@ -62,7 +62,7 @@ class RelativeKernel:
     wgt: Array
     outer: Dim
     inner: Dim
-    joined: int = 0  # micro-ops, if it stands for several instructions when timed (see Costs.joined)
+    joined: int = 0  # micro-ops of all instructions that this one replaces in timing, or 0 (see Costs.joined)
 
     @cached_property
     def micro_ops(self) -> int:
@@ -70,18 +70,19 @@ class RelativeKernel:
 
 
 class Block(NamedTuple):
-    """The channel tiles of a chunk: `outs` output tiles, and `sums` input tiles that each output tile reads."""
+    """The channel tiles of a chunk: `outs` output tiles. Each output tile sums `sums` input tiles."""
 
     outs: int
     sums: int
 
 
 class SumPart(NamedTuple):
-    """A block of a group's sums in an accumulator slot; with `copies`, several blocks with the same taps.
+    """A block of a group's sums in an accumulator slot, or with `copies` several blocks with the same taps.
 
-    `rows`, `columns`: Span.shape of the sums. The block starts at tile `first` of the slot, with `width` tiles from row
-    to row and `plane` tiles from one channel tile to the next. `step`: the distance of neighbouring sums in the image
-    of sums, along each axis; above 1 in the phases of a pool. `copies`: dimensions over further blocks.
+    `rows`, `columns`: Span.shape of the sums. The block starts at tile `first` of the slot, with `width` tiles from
+    each row to the next row, and `plane` tiles from each channel tile to the next channel tile. `step`: the distance of
+    neighbouring sums along each axis, in the image of all sums; it is above 1 in the phases of a pool. `copies`:
+    dimensions over further blocks.
     """
 
     rows: tuple[int, int, int, tuple[tuple[int, int, int, int], ...]]
@@ -124,7 +125,7 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
         return
     assert rows.pooled and columns.pooled
     blocks = Blocks(block.outs, rows.pooled.phases, columns.pooled.phases)
-    # Two phases with the same extent and taps are one nest of loops, with a further dimension over the phases.
+    # Two phases with the same extent and taps become one nest of loops, with an extra dimension for the phases.
     for ys, xs in product(_equal_phases(blocks.rows), _equal_phases(blocks.columns)):
         y, x = (ys[0], xs[0])
         row, column = (blocks.rows[ys[0]].span, blocks.columns[xs[0]].span)
@@ -142,9 +143,9 @@ def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: in
 
 
 def _equal_phases(phases: tuple[Phase, ...]) -> list[tuple[int, ...]]:
-    """Return the numbers of the phases that one nest of loops can serve, as groups.
+    """Group the phases that one nest of loops can compute; return the phase numbers of each group.
 
-    Two phases are a group if they have the same extent and taps. Otherwise each phase is a group of its own.
+    Two phases are a group if they have the same extent and taps. If not, each phase is a separate group.
     """
     spans = [phase.span for phase in phases]
     if len({(span.extent, span.taps) for span in spans}) == 1 and len(spans) == 2 and spans[0].offset < spans[1].offset:
@@ -183,10 +184,10 @@ def _sum_kernels(
 
 
 def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the same loops with as few dimensions as possible.
+    """Merge the dimensions of a nest of loops where possible.
 
-    Dimensions of extent 1 are dropped. Two dimensions become one if a step of the outer one equals a whole run of the
-    inner one in all three indices.
+    Dimensions of extent 1 are dropped. Two dimensions become one if, for all three indices, a step of the outer
+    dimension equals all steps of the inner dimension.
     """
     kept = [dim for dim in dims if dim.extent > 1]
     for outer, inner in permutations(kept, 2):
@@ -199,7 +200,7 @@ def merged(dims: Sequence[Dim]) -> tuple[Dim, ...]:
 def nest(dims: tuple[Dim, ...], base: tuple[int, int, int], limit: int) -> list[RelativeKernel]:
     """Return the instructions that run all iterations of `dims`, from tile indices `base` on.
 
-    Each lists at most `limit` micro-ops; longer lists are split.
+    Each instruction lists at most `limit` micro-ops; longer lists are split.
     """
     choice = _choose(dims, limit)
     kernels = []
@@ -221,7 +222,7 @@ def _offsets(dims: tuple[Dim, ...], base: Sequence[int]) -> Array:
 
 
 class Choice(NamedTuple):
-    """A use of each dimension: separate instructions, the two loops of an instruction, or listed micro-ops."""
+    """The use of each dimension: separate instructions, one of an instruction's two loops, or listed micro-ops."""
 
     instructions: tuple[Dim, ...]
     outer: Dim
@@ -248,7 +249,7 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
             length = prod(dim.extent for dim in listed)
             cost = instructions * (OVERHEAD + LISTED * length)
             if cost < best_cost and length <= limit and _far_enough(listed, outer, inner):
-                # Outputs vary fastest in the list, which puts other tiles between two writes of one.
+                # Outputs vary fastest in the list, so that writes of other tiles come between two writes of a tile.
                 order = tuple(sorted(listed, key=attrgetter("sums"), reverse=True))
                 best = Choice(separate, outer, inner, order)
                 best_cost = cost
@@ -273,11 +274,12 @@ def _far_enough(listed: Sequence[Dim], outer: Dim, inner: Dim) -> bool:
 
 
 class Step(NamedTuple):
-    """A GEMM instruction (`op` is None) or an ALU instruction, relative to the slots on which it works.
+    """A GEMM instruction (`op` is None) or an ALU instruction, with tile indices relative to slots.
 
-    `reset`: the GEMM clears its tiles. `imm`: the second operand of the ALU; if None, that is a tile. `parameters`:
-    this tile is a parameter tile. `above`: this tile is in the slot of the previous group. `factor` (REQ only): the
-    number of tiles from the factors of one outer iteration to those of the next.
+    `reset`: whether the GEMM clears its tiles. `imm`: the immediate that is the second operand of the ALU; if None, the
+    second operand is a tile. `parameters`: whether this operand is a parameter tile. `above`: whether this operand is
+    in the slot of the previous group. `factor` (REQ only): the distance, in tiles, between the factors of an outer
+    iteration and the factors of the next.
     """
 
     kernel: RelativeKernel
@@ -298,7 +300,7 @@ class Run:
 
 @lru_cache(maxsize=4096)
 def runs(steps: tuple[Step, ...], by_step: bool = False) -> tuple[Run, ...]:
-    """Return the steps as runs of consecutive steps that use the same slots; with `by_step`, each step is a run."""
+    """Group consecutive steps that use the same slots into runs; with `by_step`, each step is a separate run."""
     if by_step:
         return tuple(Run((step,)) for step in steps)
     return tuple(

@@ -1,9 +1,9 @@
 """The geometry of a layer in tiles, in one form for convolutions, matrix products and pools.
 
-A layer reads a grid of input tiles [channel tile][row][column] through a window. It sums products with weight tiles
-(or takes a maximum) into a grid of output tiles of the same layout. A `Span` describes a part of the output grid along
-one axis: the inputs that it reads, and the taps that are valid at each position. A `TileTransfer` moves such a part
-between DRAM and a memory.
+A layer reads a grid of input tiles [channel tile][row][column] through a window. For each tile of the output grid,
+which has the same layout, the layer sums products with weight tiles (or finds a maximum). A `Span` describes a part of
+the output grid along one axis: the inputs that it reads, and the taps that are valid at each position. A `TileTransfer`
+moves such a part between DRAM and a memory.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tilewright.graph.ops import Window
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
-#: The input channel tiles that an output channel tile reads. dense: all. diagonal: the one with the same index.
-#: banded: a range (Layer.bands).
+#: The input channel tiles that an output channel tile reads. dense: all tiles. diagonal: the tile with the same index.
+#: banded: a range of tiles (Layer.bands).
 Link = Literal["dense", "diagonal", "banded"]
-#: The first value of a group's accumulators: zero, written by GEMM; the biases, or one constant, written by the ALU.
+#: The first value of a group's accumulators: GEMM writes zero; the ALU writes the biases or a constant.
 Start = Literal["zero", "bias", "constant"]
 #: Largest x_size, y_size and x_stride of a transfer, tiles: the fields have 16 bits.
 LARGEST_SIZE = (1 << 16) - 1
@@ -34,10 +34,10 @@ class Requantisation:
     """The requantisation of sums to codes on chip: the layout of its parameters, and its constants.
 
     The bias of an output tile depends on the taps that lie inside the image, because the zero point of the input is
-    part of the bias. Output rows with the same taps form a class, and so do output columns: `rows` and `columns` have
-    the class of each. A channel tile has one bias tile for each pair of classes, then `factors` tiles of factors.
-    `immediates`: the constants in ALU instructions; None if the ALU has the operation REQ, which reads all from tiles.
-    `start`: the first value of a group's accumulators (see joint.py).
+    part of the bias. Output rows with the same taps form a class, and output columns with the same taps too. `rows` and
+    `columns` list the class of each row and each column. A channel tile has one bias tile for each pair of classes,
+    then `factors` tiles of factors. `immediates`: the constants in ALU instructions; None if the ALU has the operation
+    REQ, which reads all constants from tiles. `start`: the first value of a group's accumulators (see joint.py).
     """
 
     rows: tuple[int, ...]
@@ -77,9 +77,8 @@ class RequantisationKey(NamedTuple):
 class Immediates(NamedTuple):
     """The constants in ALU instructions that requantise: zero point and bounds of the output codes, and shifts.
 
-    `left`: whether the sums of some channel are shifted left before they are multiplied. `shift`: if it is not None,
-    sums are only shifted right by this number of bits, with ties rounded up. There are then no factors, and the zero
-    point is 0.
+    `left`: whether the sums of some channel are shifted left before the multiplication. `shift`: if not None, sums are
+    only shifted right by this number of bits, with ties rounded up; there are no factors, and the zero point is 0.
     """
 
     zero_point: int
@@ -90,10 +89,10 @@ class Immediates(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """A tensor of codes that is added to a layer's sums, times 2**(weight + left).
+    """A tensor of codes to multiply by 2**(weight + left) and add to a layer's sums.
 
-    GEMM multiplies by 2**weight; the ALU then shifts left by `left` bits. `after`: the number of bits by which the sums
-    are shifted right before the codes are added. None: codes are added before the products.
+    GEMM multiplies the codes by 2**weight; the ALU shifts the result left by `left` bits. `after`: the number of bits
+    by which the sums are shifted right before the codes are added; None if codes are added before the products.
     """
 
     weight: int
@@ -106,17 +105,19 @@ class Layer:
     """The geometry of one layer, in tiles; equal layers have equal plans and instruction streams.
 
     A layer of kind `repeat` writes each input tile `repeat` (rows, columns) times, side by side; an `add` layer reads
-    two tensors of the same shape. If `matrix`, there is no window: matrix rows (config.batch per tile) form a tile row.
+    two tensors of the same shape. If `matrix`, there is no window, and matrix rows (config.batch per tile) form a tile
+    row.
 
     If `pool` is given, the layer's results are the maxima of its sums in that window, requantised (see kernels.Blocks);
     `grid` then has the rows and columns of sums, and `out` the rows and columns of results.
 
     `size` and `out`: (rows, columns) of input and output tiles. `planes`: how many bytes of an accumulator are stored.
-    `requantisation`: how the machine requantises sums; None if the host does. `shared`: one weight tile serves every
-    tap and channel (pools). `carries`: sums include the top byte plane that an earlier group left in their
-    accumulators; the host subtracts it (see plan.carried). `clamp`: bounds of a maximum. `fold`: neighbouring pixels in
-    one tile (see lowered.Fold); `size`, `out` and `window` count folded columns. `packing`: the layout as text for the
-    report. `residual`: if given, a tensor of codes in the layout of the output is added to the sums.
+    `requantisation`: how the machine requantises sums; None if the host requantises them. `shared`: whether all taps
+    and channels use the same weight tile (pools). `carries`: whether sums include the top byte plane of an earlier
+    group in the same accumulators; the host subtracts this byte plane (see plan.carried). `clamp`: bounds of a maximum.
+    `fold`: neighbouring pixels in one tile (see lowered.Fold); `size`, `out` and `window` count folded columns.
+    `packing`: the layout as text for the report. `residual`: if given, a tensor of codes in the layout of the output is
+    added to the sums.
     """
 
     size: tuple[int, int]
@@ -152,7 +153,7 @@ class Layer:
             same = self.clamp is None and residual == self.residual
             return self if same else replace(self, residual=residual, clamp=self.clamp and (0, 0))
         immediates = self.requantisation.immediates
-        # A residual in the middle splits the shift, and each part has instructions of its own.
+        # A residual in the middle splits the shift. Each part of the shift has separate instructions.
         shifts = None if immediates.shift is None else _whole(immediates.shift)
         if self.residual and self.residual.after is not None and immediates.shift is not None:
             residual = Residual(0, 0, _whole(self.residual.after))
@@ -162,7 +163,7 @@ class Layer:
 
     @property
     def outputs_codes(self) -> bool:
-        """Whether the machine computes the final codes, with nothing left for the host."""
+        """Whether the machine computes the final codes, so that the host need not change them."""
         return self.requantisation is not None or self.kind in ("max", "repeat")
 
     @property
@@ -172,7 +173,7 @@ class Layer:
 
     @property
     def shifts(self) -> bool:
-        """Whether right shifts alone turn sums into codes. The ALU of upstream's design can do that."""
+        """Whether right shifts alone requantise the sums. The ALU of upstream's design supports right shifts."""
         return (
             self.requantisation is not None
             and self.requantisation.immediates is not None
@@ -211,11 +212,11 @@ class Layer:
 
     @property
     def sums(self) -> tuple[int, int]:
-        """The rows and columns of sums; unless a pool follows, these are the output tiles."""
+        """The rows and columns of sums. Without a pool, there is a sum for each output tile."""
         return self.grid if self.pool else self.out
 
     def gemm_uops(self) -> int:
-        """Return the number of GEMM micro-ops that compute the layer's sums, not counting resets."""
+        """Return the number of GEMM micro-ops that compute the layer's sums, without resets."""
         if self.kind == "repeat":
             return self.out_tiles * self.out_pixels
         reads = self.out_tiles * self.in_tiles if self.link == "dense" else self.out_tiles
@@ -231,12 +232,12 @@ class Layer:
 
 
 def _whole(shift: int) -> int:
-    """Return a right shift by at least `shift` bits that takes the same number of steps, all of the largest shift."""
+    """Round a right shift up to a multiple of the largest shift of a step; the number of steps stays the same."""
     return -(-shift // LARGEST_SHIFT) * LARGEST_SHIFT
 
 
 class Taps(NamedTuple):
-    """Window taps first..first+size-1 along one axis. They lie in the image for outputs low..high-1 of a tile."""
+    """Window taps first..first+size-1 along one axis, which lie in the image for outputs low..high-1 of a tile."""
 
     first: int
     size: int
@@ -247,8 +248,8 @@ class Taps(NamedTuple):
 class Span(NamedTuple):
     """An image tile along one axis: outputs start..start+extent-1 read inputs first..first+size-1.
 
-    For tap k, output r of the tile reads the loaded input number `r * stride + k * dilation + offset`. If a pool
-    follows the sums, outputs are its results, `pooled` has the sums, and `offset` and `taps` are empty.
+    Output r of the tile reads, for tap k, the loaded input with number `r * stride + k * dilation + offset`. If a pool
+    follows, the outputs are results of the pool, `pooled` describes the sums, and `offset` and `taps` are empty.
     """
 
     start: int
@@ -261,7 +262,7 @@ class Span(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, tuple[Taps, ...], Pooled | None]:
-        """The fields on which instructions depend: equal for tiles that differ only in their position."""
+        """The fields on which instructions depend. Tiles that differ only in position have equal fields."""
         return self.extent, self.size, self.offset, self.taps, self.pooled
 
     @property
@@ -273,10 +274,10 @@ class Span(NamedTuple):
 class Phase(NamedTuple):
     """The sums of a tile, along one axis, that have the same position in the windows of a pool.
 
-    A pool of stride s divides the rows (or columns) of sums into s phases: every s-th one belongs to the same phase.
-    Sum i of the phase is tap `tap` of output `first + i`. If `twice`, it also is tap `tap + s` of output
-    `first + i - 1`, because windows overlap. `span`: these sums as outputs of the layer's window with a stride that is
-    s times larger.
+    A pool of stride s divides the rows (or columns) of sums into s phases: every s-th row belongs to the same phase.
+    Sum i of the phase is tap `tap` of output `first + i`. If `twice`, windows overlap: the sum is also tap `tap + s` of
+    output `first + i - 1`. `span`: the sums of the phase, as outputs of the layer's window with an s times larger
+    stride.
     """
 
     tap: int
@@ -288,7 +289,8 @@ class Phase(NamedTuple):
 class Pooled(NamedTuple):
     """The phases of a tile's sums along one axis. The first phase, which no two outputs share, receives the maxima.
 
-    `kept`: the sums that the tile's first output shares with the previous tile are not computed again (Plan.keeps).
+    `kept`: whether the sums that the tile's first output shares with the previous tile are not computed again
+    (Plan.keeps).
     """
 
     phases: tuple[Phase, ...]
@@ -296,7 +298,7 @@ class Pooled(NamedTuple):
 
 
 def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
-    """Return the tiles of `extent` outputs along axis 0 (rows) or 1 (columns); the last tile takes the remainder."""
+    """Return the tiles of `extent` outputs along axis 0 (rows) or 1 (columns). The last tile is the remainder."""
     out = layer.out[axis]
     return [span(layer, axis, start, min(extent, out - start)) for start in range(0, out, extent)]
 
@@ -304,7 +306,8 @@ def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
     """Cut tile `whole` along `axis` into tiles of `sizes` outputs.
 
-    `shared`: all parts use the loaded input of `whole`, so their offsets count from its first input.
+    `shared`: whether all parts use the loaded input of `whole`. In this case, their offsets count from the first input
+    of `whole`.
     """
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
@@ -346,7 +349,7 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
         high = min(extent, (size - 1 - at) // stride + 1)  # one past the last output whose input is in the image
         if low >= high:
             continue
-        # Consecutive taps that are valid for the same outputs become one loop of an instruction.
+        # One loop of an instruction contains consecutive taps that are valid for the same outputs.
         if groups and groups[-1][2:] == (low, high) and groups[-1].first + groups[-1].size == tap:
             groups[-1] = groups[-1]._replace(size=groups[-1].size + 1)
         else:
@@ -355,16 +358,16 @@ def _span(size: int, kernel: int, stride: int, dilation: int, before: int, start
 
 
 def result_phase(pool: Window, axis: int, grid: int, out: int) -> int | None:
-    """Return the tap of a pool that each output has and shares with no other output; None if there is no such tap.
+    """Return a tap of a pool that every output has and no two outputs share; None if there is no such tap.
 
-    The maximum of an output can be left in the accumulator of that tap. `grid`: the number of sums along the axis;
-    `out`: the number of outputs.
+    The accumulator of this tap can receive the maximum of the output. `grid`: the number of sums along the axis; `out`:
+    the number of outputs.
     """
     kernel = pool.kernel[axis]
     stride = pool.stride[axis]
     before = pool.padding[2 * axis]
-    # The sum of tap t is also that of tap t + stride of the output before, and of tap t - stride of the output after:
-    # neither may be a tap. Nor may the first output have tap t in the padding.
+    # The sum of tap t is also tap t + stride of the previous output, and tap t - stride of the next output. So the
+    # window must have neither of these taps. And tap t of the first output must lie inside the image.
     single = range(max(kernel - stride, before, 0), min(kernel, stride))
     inside = (tap for tap in single if (out - 1) * stride + tap - before < grid)
     # With a larger kernel, a sum would belong to three windows; Phase has at most two.
@@ -392,8 +395,8 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
         base = start * stride + tap - before
         low = max(int(kept and twice), -(base // stride))
         high = min(extent + twice, (grid - 1 - base) // stride + 1)
-        # The sums of a phase are outputs of a window with a larger stride, and with a padding that makes the first of
-        # them output 0.
+        # The sums of a phase are outputs of a window with a larger stride. Its padding makes the phase's first sum
+        # output 0.
         origin = (base + low * stride) * w.stride[axis] - w.padding[2 * axis]
         geometry = (layer.size[axis], w.kernel[axis], stride * w.stride[axis], w.dilation[axis], -origin)
         if low < high:
@@ -413,8 +416,8 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
 class TileTransfer(NamedTuple):
     """A transfer of `rows` rows of `length` tiles.
 
-    In DRAM, it begins at the tensor's tile `offset`, with `stride` tiles from row to row. On chip, the tiles follow
-    each other from tile `at` of a slot on.
+    In DRAM, the first row begins at tile `offset` of the tensor, and rows are `stride` tiles apart. On chip, the tiles
+    are consecutive, from tile `at` of a slot on.
     """
 
     at: int
@@ -444,10 +447,10 @@ def transfers(
     start = channel * plane + row * size[1] + column
     run = rows * columns
     if (columns == size[1] or rows == 1) and run <= LARGEST_SIZE:  # each channel tile is one contiguous run
-        if run == plane and channels * run <= LARGEST_SIZE:  # and the channel tiles follow each other
+        if run == plane and channels * run <= LARGEST_SIZE:  # and these runs are consecutive
             return (TileTransfer(0, start, 1, channels * run, channels * run),)
         if plane <= LARGEST_SIZE or channels == 1:
-            # One row per channel tile. The stride of a single row is not used, so it may be cut to its field.
+            # One row per channel tile. A single row does not use the stride, so the stride may be cut to fit its field.
             return (TileTransfer(0, start, channels, run, min(plane, LARGEST_SIZE)),)
         return tuple(TileTransfer(c * run, start + c * plane, 1, run, run) for c in range(channels))
     if rows == 1 or columns > LARGEST_SIZE or size[1] > LARGEST_SIZE:

@@ -1,6 +1,6 @@
-"""The rules that a plan must keep on a machine, each with its message; plans from a user's schedule, and back.
+"""The rules that a plan must keep on a machine, with their messages, and the conversion of plans from and to schedules.
 
-The search keeps the same rules by formulas (search._choices). Here each rule is checked on one plan.
+The search has the same rules as formulas over all candidates (search._choices). This module checks one plan.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.schedule import LayerSchedule, Tile
 from tilewright.targets.vta.timing import DEFAULT
 
-#: Most chunks of a layer (more only if the search's plans have as many): they take half a minute and 1 GB to compile.
+#: Maximum chunks of a layer in a user's plan, unless the search's own plans have more. A layer with this number of
+#: chunks takes half a minute and 1 GB to compile.
 CHUNKS = 1 << 15
-#: Most halvings of a group: then each of its pieces has one row.
+#: Maximum halvings of a group. After this number of halvings, each piece has one row.
 HALVINGS = 16
-#: What the sizes of a tile count, in the order of `Tile`.
+#: The units of the sizes of a tile, in the order of `Tile`.
 SIZES = ("rows", "columns", "output channel tiles", "input channel tiles")
 
 
@@ -41,7 +42,7 @@ def whole(layer: Layer) -> Tile:
 
 
 def layer_schedule(plan: Plan, form: str, nodes: tuple[str, ...], alone: bool) -> LayerSchedule:
-    """Return the schedule of the layer that computes `nodes`; `plan_of` returns its plan again."""
+    """Return the schedule of the layer that computes `nodes`. `plan_of` converts the schedule back to the plan."""
     choices = plan.tile, plan.outer_loop, plan.slots, plan.halvings
     return LayerSchedule(nodes[0], *choices, form, nodes, whole(plan.layer), alone)
 
@@ -49,7 +50,7 @@ def layer_schedule(plan: Plan, form: str, nodes: tuple[str, ...], alone: bool) -
 def plan_of(
     given: LayerSchedule, nodes: tuple[str, ...], forms: Sequence[Lowered], config: Config, where: str
 ) -> tuple[Lowered, Plan]:
-    """Return the form and the plan that a schedule gives the layer of `nodes`, which has the forms `forms`.
+    """Return the form and plan of a schedule for the layer of `nodes`. `forms`: the possible forms of this layer.
 
     Raises InputError, which begins with `where`, if the network has another layer, or if the plan breaks a rule.
     """
@@ -80,13 +81,13 @@ def violation(plan: Plan, config: Config) -> Violation | None:
 
 
 def chunk_count(plan: Plan) -> int:
-    """Return the number of chunks into which a plan cuts a layer, at most."""
+    """Return an upper bound of the number of chunks into which a plan cuts a layer."""
     sizes = vars(whole(plan.layer)).values(), vars(plan.tile).values()
     return prod(-(-size // part) for size, part in zip(*sizes, strict=True))
 
 
 def _violations(plan: Plan, config: Config) -> Iterator[Violation]:
-    """Yield the rules that a plan breaks. Those on memories are only meaningful if the tile is a part of the layer."""
+    """Yield the rules that a plan breaks. The rules on memories only apply if the tile fits inside the layer."""
     tile = plan.tile
     slots = plan.slots
     for (name, limit), what in zip(vars(whole(plan.layer)).items(), SIZES, strict=True):
@@ -95,7 +96,7 @@ def _violations(plan: Plan, config: Config) -> Iterator[Violation]:
     if plan.layer.link == "banded" and tile.output_tiles > 1:
         reason = "each output channel tile reads input tiles of its own, so a group has one"
         yield Violation(f"tile.output_tiles {tile.output_tiles}: {reason}", ("tile.output_tiles",))
-    # The search's own plans are always legal, even of a layer with more chunks than a user's plan may have.
+    # The search's own plans are always legal, even if they have more chunks than a user's plan may have.
     if (count := chunk_count(plan)) > CHUNKS:
         searched = max(
             (chunk_count(ranked_plan) for ranked_plan in ranked_plans(plan.layer, config, DEFAULT)), default=0
@@ -159,7 +160,7 @@ def _memories(plan: Plan, config: Config) -> Iterator[Violation]:
 def _over(
     memory: str, what: str, slots: int, size: int, more: int, depth: int, fields: tuple[str, ...]
 ) -> Iterator[Violation]:
-    """Yield the rule that `slots` slots of `size` tiles, and `more` for a residual, fit a memory."""
+    """Yield a violation if `slots` slots of `size` tiles, plus `more` tiles for a residual, do not fit a memory."""
     total = slots * size + more
     if total > depth:
         counted = f"{slots:,} {'slot needs' if slots == 1 else 'slots need'}"
@@ -170,7 +171,7 @@ def _over(
 
 
 def _smaller(plan: Plan, config: Config, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Yield fields of a plan, each with a smaller value with which the plan keeps all rules, usually the largest."""
+    """Yield fields of a plan, each with a smaller value that makes the plan legal, usually the largest such value."""
     for name in names:
         fits = None
         part, key = name.split(".")

@@ -57,7 +57,7 @@ from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MI
 
 #: log2 of the largest weight of a residual, the largest power of two that int8 holds.
 LARGEST_WEIGHT = 6
-#: Bits of the accumulators that a residual needs: as many as the reference's sums have.
+#: Bits of the accumulators that a residual needs. The sums of the reference have the same number of bits.
 SUM_BITS = 32
 #: The reason why the host runs an operator, by the kind of operator or its ONNX type.
 REASONS = {
@@ -82,7 +82,7 @@ REASONS = {
 
 
 def lower(site: Site, context: Context) -> Lowered | str:
-    """Return the layer that a node becomes, or the reason why the host runs the node."""
+    """Return the layer that computes a node, or the reason why the host runs the node."""
     op = site.node.op
     config = context.config
     lowering = next((lowering for kind, lowering in LOWERINGS.items() if isinstance(op, kind)), None)
@@ -105,7 +105,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
         return f"a batch of {x.shape[0]} in the model is not supported, only a batch of 1"
     if is_image and max(x.image[2], site.output.image[2]) > LARGEST_SIZE:
         return f"a row of its image has more than {LARGEST_SIZE} tiles, the limit of LOAD's x_stride"
-    try:  # what the lowering refuses is a reason for the host to run the node
+    try:  # a node that the lowering refuses runs on the host, with this reason
         return lowering(site, op, context)
     except TilewrightError as error:
         return error.reason
@@ -141,7 +141,8 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
         if kernel == 1 and not any(window.padding) and (window.stride == (1, 1) or not context.single):
             what = "pixels" if window.stride == (1, 1) else "the pixels that its stride reads"
             return _matrix(site, part, pixels, context, what)
-        # With few channels, im2col fills tiles that would be mostly zeros. It must take fewer tiles than taps.
+        # With few channels, im2col fills tiles that would be mostly zeros. im2col must need fewer tiles than there are
+        # taps.
         if channels <= block // 2 and -(-kernel * channels // block) < kernel and not context.single:
             # Constant channels are not constant in the padding.
             padded = reduce_layer(site, w, start, None) if any(window.padding) else part
@@ -151,7 +152,7 @@ def _linear(site: Site, op: Linear, context: Context) -> Lowered | str:
 
 
 def _with_strips(site: Site, lowered: Lowered, part: ReducedLayer, window: Window, context: Context) -> Lowered:
-    """Return a lowered convolution, with its best form in strips as an alternative if that may take fewer cycles."""
+    """Add the best form in strips as an alternative to a lowered convolution, if this form may take fewer cycles."""
     if lowered.layer.outputs_codes or context.proven is None or context.single:
         return lowered
     config = context.config
@@ -165,7 +166,7 @@ def _with_strips(site: Site, lowered: Lowered, part: ReducedLayer, window: Windo
 
 
 def _matrix(site: Site, part: ReducedLayer, rows: int, context: Context, what: str) -> Lowered:
-    """Lower a matrix product of `rows` input rows, whose columns are taps x channels; `what` names the rows."""
+    """Lower a matrix product of `rows` input rows. The columns are taps x channels. `what`: a name for the rows."""
     config = context.config
     wide = width_of(*part.sums, config)
     block = config.block
@@ -209,7 +210,7 @@ def _spatial(site: Site, part: ReducedLayer, window: Window, context: Context) -
 
 
 def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
-    """Return a lowered layer with requantisation on chip added, or unchanged if the host requantises the sums."""
+    """Add requantisation on chip to a lowered layer. The layer is unchanged if the host requantises the sums."""
     op = site.node.op
     layer = lowered.layer
     assert isinstance(op, Linear)
@@ -221,17 +222,18 @@ def _finished(site: Site, lowered: Lowered, context: Context) -> Lowered:
         return lowered
     residual = _residual(site, op, on_chip.requantisation, context.config) if op.residual(site) else None
     if residual is None and op.residual(site):
-        return lowered  # the host adds it
+        return lowered  # the host adds the residual
     return lowered.requantised(on_chip, residual)
 
 
 def _residual(site: Site, op: Linear, requantisation: Requantisation, config: Config) -> Residual | None:
-    """Return how the machine adds a node's residual to its sums; None if it cannot.
+    """Return how the machine adds a node's residual to the sums; None if this is not possible.
 
     GEMM adds codes times a power of two: the weights are a multiple of the identity. A left shift by s bits takes one
-    micro-op per output tile if s <= LARGEST_WEIGHT. If the ALU shifts the sums right by t bits, codes can also be added
-    after k of these bits, shifted left by s - k: the result is the same. With k = t, this takes one micro-op as well,
-    with k = s < t one more right shift. In all other cases the ALU shifts the codes left before products are added.
+    micro-op per output tile if s <= LARGEST_WEIGHT. If the ALU shifts the sums right by t bits, it can also shift by k
+    bits, then add codes shifted left by s - k, then shift by t - k bits: the result is the same. For k = t, this also
+    takes one micro-op. For k = s < t, this takes one more right shift. In all other cases the ALU shifts the codes left
+    before products are added.
     """
     tensor = op.residual(site)
     lift = op.lift(site)
@@ -257,7 +259,7 @@ def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
     sums = width_of(depth * CODE_MIN * CODE_MAX, depth * CODE_MIN * CODE_MIN, config)
     deep = -(-depth // block)
     wide = -(-columns // block)
-    # The matrices lie side by side, so an output channel tile reads only the input tiles of its own matrix.
+    # The matrices are side by side, so an output channel tile reads only the input tiles of the same matrix.
     bands = tuple((matrix * deep, matrix * deep + deep) for matrix in range(count) for _ in range(wide))
     width = -(-rows // config.batch)
     layer = Layer(
@@ -294,7 +296,7 @@ def _maximum(site: Site, op: MaxPool2D, context: Context) -> Lowered:
 def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
     """Lower an average pool to a layer that sums codes; the host divides the sums.
 
-    A pool over the whole image has a second form, in which image rows have the place of input channel tiles: sums then
+    A pool over the whole image has a second form, which treats image rows as input channel tiles. In this form, sums
     begin when the first rows are loaded.
     """
     lowered = _pooled(site, op.window, context, 1)
@@ -316,7 +318,7 @@ def _sums(site: Site, op: AveragePool2D, context: Context) -> Lowered:
 
 
 def _average(site: Site, op: Mean | RealAveragePool2D, context: Context) -> Lowered | str:
-    """Lower a mean to sums and one requantisation, both on chip, or return the reason why the host runs the mean."""
+    """Lower a mean to sums with one requantisation on chip, or return the reason why the host runs the mean."""
     shape = site.input(0).shape
     rounding = context.rounding
     shifts = rounding.elementwise == "pow2"
@@ -345,7 +347,7 @@ def _upsample(site: Site, op: Upsample, context: Context) -> Lowered:
 
 
 def _pooled(site: Site, window: Window, context: Context, factor: int | None) -> Lowered:
-    """Lower a pool: it sums the codes in a window times `factor`, or copies the codes if `factor` is None."""
+    """Lower a pool to a layer that sums code * `factor` in a window, or copies the codes if `factor` is None."""
     config = context.config
     shape = site.input(0).shape
     out = window.output_size(site.node.name, *shape[1:3])
@@ -360,7 +362,8 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     return Lowered(layer, tiles, correction, row_class, column_class)
 
 
-#: The operators that VTA can run, depending on the config and the rounding mode, and what lowers each.
+#: The operators that VTA can run, depending on the config and the rounding mode, and the function that lowers each
+#: operator.
 LOWERINGS: dict[type, Callable[[Site, Any, Context], Lowered | str]] = {
     Linear: _linear,
     MatMul: _product,
