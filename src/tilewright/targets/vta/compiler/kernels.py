@@ -1,4 +1,4 @@
-"""GEMM and ALU instructions, relative to the slots (see plan.py) on which they work, and the mapping of sums to them.
+"""GEMM and ALU instructions, with tile indices relative to slots (see plan.py), and how they compute sums.
 
 An instruction is a list of micro-ops inside two loops. For a rectangle of outputs with the same valid taps, the sums
 are a nest of affine loops over taps, input channels, rows, columns and output channels. These loops are called
@@ -117,7 +117,7 @@ class Blocks(NamedTuple):
 
 
 def sum_kernels(layer: Layer, rows: Span, columns: Span, block: Block, limit: int) -> Iterator[RelativeKernel]:
-    """Yield the GEMM instructions that add a chunk's products to a group's sums; each lists up to `limit` micro-ops."""
+    """Yield the GEMM instructions that add a chunk's products to a group's sums, each with up to `limit` micro-ops."""
     form = layer.window, layer.link == "diagonal", layer.shared
     if layer.pool is None:
         part = SumPart(rows.shape[:4], columns.shape[:4], 0, columns.extent, rows.extent * columns.extent)
@@ -253,7 +253,7 @@ def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
                 order = tuple(sorted(listed, key=attrgetter("sums"), reverse=True))
                 best = Choice(separate, outer, inner, order)
                 best_cost = cost
-    if best is None:  # all lists are too long: one instruction per sum, whose list of outputs `nest` splits
+    if best is None:  # all lists are too long: `nest` splits them
         best = Choice(tuple(sums), SINGLE, SINGLE, tuple(dim for dim in dims if not dim.sums))
     return best
 

@@ -61,7 +61,7 @@ class Requantisation:
 
     @cached_property
     def key(self) -> RequantisationKey:
-        """The part on which ALU instructions depend, without the classes: a small key for caches of instructions."""
+        """A small key for caches of ALU instructions: the values on which instructions depend, without the classes."""
         return RequantisationKey(self.biases, self.tiles, self.immediates, self.start)
 
 
@@ -143,7 +143,7 @@ class Layer:
 
     @cached_property
     def canonical(self) -> Layer:
-        """The layer without the values that do not affect the time of a plan. Equal canonical layers share one search.
+        """The layer without the values that have no effect on a plan's cycles. Equal canonical layers share a search.
 
         The values of clamps, zero points and weights cost no cycles. A right shift costs an ALU instruction for each
         LARGEST_SHIFT bits, so only the number of these instructions counts.
@@ -287,7 +287,7 @@ class Phase(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """The phases of a tile's sums along one axis. The first phase, which no two outputs share, receives the maxima.
+    """The phases of a tile's sums along one axis. The first phase receives the maxima: no two outputs share its sums.
 
     `kept`: whether the sums that the tile's first output shares with the previous tile are not computed again
     (Plan.keeps).

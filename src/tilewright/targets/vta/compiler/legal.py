@@ -30,7 +30,7 @@ SIZES = ("rows", "columns", "output channel tiles", "input channel tiles")
 
 
 class Violation(NamedTuple):
-    """A rule that a plan breaks, and the fields of the plan (such as "tile.rows") to make smaller to keep it."""
+    """A rule that a plan breaks, and the fields of the plan (such as "tile.rows") that are too large for the rule."""
 
     reason: str
     fields: tuple[str, ...] = ()

@@ -112,7 +112,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
 
 
 def _requantises(context: Context) -> bool:
-    """Return whether the ALU rescales, or right shifts alone do: under rounding `pow2`, without the operation REQ."""
+    """Return whether the machine requantises: with a rescaling ALU, or by right shifts (`pow2`, no operation REQ)."""
     config = context.config
     return config.rescales or (context.rounding.elementwise == "pow2" and not config.has_parameters)
 
@@ -250,7 +250,7 @@ def _residual(site: Site, op: Linear, requantisation: Requantisation, config: Co
 
 
 def _product(site: Site, op: MatMul, context: Context) -> Lowered | str:
-    """Lower a product of two activations, with matrices side by side as channels; or return why the host runs it."""
+    """Lower a product of two activations (matrices side by side, as channels), or return why the host runs it."""
     config = context.config
     block = context.config.block
     count, rows, depth, columns = matrices(site)

@@ -23,12 +23,13 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN, Strip
 from tilewright.targets.vta.schedule import LayerSchedule
 
-#: Assumed cycles of an output tile besides its sums: a reset and two shifts. Decides whether folding pays off.
+#: Assumed cycles of an output tile without its sums: a reset and two shifts. This number decides whether folding pays
+#: off.
 TILE_CYCLES = 5
 
 
 class Parameters(NamedTuple):
-    """The parameters of a layer: `tiles` int32 [channel tile, biases and factors, rows, block], and their layout."""
+    """The parameters of a layer: `tiles` int32 [channel tile, biases and factors, rows, block], and the layout."""
 
     tiles: Array | None
     requantisation: Requantisation
@@ -39,12 +40,13 @@ class Lowered:
     """A layer and its constants.
 
     `tiles` int8 [out tile, k, tap, block, block]: the weights; None if the host supplies them at every run.
-    `correction` int32 [row class, column class, channel] is subtracted from the sums: the zero point of the input times
-    the sum of the weights whose taps lie inside the image. It is 0 by default, and for pools. `row_class`,
-    `column_class`: the class of each output row and column (see classes_of). `parameters`: tiles of parameters.py; None
-    if the machine reads no parameters. `inputs`, `outputs` int64: the channels that the machine reads and computes;
-    None for all channels (see constant.py). `strip`: the layout of strips, if tiles hold strips (see strips.py).
-    `transposed`: the input lies as [row][channel tile][column]. `alternatives`: other forms of the same node.
+    `correction` int32 [row class, column class, channel]: the host or the biases subtract it from the sums. It is the
+    zero point of the input times the sum of the weights whose taps lie inside the image; 0 by default, and for pools.
+    `row_class`, `column_class`: the class of each output row and column (see classes_of). `parameters`: tiles of
+    parameters.py; None if the machine reads no parameters. `inputs`, `outputs` int64: the channels that the machine
+    reads and computes; None for all channels (see constant.py). `strip`: the layout of strips, if tiles hold strips
+    (see strips.py). `transposed`: whether the input has the layout [row][channel tile][column]. `alternatives`: other
+    forms of the same node.
     """
 
     layer: Layer
@@ -65,7 +67,7 @@ class Lowered:
         return "strips" if self.strip else "rows" if self.transposed else "plain"
 
     def requantised(self, by: Parameters, residual: Residual | None = None) -> Lowered:
-        """Return the layer with its sums requantised on the machine to codes, one byte each."""
+        """Return the layer with requantisation on the machine, to codes of one byte."""
         layer = replace(self.layer, planes=1, carries=False, requantisation=by.requantisation, residual=residual)
         return replace(self, layer=layer, parameters=by.tiles)
 
@@ -86,11 +88,11 @@ class Bounds(NamedTuple):
 class Context(NamedTuple):
     """The conditions under which a node is lowered.
 
-    `timing`: the timing model that ranks plans. `single`: whether tiles must hold one pixel, without im2col, because
-    another layer on the machine writes the input. `requantises`: whether the machine requantises sums where it can.
-    `proven`: ranges of tensors (see constant.ranges) if the host requantises all sums, else None. `given`: the user's
-    schedules of layers, by the name of their first node; `starts`: whether the search only starts from them; `source`:
-    the file that they are from, for errors.
+    `timing`: the timing model that ranks plans. `single`: whether a tile must contain one pixel, without im2col,
+    because another layer on the machine writes the input. `requantises`: whether the machine requantises sums where
+    possible. `proven`: ranges of tensors (see constant.ranges) if the host requantises all sums, else None. `given`:
+    the user's schedules of layers, by the name of the first node; `starts`: whether the search only starts from these
+    schedules; `source`: the file of the schedules, for errors.
     """
 
     config: Config
@@ -113,7 +115,7 @@ def windowed(
     width: Width,
     out: tuple[int, int] | None = None,
 ) -> Layer:
-    """Return the layer of a convolution or pool; `out`: its output rows and columns if the node's output has others."""
+    """Return the layer of a convolution or pool; `out`: output rows and columns, if not those of the node's output."""
     block = config.block
     pixels = fold.pixels
     w = fold.weights
@@ -121,9 +123,9 @@ def windowed(
     out_height, out_columns = out or site.output.shape[1:3]
     in_tiles = -(-channels * pixels // block)
     out_tiles = -(-w.shape[0] // block)
-    bands: tuple[tuple[int, int], ...] = ((0, 1),)  # folded pixels fill one tile
+    bands: tuple[tuple[int, int], ...] = ((0, 1),)  # folded pixels share one tile
     if pixels == 1:
-        # The input tiles that the channels of each output tile read, first and one past the last.
+        # For each output tile, the first input tile that its channels read, and the index after the last.
         first = start // block
         last = (start + w.shape[2] - 1) // block + 1
         edges = np.arange(0, w.shape[0], block)
@@ -152,14 +154,14 @@ def windowed(
 
 
 def packing(what: str, config: Config, matrix: bool, pixels: int = 1) -> str:
-    """Return a text for the report that describes the layout of a layer's input, with `pixels` pixels in a tile."""
+    """Describe the layout of a layer's input, with `pixels` pixels in a tile, as a text for the report."""
     used = f"{config.batch}" if matrix else f"1 of {config.batch}"
     rows = f"{used} tile rows used" if config.batch > 1 else ""
     return ", ".join(part for part in (what, f"{pixels} pixels side by side" if pixels > 1 else "", rows) if part)
 
 
 class Width(NamedTuple):
-    """The bytes that a sum needs, and whether they also suffice for the sum plus an earlier sum's top byte."""
+    """The bytes of a sum, and whether the sum plus an earlier sum's top byte fits the same number of bytes."""
 
     planes: int
     carries: bool
@@ -185,7 +187,7 @@ def _bits(low: int, high: int) -> int:
 def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
     """Return the weights w (O, T, K) as tiles, int8 [out tile, k, tap, block, block].
 
-    Index k counts input channel tiles from the first one that the output tile reads. Output channel o reads K input
+    Index k counts input channel tiles, from the first tile that the output tile reads. Output channel o reads K input
     channels from `start[o]` on.
     """
     outputs, taps, depth = w.shape
@@ -197,7 +199,7 @@ def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
         if layer.link != "dense":
             lows = np.arange(layer.out_tiles) if layer.link == "diagonal" else np.array([b[0] for b in layer.bands])
         rows = np.arange(outputs)
-        # An output tile has weights only for the tiles of its band, so columns count from the band's first channel.
+        # An output tile only has weights for the tiles of its band. Column 0 is the band's first channel.
         columns = (start - lows[rows // block] * block)[:, None] + np.arange(depth)
         wide[rows[:, None], :, columns] = w.transpose(0, 2, 1)
     split = wide.reshape(layer.out_tiles, block, taps, layer.depth, block)
@@ -205,7 +207,7 @@ def tiles_of(w: Array, start: Array, layer: Layer, block: int) -> Array:
 
 
 def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[tuple[Array, Array]]:
-    """Classify output rows, then output columns, by the set of window taps that lie inside the image.
+    """Sort output rows and output columns into classes with the same window taps inside the image.
 
     Return two pairs, for rows and for columns: the class of each position, int64 [positions], and the taps of each
     class as a mask, int64 [class, tap]. Raises UnsupportedError if a window lies wholly in the padding.
@@ -225,9 +227,9 @@ def classes_of(size: Sequence[int], out: Sequence[int], window: Window) -> list[
 class Fold(NamedTuple):
     """A layout with p neighbouring pixels in one tile, for pixels whose channels fill at most half of a tile.
 
-    p pixels of C channels count as one pixel of `p * C` channels. A linear layer stays linear, with wider weights, and
-    needs p times fewer tiles, resets, shifts and stores. `pixels`: p. `weights` have the shape (p * O, taps, p * C).
-    `window` counts folded columns.
+    A fold treats p pixels of C channels as one pixel of `p * C` channels. A linear layer stays linear, with wider
+    weights. It needs p times fewer tiles, resets, shifts and stores. `pixels`: p. `weights` (p * O, taps, p * C).
+    `window`: the window in folded columns.
     """
 
     pixels: int
@@ -238,15 +240,16 @@ class Fold(NamedTuple):
 def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> Fold:
     """Return the fold for a matrix product of `count` input rows with weights w (O, 1, K).
 
-    A tile keeps one row unless folding saves more cycles than loading the wider weights takes. `single`: a tile must
-    keep one row, because another layer writes the input in that layout.
+    Rows are folded if this saves more cycles than the load of the wider weights takes. `single`: whether a tile must
+    have one row, because another layer writes the input in this layout.
     """
     outputs, _, depth = w.shape
     pixels = 1 if single else min(config.block // outputs, count)
     if pixels < 2:
         return Fold(1, w, Window())
     more_weights = (pixels - 1) * -(-depth // config.block) * config.wgt.tile_bytes * 8 // config.bus_bits
-    # Folding saves the sums of p - 1 of p rows, but repeats the weights in p diagonal blocks, which must be loaded.
+    # Folding saves the sums of p - 1 of p rows. The cost: the weights are repeated in p diagonal blocks, which must be
+    # loaded.
     if more_weights > count * (pixels - 1) // pixels * TILE_CYCLES:
         return Fold(1, w, Window())
     wide = np.zeros((pixels, outputs, 1, pixels, depth), w.dtype)  # a block diagonal matrix
@@ -270,7 +273,7 @@ def folded_columns(
     stride = window.stride[1]
     dilation = window.dilation[1]
     left = window.padding[2]
-    # For tap k, output pixel j of a tile reads the input pixel at[j, k], counted from the first pixel of the tile.
+    # For tap k, output pixel j of a tile reads input pixel at[j, k], relative to the first pixel of the tile.
     at = np.arange(pixels)[:, None] * stride + np.arange(wide) * dilation - left
     first = int(at.min() // pixels)
     taps = int(at.max() // pixels) - first + 1
@@ -282,7 +285,7 @@ def folded_columns(
     folded = np.zeros((pixels, outputs, high, taps, pixels, channels), w.dtype)
     for (pixel, tap), position in np.ndenumerate(at):
         folded[pixel, :, :, position // pixels - first, position % pixels] = by_tap[:, :, tap]
-    # Folded taps count from `first`, which is negative if the window reaches into the tile before.
+    # Folded taps count from `first`, which is negative if the window includes pixels of the previous tile.
     padding = (window.padding[0], window.padding[1], -first, 0)
     return Fold(
         pixels,

@@ -37,9 +37,9 @@ RULES: dict[str, RequantRule] = {"rounding": "double", "fused": "double", "float
 class Scaling(NamedTuple):
     """One requantisation: `bias` is added to the accumulator, then the sum is scaled and `zero_point` is added.
 
-    Multipliers and shifts (positive: left) as in TFLite, int64 [channels] or []. The float ALU's multiplier is the bits
-    of a float32. `extra_left`: a further left shift. `bounds` None: no clamp. `bias`: the bias of all channels, if they
-    share one.
+    Multipliers and shifts (positive: left) as in TFLite, int64 [channels] or []. For the float ALU, the multiplier is
+    the bit pattern of a float32. `extra_left`: an extra left shift. `bounds`: None for no clamp. `bias`: the bias of
+    all channels, if they have the same bias.
     """
 
     multiplier: Array
@@ -51,7 +51,7 @@ class Scaling(NamedTuple):
 
 
 def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding: Rounding) -> Parameters | None:
-    """Return the parameters that turn a layer's sums into codes; None if the ALU does not round by `rounding`."""
+    """Return the parameters that requantise a layer's sums to codes; None if the ALU does not round by `rounding`."""
     if op.rule(rounding) != RULES.get(config.alu) or site.output.dtype not in CODE_DTYPES:
         return None
     requant = Requant.of_product(site.input(0), site.input(1), site.output, op.activation, rounding.delegated)
@@ -63,7 +63,7 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
     if layer.matrix:
         column_class = np.zeros(layer.out[1] * fold, np.int64)
     less = held_offset(site.output)
-    # The float ALU takes the bits of a float32 in the place of an integer multiplier.
+    # Instead of an integer multiplier, the float ALU has the bit pattern of a float32.
     if config.alu == "float":
         multiplier, shift = requant.real32.view(np.int32).astype(np.int64), np.array(0)
     else:
@@ -87,11 +87,12 @@ def of_linear(site: Site, op: Linear, lowered: Lowered, config: Config, rounding
 def of_product_shift(
     site: Site, activation: Activation, correction: Array, layer: Layer, config: Config
 ) -> Parameters | None:
-    """Return the parameters of a right shift that rounds ties up: a tile of bias + rounding half per channel tile.
+    """Return the parameters of a right shift with ties rounded up: a tile of bias + rounding half per channel tile.
 
-    If the ALU has the operation REQ, the parameters are operands of REQ, whose high product rounds ties up. Returns
-    None unless one shift of 0..30 bits serves all channels, zero points are 0, and REQ, if any, multiplies integers;
-    without REQ, also if the accumulators have less than 32 bits, in which a bias may not fit.
+    If the ALU has the operation REQ, the parameters are operands of REQ, whose high product rounds ties up. There are
+    three conditions: all channels have the same shift of 0..30 bits, zero points are 0, and REQ (if any) multiplies
+    integers. Without REQ, the accumulators must also have 32 bits, so that a bias fits. Returns None if a condition is
+    not met.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)
@@ -118,17 +119,17 @@ def _of_one_class(layer: Layer, immediates: Immediates | None, factors: int = FA
 def _shifted(bias: Array, shift: int, bounds: tuple[int, int], config: Config) -> tuple[Array, Immediates | None]:
     """Return the words [word, channel] and immediates that shift sums right by 0..30 bits, with ties rounded up.
 
-    REQ, if the ALU has it, multiplies sums of at most 31 bits.
+    If the ALU has REQ, the sums have at most 31 bits.
     """
     if not config.has_parameters:
         return bias[None] + ((1 << shift) >> 1), Immediates(0, *bounds, False, shift)
-    left = int(shift == 0)  # a multiplier of 2**31 does not fit in int32, so the sum is shifted left before
+    left = int(shift == 0)  # a multiplier of 2**31 does not fit in int32, so the sum is first shifted left
     scaling = Scaling(np.array(1 << (31 - shift - left)), np.array(left), 0, 0, bounds)
     return np.concatenate([bias[None], np.broadcast_to(factors(scaling, config), (FACTOR_TILES, len(bias)))]), None
 
 
 def of_average(site: Site, count: int, layer: Layer, config: Config, rounding: Rounding) -> Parameters:
-    """Return the parameters that turn sums of `count` codes into their mean (under `pow2`: codes times a factor).
+    """Return the parameters for the mean of `count` codes, from their sum (under `pow2`: of codes times a factor).
 
     Raises UnsupportedError if the result is not int8 or uint8, or the machine's ALU cannot rescale the mean.
     """
@@ -172,7 +173,7 @@ def float_bits(factor: np.float32) -> Array:
 
 
 def of_add_shift(site: Site, op: Add, layer: Layer) -> Requantisation | None:
-    """Return the requantisation of an addition whose operands have one scale, by a shift alone; else None."""
+    """Return the requantisation of an addition by a shift alone; None if the operands' scales differ."""
     out = site.output
     left, right, up = op.shifts(site)
     if left or right or not 0 <= -up < 31 or any(tensor.zero_point for tensor in (site.input(0), site.input(1), out)):
@@ -182,7 +183,7 @@ def of_add_shift(site: Site, op: Add, layer: Layer) -> Requantisation | None:
 
 
 def of_add(site: Site, op: Add, layer: Layer, config: Config) -> Parameters:
-    """Return the parameters of an addition: a bias and factors for each operand and the sum, equal for all channels."""
+    """Return the parameters of an addition for all channels: a bias and factors for each operand and the sum."""
     out = site.output
     operands = (site.input(0), site.input(1))
     twice = 2 * max(np.float64(tensor.scale) for tensor in operands)
@@ -197,7 +198,7 @@ def of_add(site: Site, op: Add, layer: Layer, config: Config) -> Parameters:
 
 
 def of_all(parts: Sequence[Scaling], layer: Layer, config: Config) -> Parameters:
-    """Return the parameters of several requantisations, in order, which all channels share."""
+    """Return the parameters of several requantisations, in order. All channels share these parameters."""
     words = np.concatenate([np.concatenate([[[part.bias]], factors(part, config)]) for part in parts])
     channel_tiles = 1 if layer.kind == "add" else layer.out_tiles
     lanes = np.broadcast_to(words, (len(words), channel_tiles * config.block))
@@ -223,14 +224,14 @@ def _immediates(parts: Sequence[Scaling], config: Config) -> Immediates | None:
 
 
 def _folded(column_class: Array, fold: int) -> tuple[Array, Array]:
-    """Return the distinct patterns of `fold` pixel classes in a tile, [n, fold], and each tile's pattern number."""
+    """Return the distinct patterns of pixel classes in tiles, [n, fold], and each tile's pattern number."""
     padded = np.pad(column_class, (0, -len(column_class) % fold), mode="edge").reshape(-1, fold)
     patterns, columns = np.unique(padded, axis=0, return_inverse=True)
     return patterns, columns.reshape(-1)
 
 
 def _tiles(lanes: Array, config: Config) -> Array:
-    """Return words [word, channel] as tiles, int32 [channel tile, word, rows, block]; in acc, rows are copies."""
+    """Return words [word, channel] as tiles, int32 [channel tile, word, rows, block]. In acc, all rows are equal."""
     block = config.block
     rows = 1 if config.has_parameters else config.batch
     count = -(-lanes.shape[1] // block)

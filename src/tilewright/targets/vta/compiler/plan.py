@@ -1,8 +1,8 @@
 """The plan of a layer: its tiling into groups and chunks, the order of groups, and the slots in each memory.
 
-A group is a set of output tiles that are summed together. A chunk is one load of inputs and weights for a group. The
-tiles that a layer uses in an on-chip memory are divided into equal slots. A slot of inp or wgt holds the data of one
-chunk, and a slot of acc the sums of one group. With several slots, loads and stores overlap with sums.
+A group is a set of output tiles that are summed together. A chunk is one load of inputs and weights for a group. A
+layer divides its tiles of an on-chip memory into equal slots. A slot of inp or wgt contains the data of one chunk. A
+slot of acc contains the sums of one group. With several slots, loads and stores overlap with sums.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
 
 class SlotSizes(NamedTuple):
-    """The number of tiles that one slot of each memory must hold.
+    """The size of a slot of each memory, in tiles.
 
     `residual`: the size of the slot for a residual, which lies in inp.
     """
@@ -90,9 +90,9 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a layer is cut into groups and chunks, in which order they run, and the slots of each memory.
+    """How a layer is cut into groups and chunks, the order of groups and chunks, and the slots of each memory.
 
-    schedule.LayerSchedule has the same fields, and explains them.
+    schedule.LayerSchedule has the same fields, with explanations.
     """
 
     layer: Layer
@@ -103,7 +103,7 @@ class Plan:
 
     @classmethod
     def of(cls, layer: Layer, saved: list[Any]) -> Self:
-        """Return the plan of a layer that `to_json` has saved."""
+        """Return the plan of a layer from the JSON values of `to_json`."""
         tile, outer_loop, slots, halvings = saved
         return cls(layer, Tile(**tile), outer_loop, Slots(**slots), Halvings(**halvings))
 
@@ -122,13 +122,13 @@ class Plan:
 
     @property
     def keeps(self) -> bool:
-        """Whether rows of sums that two groups share are computed once.
+        """Whether rows of sums that two groups share are only computed once.
 
-        The windows of a pool overlap if its kernel is larger than its stride. The shared rows then stay in the slot of
-        the group above, and the group below reads them there.
+        The windows of a pool overlap if its kernel is larger than its stride. If this is true, the shared rows stay in
+        the slot of the group above, where the group below reads them.
         """
         pool = self.layer.pool
-        # The group above must be the previous one, in another slot: the rows of an image follow each other.
+        # The group above must be the previous group, in another slot: groups must advance along the rows of an image.
         inside = self.outer_loop == "channels" or self.tile.output_tiles >= self.layer.out_tiles
         return pool is not None and pool.kernel[0] > pool.stride[0] and self.slots.acc > 1 and inside
 
@@ -149,9 +149,9 @@ class Plan:
 
     @cached_property
     def weight_starts(self) -> list[int]:
-        """The first tile of each weight chunk in DRAM, then the number of all tiles.
+        """The first tile of each weight chunk in DRAM, followed by the number of all tiles.
 
-        If the layer adds a residual, one more tile, with its weights, follows the chunks.
+        If the layer adds a residual, a tile with the weights for residuals follows the chunks.
         """
         counts = [self.weight_tiles(chunk) for chunk in range(len(self.weight_chunks))]
         return [*accumulate((*counts, *[1] * (self.layer.residual is not None)), initial=0)]
@@ -169,8 +169,8 @@ class Plan:
         channels = ranges(layer.out_tiles, self.tile.output_tiles)
         numbers = repeat(0) if layer.shared else count()
         chunks = [self._chunks(outs, numbers) for outs in channels]
-        # The inner loop alternates in direction, and so do the chunks of a group: each turn begins with the data that
-        # the previous turn loaded last, which are still on chip.
+        # The inner loop alternates in direction, and the chunks of a group alternate too. Each iteration begins with
+        # the data that the previous iteration loaded last. These data are still on chip.
         if self.outer_loop == "space":
             pairs = [(s, o) for s in range(len(tiles)) for o in to_and_fro(len(channels), s)]
         else:
@@ -194,7 +194,7 @@ class Plan:
     def period(self) -> int:
         """The number of groups after which the pattern of loads and sums repeats, except at image borders.
 
-        scores.py times a few periods and extrapolates the others.
+        scores.py times a few periods and extrapolates to all periods.
         """
         tile = self.tile
         columns = -(-self.layer.out[1] // tile.columns)
@@ -203,12 +203,12 @@ class Plan:
         return columns * -(-self.layer.out[0] // tile.rows)
 
     def _cut(self, group: Group, growing: bool) -> Iterator[Group]:
-        """Yield a group in pieces: a half, a quarter and so on, the last two equal.
+        """Yield a group in pieces: a half, a quarter and so on; the two smallest pieces are equal.
 
         If `growing`, the smallest piece comes first and each piece loads its own inputs, so that sums start early. If
-        not, the smallest piece comes last, so that little is left to store at the end; all pieces use one load.
+        not, the smallest piece comes last, so that the store at the end is short, and all pieces use one load.
         """
-        # Rows are halved, so that pieces are contiguous in DRAM; columns only where there are too few rows.
+        # Rows are halved, so that pieces are contiguous in DRAM. Columns are halved only if there are too few rows.
         axis = self._axis
         whole = group.columns if axis else group.rows
         sizes = []
@@ -221,7 +221,7 @@ class Plan:
             yield group._replace(columns=part) if axis else group._replace(rows=part)
 
     def _chunks(self, outs: Range, numbers: Iterator[int]) -> tuple[Chunk, ...]:
-        """Return the chunks of some output channel tiles. Each takes the number of its weight chunk from `numbers`."""
+        """Return the chunks of some output channel tiles. `numbers` yields weight chunk numbers."""
         layer = self.layer
         if layer.link == "diagonal":
             return (Chunk(outs, next(numbers)),)
@@ -230,16 +230,17 @@ class Plan:
         return tuple(Chunk(Range(low + part.first, part.size), next(numbers)) for part in parts)
 
     def slot_sizes(self) -> SlotSizes:
-        """Return the number of tiles that one slot of each memory must hold."""
+        """Return the required size of a slot of each memory, in tiles."""
         layer = self.layer
         outs = self.tile.output_tiles
         rows = self._rows()
         columns = spans(self.layer, 1, self.tile.columns)
         box = max(row.size for row in rows) * max(column.size for column in columns)
         pixels = max(row.held for row in rows) * max(column.held for column in columns)
-        # A depthwise layer (diagonal) reads the same channel tiles as it writes.
+        # A depthwise layer (diagonal) reads and writes the same channel tiles.
         carried = outs if layer.link == "diagonal" else self.tile.input_tiles
-        # A maximum holds the codes to compare beside its results. An addition that multiplies holds both operands.
+        # For a maximum, the slot has the codes to compare beside the results. For an addition that multiplies, it has
+        # both operands.
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else outs * self.tile.input_tiles * layer.taps
         residual = pixels * outs if layer.residual is not None else 0
@@ -267,16 +268,16 @@ class Plan:
 
 
 def carried(plan: Plan) -> Array:
-    """Return, for each result tile, the earlier result tile that its sums include: int64 [tiles], -1 for no tile.
+    """Return, for each result tile, the earlier result tile included in its sums: int64 [tiles], -1 for no tile.
 
-    A layer that `carries` does not clear accumulators that an earlier group used. The earlier group left its sums
-    there, shifted right by all byte planes but the last. So each sum of the later group includes the top byte plane of
-    a sum of the earlier group, and the host subtracts it.
+    A layer with `carries` does not clear accumulators that an earlier group used. These accumulators still contain the
+    earlier group's sums, shifted right by all byte planes but the last. So each sum of the later group includes the top
+    byte plane of a sum of the earlier group. The host subtracts this byte plane.
     """
     layer = plan.layer
     earlier = np.full(layer.out_tiles * layer.out_pixels, -1)
     if layer.carries:
-        # By slot of acc: the result tiles whose shifted sums it holds.
+        # For each slot of acc, the result tiles whose shifted sums are in the slot.
         left = np.full((plan.slots.acc, plan.slot_sizes().acc), -1)
         for turn, group in enumerate(plan.groups()):
             tiles = np.concatenate([covered(part) for part in group.stores(layer)])
@@ -287,10 +288,10 @@ def carried(plan: Plan) -> Array:
 
 
 class SlotRegion(NamedTuple):
-    """A region of a memory: `slots` slots from tile `base` on, `stride` tiles from one to the next.
+    """A region of a memory: `slots` slots from tile `base` on, at a distance of `stride` tiles.
 
-    One slot of `extra` tiles follows, with number `slots`. It holds the residual of a group, or the weights for
-    residuals.
+    One more slot, with number `slots`, has `extra` tiles. This slot is for the residual of a group, or for the weights
+    for residuals.
     """
 
     base: int
@@ -311,7 +312,7 @@ class SlotRegion(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """The slots of a layer in each memory; `par` is a part of acc if the machine has no parameter memory.
+    """The slots of a layer in each memory. If the machine has no parameter memory, `par` is a part of acc.
 
     With ParameterRoom.in_slots, the tiles of `par` are counted from the start of a slot of `acc`.
     """
@@ -325,8 +326,8 @@ class Regions(NamedTuple):
 class ParameterRoom(NamedTuple):
     """The memory of a layer's parameters: `tiles` tiles of `memory`, from tile `first` on.
 
-    `in_slots`: parameters lie in the slots of acc, after the sums. With four stages, two units share acc by its banks,
-    so the ALU can read parameters only from the banks of the sums on which it works.
+    `in_slots`: parameters lie in the slots of acc, after the sums. With four stages, two units share the banks of acc.
+    The ALU can read parameters only from the banks of its current sums.
     """
 
     memory: Memory
@@ -336,18 +337,18 @@ class ParameterRoom(NamedTuple):
 
 
 def parameter_room(config: Config) -> ParameterRoom:
-    """Return where parameters lie: in the parameter memory if there is one, else in acc."""
+    """Return the memory of parameters: the parameter memory if the machine has one, else acc."""
     if config.has_parameters:
         return ParameterRoom(Memory.PAR, 0, config.par.depth)
     depth = config.acc.depth
     if config.stages == 4:
         return ParameterRoom(Memory.ACC, 0, depth, in_slots=True)
-    quarter = config.acc.depth // 4  # of acc is left to parameters, the rest to sums
+    quarter = config.acc.depth // 4  # of acc is for parameters, the rest for sums
     return ParameterRoom(Memory.ACC, depth - quarter, quarter)
 
 
 def accumulator_tiles(config: Config, layer: Layer) -> int:
-    """Return the number of acc tiles that are divided into slots: all but the room of parameters, if there are any."""
+    """Return the number of acc tiles to divide into slots: all tiles of acc without the room for parameters."""
     first = parameter_room(config).first
     return first if layer.parameters and first else config.acc.depth
 
@@ -360,9 +361,9 @@ def memory_of(name: str, config: Config) -> Memory:
 class RegionAllocator:
     """Gives consecutive layers regions of the on-chip memories.
 
-    The regions of two layers lie side by side if they fit, so that the loads of the next layer need not wait for the
-    last sums of the current one. A memory is used as a ring: a region that does not fit behind the previous one starts
-    at tile 0. A layer that is alone in its launch gets the whole of each memory.
+    The regions of two layers are placed side by side if both fit, so that the loads of the next layer need not wait for
+    the last sums of the current layer. A memory is used as a ring: if a region does not fit after the previous region,
+    it starts at tile 0. A layer that is alone in a launch gets the whole of each memory.
     """
 
     def __init__(self, config: Config, alone: bool) -> None:
@@ -381,14 +382,14 @@ class RegionAllocator:
         acc = tiles // slots.acc
         if self._alone or plan.layer.planes == 1 or config.stages > 3:
             accumulators = SlotRegion(0, acc, slots.acc)
-        else:  # beside those of the previous layer, which may still have byte planes to store
+        else:  # beside the slots of the previous layer, which may still have byte planes to store
             accumulators = self._region("acc", tiles, slot_sizes.acc, slots.acc)
         if slot_sizes.par and room.in_slots:
             sets = -(-plan.layer.out_tiles // plan.tile.output_tiles)
             par = SlotRegion(slot_sizes.acc, slot_sizes.par, min(sets, (acc - slot_sizes.acc) // slot_sizes.par))
         elif slot_sizes.par:
             sets = 1 if plan.layer.kind == "add" else -(-plan.layer.out_tiles // plan.tile.output_tiles)
-            # Half of the room is left to the next layer.
+            # Half of the room is for the next layer.
             fit = room.tiles // slot_sizes.par if self._alone else max(1, room.tiles // 2 // slot_sizes.par)
             par = self._region("par", room.tiles, slot_sizes.par, min(sets, fit))
         return Regions(

@@ -1,7 +1,7 @@
-"""The order of shifts and stores if each group of results is stored one byte at a time.
+"""Order the shifts and stores if each group of results is stored one byte at a time.
 
 A STORE writes the lowest byte of each accumulator. Sums that the host requantises have up to four bytes. So the ALU
-shifts the sums right by 8 bits after each store, and the next store writes the next byte: the next byte plane.
+shifts the sums right by 8 bits after each store. The next store writes the next byte plane.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class _PendingPlane(NamedTuple):
 
 
 class PlaneScheduler:
-    """Orders the ALU shifts for second and later byte planes: each runs once the previous plane is stored.
+    """Orders the ALU shifts for the second and later byte planes. A shift runs after the store of the previous plane.
 
-    A shift that waits for a store would make the unit wait if it came at once. So shifts are placed between the sums of
-    later groups, by estimated times of loads, runs and stores. Each unit works in the order in which items are placed.
-    Items are yielded with the index of their layer, because the last shifts of a layer may run among the sums of the
-    next.
+    A shift must wait for a store. If the shift came directly after the store, the unit would wait too. So shifts are
+    placed between the sums of later groups, by estimated times of loads, runs and stores. Each unit works in the order
+    of the items. Items are yielded with the index of their layer, because the last shifts of a layer may run among the
+    sums of the next layer.
     """
 
     def __init__(self, costs: Costs) -> None:
@@ -43,11 +43,12 @@ class PlaneScheduler:
         self._alu = line.alu
         self._store = line.store
         self._time = [0] * len(line.units)
-        self._port = 0  # cycle in which all reads so far have ended
+        self._port = 0  # cycle after all reads so far
         self._waiting: deque[_PendingPlane] = deque()
         self._layers: list[Layer] = []
-        self._regions: list[SlotRegion] = []  # the accumulators of layers that may wait
-        # By layer and slot: the cycles in which its data arrive, its last user ends, and an accumulator slot is free.
+        self._regions: list[SlotRegion] = []  # accumulators of layers with waiting shifts
+        # By layer and slot: the cycle in which the data arrive, in which the last user ends, and in which an acc slot
+        # is free.
         self._arrival: dict[tuple[int, str, int], int] = {}
         self._last: dict[tuple[int, str, int], int] = {}
         self._free: dict[tuple[int, int], int] = {}
@@ -69,12 +70,12 @@ class PlaneScheduler:
             yield from self._shift()
 
     def loads(self, index: int, name: str, slot: int, cycles: int) -> None:
-        """Note a load of a slot of memory `name` that occupies the DRAM port for `cycles` cycles."""
+        """Record a load of a slot of memory `name` that occupies the DRAM port for `cycles` cycles."""
         self._port = max(self._port, self._last.get((index, name, slot), 0)) + cycles
         self._arrival[index, name, slot] = self._port + self._costs.latency
 
     def before(self, index: int, acc: int) -> Iterator[tuple[int, Item]]:
-        """Yield the shifts and stores before a group in slot `acc`: those that free it, and those that are ready."""
+        """Yield the shifts and stores before a group in slot `acc`: all that free the slot, and all that are ready."""
         while any(waiting.acc == acc and waiting.owner == index for waiting in self._waiting):
             yield from self._shift(index)
         yield from self._ready(index, max(self._time[self._alu], self._free.get((index, acc), 0)))
@@ -102,12 +103,12 @@ class PlaneScheduler:
             self._wait(index, group, acc, 0)
 
     def _ready(self, index: int, cycle: int) -> Iterator[tuple[int, Item]]:
-        """Yield the shifts that are ready in `cycle`, or when the shifts before them have run."""
+        """Yield the shifts that are ready in `cycle`, or as soon as the earlier shifts have run."""
         while self._waiting and self._waiting[0].ready <= max(cycle, self._time[self._alu]):
             yield from self._shift(index)
 
     def _shift(self, index: int = -1) -> Iterator[tuple[int, Item]]:
-        """Yield the first waiting shift and its store. If that frees a slot of layer `index`, note when it is free."""
+        """Yield the first waiting shift and its store. If a slot of layer `index` becomes free, record the cycle."""
         ready, owner, group, acc, plane = self._waiting.popleft()
         steps = shift(group.tiles, self._costs.config.LOG_ACC_WIDTH)
         self._run(steps, ready)
@@ -116,14 +117,14 @@ class PlaneScheduler:
         yield owner, StoreResults(acc, group, plane)
         stored = self._wait(owner, group, acc, plane)
         if owner == index and plane + 1 == self._layers[index].planes:
-            # The slot is busy until stored where one compute unit also writes out.
+            # With one compute unit, which also writes out, the slot is busy until the store ends.
             self._free[index, acc] = stored if self._gemm == self._alu else self._time[self._alu]
 
     def _run(self, steps: Sequence[Step], ready: int) -> None:
         self._time[self._alu] = max(self._time[self._alu], ready) + sum(map(self._costs.step, steps))
 
     def _wait(self, owner: int, group: Group, acc: int, plane: int) -> int:
-        """Note a store after the ALU's last step, for which the next plane waits. Return the cycle in which it ends."""
+        """Record a store after the ALU's last step, and return its end cycle. The next plane waits for this store."""
         handover = self._costs.handover
         layer = self._layers[owner]
         start = max(self._time[self._store], self._time[self._alu] + handover.core)

@@ -1,4 +1,4 @@
-"""Compile a network with a schedule of the user's: with its plans, or with a search that starts from them."""
+"""Compile a network with a user's schedule: with the schedule's plans, or with a search that starts from these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.passes import timed
 from tilewright.targets.vta.schedule import TARGET, VERSION, Schedule, close_to, read
 
-#: The remedy of a schedule that was made for another machine, or for other arithmetic.
+#: The remedy in an error about a schedule for another machine or another arithmetic.
 ANOTHER = "`explain` writes a schedule for this one"
 
 
@@ -25,12 +25,13 @@ def compile_scheduled(
     """Compile a network with the plans in a schedule; the compiler searches the plans of other layers.
 
     With `search`, the schedule is where the search starts. Three programs are made: with the schedule's plans, with a
-    search that begins with them, and with a search only. Each launch is the fastest of the three, under the timing
-    model. So the program takes no more cycles than the schedule, and no more than a search without the schedule.
+    search that begins with these plans, and with a search only. For each launch, the fastest of the three is chosen,
+    under the timing model. So the program is at least as fast as the schedule's plans, and at least as fast as a search
+    without the schedule.
 
-    The same schedule, machine and timing model give the same program: the order of instructions is not in a schedule,
-    but found in the same way. Raises InputError if the schedule is of another network or machine, or if a plan breaks a
-    rule; ConfigError if token_depth is too small.
+    The same schedule, machine and timing model give the same program. A schedule does not contain the order of
+    instructions; the same deterministic search finds this order. Raises InputError if the schedule is of another
+    network or machine, or if a plan breaks a rule; ConfigError if token_depth is too small.
     """
     _check(schedule, graph, config, rounding)
     given = compile_graph(graph, config, rounding, timing, schedule)
@@ -49,7 +50,7 @@ def schedule_of(program: Program) -> Schedule:
 
 
 def _check(schedule: Schedule, graph: Graph, config: Config, rounding: str) -> None:
-    """Check the head of a schedule, and that its layers are nodes of the network. Raises InputError if not."""
+    """Check the header of a schedule, and that its layers are nodes of the network. Raises InputError if not."""
     if schedule.rounding not in ("", rounding):
         reason = f"was made for rounding {shown(schedule.rounding)}, not {rounding}"
         raise InputError(schedule.source, reason, f"{ANOTHER}, or remove `rounding` from the file")
@@ -94,7 +95,7 @@ def _check_used(schedule: Schedule, program: Program) -> None:
 
 
 def _fastest(programs: tuple[Program, ...], config: Config, timing: str) -> Program:
-    """Return a program of the fastest launches of several programs of a network; the first of equally fast ones.
+    """Combine the fastest launches of several programs of a network; of equally fast launches, the first is used.
 
     Programs with different launches are compared as a whole.
     """

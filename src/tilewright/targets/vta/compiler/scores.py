@@ -1,9 +1,9 @@
 """Time plans of single layers with the simulator's time pass, and programs of several layers before they are emitted.
 
-Searches on different machines time the same plans again and again. So a plan is timed on the smallest machine on which
-it has the same slots, and its instructions are made for one speed of DRAM. While machines are explored, results of
-searches are kept on disk, because studies repeat searches of earlier studies. The key of a result has all on which it
-depends: layers, plans, machine, timing model.
+Searches on different machines often time the same plans. So a plan is timed on the smallest machine that gives the plan
+the same slots, and its instructions are made for one speed of DRAM. While machines are explored, results of searches
+are kept on disk, because studies repeat the searches of earlier studies. The key of a result contains all inputs of the
+search: layers, plans, machine, timing model.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from tilewright.targets.vta.steps.micro_kernel import FIELDS, Kernels
 from tilewright.targets.vta.steps.moves import moves
 from tilewright.targets.vta.timing import MODELS
 
-#: Most GEMM micro-ops of a layer for which a longer search pays off, if it stores several byte planes.
+#: Maximum GEMM micro-ops of a layer with several byte planes for which a longer search pays off.
 SMALL = 20_000
-#: OVERHEAD for such layers.
+#: OVERHEAD for these small layers.
 FINE_OVERHEAD = 0.5
-#: Least number of groups timed at the end of a layer; at the start, twice as many.
+#: Minimum number of groups timed at the end of a layer; at the start, twice this number.
 FEW = 3
-#: Plans whose instructions are kept: a plan takes 90 kB on average.
+#: Number of plans whose instructions are cached. The instructions of a plan take 90 kB on average.
 SAMPLES = 3072
 P = ParamSpec("P")
 T = TypeVar("T")
-#: The open result files by folder, and those of the `with` blocks that are running, the innermost last.
+#: The open result files by folder, and the result files of the active `with` blocks, the innermost last.
 _REMEMBERED: dict[Path, Remembered] = {}
 _IN_USE: list[Remembered] = []
 #: Empty footprints: times do not depend on where data are.
@@ -54,7 +54,7 @@ NOWHERE = Footprints.of(())
 
 @contextmanager
 def remembering(folder: Path) -> Iterator[None]:
-    """Keep results of searches in a folder during a `with` block, and use the results that the folder has."""
+    """Keep results of searches in a folder during a `with` block, and use results that are already in the folder."""
     if folder not in _REMEMBERED:
         _REMEMBERED[folder] = Remembered(folder, Path(__file__).resolve().parent.parent)
     _IN_USE.append(_REMEMBERED[folder])
@@ -65,9 +65,9 @@ def remembering(folder: Path) -> Iterator[None]:
 
 
 def kept_on_disk(search: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a search: within `remembering`, its result is kept by its name and arguments.
+    """Decorate a search, so that `remembering` keeps its result under its name and arguments.
 
-    The result is a JSON value; tuples come back as lists. Only equal arguments may have the same `repr`.
+    The result is a JSON value; a tuple read from disk is a list. Different arguments must have different `repr` texts.
     """
 
     @wraps(search)
@@ -91,7 +91,7 @@ def fine(layer: Layer) -> bool:
 
 
 def overhead(layer: Layer) -> float:
-    """Return the assumed cycles of an instruction, besides those that are timed.
+    """Return the assumed extra cycles of an instruction, added to the timed cycles.
 
     The byte planes of small groups are stored with fewer gaps, so their instructions pay off.
     """
@@ -101,8 +101,8 @@ def overhead(layer: Layer) -> float:
 def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
     """Time a plan; return its score and the number of instructions that were timed.
 
-    The score is cycles plus OVERHEAD per instruction, which prefers the shorter of equally fast programs. Only the
-    first and last of many equal groups are timed.
+    The score is cycles plus OVERHEAD per instruction, so that shorter programs win among equally fast programs. If many
+    groups are equal, only the first and the last of these groups are timed.
     """
     plan = replace(plan, layer=plan.layer.canonical)
     cycles, timed = _score(plan, smallest(plan, config.plain), timing)
@@ -112,10 +112,10 @@ def score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
 class _Sample(NamedTuple):
     """The instructions of some groups of a plan, ready for the time pass.
 
-    `groups` groups in the middle are left out. `turn` groups before them repeat the same pattern: they take from the
-    end of step `repeated[0]` to the end of step `repeated[1]`, with `shorter` instructions. The groups that are left
-    out count as these do on average. `instructions`: the number of those that are timed. Each instruction counts as
-    `overhead` cycles more.
+    `groups` groups in the middle are left out. The `turn` groups before have the same pattern. They take the cycles
+    from the end of step `repeated[0]` to the end of step `repeated[1]`, and have `shorter` instructions. Each group
+    that is left out gets the average of these groups. `instructions`: the number of timed instructions. `overhead`: the
+    extra cycles added for each instruction.
     """
 
     program: Elaborated
@@ -148,9 +148,9 @@ def _estimate(sample: _Sample, config: Config, timing: str) -> tuple[float, int]
 
 @lru_cache(maxsize=SAMPLES)
 def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
-    """Return the instructions of a plan's first groups, and of its last if many equal ones lie between."""
+    """Return the instructions of a plan's first groups, and of its last groups if many equal groups lie between."""
     groups = tuple(plan.groups())
-    # Whole periods, so that the pattern from which the others are extrapolated is complete.
+    # Only whole periods are timed, so that the pattern to extrapolate is complete.
     first, last = (plan.period * max(least, -(-FEW * least // plan.period)) for least in (2, 1))
     left_out = max(0, len(groups) - first - last)
     if left_out < first + last:
@@ -180,13 +180,13 @@ def _sample(plan: Plan, config: Config, timing: str) -> _Sample:
 def smallest(plan: Plan, config: Config) -> Config:
     """Return the machine with the smallest memories in which a plan has the same slots.
 
-    A plan of one byte plane takes exactly as long there. A plan of several byte planes may take a few cycles more or
-    less: slots lie elsewhere, and lists of micro-ops that are equal by chance are loaded once.
+    On this machine, a plan of one byte plane takes exactly the same cycles. A plan of several byte planes may differ by
+    a few cycles, because slots have other addresses, and micro-op lists that are equal by chance are loaded once.
     """
     slot_sizes = plan.slot_sizes()
     places = RegionAllocator(config, alone=True).allocate(plan)
     residual = int(plan.layer.residual is not None)
-    least = config.par.index_bits if config.has_parameters else 1  # the parameters are addressed with these bits too
+    least = config.par.index_bits if config.has_parameters else 1  # these bits also address the parameters
     inp = max(least, (places.inp.slots * slot_sizes.inp + slot_sizes.residual - 1).bit_length())
     wgt = max(least, (places.wgt.slots * slot_sizes.wgt + residual - 1).bit_length())
     for acc in range((plan.slots.acc * slot_sizes.acc - 1).bit_length(), config.index_bits.acc):

@@ -1,8 +1,8 @@
 """Find the plan of a layer: rank all plans by a lower bound, then time the best few with the simulator's time pass.
 
-The lower bound of the cycles is a formula over arrays. They have an entry for each candidate plan that fits the
-buffers, tens of thousands for a large layer, so no Python loop runs over candidates. The simulator takes milliseconds
-for a plan. It times candidates by ascending bound, and stops when no bound is below the best time.
+The lower bound of the cycles is a formula over arrays, which have an entry for each candidate plan that fits the
+buffers. A large layer has tens of thousands of candidates, so no Python loop runs over candidates. The simulator needs
+milliseconds for a plan. Candidates are timed by ascending bound, until no bound is below the best time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.targets.vta.timing import Intervals
 
 CUT = ("rows", "columns", "outs", "sums")
 CHOICES = (*CUT, "channels", "inp", "wgt", "acc")
-#: Budgets of instructions to time: for plans, and for variants of the best with a halved first or last group.
+#: Budgets of instructions to time: for plans, and for variants of the best plans with a halved first or last group.
 EFFORT = 1000
 REFINING = 600
 #: The same budgets for small layers with several byte planes (scores.fine), and the number of plans with variants.
@@ -38,23 +38,24 @@ FINE_REFINING = 3000
 FINE_REFINED = 6
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
-#: Assumed cycles that units wait for each other for each chunk and group. They only order the plans to time.
+#: Assumed cycles that units wait for each other, for each chunk and group. These only affect the order of the plans to
+#: time.
 HANDOVER = 40
 FINE_HANDOVER = 10
 #: Number of best plans whose variants are timed.
 REFINED = 2
-#: How often the first and the last group are halved in variants; the last group's byte planes take long to store.
+#: How often variants halve the first and the last group. The store of the last group's byte planes takes many cycles.
 CUTS = ((0, 2), (2, 0), (2, 2))
 FINE_CUTS = ((0, 2), (0, 3), (2, 0), (2, 2), (2, 3), (3, 3))
-#: Fraction of the best score that a plan must be able to gain, or it is not timed.
+#: A plan is only timed if its bound is below the best score by at least this fraction.
 WORTH = 0.001
-#: Numbers of slots to try, largest first: of equal bounds, the first is taken.
+#: Numbers of slots to try, largest first: of candidates with equal bounds, the first is used.
 INP_SLOTS = (4, 3, 2, 1)
 WGT_SLOTS = (64, 32, 16, 8, 4, 2, 1)
 ACC_BANKED_SLOTS = (8, 4, 2, 1)
 #: The first is only for small layers with several byte planes.
 ACC_SLOTS: tuple[int, ...] = (4, 3, 2, 1)
-#: More slots of inp for small layers with several byte planes, so that small groups find all their inputs on chip.
+#: More slots of inp for small layers with several byte planes, so that all inputs of small groups are on chip.
 MORE_SLOTS = (16, 8)
 
 
@@ -81,9 +82,9 @@ def ranked_plans(layer: Layer, config: Config, timing: str) -> tuple[Plan, ...]:
 @lru_cache(maxsize=1024)
 @kept_on_disk
 def _ranked(layer: Layer, config: Config, timing: str) -> list[list[Any]]:
-    """Time the plans of a layer that may be the fastest, and variants of the best.
+    """Time the plans of a layer that may be the fastest, and variants of the best plans.
 
-    Return them as Plan.to_json does, lowest score first.
+    Return the plans in the form of Plan.to_json, lowest score first.
     """
     longer = FINE_EFFORT, FINE_REFINING, FINE_REFINED
     effort, refining, refined = longer if fine(layer) else (EFFORT, REFINING, REFINED)
@@ -103,8 +104,8 @@ def _candidates(layer: Layer, config: Config, timing: str) -> Iterator[tuple[flo
     if not len(bounds):
         return
     _, _, groups, chunks = _counts(layer, grid)
-    # Of plans that only differ in slots (or, for most layers, in loop order), only the one with the lowest bound is
-    # timed: the bound orders these well enough.
+    # If plans only differ in slots (or, for most layers, in loop order), only the plan with the lowest bound is timed,
+    # because the bound orders such plans well enough.
     waiting = (FINE_HANDOVER if fine(layer) else HANDOVER) * groups * (chunks + 1)
     turn = np.argsort(bounds + waiting, kind="stable")
     cuts = np.ravel_multi_index(
@@ -130,7 +131,7 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     outs = np.ones(1, np.int64) if layer.link == "banded" else extents(layer.out_tiles, config.acc.depth)
     sums = extents(layer.depth, config.inp.depth)
     tiles = combinations(rows=rows, columns=columns)
-    # Full rows only, if any fit: a narrower tile takes a transfer for each channel tile and row.
+    # If full rows fit, only these are tried: a narrower tile needs a transfer for each channel tile and row.
     if not layer.matrix:
         wide = tiles["columns"] == columns[0]
         if (wide & _fits_image(layer, config, tiles, 1, 1)).any():
@@ -156,16 +157,16 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     single_tile = (grid["rows"] == layer.out[0]) & (grid["columns"] == layer.out[1])
     fits &= (grid["channels"] == 0) | ~(
         single_tile | (grid["outs"] == layer.out_tiles)
-    )  # else both orders are the same
-    fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load pushes at most a token
-    fits &= grid["acc"] <= config.token_depth  # and so does a store
+    )  # if not, both orders are the same
+    fits &= grid["inp"] + grid["wgt"] <= max(2, config.token_depth)  # no queue fills: a load pushes at most one token
+    fits &= grid["acc"] <= config.token_depth  # a store also pushes at most one
     return {name: values[fits] for name, values in grid.items()}
 
 
 def _fits(layer: Layer, config: Config, grid: dict[str, Array]) -> Array:
     """Return whether the slots of each candidate fit the memories: bool, an entry per candidate.
 
-    These are the rules of legal.py as formulas. A key of slots that `grid` lacks counts as one slot.
+    The formulas are the rules of legal.py. If `grid` lacks a key of slots, the number of slots is 1.
     """
     outs = grid["outs"]
     sums = grid["sums"]
@@ -199,13 +200,13 @@ def _sums(layer: Layer, grid: dict[str, Array]) -> tuple[Array, Array]:
     both = [(grid[name] - 1) * stride[axis] + kernel[axis] for axis, name in enumerate(("rows", "columns"))]
     keeps = _keeps(layer, grid)
     rows = np.where(keeps & (grid["rows"] < layer.out[0]), both[0] - max(0, kernel[0] - stride[0]), both[0])
-    if layer.pool.padding[0] == 0:  # nothing is above the first tile, which has all its rows
+    if layer.pool.padding[0] == 0:  # the first tile has no tile above, so it computes all its rows
         rows = np.where(keeps, both[0], rows)
     return np.minimum(layer.grid[0], rows), np.minimum(layer.grid[1], both[1])
 
 
 def _keeps(layer: Layer, grid: dict[str, Array]) -> Array:
-    """Return Plan.keeps for each candidate; before slots are chosen, whether it is possible."""
+    """Return Plan.keeps for each candidate; if slots are not chosen yet, whether Plan.keeps is possible."""
     assert layer.pool
     shares = layer.pool.kernel[0] > layer.pool.stride[0]
     if "acc" not in grid:
@@ -241,8 +242,8 @@ def _fits_image(layer: Layer, config: Config, grid: dict[str, Array], carried: A
 def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -> Array:
     """Return a lower bound of each candidate's score: cycles under a timing model, plus OVERHEAD per instruction.
 
-    Loads, sums and stores overlap, so the bound is the largest of their times, plus the time at the start and at the
-    end that overlaps with nothing.
+    Loads, sums and stores overlap. So the bound is the largest of the three times, plus the time at the start and at
+    the end in which only one of the three runs.
     """
     costs = costs_of(config, timing)
     intervals = costs.intervals
@@ -266,13 +267,14 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     gemm = (macs * layer.operands + cleared) * intervals.gemm * repetition
     alu = outputs * (_alu_cycles(layer, intervals) + len(added[1:]) * intervals.alu_immediate)
     alone = config.stages == 3  # one unit runs GEMM and ALU, one after the other
-    if layer.pool:  # a slot is free once the group after it has read the sums that it keeps
+    if layer.pool:  # a slot is free after the next group has read the shared sums
         alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
     compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * costs.timing.dispatch
     # The first loads and the last stores overlap with no other work.
     first = inp + wgt + costs.latency
     last = layer.planes * out + (layer.planes - 1) * intervals.alu_immediate * tiles + costs.latency
-    # Data held for several groups are replaced during the last of these groups; only that group hides the loads.
+    # If several groups use the same data, new data are loaded during the last of these groups. Only this group hides
+    # the loads.
     group = compute / groups
     outside = grid["channels"] == 1
     exposed = np.where(
@@ -280,8 +282,8 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
         (channel - 1) * np.maximum(0, (2 * chunks - grid["wgt"]) * wgt - group) * (grid["wgt"] >= chunks),
         (spatial - 1) * np.maximum(0, (2 * chunks - grid["inp"]) * inp - group) * (grid["inp"] >= chunks),
     )
-    # Each resource in turn: the DRAM port, the compute units, stores; then memories with one slot, which do not
-    # overlap.
+    # One bound for each resource: the DRAM port, the compute units, stores, and memories with one slot, whose use does
+    # not overlap.
     total = np.maximum(load + compute / (groups * chunks) + last, compute + first + last + exposed)
     total = np.maximum(total, first + compute / groups + store)
     total = np.where((grid["inp"] == 1) & (inp_loads > 1), np.maximum(total, compute + inp_loads * inp + last), total)
@@ -317,7 +319,7 @@ def _transfers(layer: Layer, config: Config, costs: Costs, grid: dict[str, Array
 def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array, chunks: Array) -> tuple[Array, Array]:
     """Return each candidate's numbers of input loads and of weight loads.
 
-    Data that stay in a slot until they are used again are loaded once.
+    Data that stay in a slot until the next use are loaded once.
     """
     most = spatial * channel * chunks
     inputs = most
@@ -332,7 +334,7 @@ def _loads(layer: Layer, grid: dict[str, Array], spatial: Array, channel: Array,
 
 
 def _alu_cycles(layer: Layer, intervals: Intervals) -> int:
-    # The steps of epilogue.py, counted by the kind of their second operand.
+    # The number of steps of epilogue.py for each kind of second operand.
     cycles = (layer.planes - 1) * intervals.alu_immediate
     if layer.kind == "max":
         cycles += intervals.alu_immediate * (1 + 2 * bool(layer.clamp)) + intervals.alu * layer.taps
@@ -367,6 +369,6 @@ def _instructions(layer: Layer, grid: dict[str, Array], spatial: Array) -> Array
     if layer.taps == 1:
         few = grid["rows"] * grid["columns"] * grid["outs"] < WRITE_BACK
         return np.where(few & (layer.kind == "sum"), grid["sums"], 1).astype(np.float64)
-    # Taps that are valid for other outputs take instructions of their own: a 3x3 window on a whole image has 9 sets.
+    # Taps that are valid for different outputs need separate instructions: a 3x3 window on a whole image has 9 sets.
     rectangles = np.where(spatial == 1, 9.0, np.where(spatial == 2, 6.0, 4.0))
     return np.minimum(rectangles, layer.taps) * np.where(grid["outs"] < 3, 2.0, 1.0)

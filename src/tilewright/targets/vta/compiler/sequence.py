@@ -1,7 +1,8 @@
 """Put the items of layers (loads, runs of instructions, stores; see work.py) in order, without timing them.
 
-The compute and store units work in the order of the plans. Each load goes as early as possible: after the last user of
-the data that it overwrites, and after the stores whose results it reads. Slots (see plan.py) tell which data that is.
+The compute and store units work in the order of the plans. Each load is placed as early as possible: after the last use
+of the data that the load overwrites, and after the stores whose results the load reads. The slot of the load (see
+plan.py) identifies the data to overwrite.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tilewright.targets.vta.compiler.work import (
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import Opcode
 
-#: Accumulator tiles that are cleared at most while a launch's first loads arrive.
+#: Maximum number of accumulator tiles to clear while a launch's first loads arrive.
 IDLE = 256
 
 
@@ -49,7 +50,7 @@ class Stage(NamedTuple):
     """A layer's plan. `fixed`: the plan is the user's, and must stay.
 
     `reads`: for each tensor that the layer loads as input tiles (see chain.operands), the indices of the layers that
-    write it, in the order of its channels; () if the host writes it.
+    write the tensor, in the order of the tensor's channels; () if the host writes the tensor.
     """
 
     plan: Plan
@@ -71,7 +72,7 @@ class StreamOrder:
 
 
 class _StartedGroup(NamedTuple):
-    """A group whose accumulators were started, but whose sums were not yet added.
+    """A group with started accumulators, whose sums are still to be added.
 
     `number`: the group's number in the launch, from 1 on. `acc`, `before`: its accumulator slot and that of the
     previous group. `par`: the slot of its parameters, or -1. `above`: the rows of the previous group.
@@ -90,10 +91,10 @@ class _LayerState:
     """The state of a layer in a `WorkList`.
 
     `held`: the data in the slots of each memory. `slots`: the tiles of the slots of each memory. `first`: the number of
-    the layer's first group. `cleared`: if the layer `carries`, the number of tiles that it has cleared in each
-    accumulator slot. `pieces`: by weight slot, the pieces in which its chunk is loaded. `chunk_runs`: the runs of a
-    chunk's sums, by the shapes on which they depend. `joined`: the numbers of the groups whose residual was added.
-    `sources`: for each tensor that other layers write (see LoadTiles), the group that stores each of its tiles.
+    the layer's first group. `cleared`: for a layer with `carries`, the number of cleared tiles in each accumulator
+    slot. `pieces`: by weight slot, the pieces in which its chunk is loaded. `chunk_runs`: the runs of a chunk's sums,
+    by the shapes that determine the runs. `joined`: the numbers of the groups whose residual was added. `sources`: for
+    each tensor that other layers write (see LoadTiles), the group that stores each of its tiles.
     """
 
     index: int
@@ -110,7 +111,7 @@ class _LayerState:
 
 
 class WorkList:
-    """The work of consecutive layers for the compute and store units, in order, and the loads that this work needs.
+    """The work of the compute and store units for consecutive layers, in order, and the loads that this work needs.
 
     The layers are appended one by one (`layer`), then `end` is called. Groups are numbered over all layers.
     """
@@ -125,30 +126,31 @@ class WorkList:
         self.line = self._config.pipeline
         self.work: list[tuple[int, Item]] = []
         self.loads: list[PlacedLoad] = []
-        self.items: list[tuple[int, Item]] = []  # at the end: work, then loads; their numbers outlast a new order
+        self.items: list[tuple[int, Item]] = []  # at the end: work, then loads; a new order keeps their numbers
         config = self._config
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
         self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # one past a tile's last user
         self._stored: list[Array] = []  # by layer: the group that stores each tile of its result
-        self._content = np.full(config.acc.depth, ANYTHING, np.int8)  # of each acc tile: ANYTHING, SUMS or CLIPPED
-        self._cleared: list[int] = []  # by group: one past the start of its accumulators, in `work`
-        self.stores: list[int] = []  # by group: the store of its first byte plane, in `work`
+        self._content = np.full(config.acc.depth, ANYTHING, np.int8)  # for each acc tile: ANYTHING, SUMS or CLIPPED
+        self._cleared: list[int] = []  # by group: the index in `work` after the start of its accumulators
+        self.stores: list[int] = []  # by group: the index in `work` of the store of its first byte plane
         self._groups = 0
         self._planes = PlaneScheduler(costs)
-        #: The most micro-ops that a GEMM and an ALU instruction list.
+        #: The maximum length of the micro-op lists of GEMM and ALU instructions.
         self._limit = max(1, config.uop.depth // 4)
         self._alu_limit = self._limit if self.line.gemm == self.line.alu else max(1, config.alu_uop.depth // 4)
-        self._loaded: list[PlacedLoad] = []  # the loads of which the PlaneScheduler was not told yet
+        self._loaded: list[PlacedLoad] = []  # the loads that the PlaneScheduler does not know yet
         self._last: tuple[int, int, _LayerState, _StartedGroup] | None = (
-            None  # what is not appended yet; its first and end tile
+            None  # a clearing that is not appended yet: its first and end tile
         )
         self._state: _LayerState
 
     def layer(self, stage: Stage, where: Regions, groups: Iterable[Group]) -> None:
         """Append the work and loads of a layer, or of some of its groups.
 
-        The end of the last group may still be missing afterwards; `finish` appends it. With four stages, if the ALU
-        starts accumulators, it starts those of the next group before it finishes a group, so that GEMM need not wait.
+        The end of the last group may still be missing afterwards; `finish` appends this end. With four stages, an ALU
+        that starts accumulators does this for the next group before it finishes the current group, so that GEMM need
+        not wait.
         """
         layer = stage.plan.layer
         acc_slots = stage.plan.slots.acc
@@ -167,7 +169,7 @@ class WorkList:
             before = (self._groups - 1) % acc_slots
             self._groups += 1
             place = where.acc.ends(acc)
-            # A group in the same tiles must be finished before this one may start them.
+            # An earlier group in the same tiles must be finished before this group may start the tiles.
             if not ahead or (self._last and self._last[0] < place[1] and place[0] < self._last[1]):
                 self.finish()
             self._state = state
@@ -191,9 +193,9 @@ class WorkList:
         self.items = [*self.work, *((load.layer, load.item) for load in self.loads)]
 
     def finish(self, after: _LayerState | None = None, following: _StartedGroup | None = None) -> None:
-        """Append the sums and the end of the last group, if they are missing.
+        """Append the sums and the end of the last group, if these are missing.
 
-        `after`, `following`: the layer and the group that come next, if that group was started already.
+        `after`, `following`: the next layer and the next group, if this group was started already.
         """
         if self._last:
             _, _, self._state, task = self._last
@@ -203,7 +205,7 @@ class WorkList:
     def _open(self, group: Group, acc: int) -> int:
         """Append the start of a group's accumulators, in slot `acc`.
 
-        Return the slot of the group's parameters if they had to be loaded for that, else -1.
+        Return the slot of the group's parameters if the start had to load the parameters, else -1.
         """
         state = self._state
         layer = self._state.plan.layer
@@ -214,7 +216,7 @@ class WorkList:
             par = self._parameters(group, acc)
         content = int(self._content[base : base + group.sums].min())  # what is true of all tiles
         done = state.cleared[acc]
-        if layer.carries:  # tiles that an earlier group of the layer used keep their top byte planes
+        if layer.carries:  # if an earlier group of the layer used a tile, the tile keeps its top byte plane
             run = runs((clear(group.tiles - done, done),) if group.tiles > done else ())
             state.cleared[acc] = max(done, group.tiles)
         else:
@@ -231,7 +233,7 @@ class WorkList:
         return par
 
     def _close(self, task: _StartedGroup, following: _StartedGroup | None) -> None:
-        """Append the sums of a group, with the loads that they need, then its last ALU steps and its store.
+        """Append the sums of a group with their loads, then the last ALU steps and the store of the group.
 
         `following`: the layer's next group, if it was started already.
         """
@@ -268,8 +270,8 @@ class WorkList:
         """Append the sums of a group, and a residual that is added before the products.
 
         `last`: the ALU steps at the end of a group. A residual with a left shift keeps the ALU busy. So GEMM adds the
-        codes of the group `following` among the products of this one, as soon as the ALU has had time to finish the
-        previous group and to start that one.
+        codes of the group `following` between products of the current group, as soon as the ALU has had time to finish
+        the previous group and to start the group `following`.
         """
         state = self._state
         group = task.group
@@ -316,17 +318,17 @@ class WorkList:
                 self._put(RunSteps(run, slot) for run in runs((clear(tiles),)))
 
     def _in_pieces(self, chunk: Chunk) -> bool:
-        """Return whether to load a chunk's weights in pieces: one for each row of the kernel, contiguous in DRAM."""
+        """Return whether to load a chunk's weights in pieces. A piece is a row of the kernel, contiguous in DRAM."""
         plan = self._state.plan
         layer = plan.layer
         rows = plan.layer.window.kernel[0]
         if layer.planes == 1 or rows == 1 or layer.shared or plan.weight_tiles(chunk.weights) != layer.taps:
             return False
-        fits = plan.slots.inp + plan.slots.wgt * rows <= self._config.token_depth  # each load may push a token
+        fits = plan.slots.inp + plan.slots.wgt * rows <= self._config.token_depth  # each load may push one token
         return fits and self._state.held["wgt"].find(chunk.weights) is None
 
     def _begin(self, group: Group, chunk: Chunk, acc: int, inp: int) -> int:
-        """Append the sums of a chunk for the first group, one row of the kernel at a time, each after its weights.
+        """Append the sums of a chunk for the first group, one kernel row at a time. Each row waits for its own weights.
 
         Products start once the first row of weights has arrived. Return the weight slot.
         """
@@ -339,7 +341,7 @@ class WorkList:
             for taps in group.rows.taps
             for k in range(taps.size)
         }
-        # Rows that only meet padding in this group come last.
+        # Kernel rows that only multiply padding in this group come last.
         for y in sorted(range(height), key=lambda y: (y not in used, y)):
             self._load(weight_load(state.plan, slot, chunk.weights, pieces[y], piece=True))
             self._note_loads()
@@ -397,10 +399,10 @@ class WorkList:
         return slot
 
     def _parameters(self, group: Group, acc: int) -> int:
-        """Return the slot with the parameters of a group's channels, or -1 if there are none; append a load if needed.
+        """Return the slot with a group's parameters, or -1 if the group has no parameters; append a load if needed.
 
-        `acc`: the group's accumulator slot. If parameters lie in accumulator slots, each of these has parameter slots
-        of its own.
+        `acc`: the group's accumulator slot. If parameters lie in accumulator slots, each accumulator slot has separate
+        parameter slots.
         """
         layer = self._state.plan.layer
         if not layer.parameters:
@@ -417,7 +419,8 @@ class WorkList:
             if room.in_slots:
                 base = state.where.acc.at(acc) + par.at(slot)
                 self._content[base : base + par.stride] = ANYTHING
-            # A load that the compute unit itself runs is an item of its work; others go to the load unit.
+            # If the compute unit itself runs a load, the load is an item of its work. The load unit runs all other
+            # loads.
             if room.in_slots or self.line.unit_of(Opcode.LOAD, room.memory) != self.line.load:
                 self._put([item])
             else:
@@ -427,15 +430,15 @@ class WorkList:
     def _load(self, item: LoadTiles) -> None:
         """Append a load.
 
-        A load that reads the results of a group must wait for the group's store. It goes behind the work that next
-        starts the group's slot in acc: that work has waited for the store already, so no further token is needed.
+        A load that reads the results of a group must wait for the group's store. The next work that starts the group's
+        slot in acc also waits for this store. So the load is placed after this work, and needs no further token.
         """
         sources = self._state.sources
         writers = (sources[tensor][covered(part)].max() for tensor, part in item.parts if tensor in sources)
         group = int(max(writers, default=-1))
         free = int(self._used[item.memory][self._state.slots[item.memory][item.slot]].max())
         need = len(self.work)
-        at = self._cleared[0]  # behind the first clearing, so that its micro-ops are loaded first
+        at = self._cleared[0]  # after the first clearing, so that the micro-ops of the clearing are loaded first
         stored = -1
         if group >= 0:
             again = group + self._state.plan.slots.acc
@@ -458,7 +461,7 @@ class WorkList:
 
 
 def list_work(stages: Sequence[Stage], config: Config, timing: str, by_step: bool = False) -> WorkList:
-    """Return the work and loads of layers, whose plans must fit the config.
+    """Return the work and loads of layers. Their plans must fit the config.
 
     `timing`: the timing model by which shifts of byte planes are ordered (see planes.py).
     """
@@ -471,7 +474,7 @@ def list_work(stages: Sequence[Stage], config: Config, timing: str, by_step: boo
 
 
 def stream_order(work_list: WorkList, loads: Iterable[PlacedLoad]) -> StreamOrder:
-    """Return the work of a work list and the loads `loads`, merged in stream order."""
+    """Merge the work of a work list and the loads `loads` in stream order."""
     merged = StreamOrder([], [], work_list.regions)
     at = 0
     for load in loads:

@@ -1,8 +1,8 @@
-"""Strips: a tile holds neighbouring pixels of an image row, for few channels; weight tiles are Toeplitz matrices.
+"""Strips: tiles with neighbouring pixels of an image row, for few channels. Weight tiles are Toeplitz matrices.
 
-A depthwise layer with 16 channels of one pixel in a tile uses the diagonal of its weight tiles, and needs a micro-op
-for each tap. With pixels in the lanes, one weight tile applies a whole row of the kernel. The host lays out the strips;
-neighbouring strips overlap, so that each output strip reads one input strip per kernel row.
+If a tile has 16 channels of one pixel, a depthwise layer only uses the diagonal of the weight tiles, and needs a
+micro-op for each tap. If lanes are pixels, one weight tile applies a whole row of the kernel. The host lays out the
+strips. Neighbouring strips overlap, so each output strip reads one input strip per kernel row.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tilewright.targets.vta.launch.layouts import Strip
 
 
 def least_cycles(layer: Layer, config: Config) -> int:
-    """Return a lower bound of a layer's cycles: the most that GEMM with ALU, its reads or its writes take.
+    """Return a lower bound of a layer's cycles: the maximum of GEMM plus ALU, reads, and writes.
 
-    Each input tile and each weight tile is read at least once, each byte plane stored once.
+    Each input tile and each weight tile is read at least once. Each byte plane is stored once.
     """
     tiles = layer.out_tiles * layer.out_pixels
     beat = config.bus_bits // 8
@@ -34,11 +34,11 @@ def least_cycles(layer: Layer, config: Config) -> int:
 
 
 def forms(site: Site, w: Array, start: Array, window: Window, width: Width, config: Config) -> Iterator[Lowered]:
-    """Yield the forms in strips of a convolution with weights w (O, T, K), if it is depthwise or has few channels.
+    """Yield the strip forms of a convolution with weights w (O, T, K) that is depthwise or has few channels.
 
     Output channel o reads K input channels from `start[o]` on.
     """
-    # Depthwise layers may put any number of channels into a tile; others need all channels in one.
+    # A tile of a depthwise layer may have any number of channels. A tile of another layer needs all channels.
     outputs, _, depth = w.shape
     alone = depth == 1 and np.array_equal(start, np.arange(outputs))
     if alone:
