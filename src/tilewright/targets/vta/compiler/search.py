@@ -126,7 +126,7 @@ def _bounded(layer: Layer, config: Config, timing: str) -> tuple[dict[str, Array
 
 
 def _choices(layer: Layer, config: Config) -> dict[str, Array]:
-    """Return all candidate plans that fit the buffers, as an array for each name in CHOICES: an entry per candidate."""
+    """Return all candidate plans that fit the buffers: an array for each name in CHOICES, an entry per candidate."""
     rows, columns = extents(layer.out[0]), extents(layer.out[1])
     outs = np.ones(1, np.int64) if layer.link == "banded" else extents(layer.out_tiles, config.acc.depth)
     sums = extents(layer.depth, config.inp.depth)
@@ -144,7 +144,7 @@ def _choices(layer: Layer, config: Config) -> dict[str, Array]:
     if config.stages == 4:  # no two slots share a bank
         acc_slots = tuple(n for n in ACC_BANKED_SLOTS if config.acc_banks % n == 0)
     fits = _fits(layer, config, cuts)  # with one slot in each memory
-    # The many numbers of slots are only combined with tiles that fit with one slot in each memory.
+    # Only tiles that fit with one slot in each memory are combined with the many numbers of slots.
     every = combinations(
         cut=np.flatnonzero(fits),
         channels=np.array([0, 1]),

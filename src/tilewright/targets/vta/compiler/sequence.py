@@ -129,7 +129,7 @@ class WorkList:
         self.items: list[tuple[int, Item]] = []  # at the end: work, then loads; a new order keeps their numbers
         config = self._config
         depth = max(config.acc.depth, config.inp.depth, config.wgt.depth, config.par.depth)
-        self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # one past a tile's last user
+        self._used = {name: np.zeros(depth, np.int64) for name in ("inp", "wgt", "par")}  # after a tile's last user
         self._stored: list[Array] = []  # by layer: the group that stores each tile of its result
         self._content = np.full(config.acc.depth, ANYTHING, np.int8)  # for each acc tile: ANYTHING, SUMS or CLIPPED
         self._cleared: list[int] = []  # by group: the index in `work` after the start of its accumulators

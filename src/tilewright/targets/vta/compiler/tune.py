@@ -1,8 +1,8 @@
-"""Tune a chain of layers as a whole: reorder its loads, and try plans that are better in combination.
+"""Tune a chain of layers as a whole: reorder the loads of the chain, and try plans that are better in combination.
 
 The timing trace of the chain's instructions shows where the load unit waits. Inputs that other layers store are loaded
-as soon as they are stored. While the load unit waits for them, it loads weights (also in pieces) and parameters of
-later layers.
+as soon as possible after the store. While the load unit waits for such inputs, it loads weights (also in pieces) and
+parameters of later layers.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from tilewright.targets.vta.compiler.sequence import Stage, WorkList, list_work,
 from tilewright.targets.vta.compiler.work import LoadTiles, PlacedLoad, RunSteps, earliest_loads
 from tilewright.targets.vta.config import Config
 
-#: The arguments `first` and `reads` of _loads_ahead to try, the most useful first.
+#: The pairs of arguments `first` and `reads` of _loads_ahead to try, the most useful first.
 WAYS = ((False, True), (True, True), (False, False), (True, False))
-#: Tries without a gain before the search for an order ends.
+#: The search for an order ends after this number of tries without a gain.
 ORDERS = 3
-#: Steps above which a program gets fewer orders and no other plans.
+#: A program with more steps gets fewer orders and no other plans.
 LONG = 4000
-#: Steps above which loads are only moved between runs of steps, not between any two steps.
+#: In a program with more steps, loads are only moved between runs of steps, not between any two steps.
 FINE = 40_000
-#: Steps up to which a program with several layers is tried with plans that hold more sums on chip.
+#: A program with several layers and at most this number of steps also tries plans that keep more sums on chip.
 SHORT = 1000
 #: Budget of instructions to time in each search.
 EFFORT = 20_000
-#: Plans that are tried for a layer, and layers without a gain before the search for plans ends.
+#: The number of plans to try for a layer. After the second number of layers without a gain, the search for plans ends.
 TRIED = 6
 LAYERS = 2
-#: A late load is tried ahead of this many earlier loads that wait, the closest first.
+#: A late load is tried before this number of earlier loads that wait, the closest first.
 NEAR = 3
-#: Fractions of the chain's cycles: waits that are worth a try, and the smallest change that counts as a gain.
+#: Fractions of the chain's cycles: the shortest wait that is worth a try, and the smallest change that is a gain.
 WORTH = 0.006
 GAIN = 0.0005
-#: Least number of weight tiles that get their own load.
+#: Minimum number of weight tiles in a separate load.
 PIECE = 4
 #: Trace.cause of a step that waits for a load: a token of queue 0.
 OF_LOADS = 2
@@ -70,13 +70,13 @@ class TimedChain(NamedTuple):
 
     @property
     def waits_much(self) -> bool:
-        """Whether the chain waits so long that other orders of its loads, or other plans, are worth a try."""
+        """Whether the chain waits so long that other orders of loads or other plans are worth a try."""
         return sum(self.waits().values()) >= WORTH * self.cycles
 
     def waits(self) -> dict[Layer, int]:
-        """Return the cycles that the busier compute unit waits, summed for each canonical layer (Layer.canonical)."""
+        """For each canonical layer (Layer.canonical), return the total cycles that the busier compute unit waits."""
         layer = np.array([layer for layer, _ in self.draft.stream_order.items], np.int64)[self.draft.item]
-        # With two compute units, the one that waits less limits the chain.
+        # With two compute units, the unit that waits less limits the chain.
         waits = min(
             (
                 np.bincount(layer[mine], self.trace.wait[mine], minlength=len(self.stages))
@@ -120,7 +120,7 @@ class _Tuner:
         return TimedChain(stages, work_list, loads, chain_draft, trace_of(chain_draft, self.config, self.timing))
 
     def timed(self, stages: tuple[Stage, ...]) -> TimedChain:
-        """Time a chain with its loads as early as possible, then with loads moved ahead; return the faster."""
+        """Time a chain with loads as early as possible, and with loads moved ahead. Return the faster chain."""
         work_list = list_work(stages, self.config, self.timing, by_step=True)
         if work_list.steps > FINE:
             work_list = list_work(stages, self.config, self.timing)
@@ -151,7 +151,7 @@ class _Tuner:
         return best
 
     def swapped(self, best: TimedChain) -> TimedChain:
-        """Return the chain with late loads moved ahead of loads that wait, one at a time, where that saves cycles."""
+        """Return the chain with late loads moved before loads that wait, one at a time, if this saves cycles."""
         left = EFFORT
         tried = set[tuple[PlacedLoad, PlacedLoad]]()
         while True:
@@ -178,7 +178,7 @@ class _Tuner:
         idle = 0
         open_ = {stage.plan.layer.canonical for stage in best.stages if not stage.fixed}
         while left > 0:
-            # The layer that waits longest, of those whose plan was not changed yet.
+            # The layer that waits longest, among the layers with unchanged plans.
             waits = {layer: cycles for layer, cycles in best.waits().items() if layer in open_}
             layer = max(waits, key=waits.__getitem__, default=None)
             if layer is None or waits[layer] < WORTH * best.cycles:
@@ -188,7 +188,7 @@ class _Tuner:
             ranking = ranked_plans(layer, self.config, self.timing)
             plans = ranking[:TRIED]
             if layer.planes > 1 and len(best.stages) > 1 and best.work_list.steps <= SHORT:
-                # The more sums a layer leaves on chip, the more overlap.
+                # A layer with more sums on chip overlaps more.
                 plans += tuple(sorted(ranking, key=lambda plan: -plan.slots.acc * plan.slot_sizes().acc)[:TRIED])
             for plan in plans:
                 stages = tuple(
@@ -212,9 +212,9 @@ class _Tuner:
 
 
 def _swaps(chain: TimedChain) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[PlacedLoad]]]:
-    """Yield a late load, an earlier load that waits, and the list of loads with the late one before the earlier one.
+    """Yield a late load, an earlier load that waits, and the list of loads with the late load moved before the other.
 
-    The load for which the compute unit waits longest comes first.
+    The first load yielded is the load for which the compute unit waits longest.
     """
     work = np.array(chain.draft.stream_order.work)
     trace = chain.trace
@@ -244,17 +244,17 @@ class _Times(NamedTuple):
     reads: deque[tuple[int, int]]
 
     def free(self, load: PlacedLoad) -> int:
-        """Return the cycle in which the last item ends that uses the data that a load overwrites."""
+        """Return the end cycle of the last item that uses the data that a load overwrites."""
         return int(self.ends[load.free - 1]) if load.free else 0
 
     def stored(self, load: PlacedLoad) -> int:
-        """Return the cycle in which the last store ends whose results a load reads."""
+        """Return the end cycle of the last store whose results a load reads."""
         return int(self.ends[load.stored]) if load.stored >= 0 else 0
 
     def place(self, load: PlacedLoad, at: int, cycle: int) -> int:
-        """Return the index in `WorkList.work` before which to place a load that starts in `cycle`.
+        """Return the index of the item of `WorkList.work` before which to place a load that starts in `cycle`.
 
-        It is the closest legal one, and not below `at`.
+        This is the closest legal index that is at least `at`.
         """
         return max(at, min(max(load.first, int(np.searchsorted(self.starts, cycle))), load.need))
 
@@ -262,9 +262,9 @@ class _Times(NamedTuple):
 def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList, Draft]:
     """Return a walk and its draft with their work reordered by start cycle.
 
-    A load's index in the work then means a time, for all units. The order within each unit and all dependencies are
-    kept, because an item starts after those on which it depends. An item starts with its first step, its store or its
-    load of parameters; loads of its micro-ops and its NOPs may come earlier.
+    In the new order, a load's index in the work is a time for all units. The order of each unit and all dependences
+    stay, because an item starts after all items on which it depends. An item starts with its first step, its store or
+    its load of parameters. Loads of its micro-ops and its NOPs may come earlier.
     """
     if work_list.line.gemm == work_list.line.alu:  # one unit runs all work but stores, in stream order
         return work_list, draft
@@ -300,10 +300,10 @@ def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList,
 
 
 def _user(work_list: WorkList, load: PlacedLoad) -> int:
-    """Return the index in `WorkList.work` of the first item that uses the data of a load.
+    """Return the index in `WorkList.work` of the first item that uses the loaded data.
 
-    If no item uses them, as for a row of the kernel that only meets padding, return the item before which the load
-    stands.
+    If no item uses the data, return the item before which the load stands. This is the case for a kernel row that only
+    multiplies padding.
     """
     for index in range(load.need, len(work_list.work)):
         layer, work = work_list.work[index]
@@ -314,10 +314,10 @@ def _user(work_list: WorkList, load: PlacedLoad) -> int:
 
 
 def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, reads: bool) -> list[PlacedLoad]:
-    """Return the loads in a new order, made for work that runs as in `trace` but never waits for loads.
+    """Return the loads in a new order, made for the times in `trace`, but with work that never waits for loads.
 
-    The load unit runs loads in stream order, so a load that waits (for a free slot or for a store) holds up all loads
-    behind it. The new order fills such waits with weights and parameters that are needed later. With `first`, the wait
+    The load unit runs loads in stream order. So a load that waits (for a free slot or for a store) delays all later
+    loads. The new order fills such waits with loads of weights and parameters for later work. With `first`, the wait
     for the first load is kept. With `reads`, loads of micro-ops occupy the DRAM port.
     """
     times = _times(work_list, draft, trace, first, reads)
@@ -331,7 +331,7 @@ def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, r
     for number, load in enumerate(work_list.loads):
         if number not in left:
             continue
-        # The inputs of this load are there from `ready` on. Loads of micro-ops before that take the port first.
+        # The inputs of this load are in DRAM from `ready` on. Loads of micro-ops before this cycle use the port first.
         ready = max(times.free(load), times.stored(load))
         while times.reads and times.reads[0][0] <= max(now, ready):
             now += times.reads.popleft()[1]
@@ -339,11 +339,11 @@ def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, r
             while queue and queue[0] <= number:
                 queue.popleft()
         heads = [queue for queue in queues if queue]
-        while heads:  # of the loads that can start first, the one needed first
+        while heads:  # among the loads that can start first, the load needed first
             queue = min(heads, key=lambda queue: (max(now, times.free(left[queue[0]])), queue[0]))
             moved = left[queue[0]]
             begin = max(now, times.free(moved))
-            # A load may only fill the time until this one is ready; weights are split for that.
+            # A load may only fill the time until the waiting load is ready; weights are split to fit.
             some, rest = _within(work_list, moved, ready - begin) if moved.first <= load.need else (None, moved)
             if some:
                 at = min(times.place(some, at, begin), load.need)
@@ -364,7 +364,7 @@ def _loads_ahead(work_list: WorkList, draft: Draft, trace: Trace, first: bool, r
 
 
 def _times(work_list: WorkList, draft: Draft, trace: Trace, first: bool, micro_ops: bool) -> _Times:
-    """Return when the work of a traced draft would start and end if it never waited for loads."""
+    """Return the times at which the work of a traced draft would start and end without waits for loads."""
     items = draft.item
     work = np.array(draft.stream_order.work)
     starts, ends, waits, read = np.zeros((4, len(work)), np.int64)
@@ -387,7 +387,7 @@ def _times(work_list: WorkList, draft: Draft, trace: Trace, first: bool, micro_o
 
 
 def _within(work_list: WorkList, load: PlacedLoad, cycles: int) -> tuple[PlacedLoad | None, PlacedLoad | None]:
-    """Split a load: return the part that takes at most `cycles` cycles, and the rest; None for an empty part."""
+    """Split a load into a part of at most `cycles` cycles and the rest; None for an empty part."""
     if work_list.load_cycles(load.item) <= cycles:
         return load, None
     if load.item.memory != "wgt" or load.item.piece:

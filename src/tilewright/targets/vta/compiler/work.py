@@ -32,25 +32,25 @@ from tilewright.targets.vta.config import Config, Sram
 from tilewright.targets.vta.isa.alu import RESCALING, AluOp
 from tilewright.targets.vta.timing import MODELS, Handover, Intervals
 
-#: What accumulators may hold before a group starts them. ANYTHING: any value. SUMS: sums that are not below FLOOR once
-#: `clip_to_floor` has shifted them. CLIPPED: results, which are not below FLOOR.
+#: The content of accumulators before a group starts them. ANYTHING: any value. SUMS: sums; after `clip_to_floor` has
+#: shifted them, they are not below FLOOR. CLIPPED: results, which are not below FLOOR.
 ANYTHING, SUMS, CLIPPED = range(3)
-#: The numbers of a layer's tensors besides its operands, which have those from 0 on: indices of emit.TensorPlaces.
+#: The numbers of a layer's tensors, which are indices of emit.TensorPlaces. The operands have the numbers from 0 on.
 WEIGHTS = -1
 PARAMETERS = -2
 RESULT = -3
-#: The smallest code, with which a maximum starts.
+#: The smallest code: the start value of a maximum.
 LEAST = -128
 
 
 class LoadTiles(NamedTuple):
     """A load of tiles into slot `slot` (see plan.py) of the memory `memory`.
 
-    `parts`: the rows of tiles that are moved, each with its tensor: an operand, WEIGHTS or PARAMETERS. They lie in the
-    slot from tile `at` on. `chunk`: the number of a weight chunk (see Plan.weight_chunks; the tile for residuals
-    follows the last one, as a chunk of its own). `piece`: the runs that use the chunk name its pieces
-    (RunSteps.pieces), and need not wait for other pieces. `acc`: the accumulator slot that contains the parameter slot
-    (-1: none).
+    `parts`: the rows of tiles to move, each with its tensor: an operand, WEIGHTS or PARAMETERS. On chip, the parts
+    begin at tile `at` of the slot. `chunk`: the number of a weight chunk (see Plan.weight_chunks; the tile for
+    residuals is one more chunk, after the last). `piece`: whether the load has a piece of the chunk. The runs that use
+    the chunk list the pieces they need (RunSteps.pieces), and need not wait for other pieces. `acc`: the accumulator
+    slot that contains the parameter slot (-1: none).
     """
 
     memory: Literal["inp", "wgt", "par"]
@@ -62,7 +62,7 @@ class LoadTiles(NamedTuple):
 
     @property
     def tiles(self) -> Range:
-        """The tiles of a chunk that are loaded, for a load of one part."""
+        """The loaded tiles of a chunk, for a load of one part."""
         ((_, part),) = self.parts
         return Range(part.at, part.length)
 
@@ -72,7 +72,7 @@ class LoadTiles(NamedTuple):
 
 
 def row_of(start: int, tiles: Range) -> TileTransfer:
-    """Return the transfer of consecutive tiles of a tensor that begins with tile `start` of its DRAM segment."""
+    """Return the transfer of consecutive tiles of a tensor, from tile `start` of the tensor's DRAM segment on."""
     return TileTransfer(tiles.first, start + tiles.first, 1, tiles.size, tiles.size)
 
 
@@ -100,9 +100,9 @@ def parameter_load(layer: Layer, slot: int, outs: Range, acc: int = -1) -> LoadT
 class RunSteps(NamedTuple):
     """A run of GEMM or ALU steps on accumulator slot `acc`.
 
-    `inp`, `wgt`, `par`: the slots that it reads; -1 if it reads no slot of that memory. `above`: the accumulator slot
-    of the previous group. `pieces`: the tiles of the weight slot that it may read, if they are loaded as pieces; () for
-    the whole slot.
+    `inp`, `wgt`, `par`: the slot of each memory that the run reads; -1 if the run reads no slot of this memory.
+    `above`: the accumulator slot of the previous group. `pieces`: the tiles of the weight slot that the run may read,
+    if weights are loaded as pieces; () for the whole slot.
     """
 
     run: Run
@@ -128,9 +128,9 @@ Item = LoadTiles | RunSteps | StoreResults
 class PlacedLoad(NamedTuple):
     """A load for layer `layer`, which stands in the stream before item `at` of `WorkList.work`.
 
-    `at` has three limits, all of them indices in `WorkList.work`. It is at least `free`, the item after the last user
-    of the data that the load overwrites. It is above `stored`, the last store whose result the load reads (-1 if it
-    reads no result). It is at most `need`, the first item that uses the load.
+    `at` has three limits, which are indices in `WorkList.work`. `at` is at least `free`, the item after the last user
+    of the data that the load overwrites. `at` is above `stored`, the last store whose result the load reads (-1 if the
+    load reads no result). `at` is at most `need`, the first item that uses the load.
     """
 
     at: int
@@ -147,7 +147,7 @@ class PlacedLoad(NamedTuple):
 
 
 def earliest_loads(loads: Sequence[PlacedLoad]) -> list[PlacedLoad]:
-    """Return the loads in the order in which the load unit runs them, each as early as the order of layers allows.
+    """Return the loads in the order of the load unit. Each load is as early as the order of layers allows.
 
     A layer's loads come after all loads of the previous layer.
     """
@@ -171,7 +171,7 @@ def clear(tiles: int, first: int = 0) -> Step:
 
 @lru_cache(maxsize=1024)
 def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
-    """Return the ALU steps that shift `tiles` accumulator tiles right by 8 bits, so that the next byte is the lowest.
+    """Return the ALU steps that shift `tiles` accumulator tiles right by 8 bits, which makes the next byte the lowest.
 
     The HLS design reads a shift as a signed number of LOG_ACC_WIDTH bits, so the largest is 7 with 16-bit accumulators.
     """
@@ -183,8 +183,8 @@ def shift(tiles: int, log_acc_width: int) -> tuple[Step, ...]:
 def open_group(layer: Layer, group: Group, content: int, limit: int) -> tuple[Step, ...]:
     """Return the steps that set a group's accumulators to their first values.
 
-    Tiles that receive codes to compare, or a second operand, are cleared too. `content`: what the tiles hold before,
-    that is ANYTHING, SUMS or CLIPPED.
+    Tiles that receive codes to compare, or a second operand, are cleared too. `content`: the earlier content of the
+    tiles (ANYTHING, SUMS or CLIPPED).
     """
     tiles = group.sums
     started = start_steps(layer, group, limit)
@@ -192,7 +192,7 @@ def open_group(layer: Layer, group: Group, content: int, limit: int) -> tuple[St
         tiles += group.outs.size * group.box
     elif layer.kind == "add" and not layer.shifts:
         tiles *= 2
-    if started and content == CLIPPED:  # the minimum with a bias, or a constant, works only on tiles not below FLOOR
+    if started and content == CLIPPED:  # the minimum with a bias or constant needs tiles that are not below FLOOR
         return started
     return (clear(tiles) if content == ANYTHING or not started else clip_to_floor(tiles), *started)
 
@@ -207,7 +207,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
     kernels: Iterable[RelativeKernel]
     if layer.kind == "sum":
         kernels = sum_kernels(layer, rows, columns, block, limit)
-    elif layer.kind == "add":  # a piece of a group may hold the input of the whole
+    elif layer.kind == "add":  # a piece of a group may have the input of the whole group
         box = columns.size
         dims = (
             Dim(2, 0 if layer.shifts else group.tiles, outs * box, sums=layer.shifts),
@@ -225,7 +225,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
 def _repeated(layer: Layer, group: Group, limit: int) -> list[RelativeKernel]:
     """Return kernels that copy each input tile to all of its output tiles.
 
-    There is one kernel for each position in the repeat pattern, because its outputs lie at equal distances.
+    Each position in the repeat pattern is one kernel, because the outputs of the position lie at equal distances.
     """
     tall, wide = layer.repeat
     rows = group.rows
@@ -246,7 +246,7 @@ def close_group(layer: Layer, group: Group, above: Span | None, limit: int, copi
     """Return the ALU steps between a group's sums and its store.
 
     `above`: the rows of the previous group. `copies`: whether only the ALU writes the out memory, as with four stages.
-    If there is nothing else to do, it then adds 0 to the sums.
+    In this case, if there are no other steps, the ALU adds 0 to the sums.
     """
     if layer.kind == "max":
         return _maximum(layer, group, limit)
@@ -299,7 +299,7 @@ class Costs:
         self.intervals: Intervals = self.timing.intervals(config)
         self.handover: Handover = self.timing.handover(config)
         port = self.timing.channel(config)
-        self.beat = port.beat_bytes  # that the DRAM port moves in one cycle
+        self.beat = port.beat_bytes  # bytes that the DRAM port moves in one cycle
         self.latency = port.latency if port.burst else 0  # from the request of a transfer to its first data
         self.row = 0 if port.in_flight else self.latency  # before each row, unless requested while another arrives
         self._joined: dict[Run, tuple[Step, ...]] = {}
@@ -309,14 +309,14 @@ class Costs:
         return self.intervals.of(step.op, step.imm is not None) * step.kernel.micro_ops + once
 
     def box(self, parts: Iterable[TileTransfer], chip: Sram) -> int:
-        """Return the cycles that the DRAM port takes for transfers `parts` to or from on-chip memory `chip`."""
+        """Return the cycles of the DRAM port for transfers `parts` to or from on-chip memory `chip`."""
         return sum(part.rows * self.row + -(-part.rows * part.length * chip.tile_bytes // self.beat) for part in parts)
 
     def joined(self, run: Run) -> tuple[Step, ...]:
-        """Return steps that take as long as a run and are faster to time.
+        """Return steps with the same cycles as a run that are faster to time.
 
-        They are one step that computes nothing, with as many cycles and as many listed micro-ops. Runs with rescaling
-        steps stay as they are, because their time depends on the operands.
+        The result is one step without computation, with the same number of cycles and of listed micro-ops. Runs with
+        rescaling steps are returned unchanged, because their cycles depend on the operands.
         """
         if run not in self._joined:
             steps = run.steps
@@ -334,5 +334,5 @@ class Costs:
 
 @lru_cache(maxsize=16)
 def costs_of(config: Config, name: str) -> Costs:
-    """Return the `Costs` of a machine; they are cached, so that Costs.joined works once for each run of steps."""
+    """Return the cached `Costs` of a machine. The cache lets Costs.joined compute each run of steps only once."""
     return Costs(config, name)
