@@ -1,7 +1,7 @@
 """The neutral graph: tensors with exact quantisation, and nodes in execution order.
 
 Activations are channels-last. The value of a tensor is an array of shape ``(S, *tensor.shape)`` for S independent
-samples; `tensor.shape` has the model's own axes, its batch of 1 included. A constant has S = 1 and broadcasts.
+samples; `tensor.shape` has the axes of the model, including its batch axis of 1. A constant has S = 1 and broadcasts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Op(ABC):
-    """An operator and its attributes. Each subclass that sets `kind` is registered in `KINDS` under that name."""
+    """An operator and its attributes. Each subclass with a `kind` is registered in `KINDS` under this name."""
 
     kind: ClassVar[str] = ""
 
@@ -52,13 +52,13 @@ class Op(ABC):
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         """Return the exact outputs for the input `values`. All arrays have a sample axis in front."""
 
-    #: Whether the operator works on images, and so most machines run it for one image at a time.
+    #: Whether the inputs are images; most machines run such an operator for one image at a time.
     images: ClassVar[bool] = False
 
     def refusal(self, site: Site, takes: Takes) -> str:
-        """Return why a machine that supports only `takes` cannot run a node; "" if nothing here speaks against it.
+        """Return why a machine that supports only `takes` cannot run a node; "" if no reason is found here.
 
-        The compilers of all machines use these words.
+        The compilers of all machines use this text.
         """
         x = site.input(0)
         for tensor in (x, site.output) if takes.stores else (x,):
@@ -77,7 +77,7 @@ class Op(ABC):
         return self.kind
 
     def macs(self, site: Site) -> int:
-        """Return the number of multiply-accumulates for one sample. As is customary, those on padding count."""
+        """Return the number of multiply-accumulates for one sample. As is customary, products with padding count."""
         return 0
 
 
@@ -86,7 +86,7 @@ KINDS: dict[str, type[Op]] = {}
 
 @dataclass(frozen=True)
 class Node(Named):
-    """One operation of a graph. `op` holds its kind and attributes; `inputs` and `outputs` are names of tensors.
+    """One operation of a graph. `op` is its operator with the attributes; `inputs` and `outputs` are names of tensors.
 
     An empty input name means an absent optional input.
     """
@@ -172,7 +172,7 @@ class Graph(Located):
 
     `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for. A network with
     `states` is a stream: each sample sees the state that the sample before it left. `pixels` says how images become
-    inputs; None if the model's file does not say it.
+    inputs; None if the model's file does not specify the conversion.
     """
 
     name: str
@@ -260,7 +260,7 @@ class Graph(Located):
         return self
 
     def _check_state(self, state: State) -> None:
-        """Check a state's tensors. Raises ModelError if types differ, or if two states or inputs have one source."""
+        """Check a state's tensors. Raises ModelError if types differ, or if two states or inputs share a source."""
         initial = self.tensors.get(state.initial)
         if initial is None or initial.data is None:
             raise ModelError(state.where, "has no constant initial value")

@@ -1,4 +1,4 @@
-"""Removes transposes: moves each one down the graph until it cancels, or meets an operator that depends on axis order.
+"""Removes transposes: moves each transpose towards the outputs until it cancels, or an operator depends on axis order.
 
 A transposed value is kept as a `View` of another tensor. A transpose node is emitted only when an operator needs the
 value in its own axis order. A channels-first network keeps one transpose at its input and at most one at its output.
@@ -17,7 +17,7 @@ from tilewright.graph.ir import Graph, Node, Site, fresh_name
 #: Permutations of the axes of images: channels first to channels last, and back.
 TO_NHWC = (0, 2, 3, 1)
 TO_NCHW = (0, 3, 1, 2)
-#: Element-wise ONNX operators whose result does not depend on the order of elements: exact operations, code tables.
+#: Element-wise ONNX operators whose results do not depend on the order of elements: exact operations and code tables.
 _ANY_ORDER = frozenset(("Relu", "Clip", "Abs", "Neg", "Floor", "Ceil", "QLinearSigmoid", "QLinearLeakyRelu"))
 
 
@@ -40,7 +40,7 @@ def channels_last(graph: Graph) -> Graph:
 class _Layout:
     """The state of `channels_last`: the new nodes and tensors, and the values that exist only as views so far.
 
-    `materialised` names the tensor with the value of a view, for the views that have one.
+    `materialised` maps a view to the name of the tensor with its value, if there is such a tensor.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -53,7 +53,7 @@ class _Layout:
 
     def run(self) -> Graph:
         # Each node is handled in one of four ways: its result becomes a view of its input; the operator runs on the
-        # bases of its input views; a flattening reshape is absorbed by the weights that read it; or its inputs are
+        # bases of its input views; a flattening reshape is absorbed by the weights of the next layer; or its inputs are
         # materialised.
         for site in self.graph.sites():
             if not (self._keep_as_view(site) or self._run_on_bases(site) or self._absorb(site)):
@@ -63,12 +63,12 @@ class _Layout:
         return replace(self.graph, tensors=self.tensors, nodes=tuple(self.nodes)).pruned()
 
     def materialise(self, name: str) -> str:
-        """Return the name of a tensor with the value `name` in its own axis order. Emit a transpose if none has it."""
+        """Return the name of a tensor with the value `name` in its own axis order. Emit a transpose if needed."""
         view = self.views.get(name)
         if view is None or view.is_identity:
             return view.base if view else name
         if view not in self.materialised:
-            # A transpose, or a reshape if no element moves: if only axes of 1 change places.
+            # Emit a transpose, or a reshape if no element moves (only axes of 1 are moved).
             result = self.tensors[name]
             shape = self.tensors[view.base].shape
             order = [axis for axis in view.permutation if shape[axis] > 1]
@@ -78,7 +78,7 @@ class _Layout:
         return self.materialised[view]
 
     def _name_output(self, name: str) -> None:
-        """Make the graph output `name` a tensor of that name: rename the tensor that holds its value, or copy it."""
+        """Make the graph output `name` a tensor of this name: rename or copy the tensor with its value."""
         source = self.materialise(name)
         fixed = source in (*self.graph.inputs, *self.graph.outputs) or self.tensors[source].data is not None
         if source != name and not fixed:
@@ -115,7 +115,8 @@ class _Layout:
 
         Return whether this was possible.
         """
-        # All inputs that are not constants must be views with the same permutation, or one would need a transpose.
+        # All inputs except constants must be views with the same permutation; otherwise, an input would need a
+        # transpose.
         views = {self.views[name] for name in site.node.inputs if name in self.views}
         permutations = {view.permutation for view in views if not view.is_identity}
         if len(permutations) != 1:
@@ -154,20 +155,20 @@ class _Layout:
     def _absorb(self, site: Site) -> bool:
         """Emit a reshape that flattens the base of an image view, and permute the weights that multiply the result.
 
-        Return whether this was possible. It is not if anything but fully connected layers reads the result.
+        Return whether this was possible. The result must be read by fully connected layers only.
         """
         x = site.optional(0)
         out = site.output
         view = self.views.get(x.name) if x else None
         if not isinstance(site.node.op, ops.Reshape) or x is None or view is None or view.is_identity:
             return False
-        # Rows of the flat result are images, so the batch axis must be in place; the order inside a row is that of the
-        # weights' columns, which are constant and can be put in the base's order.
+        # Rows of the flat result are images, so the batch axis must not move. The order inside a row must match the
+        # weights' columns, which are constant and can be permuted to the base's order.
         flat = out.shape == (x.shape[0], x.size // x.shape[0]) and view.permutation[0] == 0
         readers = self._products(out.name)
         if not flat or not readers:
             return False
-        # Reorder the columns to the base's order: axis j of the base is axis back[j] of the view.
+        # Permute the columns to the base's order: axis j of the base is axis back[j] of the view.
         back = np.argsort(view.permutation)
         for weights in {reader.inputs[1] for reader in readers}:
             tensor = self.tensors[weights]
@@ -178,7 +179,7 @@ class _Layout:
         return True
 
     def _products(self, name: str) -> list[Node]:
-        """Return the fully connected nodes that read a value; [] if other nodes read it or share their weights."""
+        """Return the fully connected nodes that read a value; [] if other nodes read the value or share the weights."""
         products = []
         for node in self.graph.readers.get(name, ()):
             same = self.graph.tensors[node.outputs[0]].shape == self.graph.tensors[name].shape
@@ -192,7 +193,7 @@ class _Layout:
         return [] if name in self.graph.outputs else products
 
     def _is_product_of(self, node: Node, name: str) -> bool:
-        """Return whether a node multiplies the value `name` alone by constant weights that no other node reads."""
+        """Return whether a node multiplies only the value `name`, by constant weights that no other node reads."""
         if not isinstance(node.op, ops.FullyConnected) or node.inputs[0] != name or name in node.inputs[1:]:
             return False
         weights = node.inputs[1]
@@ -200,9 +201,9 @@ class _Layout:
 
 
 def _permuted(site: Site, permutation: tuple[int, ...]) -> ops.Op | None:
-    """Return the operator that gives the same result before `permutation` as that of `site` gives after it.
+    """Return an operator such that applying it before `permutation` equals applying the operator of `site` after it.
 
-    It is the same operator, with its axes renumbered. None: it depends on the order of axes.
+    The result is the same operator with renumbered axes, or None if the operator depends on the order of axes.
     """
     op = site.node.op
     rank = len(permutation)

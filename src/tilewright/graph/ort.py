@@ -24,16 +24,16 @@ from tilewright.install import hint
 MICROSOFT = "com.microsoft"
 DOMAINS = ("", MICROSOFT)
 MAX_OPSET = 30
-#: Elements of the largest constant that shape inference sees: shapes, axes and sizes are smaller.
+#: The largest number of elements of a constant for shape inference: shapes, axes and sizes are smaller.
 SMALL = 1 << 10
-#: Bytes of the largest constant that is built into a session.
+#: The largest size in bytes of a constant that is built into a session.
 MAX_INSIDE = 1 << 28
-#: Sessions that are kept, and the bytes of their constants.
+#: The largest number of cached sessions, and the largest total size of their constants in bytes.
 MAX_SESSIONS = 1 << 11
 MAX_SESSION_BYTES = 1 << 30
 #: Alignment of inputs in bytes: a cache line, and the widest vector of x86-64.
 ALIGNMENT = 64
-#: Attributes that kernels divide by or step by: they must be positive.
+#: Attributes that kernels use as divisors or step sizes: their values must be positive.
 _STEPS = frozenset(("strides", "kernel_shape", "dilations", "blocksize", "group"))
 #: Attributes where the largest integer means "to the end".
 _OPEN = frozenset(("starts", "ends"))
@@ -82,7 +82,7 @@ def package(name: str) -> Any:
 
 
 def least_outputs(op_type: str, domain: str, opset: int) -> int:
-    """Return the smallest number of outputs that an operator may have; 0 if onnx does not know the operator."""
+    """Return the smallest number of outputs of an operator; 0 if onnx does not know the operator."""
     onnx = package("onnx")
     try:
         return max(1, int(onnx.defs.get_schema(op_type, opset, domain).min_output))
@@ -126,7 +126,7 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=False)
     except Exception as error:  # onnx raises several exception types of its own
         raise ModelError(call.where, f"{call.op_type} is not valid: {one_line(error)}") from None
-    # Constants are part of what the types follow from, so only results of calls without constants are kept.
+    # The types also depend on the values of constants, so only results of calls without constants are cached.
     by_name = {value.name: value.type for value in inferred.graph.output}
     types = tuple(_declared_type(call, by_name.get(f"y{index}"), limit) for index in range(call.outputs))
     if not constants and len(_INFERRED) < MAX_SESSIONS:
@@ -135,9 +135,9 @@ def infer(call: Call, constants: Mapping[int, Array], limit: int = MAX_COMPUTED)
 
 
 def _pool(call: Call) -> Call:
-    """Return the call of a pool, with its opset raised if onnx infers the output shape wrongly in the given opset.
+    """Return the call of a pool, with its opset raised if onnx infers a wrong output shape in the given opset.
 
-    Raises UnsupportedError if it combines dilations and SAME padding.
+    Raises UnsupportedError if the pool combines dilations and SAME padding.
     """
     attributes = {name: _attribute(call, name, text) for name, text in call.attributes}
     dilations = attributes.get("dilations", [])
@@ -155,13 +155,13 @@ def small(constants: Mapping[int, Array | None]) -> dict[int, Array]:
 def run(
     call: Call, outputs: tuple[ValueType, ...], values: Sequence[Array | None], constants: Mapping[int, Array]
 ) -> list[Array]:
-    """Return the results of a call for one sample. `outputs` are the types that the results must have.
+    """Return the results of a call for one sample. `outputs` are the required types.
 
-    `values` are the inputs; `constants` {position: array} replace some of them. Raises ModelError if onnxruntime cannot
-    run the operator or returns other types.
+    `values` are the inputs; `constants` {position: array} replace some of the inputs. Raises ModelError if onnxruntime
+    cannot run the operator or returns other types.
     """
     # All but very large constants are built into the session. onnxruntime packs constant weights, and may then add in
-    # another order, so they must not be inputs here if they are constants in the user's model.
+    # another order, so the constants of the user's model must be constants here, too.
     inside = {index: data for index, data in constants.items() if data.nbytes <= MAX_INSIDE}
     kernel = _session_of(call, outputs, inside)
     operands = [constants.get(index, value) for index, value in enumerate(values)]
@@ -196,7 +196,7 @@ _SESSIONS: dict[Any, tuple[Any, tuple[Array, ...]]] = {}
 
 def _session_of(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
     """Return an onnxruntime session for a call, cached or new. The cache is emptied when it exceeds its limits."""
-    # One thread: kernels that divide a sum among threads would add in an order that depends on the computer.
+    # One thread: with several threads, the order of additions in a kernel would depend on the computer.
     identities = tuple((index, id(data)) for index, data in sorted(constants.items()))
     key = (replace(call, name=""), outputs, identities)  # nodes of the same kind share a session
     if key not in _SESSIONS:
@@ -222,7 +222,7 @@ def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping
     call.refuse_if(
         not supported, f"{call.op_type} of the domain '{call.domain}' at opset {call.opset} is not supported"
     )
-    # Constants are initializers, under the names of the inputs whose place they take.
+    # Constants are initializers with the names of the inputs that they replace.
     names = [f"x{index}" if kind is not None else "" for index, kind in enumerate(call.inputs)]
     typed = [
         value_info(name, kind)
@@ -297,7 +297,7 @@ def dtype_of(number: int, where: str) -> str:
 
 
 def _types_by_session(call: Call) -> tuple[ValueType, ...]:
-    """Return the output types of one of onnxruntime's own operators, which onnx does not know: a session has them."""
+    """Return the output types of one of onnxruntime's own operators, which onnx does not know, from a session."""
     types = []
     for output in _session_of(call, None, {}).get_outputs():
         dtype = _ORT_TYPES.get(output.type, "")

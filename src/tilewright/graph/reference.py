@@ -12,10 +12,11 @@ from tilewright.graph.ir import Graph, Site
 from tilewright.graph.rounding import Rounding, rounding_mode
 from tilewright.graph.tensor import Tensor
 
-#: Bytes of the widest patch matrix: the number of samples evaluated together is chosen to stay near it.
+#: The target size in bytes of the largest patch matrix, which determines the number of samples evaluated together.
 BLOCK_BYTES = 1 << 27
 
-#: Largest real input. A larger one overflows every integer type when quantised: undefined in the reference kernels.
+#: Largest real input. A larger number overflows every integer type when it is quantised: undefined in the reference
+#: kernels.
 MAX_REAL = 1e9
 
 Observer = Callable[[Site, tuple[Array, ...]], None]
@@ -87,7 +88,7 @@ def run(
 
 
 def streamed(graph: Graph, samples: Mapping[str, Array], block: int, reset: bool) -> Iterator[dict[str, Array]]:
-    """Yield blocks of `block` samples; of a network with states (unless `reset`), blocks of one sample."""
+    """Yield blocks of `block` samples, or of one sample if the network has states and `reset` is False."""
     return blocks(samples, 1 if graph.states and not reset else block)
 
 
@@ -100,7 +101,7 @@ def blocks(samples: Mapping[str, Array], size: int) -> Iterator[dict[str, Array]
 def states(graph: Graph, samples: Mapping[str, Array], before: Mapping[str, Array] | None) -> dict[str, Array]:
     """Return the states for a block of samples, {source: (S, *shape)}.
 
-    They come from `before`, the results of the previous sample; None: they are the initial states.
+    `before` has the results of the previous sample; None: return the initial states.
     """
     if before is not None:
         return {state.source: before[state.result] for state in graph.states}
@@ -113,7 +114,7 @@ def results(
     graph: Graph, values: Mapping[str, Array], rounding: str, observe: Observer | None = None
 ) -> dict[str, Array]:
     """Return {name: (S, *shape)} of `graph.results` for the `values` of `graph.sources`, in blocks of BLOCK_BYTES."""
-    # Many samples at once are faster, but the patch matrices of all of them must fit the memory.
+    # Evaluating many samples together is faster, but the patch matrices of all samples must fit the memory.
     block = max(1, BLOCK_BYTES // widest(graph))
     parts = [run_block(graph, samples, rounding, observe) for samples in blocks(values, block)]
     return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -126,7 +127,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
     """
     mode = rounding_mode(rounding)
     values: dict[str, Array] = dict(samples)
-    last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}  # the last one wins
+    last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}  # the last reader wins
     kept = set(graph.results)
     for index, site in enumerate(graph.sites()):
         results = _evaluated(graph, site, values, mode)
@@ -137,7 +138,7 @@ def run_block(graph: Graph, samples: Mapping[str, Array], rounding: str, observe
             if last_use[name] == index and name not in kept:
                 values.pop(name, None)
     count = count_of(samples)
-    # A result that depends on no input has one sample only, like a constant.
+    # A result that does not depend on inputs has only one sample, like a constant.
     outputs = {name: value_of(graph, values, name) for name in graph.results}
     return {
         name: np.broadcast_to(array, (count, *array.shape[1:])) for name, array in outputs.items() if array is not None

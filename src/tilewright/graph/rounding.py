@@ -1,6 +1,6 @@
 """Requantisation, from int32 accumulators to 8-bit codes: named rounding rules, and the modes that select them.
 
-An accumulator is multiplied by a real factor, usually below one. The rules differ in how the product is rounded:
+An accumulator is multiplied by a real factor, usually below one. The rules differ in the rounding of the product:
 
 - `double`: gemmlowp's rounding high multiply, then a rounding shift (ties away from zero): two roundings;
 - `away`: float64 product, rounded half away from zero (LiteRT's reference fully connected);
@@ -9,8 +9,8 @@ An accumulator is multiplied by a real factor, usually below one. The rules diff
 - `reduced`: a 16-bit multiplier, one rounding with ties upwards (TFLite's kernels for int16 with 64-bit sums);
 - `shift`: integer multiplier, addend and divisor stored in the model (PULP's RequantShift, see the class `Shift`).
 
-gemmlowp's functions in fixed point (exp, logistic, tanh, reciprocals, in 32 or 16 bits) take int64 arrays of numbers of
-`bits` bits. Qm is a number with m integer bits, a sign, and fraction bits else.
+The arguments of gemmlowp's fixed-point functions (exp, logistic, tanh, reciprocals) are int64 arrays of numbers of
+`bits` bits (32 or 16). A Qm number has a sign bit and m integer bits; its other bits are fraction bits.
 
 Sources: gemmlowp fixedpoint.h, TFLite kernels/internal/common.h; checked against goldens in tests/graph.
 """
@@ -29,7 +29,7 @@ from tilewright.graph.tensor import Tensor
 
 RequantRule = Literal["double", "away", "float", "reduced", "shift", "pow2"]
 Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
-#: The real numbers to which activations limit results (None: no limit).
+#: The real bounds of each activation's results (None: no bound).
 BOUNDS: dict[Activation, tuple[float | None, float | None]] = {
     "none": (None, None),
     "relu": (0.0, None),
@@ -66,13 +66,13 @@ def saturating_rounding_doubling_high_mul(a: Array, b: Array) -> Array:
     product: Array = a * b
     product += 1 << 30
     product >>= 31
-    return np.minimum(product, INT32_MAX, out=product)  # only INT32_MIN squared reaches it
+    return np.minimum(product, INT32_MAX, out=product)  # only INT32_MIN squared exceeds INT32_MAX
 
 
 def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Array:
     """Return x / 2**exponent as int64, rounded half away from zero. The exponent is in 0..31."""
     exponent = np.asarray(exponent, np.int64)
-    rounded: Array = x >> 63  # one less where negative: ties go away from zero
+    rounded: Array = x >> 63  # -1 for negative x, so that ties go away from zero
     rounded = (np.where(exponent > 0, rounded, 0) if (exponent == 0).any() else rounded) + x
     rounded += (np.int64(1) << exponent) >> 1
     rounded >>= exponent
@@ -100,7 +100,7 @@ def multiply_by_real(x: Array, real: float | Array) -> Array:
 
 def multiply_by_reduced_multiplier(x: Array, q: Array, shift: Array) -> Array:
     """Return x * q * 2**(shift - 31) by the rule `reduced`, for int64 sums; q is rounded to 16 bits first."""
-    # With 16 bits of q, the product of a 48-bit sum fits int64. Rounding must not give 1 << 15, hence the bound.
+    # With 16 bits of q, the product of a 48-bit sum fits int64. The bound prevents that q is rounded to 1 << 15.
     reduced = np.where(q < 0x7FFF0000, (q + (1 << 15)) >> 16, 0x7FFF)
     down = 15 - shift
     return wrap_int32((x * reduced + (np.int64(1) << (down - 1))) >> down)
@@ -129,7 +129,7 @@ def mean_factor(count: int) -> tuple[int, int]:
     """
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
-    k = (255 * count).bit_length() - 2  # the largest with 2**k / count < 127.5
+    k = (255 * count).bit_length() - 2  # the largest k with 2**k / count < 127.5
     return ((2 << k) + count) // (2 * count), k
 
 
@@ -151,13 +151,13 @@ def fused_multiply_add(a: Array | np.float32, b: Array | np.float32, c: Array | 
     product = np.float64(a) * np.float64(b)
     addend = np.float64(c)
     total = np.asarray(product + addend)
-    # Knuth's two-sum: `error` is exactly what the float64 addition has rounded off.
+    # Knuth's two-sum: `error` is the exact rounding error of the float64 addition.
     back = total - product
     error = (product - (total - back)) + (addend - back)
     inexact = error != 0
     if inexact.any():  # seldom
-        # To odd: an inexact sum with an even last bit moves to its odd neighbour on the side of the exact sum. It then
-        # cannot lie on a tie of float32, so the last rounding goes the right way.
+        # Round to odd: an inexact sum with an even last bit moves to its odd neighbour on the side of the exact sum.
+        # The moved sum cannot lie on a tie of float32, so the final rounding is correct.
         even = (total.view(np.int64) & 1) == 0
         total = np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, error)), total)
     return total.astype(np.float32)
@@ -195,7 +195,7 @@ class Rounding:
     """A rounding mode: the arithmetic of one implementation (see docs/arithmetic.md for the evidence).
 
     `float32_scales`: ratios of scales are computed in float32, not float64, before they become multipliers.
-    `elementwise`: the runtime whose arithmetic is used for additions, products, averages and quantisation.
+    `elementwise`: the runtime that defines the arithmetic of additions, products, averages and quantisation.
     """
 
     name: str
@@ -256,7 +256,7 @@ class Requant:
 
     @classmethod
     def of_product(cls, x: Tensor, w: Tensor, out: Tensor, activation: Activation, half_even: bool = False) -> Requant:
-        """Return the requantisation of sums of products of `x` and `w` to `out`. The float32 scales give the factors.
+        """Return the requantisation of sums of products of `x` and `w` to `out`, with factors from the float32 scales.
 
         Raises ModelError if a factor is not below MAX_FACTOR.
         """
@@ -271,7 +271,7 @@ class Requant:
     def apply(self, acc: Array, rule: RequantRule) -> Array:
         """Return the codes for int32 or int64 accumulators of any shape (channels last), rounded by `rule`."""
         if rule == "float":
-            # In float32. The bounds are integers, so clamping may precede rounding.
+            # The arithmetic is float32. The bounds are integers, so clamping may precede rounding.
             real = acc.astype(np.float32)
             real *= self.real32
             np.clip(real, self.low - self.zero_point, self.high - self.zero_point, out=real)
@@ -320,14 +320,14 @@ class FixedPoint:
 
     @property
     def largest(self) -> int:
-        """The largest number, which also stands for 1 in Q0: Q0 ends just below 1."""
+        """The largest number. In Q0, whose range ends just below 1, it also represents 1."""
         return (1 << (self.bits - 1)) - 1
 
     def saturated(self, x: Array) -> Array:
         return np.clip(x, -self.largest - 1, self.largest)
 
     def high_mul(self, a: Array, b: Array | int) -> Array:
-        """Return the product of numbers, rounded with ties upwards and saturated: Qm times Q0 is Qm."""
+        """Return the product of two numbers, rounded with ties upwards and saturated: Qm times Q0 gives Qm."""
         product: Array = a * b
         product = (product + (1 << (self.bits - 2))) >> (self.bits - 1)
         return np.minimum(product, self.largest)
@@ -338,13 +338,13 @@ class FixedPoint:
 
     def exp_on_negative_values(self, a: Array, integer_bits: int) -> Array:
         """Return exp(a) in Q0 for a <= 0 in Q(integer_bits)."""
-        # a = remainder - whole with a remainder in [-1/4, 0). exp(remainder) comes from a polynomial; each bit of
-        # `whole` multiplies it by the exponential of that power of two.
+        # a = remainder - whole with a remainder in [-1/4, 0). exp(remainder) comes from a polynomial; for each bit set
+        # in `whole`, the result is multiplied by exp(-2**k) for this bit's weight 2**k.
         fraction = self.bits - 1 - integer_bits
         quarter = 1 << (fraction - 2)
         remainder = (a & (quarter - 1)) - quarter
-        # Taylor around -1/8, in Q0: exp(-1/8) * (1 + x + x**2 / 2 + x**3 / 6 + x**4 / 24) for x = remainder + 1/8. The
-        # constants are 1/3 and exp(-1/8).
+        # Taylor series around -1/8, in Q0: exp(-1/8) * (1 + x + x**2 / 2 + x**3 / 6 + x**4 / 24) for x = remainder +
+        # 1/8. The constants are 1/3 and exp(-1/8).
         x = (remainder << integer_bits) + (1 << (self.bits - 4))
         x2 = self.high_mul(x, x)
         x3 = self.high_mul(x2, x)
@@ -352,7 +352,7 @@ class FixedPoint:
         tail = rounding_divide_by_pot(self.high_mul(x4_over_4 + x3, self._constant(715827883)) + x2, 1)
         middle = self._constant(1895147668)
         result = self.saturated(middle + self.high_mul(x + tail, middle))
-        whole = remainder - a  # a multiple of 1/4, not negative
+        whole = remainder - a  # a non-negative multiple of 1/4
         factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # exp(-2**k), k = -2..4
         for bit, factor in enumerate(factors[: integer_bits + 2], start=fraction - 2):
             result = np.where(whole & (1 << bit), self.high_mul(result, self._constant(factor)), result)
@@ -363,8 +363,8 @@ class FixedPoint:
     def _newton(self, x: Array) -> Array:
         """Return 2 / (1 + x) in Q2 for x in Q0, 0 <= x < 1, by three Newton-Raphson steps."""
         half = (x + self.largest + 1) >> 1  # rounding half sum; the sum is not negative
-        # The reciprocal of d = half, which is in [1/2, 1). 48/17 - 32/17 d is the best straight line there; a step
-        # y + y * (1 - d * y) doubles the number of right bits.
+        # Compute the reciprocal of d = half, 1/2 <= d < 1. The first estimate is the best linear approximation, 48/17 -
+        # 32/17 d. Each Newton step y + y * (1 - d * y) doubles the number of correct bits.
         y = self._constant(1515870810) + self.high_mul(half, self._constant(-1010580540))
         for _ in range(3):
             error = (1 << (self.bits - 3)) - self.high_mul(half, y)
@@ -382,7 +382,7 @@ class FixedPoint:
 
     def tanh(self, a: Array, integer_bits: int) -> Array:
         """Return tanh(a) in Q0 for a in Q(integer_bits)."""
-        # tanh(a) = 2 / (1 + exp(-2 a)) - 1. The bits of a, read with one more integer bit, are 2 a.
+        # tanh(a) = 2 / (1 + exp(-2 a)) - 1. The bits of a, interpreted with one more integer bit, represent 2 a.
         decay = self.exp_on_negative_values(-np.abs(a), integer_bits + 1)
         return np.sign(a) * self.saturated((self._newton(decay) - (1 << (self.bits - 3))) << 2)
 

@@ -1,4 +1,4 @@
-"""The tensors that a machine's compiler accepts: the compilers of all machines give their reasons in the same words."""
+"""The tensors that a machine's compiler accepts. All compilers state the reasons for a refusal in the same words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tilewright.graph.tensor import Tensor
 class Takes:
     """The tensors that a machine's compiler accepts.
 
-    `dtypes` are the types of codes, `weights` those of weights. `stores`: the machine writes codes of the output, so
-    that their type must be in `dtypes` too. `weight_zero_point`: weights may have a zero point other than 0, the same
-    for all channels. `residual`: a residual can be added to the sums. `groups`: convolutions may have groups of
-    channels. `batch`: an operator on images may have a batch of several images.
+    `dtypes` are the types of codes, `weights` those of weights. `stores`: the machine writes codes of the output, whose
+    type must be in `dtypes` too. `weight_zero_point`: weights may have a zero point other than 0, the same for all
+    channels. `residual`: a residual can be added to the sums. `groups`: convolutions may have groups of channels.
+    `batch`: an operator on images may have a batch of several images.
     """
 
     dtypes: tuple[str, ...] = ("int8",)
@@ -26,7 +26,7 @@ class Takes:
     batch: bool = False
 
     def zero_points(self, weights: Tensor) -> str:
-        """Return why the zero points of weights are not supported; empty if they are."""
+        """Return why the zero points of weights are not supported; "" if the zero points are supported."""
         zeros = set(weights.quant.zero_point) if weights.quant else {0}
         if self.weight_zero_point:
             return f"the weights '{weights.name}' must have one zero point" if len(zeros) > 1 else ""

@@ -12,9 +12,10 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ModelError, UnsupportedError, plain
 
-#: Elements of the largest constant. Larger ones are refused before anything is allocated: model files are untrusted.
+#: The largest number of elements of a constant. Larger constants are rejected before any allocation, because model
+#: files are untrusted.
 MAX_ELEMENTS = 1 << 28
-#: Elements of the largest computed tensor: its evaluation takes up to 64 bytes per element.
+#: The largest number of elements of a computed tensor: its evaluation needs up to 64 bytes per element.
 MAX_COMPUTED = 1 << 24
 #: Types of quantised codes.
 CODES = ("int8", "uint8", "int16")
@@ -55,7 +56,8 @@ class Named(Located):
 class Quant:
     """Affine quantisation of a tensor: `real = scale * (code - zero_point)`.
 
-    `scale` holds float32 values exactly. `scale` and `zero_point` have one entry, or one per index of axis `axis`.
+    `scale` holds float32 values exactly. `scale` and `zero_point` have one entry, or one entry per index of axis
+    `axis`.
     """
 
     scale: tuple[float, ...]
@@ -87,7 +89,7 @@ class Tensor(Located):
 
     @property
     def image(self) -> tuple[int, int, int, int]:
-        """The shape as batch, rows, columns and channels, for any number of axes: missing ones in front are 1."""
+        """The shape as batch, rows, columns and channels, for any number of axes: missing axes in front are 1."""
         rows, columns, channels = (1, 1, 1, *self.shape)[-3:]
         return prod(self.shape[:-3]), rows, columns, channels
 
@@ -97,12 +99,12 @@ class Tensor(Located):
 
     @property
     def scale(self) -> float:
-        """The per-tensor scale. Raises ModelError if the tensor has no scale, or one per channel."""
+        """The per-tensor scale. Raises ModelError if the tensor has no scale or per-channel scales."""
         return self._single().scale[0]
 
     @property
     def zero_point(self) -> int:
-        """The per-tensor zero point. Raises ModelError if the tensor has no zero point, or one per channel."""
+        """The per-tensor zero point. Raises ModelError if the tensor has no zero point or per-channel zero points."""
         return self._single().zero_point[0]
 
     def __repr__(self) -> str:
@@ -119,11 +121,11 @@ class Tensor(Located):
 
     @property
     def scales(self) -> Array:
-        """The scales as a float64 array: one, or one per channel. Raises ModelError if the tensor has none."""
+        """The scales, float64 [1] or one per channel. Raises ModelError if the tensor has no scales."""
         return np.asarray(self.quant.scale if self.quant else [self.scale], np.float64)
 
     def spread(self, numbers: Sequence[float] | Array) -> Array:
-        """Return one number for each scale, in a shape that broadcasts along the tensor's axis of scales."""
+        """Return `numbers`, one for each scale, in a shape that broadcasts along the tensor's axis of scales."""
         axes = [1] * len(self.shape)
         if self.quant and self.quant.per_channel:
             axes[self.quant.axis] = -1
@@ -134,11 +136,11 @@ class Tensor(Located):
         return (self.scale, self.zero_point) == (other.scale, other.zero_point)
 
     def check(self) -> None:
-        """Check that type, size, data and quantisation fit each other. Raises ModelError if they do not."""
+        """Check the type, size, data and quantisation. Raises ModelError if these do not fit each other."""
         self.fail_if(self.dtype not in DTYPES, f"has the unknown element type {self.dtype}")
         computed = self.data is None
         limit = MAX_COMPUTED if computed else MAX_ELEMENTS
-        least = 1 if computed else 0  # an empty constant may stand for an absent operand
+        least = 1 if computed else 0  # an empty constant may represent an absent operand
         shape = list(self.shape)
         self.fail_if(
             any(extent < least for extent in shape) or self.size > limit,

@@ -1,14 +1,15 @@
-"""Reads the user's model files into a Graph, and compares the Graph with the framework that each file is made for.
+"""Reads the user's model files into a Graph, and compares the Graph with the framework of the file.
 
 A .tflite file: `tflite_file.py` reads its tables, `tflite.py` translates each operator, `tflite_verify.py` compares.
 
 A .onnx file goes through these files in order: `onnx_file.py` reads records, `onnx_resolve.py` infers types, computes
-constants and replaces If (`onnx_values.py` has the result), `onnx_rewrite.py` rewrites it as onnxruntime does,
-`onnx_fuse.py` finds operators on codes, and `onnx_quantised.py` with `onnx_conv.py` translates them; `onnx.py` does the
-rest and calls all of these. `onnx_build.py` collects the graph. Networks of PULP go from `onnx_values.py` to
-`onnx_shift.py`. `onnx_verify.py` compares with onnxruntime.
+constants and replaces If (`onnx_values.py` has the result), `onnx_rewrite.py` rewrites the network like onnxruntime,
+`onnx_fuse.py` finds operators on codes, and `onnx_quantised.py` with `onnx_conv.py` translates these operators;
+`onnx.py` translates all other operators and calls all of these files. `onnx_build.py` collects the graph. For networks
+of PULP, `onnx_shift.py` follows `onnx_values.py` directly. `onnx_verify.py` compares the graph with onnxruntime.
 
-`shapes.py` has the user's choices for a model, `inputs.py` reads samples, `verification.py` has a comparison's result.
+`shapes.py` has the user's choices for a model, `inputs.py` reads samples, `verification.py` has the result of a
+comparison.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def load(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
     `until` names values of an ONNX model that are its outputs in place of the file's.
 
     Raises InputError if `path` is not a regular file or a shape does not fit, ModelError if the file is damaged or its
-    suffix is unknown, and UnsupportedError if it uses an unsupported feature.
+    suffix is unknown, and UnsupportedError if the file uses an unsupported feature.
     """
     path = regular(path)
     if path.suffix == ".tflite":

@@ -18,7 +18,7 @@ from tilewright.graph.reference import check_inputs, count_of
 from tilewright.graph.tensor import Tensor
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
-#: Suffixes of the files that are read in a folder.
+#: The suffixes of sample files in a folder; other files are ignored.
 SUFFIXES = (".npy", ".npz", ".bin", *IMAGES)
 SAMPLES = "inputs"
 LABELS = "labels"
@@ -28,8 +28,8 @@ LABELS = "labels"
 class Samples:
     """Samples for a network: `values` is {input name: (S, *shape)} for S samples.
 
-    `labels` (S,) holds the samples' true classes; it is None if the file has no labels. `source` says, as text for
-    reports, where the samples come from.
+    `labels` (S,) holds the samples' true classes; it is None if the file has no labels. `source` is a text for reports:
+    the origin of the samples.
     """
 
     values: Mapping[str, Array]
@@ -50,7 +50,7 @@ class Samples:
 
 
 def random(graph: Graph, seed: int = 0, count: int = 1) -> Samples:
-    """Return `count` samples of random codes (reals in 0..1, wide integers 0 or 1). A `seed` always gives the same."""
+    """Return `count` samples of random codes (reals in 0..1, wide integers 0 or 1). Equal seeds give equal samples."""
     generator = np.random.default_rng(seed)
     values = {}
     for name in graph.inputs:
@@ -74,11 +74,11 @@ def read(
     labels: str | Path | None = None,
     most: int | None = None,
 ) -> Samples:
-    """Return the samples in a file, or in a folder's files in order of name; at most the first `most`.
+    """Return the samples in a file, or in a folder's files sorted by name; at most the first `most` samples.
 
-    The suffix of a file selects its format. `pixels` says how images become inputs [the scale of the input tells it].
-    `labels` names the file of the samples' true classes. Raises InputError, naming the file, if there are no samples,
-    or if they or the labels do not fit the model.
+    The suffix of a file selects its format. `pixels` is the conversion of images to inputs [default: derived from the
+    input's scale]. `labels` names the file with the samples' true classes. Raises InputError, naming the file, if there
+    are no samples, or if the samples or labels do not fit the model.
     """
     path, paths = Path(path), [Path(path)]
     if path.is_dir():
@@ -108,7 +108,7 @@ def names_of(path: str | Path) -> tuple[str, ...]:
 
 
 def _labels(path: Path, count: int, cut: bool) -> Array:
-    """Read one class number per sample, from .npy or from lines of text. If `cut`, there may be more."""
+    """Read one class number per sample, from .npy or from lines of text. If `cut`, further numbers are ignored."""
     path = regular(path)
     try:
         if path.suffix.lower() == ".npy":
@@ -162,7 +162,7 @@ def _npz(path: Path, graph: Graph) -> tuple[Array | Mapping[str, Array], Array |
 
     The samples are the arrays named after the network's inputs, else the array `inputs`, else the only array.
     """
-    # The file's directory is read first: only the arrays that are chosen by name are unpacked.
+    # The archive's directory is read first, and only the arrays that are chosen by name are unpacked.
     selected: list[str] = []
 
     def choose(names: list[str]) -> list[str]:
@@ -199,7 +199,7 @@ def _image(path: Path, tensor: Tensor, graph: Graph, preparation: Pixels | None)
     from PIL import Image, UnidentifiedImageError
 
     shape = tensor.shape
-    # Channels are the axis of extent 1 or 3, the last one if both may be.
+    # The channel axis has extent 1 or 3. If two axes qualify, the last axis is used.
     first = len(shape) == 4 and shape[1] in (1, 3) and shape[3] not in (1, 3)
     if len(shape) != 4 or shape[0] != 1 or (shape[3] not in (1, 3) and not first):
         raise InputError(path, f"is an image, but the model's input is {list(tensor.shape)}", "give an .npz of codes")
@@ -221,7 +221,7 @@ def _image(path: Path, tensor: Tensor, graph: Graph, preparation: Pixels | None)
 
 
 def _prepared(path: Path, tensor: Tensor, image: Array, pixels: Pixels) -> Array:
-    """Return an image (H, W, C) as `pixels` says, as reals, or as codes of the input. Raises InputError."""
+    """Return an image (H, W, C) converted by `pixels` to reals or to codes of the input. Raises InputError."""
     for what, numbers in (("mean", pixels.mean), ("std", pixels.std)):
         if len(numbers) not in (1, image.shape[-1]):
             reason = f"has {len(numbers)} numbers"
@@ -239,14 +239,14 @@ def _prepared(path: Path, tensor: Tensor, image: Array, pixels: Pixels) -> Array
 
 
 def _scaled(path: Path, given: Tensor, graph: Graph, pixels: Array) -> Array:
-    """Return pixels as values of the input `given`, scaled as the scale of its codes implies.
+    """Return pixels as values of the input `given`, scaled according to the scale of its codes.
 
-    Raises InputError if that scale is not 1 or 1/255 (reals of 0..255 or 0..1).
+    Raises InputError if the scale of the codes is not 1 or 1/255 (reals of 0..255 or 0..1).
     """
     quantised = (
         site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is given
     )
-    # A float input that is quantised at once has the scale of its codes.
+    # For a float input whose only reader is Quantize, use the scale of the codes.
     tensor = next(quantised, given) if given.dtype == "float32" else given
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)

@@ -20,15 +20,16 @@ from tilewright.model.onnx_rewrite import rewritten
 from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE, OnnxNetwork
 from tilewright.model.shapes import Shapes
 
-#: Exceptions that occur when an attribute of a wrong type or length is used.
+#: The exceptions raised by the use of an attribute of a wrong type or length.
 _DAMAGE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
 
 
 def load(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
     """Return the validated graph of an `.onnx` file. Inputs and outputs keep the model's shapes.
 
-    `shapes` are those of inputs with open extents, `until` values that replace the outputs. Raises ModelError if the
-    file is damaged, UnsupportedError if it uses a feature that is not supported, InputError if a shape does not fit.
+    `shapes` gives the shapes of inputs with open extents; `until` names values that replace the outputs. Raises
+    ModelError if the file is damaged, UnsupportedError for features that are not supported, InputError if a shape does
+    not fit.
     """
     graph = imported(path, shapes, until)
     with in_file(path):
@@ -52,8 +53,8 @@ def imported(path: Path, shapes: Shapes | None = None, until: Collection[str] = 
 
 def _build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
     network = rewritten(network)
-    # Whether an operator has an integer form is known only when it is translated. If it has none, all operators are
-    # fused again without it, because it may change what its neighbours fuse to.
+    # Only the translation of an operator shows whether it has an integer form. If an operator has no integer form, all
+    # operators are fused again with this operator as a real one, because its neighbours may then fuse differently.
     real: frozenset[str] = frozenset()
     while True:
         builder = Builder(network)
@@ -77,7 +78,8 @@ def _emit_unfused(builder: Builder, node: RawNode) -> None:
             return
         if _emit_conversion(builder, node):
             return
-    # Moves of reals are operators of the graph, so that transposes can cancel; onnxruntime runs all others.
+    # Operators that only move reals become operators of the graph, so that transposes can cancel; onnxruntime runs all
+    # other operators on reals.
     outputs = [Tensor(name, network.types[name].shape, network.types[name].dtype) for name in node.outputs]
     same_type = len(outputs) == 1 and bool(node.inputs) and network.dtype(node.inputs[0]) == outputs[0].dtype
     if node.op_type in SAME and same_type:
@@ -115,7 +117,7 @@ def codes_first(graph: Graph) -> Graph:
     for index, node in enumerate(graph.nodes):
         if all(graph.tensors[name].dtype not in CODES for name in node.outputs):
             continue
-        needed = {index}  # the node, and the nodes that it depends on and that have no place yet
+        needed = {index}  # this node, and its unordered dependencies
         pending = list(node.inputs)
         while pending:
             before = writer.get(pending.pop())

@@ -17,12 +17,12 @@ from tilewright.graph.tensor import Named, Quant, Tensor
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import CODES, MAXPOOL_OPSET, OnnxNetwork
 
-#: Operators that return the same elements in the same order.
+#: Operators that return their input's elements in the same order.
 SAME = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 #: Operators that onnxruntime runs directly on codes if input and output have the same quantisation.
 MOVES = {*SAME, "Transpose", "Slice", "Gather", "Split", "Expand", "Tile", "Resize", "MaxPool", "Pad"}
 MOVES |= {"DepthToSpace", "SpaceToDepth"}
-#: Operators whose second operand may have another type, and one scale per channel.
+#: Operators whose second operand may have a different type, and a scale per channel.
 LINEAR = ("Conv", "Gemm", "MatMul")
 
 
@@ -44,12 +44,12 @@ class Fused(Named):
     inputs: tuple[Coded, ...]
     #: The tensor of int32 bias codes; '' if there is no bias.
     bias: str
-    #: The inputs that are not codes, such as a shape.
+    #: The remaining inputs, such as a shape, which are not codes.
     other_inputs: tuple[str, ...]
     outputs: tuple[Coded, ...]
-    #: Clamps the results before they are rounded.
+    #: The activation that clamps the results before rounding.
     activation: Activation = "none"
-    #: Is added to the sums before they are rounded.
+    #: The tensor of codes that is added to the sums before rounding.
     residual: Coded | None = None
 
     @property
@@ -74,7 +74,8 @@ def one_scale(network: OnnxNetwork, coded: Coded) -> bool:
 
 def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
     """Return whether onnxruntime has an integer kernel for the operator with its types and scales."""
-    # Activations and results are 8-bit codes of one type with single scales; weights may differ in both.
+    # Activations and results are 8-bit codes of one type with single scales; the type and the scales of weights may
+    # differ.
     activations = fused.inputs[:1] if fused.op_type in LINEAR else fused.inputs
     ends = (*activations, *(coded for coded in fused.outputs if coded.quant))
     dtypes = {network.dtype(coded.tensor) for coded in ends}
@@ -86,7 +87,7 @@ def has_kernel(network: OnnxNetwork, fused: Fused) -> bool:
         weights = network.dtype(fused.inputs[1].tensor)
         quant = fused.inputs[1].quant
         columns = network.types[fused.outputs[0].tensor].shape[-1:]
-        # QGemm takes a scale per column of its result, but no kernel takes uint8 weights with int8 activations.
+        # QGemm supports a scale per column of its result, but no kernel supports uint8 weights with int8 activations.
         if fused.op_type == "Gemm" and quant and quant.per_channel and (len(quant.scale),) != columns:
             return False
         return weights in CODES and not (dtypes == {"int8"} and weights == "uint8")
@@ -98,13 +99,13 @@ def _moves_codes(network: OnnxNetwork, fused: Fused) -> bool:
     mode = fused.attributes.get("mode")
     if fused.op_type == "Resize":
         fills = fused.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-        return mode in (None, "nearest") and not fills  # it fills pixels outside the image with a real value
+        return mode in (None, "nearest") and not fills  # `fills`: pixels outside the image get a real value
     if fused.op_type == "Pad":
         constant = mode in (None, "constant")
-        # onnxruntime's Pad takes codes from opset 11 on.
+        # onnxruntime's Pad supports codes from opset 11 on.
         return padding_of(network, fused) is not None if constant else network.opset >= 11
     if fused.op_type == "MaxPool" and network.opset < MAXPOOL_OPSET:
-        return network.rank(fused.inputs[0].tensor) == 4  # other ranks need onnxruntime's
+        return network.rank(fused.inputs[0].tensor) == 4  # only onnxruntime's kernel supports other ranks
     return True
 
 
@@ -144,13 +145,13 @@ class Builder:
         return self.network.types[name].shape
 
     def value(self, name: str) -> str:
-        """Return `name`, an ONNX value or ''. A value that is new becomes a tensor without quantisation."""
+        """Return `name`, an ONNX value or ''. A new value becomes a tensor without quantisation."""
         if name and name not in self.tensors:
             self.tensors[name] = replace(self.result(Coded(name, None)), data=self.network.constants.get(name))
         return name
 
     def tensor_of(self, coded: Coded) -> str:
-        """Return the name of a tensor with the codes and quantisation of `coded`; emit a copy if there is none yet."""
+        """Return the name of a tensor with the codes and quantisation of `coded`; emit a copy if needed."""
         tensor = self.tensors[self.value(coded.tensor)]
         if tensor.quant is None and coded.quant is not None:
             self.tensors[tensor.name] = replace(tensor, quant=coded.quant)
@@ -181,7 +182,7 @@ class Builder:
         return self.constant(f"{coded.tensor}:scale", scale), self.constant(f"{coded.tensor}:zero", zero)
 
     def result(self, coded: Coded) -> Tensor:
-        """Return the graph's tensor for `coded`, which an operator on codes writes."""
+        """Return the graph's tensor for `coded`, the result of an operator on codes."""
         kind = self.network.types[coded.tensor]
         return Tensor(coded.tensor, kind.shape, kind.dtype, coded.quant)
 
@@ -216,7 +217,7 @@ class Builder:
         return self._copies[key]
 
     def apply(self, name: str, hint: str, op: ops.Op, *more: str, **changed: Any) -> str:
-        """Emit `op` on tensor `name`; return the result's name. `changed` are its Tensor fields that `op` changes."""
+        """Emit `op` on tensor `name`; return the result's name. `changed` has the Tensor fields that `op` changes."""
         source = self.tensors[name]
         result = replace(source, name=self.fresh(f"{name}:{hint}"), data=None, **changed)
         node = Node(result.name, op, (name, *more), (result.name,))

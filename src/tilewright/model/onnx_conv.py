@@ -1,4 +1,4 @@
-"""Expresses convolutions over one, two or three axes as convolutions over images, which the graph and targets support.
+"""Expresses convolutions over one, two or three axes as convolutions over images for the graph and the targets.
 
 A 1-D input becomes an image with one row. A volume becomes one image per output depth; the channels of this image are
 the channels of all depths that the window covers.
@@ -22,7 +22,7 @@ from tilewright.model.onnx_build import Builder, Fused
 
 #: Limit of kernel extents, strides, dilations and paddings.
 LARGEST = 1 << 15
-#: Axes before the spatial ones: batch and channels, or output and input channels in the weights.
+#: The number of axes before the spatial axes: batch and channels, or, for weights, output and input channels.
 _OUTER = 2
 
 
@@ -42,7 +42,8 @@ def window_of(
     if len(pads) != 4 or not all(0 <= pad <= LARGEST for pad in pads):
         raise ModelError(where, f"has the padding {pads[:8]}; four values of 0 to {LARGEST} are required")
     window = Window((kernel[0], kernel[1]), stride, dilation=dilation)
-    # ONNX lists the paddings before all axes, then those after them. `missing`: positions past the image.
+    # ONNX lists the paddings before each axis, and then the paddings after each axis. `missing`: positions past the
+    # image.
     padding: list[int] = []
     for axis in (0, 1):
         before, after = (0, 0) if auto == "VALID" else pads[axis::2]
@@ -73,7 +74,7 @@ def convolve(builder: Builder, fused: Fused) -> bool:
         return False
     groups = fused.attributes.get("group", 1)
     outputs, depth = weights.shape[:2]
-    # Weights with a scale per channel must have it on output channels, so that each sum has one scale.
+    # Per-channel scales of weights must belong to output channels, so that each sum has one scale.
     if depth * groups != shape[1] or outputs % groups or (w.quant.per_channel and w.quant.axis != 0):
         return False
     kernel = fused.attributes.get("kernel_shape", weights.shape[_OUTER:])
@@ -85,9 +86,9 @@ def convolve(builder: Builder, fused: Fused) -> bool:
 
 
 def bias_and_residual(builder: Builder, fused: Fused, outputs: int, images: bool) -> tuple[str, ...]:
-    """Return the names of a new int32 bias with one entry per output channel, and of the residual; "" stands for none.
+    """Return the names of a new int32 bias with one entry per output channel, and of the residual ("" if absent).
 
-    Trailing absent names are left out. `images`: the residual is returned in channels-last layout.
+    Absent names at the end are omitted. `images`: the residual is returned in channels-last layout.
     """
     data = builder.network.constants.get(fused.bias)
     bias = "" if data is None else builder.constant(f"{fused.bias}:bias", np.broadcast_to(data.reshape(-1), (outputs,)))
@@ -135,9 +136,10 @@ def _convolve_row(builder: Builder, fused: Fused, x: str, weights: Array, out: T
 
 
 def _convolve_volume(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    """Emit a convolution of x (N, C, D, H, W) as one of N * (output depth) images of C * (kernel depth) channels."""
-    # The depth taps of a window become channels: each output depth gets an image of the planes that its window covers.
-    # So these planes are gathered; output depths join the batch axis, and depth taps the axis of channels.
+    """Emit a convolution of x (N, C, D, H, W) over N * (output depth) images of C * (kernel depth) channels."""
+    # The depth taps of a window become channels: the image of each output depth has the planes that its window covers.
+    # So these planes are gathered; the output depths are merged into the batch axis, and the depth taps into the
+    # channel axis.
     batch, channels, depths, height, width = builder.tensors[x].shape
     outputs, depth, taps = weights.shape[:3]
     slices = out.shape[2]

@@ -1,4 +1,4 @@
-"""Reads an ONNX file into plain records, and rejects files with damaged bytes.
+"""Reads an ONNX file into plain records, and rejects damaged files.
 
 The file is untrusted: its size, its counts and the size of every tensor are checked before anything is allocated.
 """
@@ -33,7 +33,7 @@ MAX_CONSTANT_BYTES = 1 << 32
 CUSTOM = ("RequantShift",)
 #: The metadata key of the model's rounding mode, as `tilewright quantize` writes it.
 ROUNDING = "tilewright.rounding"
-#: The metadata key of how images become inputs: the fields of a `Pixels` as JSON.
+#: The metadata key of the conversion of images to inputs: the fields of a `Pixels` as JSON.
 PIXELS = "tilewright.pixels"
 
 
@@ -67,15 +67,14 @@ class RawGraph:
 
 
 def as_json(attributes: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return attributes as `OnnxOp` holds them: pairs of name and JSON text, sorted by name."""
+    """Return attributes in the form of `OnnxOp.attributes`: pairs of name and JSON text, sorted by name."""
     return tuple((name, json.dumps(attributes[name])) for name in sorted(attributes))
 
 
 @dataclass(frozen=True, eq=False)
 class RawModel(RawGraph):
-    """The graph of an ONNX file. `inputs` are those that are not constants, `rounding` is its mode.
-
-    `pixels` says how images become inputs; None if the file does not say it.
+    """The graph of an ONNX file. `inputs` lists the inputs that are not constants; `rounding` is the model's rounding
+    mode. `pixels` is the conversion of images to inputs; None if the file does not specify it.
     """
 
     opset: int
@@ -85,10 +84,11 @@ class RawModel(RawGraph):
 
 
 def read(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> RawModel:
-    """Return the contents of an ONNX file, whose inputs have the given `shapes` where the file leaves extents open.
+    """Return the contents of an ONNX file; inputs with open extents get the given `shapes`.
 
-    The values `until`, if any, are the outputs in place of the file's; nodes that no output depends on are not read.
-    Raises ModelError if it is damaged, UnsupportedError if it is not supported, InputError if a shape does not fit.
+    The values `until`, if given, replace the outputs of the file; nodes that no output depends on are not read. Raises
+    ModelError if the file is damaged, UnsupportedError if the file is not supported, InputError if a shape does not
+    fit.
     """
     onnx = package("onnx")
     size = path.stat().st_size
@@ -153,7 +153,7 @@ def name(text: str | bytes) -> str:
 
 def _node(node: Any, index: int, path: Path) -> RawNode:
     op_type = name(node.op_type)
-    # Exporters omit or repeat names; the index makes each one unique.
+    # Exporters omit or repeat names; the index makes each name unique.
     title = f"{op_type}_{index}"
     where = f"op '{title}'"
     domain = _check_domain(node, where)
@@ -178,7 +178,7 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
 
 
 def _check_domain(node: Any, where: str, graph: Any = None) -> str:
-    """Return a node's domain; "" is ONNX's own. Raises UnsupportedError for others, with a way out of `graph`."""
+    """Return a node's domain; "" is ONNX's own. Raises UnsupportedError, with a remedy, if it is not supported."""
     domain = "" if node.domain == "ai.onnx" or node.op_type in CUSTOM else str(node.domain)
     if domain not in DOMAINS:
         reason = f"{printable(node.op_type[:40])} has the unsupported domain {domain[:40]!r}"
@@ -244,7 +244,7 @@ def _tensor(tensor: Any, path: Path, where: str) -> Array:
     if len(shape) > MAX_RANK or any(not 0 <= extent <= MAX_ELEMENTS for extent in shape) or prod(shape) > MAX_ELEMENTS:
         limit = f"the limit is {MAX_RANK} axes and {MAX_ELEMENTS} elements"
         raise ModelError(where, f"has the shape {list(shape[:MAX_RANK])}; {limit}")
-    # Three forms of data: in another file, as raw bytes, or as a list of numbers of a wider type.
+    # The data are in another file, or are raw bytes, or are a list of numbers of a wider type.
     count = prod(shape)
     if tensor.data_location == tensor.EXTERNAL:
         content = _external(tensor, path, where, count * dtype.itemsize)
@@ -281,9 +281,9 @@ def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
 
 
 def external_file(tensor: Any, path: Path, where: str) -> tuple[dict[str, str], Path]:
-    """Return where a tensor is stored outside the model's file: the fields that say it, and the file.
+    """Return the file outside the model's file that stores a tensor, after the fields that describe the storage.
 
-    Raises ModelError, naming the file, if it is not in the model's folder.
+    Raises ModelError, naming the file, if the file is not in the model's folder.
     """
     fields = {entry.key: entry.value for entry in tensor.external_data}
     folder = path.resolve().parent

@@ -18,8 +18,8 @@ from tilewright.model.onnx_build import MOVES, Coded, Fused, has_kernel, is_unsc
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import ACTIVATIONS, DEQUANTIZE, JOINED, QUANTIZE, OnnxNetwork
 
-#: QLinear node -> the operator, and the positions of its data inputs, of the output's scale and of the bias. A scale
-#: and a zero point follow each data input.
+#: For each QLinear node: the operator, the positions of its data inputs, and the positions of the output's scale and
+#: the bias. A scale and a zero point follow each data input.
 QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
     "QLinearConv": ("Conv", (0, 3), 6, 8),
     "QLinearMatMul": ("MatMul", (0, 3), 6, None),
@@ -37,11 +37,11 @@ QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
 )
-#: Operators that take over the Relu or Clip that reads them, in the rounding mode `pow2`.
+#: Operators with which, in the rounding mode `pow2`, a Relu or Clip of their unrounded results fuses.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
-#: Operators that take over a Relu or Clip behind their codes, if this one only cuts codes off.
+#: Operators with which a Relu or Clip of their codes fuses if the Relu or Clip only limits the range of codes.
 CLIPPED = ("Conv", "Gemm", "Add")
-#: How far the bound of a Clip may lie within the range of codes, in real numbers.
+#: The tolerance, in real numbers, by which the bound of a Clip may lie within the range of codes.
 SLACK = float(np.finfo(np.float32).eps)
 #: Tolerances for the scale of a convolution's bias, in numpy.isclose's form (measured).
 BIAS_SCALE_ABSOLUTE = 1e-6
@@ -50,7 +50,7 @@ Step = Fused | RawNode
 
 
 def fuse(network: OnnxNetwork, real: frozenset[str] = frozenset()) -> list[Step]:
-    """Return the operators that the outputs need, in order: quantised ones as `Fused`, the others as nodes.
+    """Return the operators that the outputs need, in order: quantised operators as `Fused`, all others as nodes.
 
     The nodes named in `real` are not fused: they compute real numbers between dequantise and quantise.
     """
@@ -59,8 +59,8 @@ def fuse(network: OnnxNetwork, real: frozenset[str] = frozenset()) -> list[Step]
     written = {name for step in steps if isinstance(step, Fused) for name in step.writes}
     needed = set(network.outputs)
     kept = list[Step]()
-    # Backwards from the outputs: the dequantise and quantise nodes inside a `Fused` are read by no step that is kept.
-    # A value that a `Fused` writes needs no node that wrote it in the file.
+    # Go backwards from the outputs and keep the needed operators. The dequantise and quantise nodes inside a `Fused`
+    # are not needed; neither is the file's writer of a value that a `Fused` writes.
     for step in reversed(steps):
         if isinstance(step, Fused):
             reads = step.reads
@@ -102,20 +102,20 @@ class _Patterns:
 
     def _may_wrap(self, node: RawNode, codes: Coded) -> bool:
         """Return whether onnxruntime's softmax may give the code 0 for a probability of 1: it wraps codes of uint8."""
-        # It does so for a scale below 1/256, and if there is only one probability. Computed on reals, the code is 255.
+        # The codes wrap for a scale below 1/256, and if there is only one probability. On reals, the code is 255.
         kind = self.network.types[codes.tensor]
         scale = codes.quant.scale[0] if codes.quant else 1.0
         single = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
         return kind.dtype == "uint8" and (scale < 1 / 256 or single)
 
     def _clipped(self, codes: Coded | None) -> Coded | None:
-        """Return the codes after a Relu, or a Clip from 0 on, that reads `codes` and only cuts negative ones off.
+        """Return the codes after a Relu, or a Clip with minimum 0, that reads `codes` and only clamps negative codes.
 
-        None if there is no such node, if other nodes read `codes`, or if the scale or the zero point differ after it.
+        The result is None if there is no such node, if other nodes read `codes`, or if the scale or zero point changes.
         """
         chain: list[RawNode] = []
         name = codes.tensor if codes else ""
-        for kinds in ((DEQUANTIZE,), ACTIVATIONS, (QUANTIZE,)):  # each the only reader of the one before
+        for kinds in ((DEQUANTIZE,), ACTIVATIONS, (QUANTIZE,)):  # each node is the only reader of the previous node
             node = self.network.only_reader(name) if name else None
             if node is None or node.op_type not in kinds:
                 return None
@@ -132,8 +132,8 @@ class _Patterns:
 
     def _fuse_add(self, add: RawNode) -> Fused | None:
         """Return a Conv or Gemm and the Add that alone reads its result as one operator with a residual; else None."""
-        # Either operand may be the product. Nothing broadcasts, and the product has no other reader: the sums before
-        # rounding exist only inside the joint operator.
+        # Either operand may be the product. No operand broadcasts, and the product has no other reader, because the
+        # sums before rounding exist only inside the fused operator.
         for product, addend in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
             node = self.network.writer.get(product)
             residual = self.dequantised(addend)
@@ -151,7 +151,7 @@ class _Patterns:
     def _can_add(self, fused: Fused, residual: Coded) -> bool:
         """Return whether the residual can be added to the sums of `fused`, shifted left by 0..MAX_LIFT bits.
 
-        The sums must have one scale, and the residual's scale must be that scale times a power of two.
+        The sums must have one scale, and the residual's scale must be the scale of the sums times a power of two.
         """
         if not one_scale(self.network, residual) or residual.quant is None or any(residual.quant.zero_point):
             return False
@@ -165,12 +165,12 @@ class _Patterns:
         computes = node.op_type in COMPUTES or self._averages(node)
         if node.domain or not (computes or node.op_type in MOVES) or not node.inputs:
             return None
-        # The first inputs must be codes. The others are settings, such as the shape of a Reshape, or a bias.
+        # The first inputs must be codes. The other inputs are settings, such as the shape of a Reshape, or a bias.
         count = COMPUTES.get(node.op_type, 1) or len(node.inputs)
         inputs = [self.dequantised(name) for name in node.inputs[:count]]
         readers = [reader.op_type for reader in self.network.readers.get(node.outputs[0], ())]
         if outputs == [None] and node.op_type in ("Gemm", "MatMul") and QUANTIZE not in readers:
-            outputs = [Coded(node.outputs[0], None)]  # they also have an integer kernel with real results
+            outputs = [Coded(node.outputs[0], None)]  # these operators also have an integer kernel with real results
         if len(inputs) < count or None in inputs or None in outputs:
             return None
         coded = tuple(filter(None, inputs))
@@ -181,7 +181,7 @@ class _Patterns:
             return None
         if node.op_type not in ("Conv", "Gemm") or not any(rest):
             return fused
-        # A bias must be int32 codes at the scale of the products: with a real bias, the operator computes reals.
+        # A bias must be int32 codes at the scale of the products: with any other bias, the operator computes reals.
         bias = self._bias(rest[0], fused) if is_unscaled(node) else ""
         return replace(fused, bias=bias, other_inputs=()) if bias else None
 
@@ -204,7 +204,8 @@ class _Patterns:
 
     def _quantised(self, name: str) -> Coded | None:
         """Return the codes to which a value is quantised; None if it is not quantised, or has other readers."""
-        # A Relu or Clip in between disappears if the range of the codes, or the operator's own clamp, does the same.
+        # A Relu or Clip before the quantisation is dropped if the range of the codes, or the operator's clamp, has the
+        # same effect.
         node = self.network.only_reader(name)
         if node is not None and node.op_type in ACTIVATIONS:
             after = self.network.only_reader(node.outputs[0])
@@ -224,9 +225,9 @@ class _Patterns:
         return "relu" if node.op_type == "Relu" else "none"
 
     def _implied(self, node: RawNode, codes: Coded) -> bool:
-        """Return whether quantisation to `codes` clips at least as much as a Relu or Clip before it.
+        """Return whether quantisation to `codes` clips at least as much as the preceding Relu or Clip.
 
-        The Relu or Clip then changes no code, and can be left out.
+        Such a Relu or Clip changes no code, and can be dropped.
         """
         if codes.quant is None or not one_scale(self.network, codes):
             return False
@@ -239,7 +240,7 @@ class _Patterns:
         return low - (info.min - zero) * scale < SLACK and (info.max - zero) * scale - high < SLACK
 
     def _bounds(self, clip: RawNode) -> tuple[float, float]:
-        """Return the limits of a Clip: attributes up to opset 10, inputs from then on.
+        """Return the limits of a Clip: attributes up to opset 10, inputs from opset 11 on.
 
         Computed limits give an empty range, so that the Clip fuses with no operator.
         """
@@ -256,7 +257,8 @@ class _Patterns:
         if node is None or node.op_type != DEQUANTIZE:
             return ""
         if fused.op_type == "Conv":
-            # onnxruntime tolerates a small difference of scales; for a larger one, the convolution computes reals.
+            # onnxruntime tolerates a small difference of scales; if the difference is larger, the convolution computes
+            # reals.
             products = _product_scale(fused.inputs)
             quant = self.network.quantisation(node)
             scale = np.array(quant.scale if quant else [np.inf])
@@ -287,7 +289,7 @@ def _product_scale(coded: tuple[Coded, ...]) -> Array:
 
 
 def _qlinear(network: OnnxNetwork, node: RawNode) -> Fused | None:
-    """Return a QLinear node as an operator on codes; None if a scale is not constant or no kernel takes its types."""
+    """Return a QLinear node as an operator on codes; None if a scale is not constant or no kernel accepts its types."""
     op_type, positions, out, bias_position = QOPERATORS[node.op_type]
     inputs = [_coded(network, node, index) for index in positions or range(2, len(node.inputs), 3)]
     quant = network.quant(node.input(out), node.input(out + 1), 1, network.rank(node.outputs[0]))

@@ -1,4 +1,4 @@
-"""Translates operators on codes to operators of the graph, or if it has none, to onnxruntime's QLinear operators."""
+"""Translates operators on codes to operators of the graph, or, if none is exact, to onnxruntime's QLinear operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.model.onnx_fuse import QOPERATORS
 
 
 def translate(builder: Builder, fused: Fused) -> None:
-    """Emit the graph's nodes for a fused operator, or add it to `builder.refused`: it must then compute reals."""
+    """Emit the graph's nodes for a fused operator, or add the operator to `builder.refused`: it must compute reals."""
     before = len(builder.nodes)
     native = _NATIVE.get(fused.op_type)
     if native and native(builder, fused):
@@ -26,7 +26,8 @@ def translate(builder: Builder, fused: Fused) -> None:
         if fused.activation not in (*applied, "none"):
             builder.clamp(fused.name, fused.outputs[0].tensor, fused.activation)
     elif builder.network.rounding == "pow2" and fused.op_type not in MOVES:
-        # onnxruntime's kernels on codes round ties to even and have no activation: they are no help to `pow2`.
+        # The mode `pow2` cannot use onnxruntime's kernels on codes, because they round ties to even and have no
+        # activation.
         builder.refused.add(fused.name)
     else:
         _by_onnxruntime(builder, fused)
@@ -45,7 +46,7 @@ def _product(builder: Builder, fused: Fused) -> bool:
     rank = builder.network.rank(x.tensor)
     if fused.outputs[0].quant is None or weights is None or weights.ndim != 2 or w.quant is None or rank < 2:
         return False
-    # The graph's weights are (O, K), those of a MatMul (K, O).
+    # The graph's weights are (O, K), the weights of a MatMul are (K, O).
     rows = fused.op_type == "Gemm" and attributes.get("transB", 0)
     if attributes.get("transA", 0) or not is_unscaled(fused):
         return False
@@ -71,7 +72,7 @@ def _by_matrices(builder: Builder, fused: Fused) -> bool:
 
 
 def _binary(builder: Builder, fused: Fused) -> bool:
-    """Emit an Add or Mul, with its operands in the order in which onnxruntime takes them; return True."""
+    """Emit an Add or Mul, with its operands in the order that onnxruntime's kernel uses; return True."""
     inputs = [builder.tensor_of(coded) for coded in fused.inputs]
     if _scalar_first(*(builder.shape(coded.tensor) for coded in fused.inputs)):
         inputs.reverse()
@@ -126,7 +127,7 @@ def _average(builder: Builder, fused: Fused) -> bool:
         if builder.network.rounding == "tflm" and fused.inputs[0].quant == fused.outputs[0].quant:
             op = ops.AveragePool2D(window)  # TFLite Micro's
         elif window.kernel == (height, width):
-            op = ops.Mean((1, 2), True)  # as onnxruntime does: the two kernels round differently
+            op = ops.Mean((1, 2), True)  # like onnxruntime, whose two kernels round differently
     return _unary(builder, fused, op, True)
 
 
@@ -176,7 +177,7 @@ def _transpose(builder: Builder, fused: Fused) -> bool:
 
 
 def _pad(builder: Builder, fused: Fused) -> bool:
-    """Emit a Pad with a constant, by the code of that constant; return False for other forms of Pad."""
+    """Emit a Pad with a constant by padding with the constant's code; return False for other forms of Pad."""
     quant = fused.inputs[0].quant
     padding = padding_of(builder.network, fused)
     if fused.attributes.get("mode", "constant") != "constant" or quant is None or padding is None:
@@ -189,7 +190,7 @@ def _pad(builder: Builder, fused: Fused) -> bool:
 
 
 def _resize(builder: Builder, fused: Fused) -> bool:
-    """Emit a Resize that only repeats pixels; return False for others."""
+    """Emit a Resize that only repeats pixels; return False for other forms of Resize."""
     shape = builder.shape(fused.inputs[0].tensor)
     out = builder.result(fused.outputs[0])
     if (
@@ -202,8 +203,8 @@ def _resize(builder: Builder, fused: Fused) -> bool:
     factors = out.shape[2] // shape[2], out.shape[3] // shape[3]
     if (factors[0] * shape[2], factors[1] * shape[3]) != out.shape[2:]:
         return False
-    # The modes of Resize have many combinations. onnxruntime resizes an image whose pixels are their own indices, which
-    # shows where each pixel of the result comes from.
+    # The modes of Resize have many combinations. So onnxruntime resizes an image whose pixels are their own indices:
+    # the result has, for each pixel, the index of its source.
     constants = {1 + i: builder.network.constants[name] for i, name in enumerate(fused.other_inputs) if name}
     types = [ort.type_of(constants[1 + i]) if name else None for i, name in enumerate(fused.other_inputs)]
     pixels = np.broadcast_to(np.arange(shape[2] * shape[3], dtype=np.float32).reshape(shape[2:]), shape)
@@ -241,14 +242,14 @@ _NATIVE: dict[str, Callable[[Builder, Fused], bool]] = {
     "Softmax": _softmax,
     **dict.fromkeys(SAME, _same),
 }
-#: Operator -> onnxruntime's operator on codes, and whether the bias comes before the output's scale.
+#: For each operator: onnxruntime's operator on codes, and whether the bias precedes the output's scale.
 _QLINEAR = {op_type: (name, bias is not None and bias < out) for name, (op_type, _, out, bias) in QOPERATORS.items()}
 #: QLinear operators of ONNX itself; the others belong to onnxruntime's domain.
 _STANDARD = ("QLinearConv", "QLinearMatMul")
 
 
 def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
-    """Emit onnxruntime's own operator on codes. If it computes, it also gets scales and zero points as inputs."""
+    """Emit onnxruntime's own operator on codes, with scales and zero points as inputs unless it only moves codes."""
     outputs = [builder.result(coded) for coded in fused.outputs]
     opset = builder.network.opset
     attributes = dict(fused.attributes)
@@ -267,7 +268,7 @@ def _by_onnxruntime(builder: Builder, fused: Fused) -> None:
     if fused.outputs[0].quant is not None:
         ends = builder.scalars(fused.outputs[0])
         inputs += [*(bias or [""]), *ends] if bias_first else [*ends, *bias]
-    elif fused.op_type == "Gemm":  # this and MatMulIntegerToFloat give real results, without a scale
+    elif fused.op_type == "Gemm":  # QGemm, like MatMulIntegerToFloat, has real results if it has no output scale
         inputs += bias
     else:
         op_type = "MatMulIntegerToFloat"

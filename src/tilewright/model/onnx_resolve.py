@@ -1,7 +1,7 @@
 """Analyses an ONNX network before it runs: infers the type of every value, and computes the constant values.
 
-If nodes are replaced by the nodes of their branches: only one branch remains if the condition is constant once shapes
-are known, or if the other one does not fit the shapes of the inputs.
+An If node is replaced by the nodes of its branches. Only one branch is used if the condition is constant for the known
+shapes, or if the second branch does not fit the shapes of the inputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.model.onnx_file import CUSTOM, RawGraph, RawModel, RawNode, read
 from tilewright.model.onnx_values import DEQUANTIZE, OnnxNetwork
 from tilewright.model.shapes import Shapes
 
-#: Limit of constant folding: elements of all folded constants of a model together.
+#: Limit of constant folding: the total number of elements of all folded constants of a model.
 MAX_FOLDED = 1 << 26
 #: The attributes of If that hold its branches.
 THEN = "then_branch"
@@ -35,7 +35,7 @@ _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLi
 
 
 def resolve(raw: RawModel) -> OnnxNetwork:
-    """Return an ONNX graph with the types of all its values inferred and its constant values computed.
+    """Return the analysed form of an ONNX graph, with the types of all values and with computed constants.
 
     Raises ModelError if nodes are out of order, a name is written twice, an output is never written, or constants are
     too large.
@@ -51,7 +51,7 @@ def resolve(raw: RawModel) -> OnnxNetwork:
 
 
 def _names_read(nodes: Iterable[RawNode]) -> Iterator[str]:
-    """Yield the names of all values that nodes read, and that the nodes of their branches read or return."""
+    """Yield the names of all values that nodes read, or that their branches read or return."""
     for node in nodes:
         yield from node.inputs
         for graph in node.graphs.values():
@@ -63,14 +63,14 @@ def _names_read(nodes: Iterable[RawNode]) -> Iterator[str]:
 class _Analysis(OnnxNetwork):
     """The network as far as it is analysed. `used`: all names that are read; `folded`: elements of computed constants.
 
-    Types are inferred in the order of the nodes, so whatever a node reads has a type, and a value if it is constant.
+    Types are inferred in the order of the nodes, so every input of a node has a type, and a value if it is constant.
     """
 
     used: set[str] = field(default_factory=set)
     folded: int = 0
 
     def add(self, nodes: Iterable[RawNode]) -> None:
-        """Analyse more nodes, in order; the nodes of branches take the place of an If. Raises ModelError."""
+        """Analyse more nodes, in order; the nodes of branches replace an If. Raises ModelError."""
         pending = deque(nodes)
         while pending:
             node = pending.popleft()
@@ -96,21 +96,21 @@ class _Analysis(OnnxNetwork):
                 self._check_same_types(node)
             self.types |= zip(names, self._types(node), strict=True)
             return
-        # A constant that is broadcast (ConstantOfShape) takes no memory: one of its strides is 0.
+        # A broadcast constant (ConstantOfShape) uses no memory: one of its strides is 0.
         self.folded += sum(value.size for value in values if 0 not in value.strides or value.size == 1)
         node.fail_if(self.folded > MAX_FOLDED, f"exceeds the limit of {MAX_FOLDED} elements for computed constants")
         self.add_constants(dict(zip(names, values, strict=True)))
 
     def _used_outputs(self, node: RawNode) -> tuple[str, ...]:
-        """Return a node's output names up to the last one that is used: unused ones at the end are left out."""
-        # With fewer outputs, more operators have a known form: a MaxPool without indices, a Dropout without a mask.
+        """Return a node's output names, without unused names at the end."""
+        # Operators with fewer outputs are often simpler: a MaxPool without indices, a Dropout without a mask.
         last = max((index for index, name in enumerate(node.outputs) if name and name in self.used), default=0)
         if last + 1 < len(node.outputs):
             last = max(last, ort.least_outputs(node.op_type, node.domain, self.opset) - 1)
         return node.outputs[: last + 1]
 
     def error_of(self, branch: RawGraph) -> ModelError | None:
-        """Analyse a branch with the shapes before the If. Return the error; None if there is none."""
+        """Analyse a branch with the shapes before the If. Return the error, or None if the branch fits."""
         used = self.used | set(_names_read(branch.nodes))
         trial = replace(self, nodes=[], types=dict(self.types), constants=dict(self.constants), used=used)
         trial.add_constants(branch.constants)
@@ -141,7 +141,7 @@ class _Analysis(OnnxNetwork):
         """Return the values of a node's outputs if they are constant; None if the node must run for each sample."""
         if node.op_type == "Constant":
             return [_constant_value(node)]
-        # Not by `fold`: a shape is known even if the value is computed, and an untrusted size must not be allocated.
+        # `fold` is not used here: a shape may be known before the value, and an untrusted size must not be allocated.
         if node.op_type == "Shape" and len(node.inputs) == 1:
             shape = self.types[node.inputs[0]].shape
             start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
@@ -168,7 +168,7 @@ def _constant_value(node: RawNode) -> Array:
 
 
 def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[str, Array]]:
-    """Return the nodes that replace an If, in order, and their constants; `before` is the network before it.
+    """Return the nodes that replace an If, in order, and their constants; `before` is the network before the If.
 
     Raises ModelError if the condition or the branches are malformed or if no branch fits, and UnsupportedError for a
     computed condition before opset 9.
@@ -181,7 +181,7 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
     scalar = types[condition].dtype == "bool" and prod(types[condition].shape) == 1
     node.fail_if(not scalar, "If has a condition that is not one bool")
     results = [(at, out) for at, out in enumerate(node.outputs) if out]
-    # 1. The condition is constant: the nodes of its branch, and an Identity for each result.
+    # 1. If the condition is constant, return the nodes of its branch, and an Identity for each result.
     if condition in before.constants:
         branch = _inlined(node, THEN if before.constants[condition].reshape(-1)[0] else ELSE)
         identities = [
@@ -190,9 +190,10 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
         return [*branch.nodes, *identities], dict(branch.constants)
     reason = f"If has a computed condition in opset {before.opset}"
     node.refuse_if(before.opset < 9, reason, "export with opset 13")  # onnxruntime has Where from opset 9 on
-    # 2. It is computed: the nodes of all branches that fit, and the condition as a scalar. Both branches may run for
-    # every sample, as branches of ONNX have no side effects. A branch fits if no error arises when it is analysed with
-    # the shapes before the If; it would fail if it were taken, so it is left out.
+    # 2. If the condition is computed, return the nodes of all branches that fit, and the condition as a scalar. Both
+    # branches may run for every sample, since branches of ONNX have no side effects. A branch fits if it can be
+    # analysed without an error with the shapes before the If; other branches would fail at run time, so they are
+    # omitted.
     sides = {key: _inlined(node, key) for key in (THEN, ELSE)}
     errors = {key: error for key, side in sides.items() if (error := before.error_of(side))}
     if len(errors) == len(sides):
@@ -219,12 +220,12 @@ def _without_if(before: _Analysis, node: RawNode) -> tuple[list[RawNode], dict[s
 def _select_only(
     node: RawNode, key: str, side: RawGraph, test: str, opset: int
 ) -> tuple[list[RawNode], dict[str, Array]]:
-    """Return the nodes that take the results of the only branch that fits, with their constants.
+    """Return the nodes that select the results of the only branch that fits, with their constants.
 
-    If the value `test` does not choose this branch, they end in an error for that sample.
+    For a sample whose value `test` does not choose this branch, these nodes end with an error.
     """
-    # ONNX has no operator that fails on purpose. So each result gets an axis of one element, which is gathered at index
-    # 0, or else at index 1: onnxruntime reports an error for an index past the end.
+    # ONNX has no operator for errors. So each result gets an axis of one element, from which index 0 is gathered if the
+    # branch is chosen, else index 1: onnxruntime reports an error for an index past the end.
     first, second, axis, place = (f"{node.name}:only_{key}_fits:{part}" for part in ("0", "1", "axis", "place"))
     constants = {first: np.array(0), second: np.array(1), axis: np.array([0])}
     values = (first, second) if key == THEN else (second, first)
@@ -252,7 +253,7 @@ def _inlined(node: RawNode, key: str) -> RawGraph:
 
 
 def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> RawGraph:
-    """Return a branch with other names of values, also in branches inside it, and a prefix of its nodes' names."""
+    """Return a branch with values renamed, also in nested branches, and with a prefix before its nodes' names."""
 
     def renamed(originals: Iterable[str]) -> tuple[str, ...]:
         return tuple(names.get(name, name) for name in originals)
@@ -272,10 +273,10 @@ def _renamed(graph: RawGraph, names: Mapping[str, str], prefix: str = "") -> Raw
 
 
 def without_branches(path: Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Any:
-    """Return the model of an `.onnx` file with each If replaced by nodes, and constants computed, as a ModelProto.
+    """Return the model of an `.onnx` file, without If nodes and with computed constants, as a ModelProto.
 
-    Its inputs have the shapes of the file, and those in `shapes` where it leaves extents open. Raises the errors of
-    `read` and `resolve`.
+    Its inputs have the shapes of the file, or the shapes in `shapes` if extents are open. Raises the errors of `read`
+    and `resolve`.
     """
     raw = read(path, shapes, until)
     network = resolve(raw)

@@ -12,30 +12,30 @@ from tilewright.graph.rounding import round_half_away
 from tilewright.model.onnx_file import RawNode
 from tilewright.model.onnx_values import ACTIVATIONS, CODES, DEQUANTIZE, MAXPOOL_OPSET, QUANTIZE, OnnxNetwork
 
-#: Operators that a pair of quantise and dequantise may move past.
+#: Operators across which a pair of quantise and dequantise nodes may move.
 MOVED = ("MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice")
-#: Operators whose real biases become codes.
+#: Operators whose real biases are replaced by codes.
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
 
 def rewritten(network: OnnxNetwork) -> OnnxNetwork:
     """Return the network in the form in which onnxruntime looks for quantised operators."""
-    # Values stay the same: identities go, a transpose of dequantised constants is done on the constants themselves, and
-    # MatMul and Add of dequantised matrices become Gemm.
+    # These steps keep values: identities are removed, transposes of dequantised constants are applied to the constants,
+    # and MatMul and Add of dequantised matrices become Gemm.
     network = _form_gemms(_transpose_constants(_without_identities(network)))
     # DoubleQDQPairsRemover: two consecutive pairs of quantise and dequantise become one, for the range of reals that
     # both can represent. This changes values, so the rounding mode `ort` must reproduce it.
     network = merge(network)
-    # QDQPropagation: quantise moves up and dequantise down past the operators in MOVED, so that more operators fuse.
-    # Values stay the same, because these operators neither compute nor round.
+    # QDQPropagation: quantise nodes move up and dequantise nodes move down across the operators in MOVED, so that more
+    # operators fuse. This keeps values, because these operators neither compute nor round.
     network = _move_dequantise_down(_move_quantise_up(network))
-    # WeightBiasQuantization: real biases of products of codes become dequantised codes if the result is quantised next,
-    # or after Relu or Clip, even if the product then has no integer kernel. This changes values.
+    # WeightBiasQuantization: real biases of products of codes become dequantised codes if the result is quantised
+    # directly, or after Relu or Clip, even if the product has no integer kernel. This changes values.
     return quantise_biases(network)
 
 
 def _without_identities(network: OnnxNetwork) -> OnnxNetwork:
-    """Return the network with readers of identities reading the identities' inputs, and without unused identities.
+    """Return the network without identities: their readers read the inputs of the identities.
 
     Each Concat loses its empty inputs, unless all of them are empty.
     """
@@ -123,8 +123,8 @@ def _product(network: OnnxNetwork, add: RawNode) -> tuple[RawNode | None, str]:
 
 def merge(network: OnnxNetwork) -> OnnxNetwork:
     """Replace quantise -> dequantise -> quantise -> dequantise, without other readers in between, by one pair."""
-    # A longer chain is merged in passes, as upstream does, because the order affects rounding. A pass without a chain
-    # returns the network itself.
+    # A longer chain is merged in passes, like in onnxruntime, because the order affects rounding. A pass that finds no
+    # chain returns the network unchanged.
     while (merged := _merge_once(network)) is not network:
         network = merged
     return network
@@ -133,8 +133,8 @@ def merge(network: OnnxNetwork) -> OnnxNetwork:
 def _merge_once(network: OnnxNetwork) -> OnnxNetwork:
     constants: dict[str, Array] = {}
     changed: dict[str, RawNode | None] = {}
-    # `changed` has the nodes of chains that are merged already, so that no node is in two of them: a pass merges the
-    # first two pairs of a longer chain, then the next two.
+    # `changed` has the nodes of the chains that this pass has merged, so that no node is in two chains: a pass merges
+    # the first two pairs of a longer chain, then the next two pairs.
     for first in network.nodes:
         chain = _chain(network, first) if first.op_type == QUANTIZE and first.name not in changed else None
         pair = _common_range(network, first, chain[1]) if chain else None
@@ -165,7 +165,7 @@ def _chain(network: OnnxNetwork, first: RawNode) -> tuple[RawNode, RawNode, list
 def _common_range(network: OnnxNetwork, first: RawNode, second: RawNode) -> tuple[Array, Array] | None:
     """Return the scale (float32) and zero point for the reals that both nodes can represent.
 
-    None if the types of codes differ, a scale is not constant or not single, or no number is in both ranges.
+    The result is None if the types of codes differ, a scale is not one constant, or the ranges do not overlap.
     """
     dtype = network.dtype(second.outputs[0])
     if dtype not in CODES or network.dtype(first.outputs[0]) != dtype:
@@ -179,7 +179,7 @@ def _common_range(network: OnnxNetwork, first: RawNode, second: RawNode) -> tupl
         pairs.append((np.float32(scale.reshape(-1)[0]), int(zero.reshape(-1)[0])))
     if pairs[0] == pairs[1]:
         return np.asarray(pairs[0][0]), np.array(pairs[0][1], dtype)
-    # In float32 and in this order, as upstream: the result decides how every code of the network is rounded.
+    # Compute in float32 and in onnxruntime's order: the result affects the rounding of every code of the network.
     low = max(np.float32(info.min - code) * step for step, code in pairs)
     high = min(np.float32(info.max - code) * step for step, code in pairs)
     scale = np.asarray((high - low) / np.float32(info.max - info.min))
@@ -195,7 +195,8 @@ def _move_quantise_up(network: OnnxNetwork) -> OnnxNetwork:
     Moves whose input is already dequantised (or quantised) stay as they are.
     """
     network = network.with_nodes(network.nodes, {})  # a copy, as `_pair` adds types
-    # Backwards, so that a quantise moves past a whole chain: the pair that it leaves behind ends at the next move.
+    # Go backwards, so that a quantise moves across a whole chain: the next move receives the pair that remains behind
+    # it.
     quantiser_of: dict[str, RawNode] = {}  # value -> the node that quantises it
     nodes: list[RawNode] = []
     for node in reversed(network.nodes):
@@ -242,7 +243,7 @@ def _move_dequantise_down(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _moves(network: OnnxNetwork, node: RawNode) -> bool:
-    """Return whether a quantise and dequantise may move past a node: it is in `MOVED`, other inputs are constant."""
+    """Return whether a quantise or dequantise may move across a node: `MOVED` has it, and other inputs are constant."""
     old = node.op_type == "MaxPool" and network.opset < MAXPOOL_OPSET
     return node.op_type in MOVED and not old and network.are_constant(node.inputs[1:]) and len(node.outputs) == 1
 

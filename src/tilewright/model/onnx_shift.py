@@ -23,12 +23,12 @@ from tilewright.model.onnx_conv import convolution_of, window_of
 from tilewright.model.onnx_file import CUSTOM, RawNode
 from tilewright.model.onnx_values import OnnxNetwork
 
-#: The quantisation of codes that are the integers themselves.
+#: The quantisation of codes that equal the integers.
 _PLAIN = Quant((1.0,), (0,))
-#: Largest magnitude of multipliers and divisors, and of addends.
+#: The largest magnitude of multipliers and divisors, and the largest magnitude of addends.
 MAX_MULTIPLIER = 1 << 31
 MAX_ADDEND = 1 << 53
-#: Range and type of sums and of their addends.
+#: The range and type of sums and of values added to sums.
 INT32 = -(1 << 31), (1 << 31) - 1, "int32"
 
 
@@ -37,7 +37,7 @@ def build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
     builder = Builder(network)
     for title in inputs:
         builder.tensors[title] = Tensor(title, builder.shape(title), "uint8", _PLAIN)
-    # A product has no meaning of its own here: its int32 sums wait in `sums` for the RequantShift that reads them.
+    # A product alone becomes no node: `sums` keeps the product until the RequantShift that reads its int32 sums.
     sums: dict[str, RawNode] = {}
     for node in network.nodes:
         if node.op_type in ("Conv", "Gemm"):
@@ -58,7 +58,7 @@ def build(network: OnnxNetwork, name: str, inputs: tuple[str, ...]) -> Graph:
 
 
 def _integers(builder: Builder, node: RawNode, name: str, low: int, high: int, dtype: str) -> Array:
-    """Return the constant `name` of `node`. Raises UnsupportedError if it is not whole numbers in `low`..`high`."""
+    """Return the constant `name` of `node`. Raises UnsupportedError unless it has integers in `low`..`high`."""
     data = builder.network.constants.get(name)
     if data is None or data.dtype.kind not in "fiu":
         raise UnsupportedError(node.where, f"takes '{name}' at run time; only constant numbers are supported")

@@ -17,13 +17,13 @@ from tilewright.graph.tensor import Quant
 from tilewright.model.onnx_file import RawNode, as_json
 
 CODES = ("int8", "uint8")
-#: The first opset in which onnxruntime's MaxPool takes codes.
+#: The first opset in which onnxruntime's MaxPool supports codes.
 MAXPOOL_OPSET = 12
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
-#: Operators that may clamp the results of another operator before they are rounded.
+#: Operators that may clamp the unrounded results of another operator.
 ACTIVATIONS = ("Relu", "Clip")
-#: Operators whose sums an addition may join in the rounding mode `pow2`, and the number of axes of their results.
+#: For each operator whose sums may include an addition in the rounding mode `pow2`: the number of axes of its results.
 JOINED = {"Conv": 4, "Gemm": 2}
 
 
@@ -53,7 +53,7 @@ class OnnxNetwork:
 
     @cached_property
     def names(self) -> set[str]:
-        """The names of all values, constants and nodes, and those that `fresh` has given."""
+        """The names of all values, constants and nodes, and all names that `fresh` has returned."""
         return {*self.types, *self.constants, *self.writer, *(node.name for node in self.nodes)}
 
     def fresh(self, hint: str) -> str:
@@ -73,7 +73,7 @@ class OnnxNetwork:
     def with_nodes(
         self, nodes: Iterable[RawNode], constants: Mapping[str, Array], types: Mapping[str, ValueType] | None = None
     ) -> OnnxNetwork:
-        """Return the network with `nodes` in place of its nodes, and with additional constants and types of values."""
+        """Return the network with its nodes replaced by `nodes`, and with additional constants and types of values."""
         network = replace(self, nodes=list(nodes), constants={**self.constants}, types={**self.types, **(types or {})})
         network.add_constants(constants)
         return network
@@ -83,7 +83,7 @@ class OnnxNetwork:
         self.types |= {name: ort.type_of(value) for name, value in constants.items()}
 
     def are_constant(self, names: Iterable[str]) -> bool:
-        """Return whether all values that are not absent ('') are constants."""
+        """Return whether all values are constants or absent ('')."""
         return all(not name or name in self.constants for name in names)
 
     def call(self, node: RawNode) -> ort.Call:
@@ -118,7 +118,7 @@ class OnnxNetwork:
         constant = self.constants.get(scale)
         if constant is None or constant.dtype != np.float32 or not self.are_constant((zero,)):
             return None
-        # One zero point may serve all channels; the axis counts only if there are several scales.
+        # All channels may share one zero point; the axis matters only if there are several scales.
         scales = constant.astype(np.float64).reshape(-1)
         zeros = self.constants[zero].reshape(-1) if zero else np.zeros(scales.size, np.int64)
         if zeros.size not in (1, scales.size) or not scales.size:

@@ -1,9 +1,9 @@
 """Compares an imported `.onnx` file with onnxruntime without optimisations, layer by layer.
 
-Every layer gets the codes that the graph computed before it. So a rounding difference cannot spread, and an import
-error shows where it is. To that end, the file is cut at each tensor of codes that it shares with the graph, and each
-cut becomes an input. The input of a QuantizeLinear is compared before it is rounded: the graph's code must be the
-nearest code, and `pow2` must round ties upwards. Real outputs must agree to float32's accuracy.
+The inputs of every layer are codes that the graph has computed. So a rounding difference cannot spread, and an import
+error appears in its own layer. For this purpose, the file is cut at each tensor of codes that the file and the graph
+share, and each cut becomes an input. The input of a QuantizeLinear is compared before rounding: the graph's code must
+be the nearest code, and `pow2` must round ties upwards. Real outputs must agree to float32's accuracy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tilewright.model.onnx_values import CODES, DEQUANTIZE, QUANTIZE
 from tilewright.model.shapes import cut
 from tilewright.model.verification import Comparison, Verification, compared
 
-#: Distance from a tie, in codes, within which float32 sums of the file and an integer kernel may round differently.
+#: The largest distance from a tie, in codes, at which float32 sums of the file and an integer kernel may round
+#: differently.
 NEAR = 1 / 64
 #: Tolerances of a real output, relative to its largest magnitude; HALF applies if any tensor is float16.
 REAL = 1e-4
@@ -34,7 +35,7 @@ HALF = 1e-2
 AVERAGE = 1 / 128
 #: Codes by which onnxruntime's softmax on codes may differ from a quantised real softmax.
 SOFTMAX = 1.0
-#: TFLite's fixed-point softmax sums exponentials in this unit (gemmlowp: 12 bits before the point, 19 behind it).
+#: TFLite's fixed-point softmax sums exponentials in this unit (gemmlowp: 12 integer bits, 19 fraction bits).
 EXPONENTIAL = 2.0**-19
 #: Largest number of products of int8 codes (up to 2^14) whose sum is exact in float32 (24 bits), in any order.
 EXACT_TERMS = (1 << 24) // (1 << 14)
@@ -43,7 +44,7 @@ _GIVEN = ":given"
 
 
 def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
-    """Compare the import of the file `path` with onnxruntime, and the outputs of `graph` with those of the import."""
+    """Compare the import of the file `path` with onnxruntime, and the outputs of `graph` with the import's outputs."""
     try:
         runtime = ort.package("onnxruntime")
     except ModelError as error:
@@ -60,13 +61,13 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
     shared = Cut(model, imported)
     try:
         session = ort.session(shared.model)
-    except Exception as error:  # onnxruntime raises many types
+    except Exception as error:  # onnxruntime raises many types of exceptions
         return Verification(framework, reason=f"onnxruntime cannot load the file: {ort.one_line(error)}")
 
     def compare(sample: Mapping[str, Array], comparison: Comparison) -> None:
         values = _values(imported, sample)
         shared.compare(session, values, comparison)
-        for name, array in reference.run(graph, sample).items():  # the layouts of `graph` must not change a value
+        for name, array in reference.run(graph, sample).items():  # the layout pass must not change a value
             steps = array[0].astype(np.float64) - values[name]
             comparison.add(name, ~np.isclose(array[0], values[name], rtol=REAL, atol=0, equal_nan=True), steps)
 
@@ -85,9 +86,9 @@ def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
 
 
 class Cut:
-    """An ONNX model, cut at the tensors of codes that the graph shares: they become inputs of the model.
+    """An ONNX model, cut at the tensors of codes that the graph shares: these tensors become inputs of the model.
 
-    The values that these tensors are compared with become outputs of the model.
+    The values for the comparison with these tensors become outputs of the model.
     """
 
     def __init__(self, model: Any, graph: Graph) -> None:
@@ -103,7 +104,8 @@ class Cut:
             for name, tensor in graph.tensors.items()
             if name in self.computed and name in self.writer and tensor.dtype in CODES and tensor.quant is not None
         }
-        #: Shared tensors with a scale that the file lacks: the import merges pairs as onnxruntime does (onnx_rewrite).
+        #: Shared tensors whose scale is not in the file, because the import merges pairs like onnxruntime
+        #: (onnx_rewrite).
         self.merged = self._bypass_merged_pairs()
         self._cut()
 
@@ -126,8 +128,8 @@ class Cut:
 
         Return the names of the shared tensors that are quantised from the unrounded results of these identities.
         """
-        # A pair that the graph lacks was merged: its codes are no tensor of the graph. Without the pair, the following
-        # QuantizeLinear gets reals that were not rounded in between, as after the merge.
+        # A pair was merged if its codes are not a tensor of the graph. Without the pair, the input of the following
+        # QuantizeLinear is not rounded before, as after the merge.
         passed = set[str]()
         unshared = self.computed - self.graph.tensors.keys()
         for node in self.model.graph.node:
@@ -142,7 +144,7 @@ class Cut:
 
     def _cut(self) -> None:
         """Make readers of shared tensors read new model inputs, and make the values to compare with model outputs."""
-        # A dequantise of a merged pair is not computed: its reader gets the graph's own value, as reals.
+        # The dequantise of a merged pair is not computed: its reader gets the graph's value, as reals.
         body = self.model.graph
         self.compared_names = dict[str, None]()
         for node in body.node:
@@ -167,7 +169,7 @@ class Cut:
     def _computing_site(self, name: str) -> Site:
         """Return the operator that computes a tensor, skipping moves and clamps that the importer added after it.
 
-        Of a concatenation, it is the roughest conversion to its scale that the importer added before it, if any.
+        For a concatenation, return the coarsest of the rescalings that the importer added before it, if there are any.
         """
         site = self.sites[name]
         while isinstance(site.node.op, ops.Clamp | ops.Transpose | ops.Reshape):
@@ -199,7 +201,7 @@ class Cut:
             self._compare_codes(
                 name, values[name], [file_values[source] for source in self._sources(name) if source], comparison
             )
-        # Outputs that are no codes: reals to an accuracy, other types exactly.
+        # Outputs that are not codes are compared, too: reals within a tolerance, other types exactly.
         for name in self.compared_names:
             if name in self.graph.outputs and name not in self.shared:
                 if file_values[name].dtype.kind == "f":
@@ -213,7 +215,7 @@ class Cut:
         if self.writer[name].op_type != QUANTIZE:
             comparison.add_equal(name, ours, theirs[0])
             return
-        # The file's own scale, if it has one for the tensor: a wrong import of the scale must show up.
+        # Use the file's own scale for the tensor, if there is one, to detect a wrong import of the scale.
         scale = tensor.scale
         zero = float(tensor.zero_point)
         if name not in self.merged:
@@ -248,22 +250,22 @@ def _averages(site: Site) -> bool:
 
 
 def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
-    """Return how far, beyond half a code, a code may be from the unrounded result `codes` (less the zero point).
+    """Return how much more than half a code a code may differ from the unrounded result `codes` (less the zero point).
 
-    `twice`: the graph rounds as TFLite does, first to a finer scale and then to codes.
+    `twice`: the graph rounds like TFLite, first to a finer scale and then to codes.
     """
     if _averages(site):
         return NEAR + AVERAGE * np.abs(codes)
     if isinstance(site.node.op, ops.OnnxOp) and site.node.op.op_type == "QLinearSoftmax":
         return NEAR + SOFTMAX
     if isinstance(site.node.op, ops.Linear):
-        # A real bias is rounded to an integer at the scale of the products: it is off by at most half of that scale.
-        # The first of two roundings of the sums is off by at most that scale.
+        # A real bias is rounded to an integer at the scale of the products, with an error of at most half of this
+        # scale. The first of two roundings of the sums has an error of at most this scale.
         weights = site.input(1).quant
         unit = site.input(0).scale * max(weights.scale if weights else (0.0,)) / site.output.scale
         return NEAR + unit * (twice + 0.5 * (site.optional(2) is not None))
     if twice and isinstance(site.node.op, ops.Softmax) and site.output.dtype == "int8":
-        # TFLite sums the exponentials, the largest of which is 1, in units of 2**-19: each is off by half a unit.
+        # TFLite sums the exponentials, the largest of which is 1, in units of 2**-19: each has an error of half a unit.
         return NEAR + codes * (site.output.shape[-1] / 2 * EXPONENTIAL)
     if twice and isinstance(site.node.op, ops.Quantize | ops.Mul):
         return NEAR + _first_rounding(site)
@@ -271,8 +273,8 @@ def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
 
 
 def _first_rounding(site: Site) -> float:
-    """Return how far, in codes of the result, the first rounding of TFLite's QUANTIZE of codes, or MUL, may be off."""
-    # The multiplier is rounded first, then n bits are shifted out: the first rounding is off by half of 2**-n.
+    """Return the largest error, in codes of the result, of the first rounding of TFLite's QUANTIZE of codes, or MUL."""
+    # The product is rounded first, then n bits are shifted out: the first rounding has an error of half of 2**-n.
     inputs = [x for x in site.inputs if x]
     if any(x.quant is None for x in inputs):
         return 0.0

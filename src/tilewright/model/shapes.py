@@ -1,7 +1,6 @@
 """The user's choices for an ONNX model: the shapes of its inputs, and values that replace its outputs.
 
-Shapes are those in the file, with the user's in place of extents that the file leaves open. An open batch axis is 1,
-and the user gives all other open extents.
+Shapes come from the file; the user gives the extents that the file leaves open, except an open batch axis, which is 1.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from tilewright.graph.tensor import MAX_ELEMENTS
 #: The shape of each input, by name.
 Shapes = Mapping[str, tuple[int, ...]]
 MAX_RANK = 8
-#: Symbols that exporters give to the batch axis, in lower case.
+#: The symbols, in lower case, that exporters use for the batch axis.
 BATCH = ("batch", "batch_size", "batchsize", "n", "bs")
-#: Names of values that an error lists.
+#: The largest number of names that an error lists.
 MOST = 20
 
 
@@ -46,7 +45,7 @@ def declared(value: Any) -> InputDeclaration:
     def extent(dim: Any) -> int | str:
         if dim.dim_value > 0:
             return int(dim.dim_value)
-        # A text without letters, such as "?", names no extent.
+        # A text without letters, such as "?", is not a name of an extent.
         return printable(dim.dim_param[:40]) if any(letter.isalpha() for letter in dim.dim_param) else ""
 
     tensor = value.type.tensor_type
@@ -61,7 +60,7 @@ def fixed_shapes(inputs: Iterable[InputDeclaration], given: Shapes | None = None
     """
     declarations = {declaration.name: declaration for declaration in inputs}
     given = given or {}
-    symbols: dict[str, int] = {}  # a symbol that gets an extent in one input has it in all inputs
+    symbols: dict[str, int] = {}  # a symbol has the same extent in all inputs
     for name, shape in given.items():
         where = option("--shape", "shapes")
         if name not in declarations:
@@ -122,9 +121,9 @@ def check_until(path: Path, until: Collection[str]) -> None:
 
 
 def cut(graph: Any, until: Collection[str]) -> None:
-    """Make the values `until` the outputs of a GraphProto, and remove the nodes and constants that they do not need.
+    """Make the values `until` the outputs of a GraphProto, and remove nodes and constants that are no longer needed.
 
-    Raises InputError if a value is not one that a node computes.
+    Raises InputError if no node computes a value.
     """
     computed = [output for node in graph.node for output in node.output if output]
     for output in until:
@@ -132,7 +131,7 @@ def cut(graph: Any, until: Collection[str]) -> None:
             remedy = one_of(output, computed[-MOST:])
             raise InputError(option("--until"), f"the model computes no value '{output}'", remedy)
     needed = set(until)
-    # Backwards, since nodes are in order: a node is needed if a node behind it, or the user, reads one of its results.
+    # Go backwards, since nodes are in order: a node is needed if a later node, or the user, reads one of its results.
     for index in reversed(range(len(graph.node))):
         if needed.intersection(graph.node[index].output):
             needed.update(_read(graph.node[index]))
@@ -150,7 +149,7 @@ def cut(graph: Any, until: Collection[str]) -> None:
 
 
 def _read(node: Any) -> Iterator[str]:
-    """Yield the names that a node reads, and that the graphs inside it read or return."""
+    """Yield the names that a node reads, or that its subgraphs read or return."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -162,7 +161,7 @@ def _read(node: Any) -> Iterator[str]:
 def domain_remedy(graph: Any, domains: Collection[str]) -> str:
     """Return the remedy for a graph with operators of domains other than `domains`.
 
-    It names the last values that can be computed without these operators.
+    The remedy names the last values that can be computed without these operators.
     """
     available = {value.name for value in (*graph.input, *graph.initializer)}
     computed: dict[str, None] = {}

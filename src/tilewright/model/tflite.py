@@ -23,7 +23,7 @@ from tilewright.graph.tensor import MAX_ELEMENTS, Tensor
 from tilewright.model.tflite_file import HOW_TO_QUANTISE, STATEFUL, Call, Variables, read
 
 CODES = ("int8", "int16")
-#: Translates an operator of a file.
+#: A function that translates an operator of a file.
 Translate = Callable[[Call], ops.Op]
 #: Operators with several results.
 PARTS = ("SPLIT", "SPLIT_V", "UNPACK")
@@ -40,7 +40,7 @@ def load(path: Path) -> Graph:
 
 
 class _Import:
-    """The import of one file: the tensors and nodes made so far, and the variables of the network."""
+    """The import of one file: its tensors and nodes so far, and the variables of the network."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class _Import:
             if call.code in STATEFUL:
                 self.variables.follow(call)
                 continue
-            # What it reads now: values of variables, constants computed so far.
+            # Replace the inputs by the current values of variables and by constants computed so far.
             inputs = tuple(t and self.tensors[self.variables.value(t.name)] for t in call.inputs)
             self._add(index, replace(call, inputs=inputs))
         outputs = tuple(self.variables.value(name) for name in self.main.outputs)
@@ -80,11 +80,12 @@ class _Import:
         positions = range(len(call.inputs)) if translation.inputs is None else translation.inputs
         inputs = tuple(tensor.name if tensor else "" for tensor in map(call.optional, positions))
         outputs = tuple(tensor.name for tensor in call.outputs if tensor)
-        # TFLite's LSTM writes its states in place; the graph has a result for each state.
+        # TFLite's LSTM writes its states in place; in the graph, each state is a result.
         if isinstance(op, ops.Lstm):
             outputs += self.variables.states_of(call, (call.tensor(18), call.tensor(19)))
         node = Node(f"{op.kind}_{index}", op, inputs, outputs)
-        # Moves of constants, such as transposed weights, are done now: compilers want constant operands.
+        # Moves of constants, such as transposed weights, are computed during the import: compilers need constant
+        # operands.
         if isinstance(op, Moved | ops.Split) and all(self.tensors[name].data is not None for name in inputs):
             self._fold(node)
         else:
@@ -106,7 +107,7 @@ class _Import:
 
 def folded(call: Call) -> Array | None:
     """Return the constant result of an operator on shapes, or of a concatenation of constants; else None."""
-    if call.code == "DENSIFY":  # of a constant that the file stores sparse
+    if call.code == "DENSIFY":  # the input is a sparse constant of the file
         return call.constant(0)
     if call.code == "SHAPE":
         return np.array(call.tensor(0).shape, np.int64)
@@ -172,8 +173,8 @@ def _strided_slice(call: Call) -> ops.Op:
     call.fail_if(wrong, f"slices from {begin} to {end} by {strides}")
     if call.option("Offset", False):
         end = [first + count for first, count in zip(begin, end, strict=True)]
-    # An ellipsis stands for the axes that no other entry takes; an entry of NewAxis takes none. The shape of the result
-    # is known from the file, so new and dropped axes need no entry of their own.
+    # An ellipsis covers the axes without an entry of their own; a NewAxis entry covers no axis. The file gives the
+    # shape of the result, so new and dropped axes need no entry here.
     entries: list[slice | int] = []
     remaining = len(shape) - sum(not (masks["NewAxis"] | masks["Ellipsis"]) >> i & 1 for i in range(len(begin)))
     for i, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
@@ -242,8 +243,8 @@ def _resize(call: Call) -> ops.Op:
     centres = call.option("HalfPixelCenters", False)
     positions = []
     for extent, size in zip(extents, sizes, strict=True):
-        # Corners aligned: the first and last pixels of both images coincide. Half centres: pixels are areas, and the
-        # position of an output pixel is that of its middle.
+        # With aligned corners, the first and last pixels of both images coincide. With half centres, pixels are areas,
+        # and the position of an output pixel is the position of its centre.
         aligned = corners and size > 1
         scale = np.float32(extent - 1 if aligned else extent) / np.float32(size - 1 if aligned else size)
         real = (np.arange(size, dtype=np.float32) + np.float32(0.5 if centres else 0)) * scale
@@ -271,7 +272,7 @@ def _lstm(call: Call) -> ops.Op:
 
 
 class Translation(NamedTuple):
-    """How an operator is translated.
+    """The rule for the translation of an operator.
 
     `inputs` are the positions of the inputs that stay tensors of the graph (None: all); `data` is the position of the
     input whose type is checked.
@@ -324,7 +325,7 @@ TRANSLATE: dict[str, Translation] = {
 
 #: Operators that move values of any type.
 MOVES = {"RESHAPE", "EXPAND_DIMS", "SQUEEZE", "TRANSPOSE", "TILE", "STRIDED_SLICE", "SLICE", *PARTS, "PACK"}
-#: Operators that change the type of values, and which end may be float32.
+#: For each operator that changes the type of values: whether its input or its output may be float32.
 CONVERSIONS = {"QUANTIZE": "input", "DEQUANTIZE": "output"}
 
 

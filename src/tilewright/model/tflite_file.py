@@ -30,7 +30,7 @@ MAX_RANK = 8
 MAX_NAME = 1 << 10
 MAX_SUBGRAPHS = 1 << 8
 
-#: The names of element types; all but these are known by name only, and no operator takes them.
+#: The names of element types. Types that are not in DTYPES have a name only: no operator supports them.
 _DTYPES = {code: name.lower() for name, code in vars(tflite.TensorType).items() if isinstance(code, int)}
 _CONSTANT_TYPES = ("float32", "float16", "int32", "uint8", "int64", "int16", "int8", "bool", "float64")
 _OPERATORS = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
@@ -97,22 +97,22 @@ class Call(Named):
         return data
 
     def numbers(self, index: int) -> list[int]:
-        """Return the integers of constant input `index`. Raises ModelError if it holds none."""
+        """Return the integers of constant input `index`. Raises ModelError if the input has no integers."""
         values = self.constant(index).reshape(-1)
         if values.dtype.kind not in "iu" or not values.size:
             raise ModelError(self.where, f"{self.code} has an input {index} of {values.dtype}, not integers")
         return [int(number) for number in values]
 
     def axis(self, axis: int, extra: int = 0) -> int:
-        """Return an axis of the first output or input, counted from 0. Raises ModelError if there is none such."""
+        """Return an axis of the first output or input, counted from 0. Raises ModelError if the axis does not exist."""
         rank = len(self.tensor(0).shape) + extra
         self.fail_if(not -rank <= axis < rank, f"{self.code} has the axis {axis}; there are {rank} axes")
         return axis % rank
 
     def window(self, kernel: tuple[int, int], size: tuple[int, int] | None = None) -> ops.Window:
-        """Return the window for an image of `size` (rows, columns) [default: that of input 0].
+        """Return the window for an image of `size` (rows, columns) [default: the size of input 0].
 
-        Raises ModelError if input 0 is no image, or the window is impossible.
+        Raises ModelError if input 0 is not an image, or the window is impossible.
         """
         if size is None:
             shape = self.tensor(0).shape
@@ -164,7 +164,7 @@ def read(path: Path) -> tuple[Subgraph, ...]:
 
 
 def _subgraph(path: Path, graph: Any, buffers: Sequence[Any], codes: Sequence[str]) -> Subgraph:
-    # Every index in the file is checked before it is used: -1 stands for an absent tensor.
+    # Every index in the file is checked before it is used: -1 means an absent tensor.
     names = set[str]()
     tensors = tuple(_tensor(path, graph.Tensors(i), i, buffers, names) for i in range(graph.TensorsLength()))
     operators = [graph.Operators(index) for index in range(graph.OperatorsLength())]
@@ -203,7 +203,7 @@ def _as_transpose_conv(call: Call, operator: Any) -> Call:
 
 
 def _ends(table: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the indices of a subgraph's or operator's inputs, and those of its outputs; -1 is an absent tensor."""
+    """Return the indices of a subgraph's or operator's inputs, and of its outputs; -1 means an absent tensor."""
     return _numbers(table.InputsAsNumpy()), _numbers(table.OutputsAsNumpy())
 
 
@@ -231,7 +231,7 @@ def _tensor(path: Path, tensor: Any, index: int, buffers: Sequence[Any], names: 
     data = buffers[tensor.Buffer()]
     constant = isinstance(data, np.ndarray) and data.size and dtype in _CONSTANT_TYPES
     quant = _quant(tensor.Quantization())
-    if quant is not None and len(shape) == 1:  # TFLite ignores the axis of a vector, and files have any number there
+    if quant is not None and len(shape) == 1:  # TFLite ignores the axis of a vector, which is arbitrary in files
         quant = replace(quant, axis=0)
     return Tensor(
         name, shape, dtype, quant, _constant(name, shape, dtype, data, tensor.Sparsity()) if constant else None
@@ -256,14 +256,15 @@ def _quant(quant: Any) -> Quant | None:
 
 
 def _code(code: Any) -> str:
-    number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())  # old files fill only the first
+    number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())  # old files have only the deprecated field
     if number == tflite.BuiltinOperator.CUSTOM:
         return f"custom operator '{_text(code.CustomCode())}'"
     return _OPERATORS.get(number, f"operator number {number}")
 
 
 def _options(operator: Any) -> dict[str, Any]:
-    # flatbuffers has a class for each table of options, with a method for each field; methods of arrays take an index.
+    # flatbuffers has a class for each table of options, with a method for each field; a method for an array has an
+    # index as argument.
     kind = getattr(tflite, _OPTIONS.get(operator.BuiltinOptionsType(), ""), None)
     if kind is None or operator.BuiltinOptions() is None:
         return {}
@@ -285,12 +286,12 @@ Key = tuple[bytes | None, bytes | None]
 class Variables:
     """The variables of a network, followed through its operators in the order of the file.
 
-    Reading a variable for the first time makes the tensor that is read the source of a state. Later readers get the
-    name of the tensor that was assigned last, or this source. New tensors are added to `tensors`.
+    The first read of a variable makes the tensor with its value the source of a state. Later readers get the name of
+    the tensor that was last assigned, or else this source. New tensors are added to `tensors`.
 
-    `handles` has the variable of each handle tensor; `initial`, `sources` and `current` have, for each variable, its
-    first value, its source, and the tensor with its value now. `aliases` renames tensors that only repeat a value.
-    `operator_states` are the states of variable tensors.
+    `handles` maps each handle tensor to its variable; `initial`, `sources` and `current` map each variable to its
+    initial value, its source, and the tensor with its current value. `aliases` renames tensors that only repeat a
+    value. `operator_states` lists the states of variable tensors.
     """
 
     def __init__(self, file: Sequence[Subgraph], tensors: dict[str, Tensor]) -> None:
@@ -305,7 +306,7 @@ class Variables:
         self.operator_states: list[State] = []
 
     def value(self, name: str) -> str:
-        """Return the name of the tensor that holds the value of tensor `name` now."""
+        """Return the name of the tensor with the current value of tensor `name`."""
         return self.aliases.get(name, name)
 
     def follow(self, call: Call) -> None:
@@ -331,7 +332,7 @@ class Variables:
     def states_of(self, call: Call, tensors: Sequence[Tensor]) -> tuple[str, ...]:
         """Return the names of new tensors for the values of an operator's variable `tensors` after it has run.
 
-        Raises ModelError if one is not a variable tensor, UnsupportedError if its type or size is not supported.
+        Raises ModelError if a tensor is not variable, UnsupportedError if its type or size is not supported.
         """
         names = []
         for tensor in tensors:
@@ -370,7 +371,7 @@ class Variables:
         self.aliases[tensor.name] = assigned.name
 
     def _initialise(self, call: Call) -> None:
-        """Take the constants that the subgraph of a CALL_ONCE assigns to variables."""
+        """Store the constants that the subgraph of a CALL_ONCE assigns to variables."""
         index = call.option("InitSubgraphIndex", 0)
         call.fail_if(not 1 <= index < len(self.file), f"calls subgraph {index} of {len(self.file)}")
         handles: dict[str, Key] = {}

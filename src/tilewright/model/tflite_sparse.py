@@ -1,4 +1,4 @@
-"""Sparse constants of `.tflite` files: the stored values, and where they are (schema.fbs, SparsityParameters)."""
+"""Sparse constants of `.tflite` files: the stored values and their positions (schema.fbs, SparsityParameters)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tilewright.array import Array
 from tilewright.errors import ModelError
 from tilewright.graph.tensor import MAX_ELEMENTS
 
-#: The tables of index vectors, by the number that says which one a file has.
+#: The tables of index vectors, by their type number in a file.
 _VECTORS = {1: tflite.Int32Vector, 2: tflite.Uint16Vector, 3: tflite.Uint8Vector}
 
 
 def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: Any) -> Array:
-    """Return the tensor with zeros in the places that are not stored. Raises ModelError if a place is impossible."""
+    """Return the tensor, with zeros at positions that are not stored. Raises ModelError if a position is impossible."""
     where = f"tensor '{name}'"
     order, blocks = (
         [int(n) for n in _array(get())] for get in (sparsity.TraversalOrderAsNumpy, sparsity.BlockMapAsNumpy)
@@ -27,15 +27,15 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
     if not fits or not all(0 <= axis < rank for axis in blocks) or not 0 < prod(shape) <= MAX_ELEMENTS:
         raise ModelError(where, f"is stored sparse in an impossible form for the shape {list(shape)}")
     positions = np.zeros((rank, 1), np.int64)
-    # A tensor is cut into blocks. `order` has the axes of the tensor, and from `rank` on those inside a block: `blocks`
-    # says which axis of the tensor each of these divides. An axis is dense, or lists the indices that occur under each
-    # position of the axes before it.
-    sizes = [1] * rank  # of the blocks, along each axis
+    # A tensor is cut into blocks. `order` has the axes of the tensor and, as numbers from `rank` on, the axes inside a
+    # block; `blocks` maps each axis inside a block to the axis of the tensor that it divides. An axis is dense, or
+    # lists the indices that occur under each position of the preceding axes.
+    sizes = [1] * rank  # sizes of the blocks, along each axis
     for level, axis in enumerate(order):
         if axis >= rank:
             sizes[blocks[axis - rank]] *= sparsity.DimMetadata(level).DenseSize()
     for level, axis in enumerate(order):
-        # Every position so far branches into the indices of this level; an outer axis counts in blocks.
+        # Every position so far branches into the indices of this level; the unit of an outer axis is a block.
         parent, index = _level(where, sparsity.DimMetadata(level), positions.shape[1], prod(shape))
         positions = positions[:, parent]
         positions[axis if axis < rank else blocks[axis - rank]] += index * (sizes[axis] if axis < rank else 1)
@@ -48,9 +48,9 @@ def dense(name: str, shape: tuple[int, ...], dtype: str, data: Array, sparsity: 
 
 
 def _level(where: str, level: Any, count: int, most: int) -> tuple[Array, Array]:
-    """Extend `count` positions by the next axis, to `most` at most.
+    """Extend `count` positions by the next axis, to at most `most` positions.
 
-    Return the position that each new one extends, and its index on the axis.
+    Return, for each new position, the old position that it extends, and its index on the axis.
     """
     size = level.DenseSize()
     if level.Format() == tflite.DimensionType.DENSE:
@@ -66,7 +66,7 @@ def _level(where: str, level: Any, count: int, most: int) -> tuple[Array, Array]
 
 
 def _array(values: Any) -> Array:
-    """Return a vector as int64; flatbuffers gives 0 for an empty one."""
+    """Return a vector as int64; flatbuffers gives 0 for an empty vector."""
     return np.asarray(values, np.int64) if isinstance(values, np.ndarray) else np.zeros(0, np.int64)
 
 

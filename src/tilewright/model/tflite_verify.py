@@ -1,4 +1,4 @@
-"""Compares the graph of a `.tflite` file with the file run by LiteRT, or by TFLite Micro if LiteRT refuses it."""
+"""Compares the graph of a `.tflite` file with a run of the file in LiteRT, or in TFLite Micro if LiteRT rejects it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tilewright.model.verification import Comparison, Verification, compared
 
 PACKAGE = "ai-edge-litert"
 MICRO = "tflite-micro"
-#: Bytes that TFLite Micro may use for tensors.
+#: The memory, in bytes, that TFLite Micro may use for tensors.
 ARENA = 1 << 26
 #: Tolerance of real tensors, relative to their largest magnitude: a real softmax may differ in the last bit.
 REAL = 1e-6
 
 
 def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verification:
-    """Compare every tensor that `graph` computes in the rounding mode `litert` with the same tensor in LiteRT.
+    """Compare every computed tensor of `graph`, in the rounding mode `litert`, with the same tensor in LiteRT.
 
     Samples of a network with states are one stream.
     """
@@ -84,9 +84,9 @@ def _verified_by_micro(path: Path, graph: Graph, samples: Mapping[str, Array], r
 
 
 def in_tflite_micro(path: Path, samples: Mapping[str, Array], reset: bool = False) -> dict[str, Array] | None:
-    """Return the outputs of TFLite Micro, {name: (S, *shape)}, for samples {name: (S, *shape)} fed one after another.
+    """Return the outputs of TFLite Micro, {name: (S, *shape)}, for a sequence of samples {name: (S, *shape)}.
 
-    Return None if it is not installed or does not run the file. `reset` resets states before each sample.
+    Return None if TFLite Micro is not installed or does not run the file. `reset` resets states before each sample.
     """
     try:
         runtime = import_module("tflite_micro.python.tflite_micro.runtime")

@@ -1,4 +1,4 @@
-"""The result of a comparison between an imported network and the framework that its file is made for."""
+"""The result of a comparison between an imported network and the framework of its file."""
 
 from __future__ import annotations
 

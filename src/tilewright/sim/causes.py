@@ -1,8 +1,9 @@
 """Why a launch takes as long as it does: the critical path, walked from the end of the launch back to its beginning.
 
-Every cycle of a launch lies in exactly one stretch of the path, and a stretch has one step and one cause. The walk is
-in a step while the step works. At the start of the step it goes on with the cause of its wait: the previous step of its
-unit, the step that gave the last token, or the delivery of its command. So a wait is charged to the work waited for.
+Every cycle of a launch lies in exactly one stretch of the path, and a stretch has one step and one cause. From the end
+of a step, the walk goes back to the start of the step, and continues with the event that let the step start: the end of
+the previous step of its unit, a push of a token, or the delivery of its command. So a wait is charged to the work that
+the step waited for.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from tilewright.array import Array, ascending
 from tilewright.sim.figures import Definition
 from tilewright.sim.jit import compiled, part
 
-#: Causes of a wait before a step: its command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
+#: Causes of a wait before a step: the command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: no
+#: wait).
 CAUSE_COMMAND = 1
 CAUSE_TOKEN = 2
 #: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port
-#: while it serves others, the delivery of a command, the wait for a place in a token queue.
+#: while the port serves other clients, the delivery of a command, the wait for room in a token queue.
 WORK, TRANSFER, LATENCY, CONTENTION, FETCH, QUEUE = range(6)
-#: Causes for the kinds after WORK, in their order; TRANSFER is a load or a store.
+#: Causes for the kinds after WORK, in the order of the kinds; TRANSFER has two causes, loads and stores.
 CAUSES = {
     "load bandwidth": Definition(
         "The DRAM port reads data that the next instruction needs.",
@@ -61,7 +63,7 @@ STEP_US = 10
 
 
 class StepTimes(NamedTuple):
-    """When n steps started and ended, and what each of them waited for: int64 arrays [n], times in cycles.
+    """The start, the end and the waits of n steps: int64 arrays [n], times in cycles.
 
     Unit u runs the steps `order[first[u]:first[u + 1]]` (`first` is [units + 1]).
     `giver` [n, queues] is the step that pushed the token that step s pops, as in `sim.order.Order`. `room` [n, queues]
@@ -85,7 +87,7 @@ class StepTimes(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Limits of a machine, from the time pass (sim.timeline).
+    """The limits of a machine's queues, as the time pass (sim.timeline) uses them.
 
     `depth`: commands that a unit's queue holds (0: commands are not fetched). `room` and `outstanding`: as in `Units`.
     """
@@ -99,7 +101,7 @@ class Path(NamedTuple):
     """The m stretches of the critical path in order of time, as columns int64 [m].
 
     `step` is the step that a stretch lies in, `kind` is WORK, TRANSFER, ..., and `end` is the cycle in which the
-    stretch ends. The first stretch begins in cycle 0; each other one begins where the stretch before it ends.
+    stretch ends. The first stretch begins in cycle 0; each later stretch begins where the previous stretch ends.
     """
 
     step: Array
@@ -113,7 +115,7 @@ class Path(NamedTuple):
         """Return the cycles of each cause in each span of the launch, int64 [spans, count].
 
         `codes` [m]: the cause of each stretch, 0..count-1. Span i begins where span i - 1 ends, and ends in `ends[i]`;
-        ends never decrease, and the last one is the launch's.
+        ends never decrease, and the last end is the end of the launch.
         """
         # The path is cut at the ends of the spans as well, so that a piece lies in one stretch and in one span.
         edges = ascending(np.concatenate([self.end, ends]))
@@ -129,7 +131,7 @@ def critical_path(timed: StepTimes, limits: Limits) -> Path:
     count = len(timed.start)
     stretches = np.zeros((3, 6 * count + 1), np.int64)
     last = int(np.argmax(timed.end)) if count else 0
-    position = np.empty_like(timed.order)  # of each step in timed.order
+    position = np.empty_like(timed.order)  # the place of each step in timed.order
     position[timed.order] = np.arange(count)
     size = int(_walk.of(STEP_US * count)(timed, position, limits, last, stretches)) if count else 0
     step, kind, cycles = stretches[:, :size][:, ::-1].copy()  # not a view, which would keep all of `stretches`
@@ -146,7 +148,7 @@ def _walk(timed: StepTimes, position: Array, limits: Limits, last: int, stretche
     s = last
     t = timed.end[last]
     while True:
-        # The path has reached time t in step s. Go on to the start of s, or of the step that kept s in its unit.
+        # The path has reached time t in step s. Continue at the start of s, or of the step that kept s in its unit.
         if timed.released[s] > timed.worked[s]:
             popper = _made_room(timed, limits, s)
             if popper < 0:  # no token waited for room: s waited for the end of an earlier step (Units.outstanding)
@@ -160,7 +162,7 @@ def _walk(timed: StepTimes, position: Array, limits: Limits, last: int, stretche
         else:
             count = _add_work(timed, s, t, stretches, count)
         t = timed.start[s]
-        # The path is at the start of step s. Go on to the step whose start or end let s start.
+        # The path is at the start of step s. Continue at the step whose start or end let s start.
         while timed.wait[s] > 0 and timed.cause[s] == CAUSE_COMMAND:
             s, t, count = _delivery(timed, position, limits, s, t, stretches, count)
             if s < 0:
@@ -198,8 +200,8 @@ def _made_room(timed: StepTimes, limits: Limits, s: int) -> int:
 def _add_work(timed: StepTimes, s: int, t: int, stretches: Array, count: int) -> int:
     """Write the stretches of step `s` from its start to `t`, and return the new number of stretches.
 
-    A step that moves data has three stretches even if their cycles are 0. The port's cycles are charged first and the
-    wait for other clients next, since the path may leave the step before its data have arrived (see Costs.ahead).
+    A step that moves data has three stretches even if their cycles are 0. The path may leave the step before its data
+    have arrived (see Costs.ahead). So the port's cycles are charged first, and the wait for other clients next.
     """
     left = t - timed.start[s]
     if timed.beats[s] == 0:
@@ -217,8 +219,8 @@ def _delivery(
 ) -> tuple[int, int, int]:
     """Follow the delivery of the command of step `s` back from time `t`, one command at a time in stream order.
 
-    A command waited for a place in its unit's queue or for the command before it. The start of an earlier step frees a
-    place: return this step, its start and the number of stretches. The step is -1 if delivery never waited for one.
+    A command waits for the previous command, or for room in its unit's queue, which the start of an earlier step makes.
+    Return this step, its start time and the number of stretches. The step is -1 if no command waited for room.
     """
     i = s
     while i >= 0:

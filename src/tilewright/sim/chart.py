@@ -1,4 +1,4 @@
-"""A chart of a launch: boxes in rows over its time. It shows a part of one machine only, such as banks or pages.
+"""A chart of a launch: boxes in rows over time. A chart shows a part that only one machine has, such as banks or pages.
 
 The target makes the chart (`Trace.draw`); the page of a run draws it without knowing the machine.
 """
@@ -11,24 +11,24 @@ import numpy as np
 
 from tilewright.array import Array
 
-#: How a box is filled: with its colour, with a light form of it, with lines; ALARM is the colour of errors.
+#: How a box is filled: with its colour, with a lighter colour, or with lines. ALARM is the colour of errors.
 SOLID, LIGHT, HATCHED, ALARM = STYLES = ("solid", "light", "hatched", "alarm")
 #: Rows of `Chart.boxes`.
 ROW, KIND, NUMBER, START, END, STEP = range(6)
 
 
 class Row(NamedTuple):
-    """A row of a chart. A box is as high as its number is large, and `most` fills the row (0: all boxes are equal)."""
+    """A row of a chart. The height of a box grows with its number; number `most` fills the row (0: equal heights)."""
 
     name: str
     most: int = 0
 
 
 class Kind(NamedTuple):
-    """A kind of boxes: its text, with "#" in the place of the box's number, and how the boxes look.
+    """A kind of boxes: its text, in which "#" stands for the number of a box, and its look.
 
-    `colour` is the name of a unit or cause, whose colour the boxes have. They lie between `top` and `bottom` of their
-    row, in percent of its height.
+    The boxes have the colour of the unit or cause named `colour`. They lie between `top` and `bottom` of their row, in
+    percent of its height.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Boxes, int64 [6, k]: row, kind, number, start and end in cycles of the launch, and the step that causes the box.
+    """The boxes of a chart, int64 [6, k]: row, kind, number, start and end in cycles, and the step that causes the box.
 
     Boxes are in order of their start. In a row, boxes with the same top and bottom do not overlap.
     """
@@ -50,5 +50,5 @@ class Chart(NamedTuple):
     boxes: Array
 
 
-#: The chart of a launch whose machine draws none.
+#: The chart of a launch on a machine without charts.
 NO_CHART = Chart("", (), (), np.zeros((6, 0), np.int64))

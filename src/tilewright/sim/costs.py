@@ -10,24 +10,24 @@ from tilewright.array import Array
 
 
 class Channel(NamedTuple):
-    """The DRAM port: cycles from a grant to its first beat (`latency`), the most beats of a burst (`burst`).
+    """The DRAM port: `latency` cycles pass from a grant to its first beat; a burst has at most `burst` beats.
 
     If `burst` is 0, there is no port, and Costs.busy includes the cycles of transfers.
 
-    If `in_flight` is 0, bursts are granted in order of request. Bursts of a row follow each other, and a unit requests
-    its next row when the data of the previous row has arrived.
+    If `in_flight` is 0, bursts are granted in order of request. The bursts of a row are requested without a pause, and
+    a unit requests its next row when the data of the previous row has arrived.
 
     If `in_flight` is n > 0, there is a command channel. One read is granted per cycle, in order of Costs.priority,
     fetch first, with at most n reads outstanding. A unit requests its next burst, of reads or writes, in the cycle
     after a grant. The first beat of a write comes `write_latency` cycles after its grant.
 
     The other numbers describe a command channel whose clients wait for more than a grant:
-    - `turn`: cycles from a grant to the client's next request;
-    - `rests`: no read is granted in the cycle of a last beat;
-    - `streams`: a read has no latency if it is granted before the first beat of the read before it;
-    - `answer`: cycles from a write's last beat to its answer (-1: writes are not answered). The write's data end with
-      the answer, and the unit's next write follows it;
-    - `pause`: a write pauses for one cycle after this many beats (0: never), but not after its last beat.
+    - `turn`: the number of cycles from a grant to the client's next request;
+    - `rests`: no read is granted in the cycle in which a burst has its last beat;
+    - `streams`: a read has no latency if its grant precedes the first beat of the previous read;
+    - `answer`: the number of cycles from a write's last beat to its response (-1: writes have no response). The
+      response ends the write, and the unit's next write follows the response;
+    - `pause`: a write pauses for one cycle after every `pause` beats (0: never), but not after its last beat.
     """
 
     beat_bytes: int
@@ -43,16 +43,16 @@ class Channel(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """The delivery of commands to the units: `insn_bytes` each, in stream order, into queues of `depth` commands.
+    """The delivery of commands of `insn_bytes` bytes to the units, in stream order, into queues of `depth` commands.
 
     If `depth` is 0, there is no fetch, and all commands are delivered at the start. Commands are read in batches of
-    `batch` (0: as many as a burst holds) and delivered one per cycle. The next batch is requested when the last command
-    has been delivered. With a `buffer` (its size in commands), the next batch is requested as soon as the buffer has
-    room for it, and beats hold as many commands as fit. A command leaves its queue when its step starts.
+    `batch` commands (0: one burst) and delivered one per cycle. The next batch is requested when the last command has
+    been delivered. With a `buffer` (its size in commands), the next batch is requested as soon as the buffer has room
+    for a batch, and commands are packed into beats without gaps. A command leaves its queue when its step starts.
 
-    The first batch is requested in cycle `lead`, each other one `turn` cycles after the last delivery. A command
-    reaches its queue `delay` cycles after it is delivered. Delivery begins with the first command of a batch that has
-    arrived; if `unpack` is not -1, it begins `unpack` cycles after the end of the whole batch's data.
+    The first batch is requested in cycle `lead`, and each later batch `turn` cycles after the last delivery. A command
+    reaches its queue `delay` cycles after it is delivered. If `unpack` is -1, delivery begins when the first command of
+    a batch has arrived, else `unpack` cycles after the data of the whole batch have arrived.
     """
 
     insn_bytes: int
@@ -68,8 +68,8 @@ class Fetch(NamedTuple):
 class Units(NamedTuple):
     """Properties that all units share.
 
-    `room`: cycles from a pop to a push into the freed place. `outstanding`: most steps of a unit that have released the
-    unit but have not ended (0: any number).
+    `room`: the number of cycles from a pop to a push into the freed entry. `outstanding`: the largest number of steps
+    of a unit that have released the unit but have not ended (0: no limit).
     """
 
     room: int = 0
@@ -87,9 +87,9 @@ class Costs(NamedTuple):
     #: A row starts at byte `address` + row * `stride`; bursts end at multiples of the longest burst.
     address: Array
     stride: Array
-    priority: Array  # of its reads; lower goes first, then the lower unit
-    #: Cycles in which zeros are written; only cycles without a beat count. Filling begins `fill_lead` cycles after the
-    #: start, and after the data of the unit's earlier steps have arrived.
+    priority: Array  # of the step's reads: the lowest number is granted first; of equal numbers, the lowest unit
+    #: The number of cycles without a beat that the step needs to write zeros. Filling begins `fill_lead` cycles after
+    #: the start, and after the data of the unit's earlier steps have arrived.
     fill: Array
     #: A step with a `tail` ends at least `tail` cycles after it releases its unit, and at least `settle` cycles after
     #: its last beat; the steps of a unit end in order, one per cycle.
@@ -121,8 +121,9 @@ class Simulated(NamedTuple):
 def least_cycles(simulated: Simulated) -> Array:
     """Return the least cycles for which each step occupies its unit, int64 [n].
 
-    They are its lead and its work. A step that moves data before it releases the unit adds the latency of its first
-    beat, and one cycle for each beat. A step that runs ahead counts as 0: its unit may be free before its data arrive.
+    These cycles are the step's lead and work. If the step moves data before it releases the unit, the latency of its
+    first beat and one cycle per beat are added. The result is 0 for a step that runs ahead, because its unit may be
+    free before its data arrive.
     """
     costs = simulated.costs
     return np.maximum(costs.lead + np.where(costs.ahead, 0, data_cycles(simulated)) + costs.busy, 0) * (1 - costs.ahead)
@@ -131,7 +132,8 @@ def least_cycles(simulated: Simulated) -> Array:
 def data_cycles(simulated: Simulated) -> Array:
     """Return the least cycles from each step's first request to the end of its data, int64 [n]; 0 without data.
 
-    An answered write has a latency, its pauses and an answer in each row. Bursts that end inside a row are not counted.
+    If writes have a response, each row of a write adds its latency, its pauses and a response. Bursts that end inside a
+    row are not counted.
     """
     costs = simulated.costs
     channel = simulated.channel

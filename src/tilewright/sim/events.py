@@ -13,7 +13,7 @@ from tilewright.array import Array
 
 #: The kinds of arithmetic that operations are made of. A comparison selects the smaller or larger operand.
 KINDS = ("add", "multiply", "shift", "compare", "float_add", "float_multiply", "instruction")
-#: The counts of Events that add up.
+#: The counts of Events that `total` adds up.
 COUNTS = ("read_bytes", "write_bytes", "instructions", "cycles")
 
 
@@ -37,7 +37,7 @@ class Work:
 
 
 class Access(NamedTuple):
-    """The accesses to one on-chip memory of `capacity` bytes. Each reads or writes `bits` bits."""
+    """The accesses to one on-chip memory of `capacity` bytes. Each access reads or writes `bits` bits."""
 
     memory: str
     capacity: int
@@ -47,9 +47,9 @@ class Access(NamedTuple):
 
 
 class Bursts(NamedTuple):
-    """DRAM transfers one after the other, for `samples` samples.
+    """A sequence of DRAM transfers, for `samples` samples.
 
-    `moved` is int64 [n, 2]: the address of a transfer's first byte, and its bytes.
+    `moved` is int64 [n, 2]: the address of a transfer's first byte, and the number of bytes.
     """
 
     moved: Array
@@ -67,7 +67,7 @@ class Events:
     #: Bytes of DRAM, fetched instructions included.
     read_bytes: int = 0
     write_bytes: int = 0
-    #: Each of these finds all DRAM rows closed.
+    #: Each sequence of transfers finds all DRAM rows closed.
     bursts: tuple[Bursts, ...] = ()
     instructions: int = 0
     cycles: int = 0  # 0: the launch was not timed
@@ -110,9 +110,9 @@ class Events:
         return sum(-(-activations(moved, row_bytes, banks) // samples) for moved, samples in self.bursts)
 
     def to_json(self, row_bytes: int, banks: int) -> dict[str, Any]:
-        """Return the counts by name; row activations are those of a DRAM with `banks` rows of `row_bytes` open.
+        """Return the counts by name, with the row activations of a DRAM that keeps `banks` rows of `row_bytes` open.
 
-        They are None if the addresses of the transfers are not known.
+        The row activations are None if the addresses of the transfers are not known.
         """
         return {
             "macs": {work.name: work.count for work in self.macs},
@@ -129,9 +129,9 @@ class Events:
 
 
 def activations(bursts: Array, row_bytes: int, banks: int) -> int:
-    """Return how often a DRAM opens a row for `bursts`, int64 [n, 2] of address and bytes, one after the other.
+    """Return how often a DRAM opens a row for a sequence of `bursts`, int64 [n, 2]: address and number of bytes.
 
-    Neighbouring rows lie in different banks. Each bank keeps the row open that was used last; all begin closed.
+    Neighbouring rows lie in different banks. Each bank keeps its last used row open; at first, all rows are closed.
     """
     live = bursts[bursts[:, 1] > 0]
     if not len(live):
@@ -140,7 +140,7 @@ def activations(bursts: Array, row_bytes: int, banks: int) -> int:
     count = (live[:, 0] + live[:, 1] - 1) // row_bytes - first + 1
     before = np.cumsum(count) - count
     rows = np.repeat(first - before, count) + np.arange(int(count.sum()))
-    # The rows of each bank, still in order of time: a bank opens a row that differs from the one before it. The first
+    # The rows of each bank, still in order of time: a bank opens a row that differs from its previous row. The first
     # row of a bank always differs, because a row lies in one bank only.
     by_bank = rows[np.argsort(rows % banks, kind="stable")]
     return 1 + int(np.count_nonzero(by_bank[1:] != by_bank[:-1]))

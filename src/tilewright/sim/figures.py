@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 
 class Definition(NamedTuple):
-    """What a cause of cycles, such as load bandwidth, means, and what to do about it: a sentence each."""
+    """The meaning of a cause of cycles, such as load bandwidth, and its remedy: one sentence for each."""
 
     means: str
     remedy: str
@@ -46,7 +46,7 @@ def _causes_sum(rows: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _figure(total: Callable[[Iterable[Any]], Any] | None, default: Any = 0) -> Any:
-    """Declare a figure. `total` adds up the values of several layers or launches; None: the figure has no sum."""
+    """Declare a figure. `total` adds up its values for several layers or launches; None: the figure has no sum."""
     content = {"default_factory": dict} if default is dict else {"default": default}
     return field(**content, metadata={"total": total})
 
@@ -56,11 +56,11 @@ class Figures:
     """The figures of a layer, a launch or a run, for one sample. They are 0 for work of the host."""
 
     cycles: int = _figure(sum)
-    #: The time if each step waited for the previous one in the stream: 0 if it is not known, None if it is not defined,
-    #: because a step needs a token, or room for one, from a later step.
+    #: The time if each step waited for the previous step in the stream. The time is 0 if it is not known, and None if
+    #: it is not defined: a step waits for a later step, which pushes its token or makes room for its token.
     serial_cycles: int | None = _figure(_serial_sum)
-    #: The multiply-accumulates of the machine's instructions: skipped padding taps do not count, channels that only
-    #: fill the array do.
+    #: The multiply-accumulates of the machine's instructions, without skipped padding taps, but with channels that only
+    #: fill the array.
     executed_macs: int = _figure(sum)
     #: The peak of the array for the operands' type.
     macs_per_cycle: int = _figure(None)
@@ -70,11 +70,11 @@ class Figures:
     stalls: Mapping[str, int] = _figure(_causes_sum, dict)
     #: All cycles by cause, the largest first; each cycle has one cause.
     causes: Mapping[str, int] = _figure(_causes_sum, dict)
-    #: The least number of cycles that the work can take on this machine in any order: the cycles for which its busiest
-    #: resource works, never above `cycles`. It is 0 if it is not known, or if a part of the work was done before the
-    #: cycles begin: a layer's cycles begin when the layer before it ends.
+    #: The least number of cycles that the work can take on this machine in any order: the busy cycles of its busiest
+    #: resource, at most `cycles`. The number is 0 if it is not known, or if a part of the work was done before the
+    #: cycles begin: a layer's cycles begin when the previous layer ends.
     bound: int = _figure(sum)
-    #: The argument that no order of the layer's instructions takes fewer cycles ("": there is none).
+    #: The argument that no order of the layer's instructions takes fewer cycles ("": no argument is known).
     optimal: str = _figure(None, "")
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Figures:
 
     @classmethod
     def of(cls, figures: Figures, *about: Any, **further: Any) -> Self:
-        """Return an object of this class, a subclass of Figures: these figures, and its further fields as given."""
+        """Return an object of this subclass of Figures: the given figures, and the given further fields."""
         return cls(*about, **{**{key.name: getattr(figures, key.name) for key in fields(Figures)}, **further})
 
     @property

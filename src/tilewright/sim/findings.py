@@ -1,6 +1,6 @@
 """Findings of a check. Each names the steps, the memory, the range, and the token or write that is missing.
 
-They are grouped by their probable cause, so that one mistake is one entry of a report.
+Findings are grouped by their probable cause, so that one mistake is one entry of a report.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ UNINITIALISED = "uninitialised"
 STREAM = "stream"
 PORTABILITY = "portability"
 WRITE_DISTANCE = "write_distance"
-#: Kinds of findings from causes to consequences: steps after a deadlock do not run, a token too many or too few lets
-#: units overtake each other, an access out of range or an uninitialised read may be a wrong address or such a race.
+#: Kinds of findings from causes to consequences: steps after a deadlock do not run; a missing or superfluous token lets
+#: units overtake each other; a wrong address or such a race may be the cause of an access out of range or an
+#: uninitialised read.
 CAUSES = (STREAM, DEADLOCK, LEAK, OUT_OF_RANGE, RACE, UNINITIALISED)
-#: Steps that a group lists beside those of the findings that are shown.
+#: The largest number of further steps that a group lists after the findings that are shown.
 LISTED = 5
-#: The cause that a finding is put down to: what kind of mistake it is, and where.
+#: The probable cause of a finding: the kind of mistake, and its place.
 _Cause = tuple[str, str]
 
 
@@ -38,25 +39,25 @@ class Finding:
     space: str = ""
     low: int = 0
     high: int = 0
-    #: The token queue of a deadlock or leak, or the path of the token that a race lacks.
+    #: The token queue of a deadlock or leak, or the path of the missing token of a race.
     queue: str = ""
     launch: str = ""
     #: The affected parts of low..high; empty means all of it.
     ranges: tuple[tuple[int, int], ...] = ()
-    #: A memory (of micro-ops) that decides which elements one of the steps touches, and that the step reads
-    #: uninitialised. Nobody knows then which elements it touches, so the finding follows from that read.
+    #: A memory (of micro-ops) that one of the steps reads uninitialised. The values in this memory decide which
+    #: elements the step touches, so the finding is a consequence of the uninitialised read.
     undefined_by: str = ""
 
     @property
     def decides(self) -> bool:
-        """Whether this is the finding of the read that `undefined_by` is about."""
+        """Whether this finding is the uninitialised read of the memory `undefined_by`."""
         return self.kind == UNINITIALISED and bool(self.undefined_by) and self.space == self.undefined_by
 
     def __str__(self) -> str:
         return f"{self.kind} in {self.launch}: {self.message}" if self.launch else f"{self.kind}: {self.message}"
 
     def inside(self, launch: str) -> Finding:
-        """Return the same finding, with the launch's name added."""
+        """Return this finding with the launch's name added."""
         return replace(self, launch=launch)
 
     def overlaps(self, other: Finding) -> bool:
@@ -78,7 +79,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Group:
-    """Findings that probably have one cause, the root in front, then by kind and step."""
+    """Findings that probably have one cause: the root first, the others sorted by kind and step."""
 
     findings: tuple[Finding, ...]
 
@@ -88,13 +89,13 @@ class Group:
 
     @property
     def place(self) -> Finding:
-        """The finding to look at first. Tokens that stay are counted at the end; a race is where they matter."""
+        """The finding to look at first: a race rather than leftover tokens, which are only found at the end."""
         race = next((finding for finding in self.findings if finding.kind == RACE), self.first)
         return race if self.first.kind == LEAK else self.first
 
     @property
     def shown(self) -> tuple[Finding, ...]:
-        """The first finding of each kind: the root, and one example of each kind of consequence."""
+        """The first finding of each kind: the root, and one example for each kind of consequence."""
         first: dict[str, Finding] = {}
         for finding in self.findings:
             first.setdefault(finding.kind, finding)
@@ -123,7 +124,7 @@ class Group:
 
 
 def grouped(findings: Iterable[Finding]) -> tuple[Group, ...]:
-    """Return findings in groups of one cause, the root first: by kind from causes to consequences, then by step.
+    """Return groups of findings with one cause. Each group begins with its root, and is sorted by CAUSES, then by step.
 
     Findings of different launches have different causes. `_Rules` has the rules for findings of the same launch.
     """
@@ -157,17 +158,18 @@ class _Rules:
         self._races = [finding for finding in findings if finding.kind == RACE]
 
     def cause(self, finding: Finding) -> _Cause:
-        # All findings about steps that read uninitialised micro-ops.
+        # All findings about steps that read uninitialised micro-ops have one cause.
         if finding.undefined_by:
             return "micro-ops", finding.undefined_by
-        # Units race on elements that a step reads uninitialised: the read came before the write.
+        # A race and an uninitialised read of the same elements have one cause: the read came before the write.
         if finding.kind == UNINITIALISED:
             for race in self._races:
                 if finding.overlaps(race):
                     return self.cause(race)
         if finding.queue and finding.kind in (RACE, STREAM, LEAK):
-            # Races that lack a token on the same path, which may lead through several queues (`hazards.token_path`). A
-            # queue on it with tokens too many is the likely mistake, since its consumer runs ahead by these tokens.
+            # Races that lack a token on the same path, which may lead through several queues (`hazards.token_path`). If
+            # a queue on this path has superfluous tokens, this queue is the likely mistake, since its consumer runs
+            # ahead by these tokens.
             units = finding.queue.split("->")
             legs = ("->".join(pair) for pair in pairwise(units))
             return "tokens", next((leg for leg in legs if leg in self._leaks), finding.queue)
@@ -175,9 +177,9 @@ class _Rules:
 
 
 def _joined(by_cause: Mapping[_Cause, list[Finding]]) -> list[list[Finding]]:
-    """Join the groups of races that have one step in common, such as a load to the wrong place."""
+    """Join the groups of races that have one step in common, such as a load to a wrong address."""
     groups: list[list[Finding]] = []
-    common: list[set[int]] = []  # of each group, the steps that all its races have
+    common: list[set[int]] = []  # for each group, the steps that all of its races have
     for (what, _), group in by_cause.items():
         steps = set.intersection(*(set(finding.steps) for finding in group)) if what == "tokens" else set()
         near = next((place for place, others in enumerate(common) if others & steps), None)

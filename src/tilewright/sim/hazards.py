@@ -1,9 +1,9 @@
 """Find races and uninitialised reads: check the accesses of a program against the happens-before relation.
 
-A coarse pass (see suspects) leaves the ranges where a conflict is possible. These are scanned element by element. The
-steps are visited in one legal order with a shadow of every element: its last writer, and its last reader in each unit.
-An access conflicts with an earlier one in another unit if the vector clock does not order them. As happens-before is
-static, the findings do not depend on the visiting order (FastTrack, PLDI 2009).
+A coarse pass (see suspects) finds the ranges where a conflict is possible. These ranges are scanned element by element.
+The steps are visited in one legal order with a shadow of every element: its last writer, and its last reader in each
+unit. Two accesses from different units conflict if the vector clock does not order them. As happens-before is static,
+the findings do not depend on the visiting order (FastTrack, PLDI 2009).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tilewright.sim.steps import (
 )
 from tilewright.sim.suspects import reach, suspects
 
-#: Most findings kept; a program with more needs no longer list.
+#: The largest number of findings in a list.
 MAX_EVENTS = 256
 #: Microseconds that uncompiled _scan takes per element.
 ELEMENT_US = 6
-#: Ranges of one pair of steps that a message lists.
+#: The largest number of ranges that a message lists for one pair of steps.
 SHOWN = 3
-#: States of an element without a writer: not written, filled by the host before the launch, outside the ranges.
+#: States of an element without a writer: never written, filled by the host before the launch, or outside the ranges.
 UNWRITTEN = -1
 PRESET = -2
 NOT_CHECKED = -4
@@ -90,7 +90,8 @@ def _undefined_steps(
 ) -> dict[int, str]:
     """Return the steps whose footprint depends on uninitialised elements (see Space.decides), {step: memory}.
 
-    A scan reports only the first step that reads an element. These are all that run before the element is written.
+    A scan reports only the first step that reads an element; this function returns all steps that read it before its
+    first write.
     """
     position = np.zeros(len(table), np.int64)
     memory_of = dict[int, str]()
@@ -143,9 +144,10 @@ def _inside(footprints: Footprints, ranges: Array) -> Footprints:
 
 
 def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array, int]:
-    """Return, by memory, the first element that needs a shadow and its index in the shadow; also the shadow's size.
+    """Return, for each memory, its first element with a shadow and the index of this shadow; also the number of all.
 
-    An element that the host has filled and no step writes cannot race, and is always initialised: it needs no shadow.
+    An element that the host has filled and no step writes cannot race, and is always initialised: this element needs no
+    shadow.
     """
     low = np.zeros(len(table.spaces), np.int64)
     size = np.zeros(len(table.spaces), np.int64)
@@ -168,10 +170,11 @@ def _filled(space: Space, rows: Array) -> Array:
 
 
 class Shadows(NamedTuple):
-    """The last accesses of the elements of all memories that need a shadow, in one vector.
+    """The shadows of all memories in one vector: the last accesses to each element.
 
-    Memory m has the elements from `low[m]` on at `offset[m]`..`offset[m + 1] - 1`. `written` is the last writer of an
-    element, or the state of one without a writer; `read` [elements, units] the last reader in each unit.
+    The shadows of memory m are `offset[m]`..`offset[m + 1] - 1`, where `offset[m]` belongs to element `low[m]`.
+    `written` is the last writer of an element, or a state if it has no writer; `read` [elements, units] is the last
+    reader in each unit.
     """
 
     low: Array
@@ -217,13 +220,14 @@ def _scan(steps: Accesses, shadows: Shadows, events: Array) -> int:
 
 @part
 def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) -> int:
-    """Note an access to the element `at`, and return the earlier step with which it conflicts.
+    """Record an access to the element `at`, and return the earlier step that conflicts with this access.
 
-    The result is UNWRITTEN if the step reads an element that nothing has written, and NO_CONFLICT if all is well.
+    The result is UNWRITTEN if the step reads an element that nothing has written, and NO_CONFLICT if no earlier access
+    conflicts.
     """
-    # `clock[step, v]` steps of unit v certainly end before the step: the steps of a lower rank. The last writer and the
-    # last reader of each unit are enough. Earlier accesses of a unit come before its last one in program order, and an
-    # earlier writer was compared with the last writer when that one wrote.
+    # `clock[step, v]` steps of unit v certainly end before the step: the steps of lower rank. Comparing with the last
+    # writer and the last reader of each unit is enough. Earlier accesses of a unit come before its last one in program
+    # order, and an earlier writer was compared with the last writer when the last writer wrote.
     unit = steps.unit
     rank = steps.rank
     clock = steps.clock
@@ -251,9 +255,9 @@ def _access(steps: Accesses, shadows: Shadows, step: int, mode: int, at: int) ->
 
 @part
 def _record(events: Array, count: int, first: int, step: int, space: int, where: int) -> int:
-    """Add a conflict at element `where` to the last of `count` events if they adjoin, or as a new event.
+    """Add a conflict at element `where`: extend the last of `count` events if its range adjoins, else add an event.
 
-    Return the number of events. There are at most as many as `events` has rows; the others are dropped.
+    Return the number of events. When all rows of `events` are in use, further conflicts are dropped.
     """
     if first == NO_CONFLICT:
         return count
@@ -297,7 +301,7 @@ def finding(table: StepTable, pair: tuple[int, int, int], ranges: list[tuple[int
 
 
 def mode_at(footprints: Footprints, footprint: int, space: int, element: int) -> str:
-    """Return how a footprint touches one element: "read", "write", "update", or "touch" if its rows do not tell."""
+    """Return how a footprint touches one element: "read", "write", "update", or "touch" if no row has the element."""
     mode = 0
     for row in footprints.of_step(int(footprint)):
         inside = (element - row[BASE]) % row[STRIDE] if row[STRIDE] and row[COUNT] > 1 else element - row[BASE]
@@ -308,7 +312,7 @@ def mode_at(footprints: Footprints, footprint: int, space: int, element: int) ->
 
 
 def missing_token(first: int, second: int, path: str) -> str:
-    """Return the sentence that names the missing token; `path` is its way from unit to unit (`token_path`)."""
+    """Return the sentence that names the missing token; `path` is the token's path between units (`token_path`)."""
     return f"a {path} token pushed by #{first} or later and popped by #{second} or earlier is missing"
 
 

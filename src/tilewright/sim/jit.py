@@ -14,12 +14,13 @@ from tilewright.sim.native import Emit
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Microseconds that all loops together may run uncompiled in one process, as long as loading Numba takes. Compiling a
-#: loop takes a second more, once per installation.
+#: Microseconds that all loops together may run uncompiled in one process: the time of loading Numba. Compiling a loop
+#: takes another second, once per installation.
 PATIENCE = 300_000
-#: The same for a loop that is on disk: loading LLVM and the loops takes 60 to 100 ms.
+#: The same limit for a loop that is on disk: loading LLVM and the loops takes 60 to 100 ms.
 PATIENCE_IF_ON_DISK = 100_000
-#: Uncompiled microseconds from which on a call is left by Ctrl-C. Compiled, such a call takes 5 ms.
+#: Ctrl-C interrupts compiled calls that would take more than this time uncompiled, in microseconds. Compiled, such a
+#: call takes 5 ms.
 LONG = 1_000_000
 
 
@@ -27,8 +28,8 @@ LONG = 1_000_000
 def in_parallel(work: Callable[[], object]) -> Iterator[None]:
     """Run `work` in a thread while a `with` block runs; the block ends when both have ended.
 
-    Compiled loops release Python's lock, so both advance. An error of the block is raised before one of `work`. Ctrl-C
-    ends the block at once (see `interruptible`).
+    Compiled loops release Python's lock, so the thread and the block run in parallel. If both fail, the block's error
+    is raised. Ctrl-C ends the block at once (see `interruptible`).
     """
     raised: list[BaseException] = []
 
@@ -54,7 +55,7 @@ def interruptible(work: Callable[[], R]) -> R:
     """Return the result of `work`, and stop waiting for it on Ctrl-C.
 
     The main thread runs `work` in another thread, because Python handles signals only between its own instructions. A
-    compiled loop sees no signal: after Ctrl-C it goes on until it ends, or until the process does.
+    compiled loop sees no signal: after Ctrl-C, the loop runs on until its end, or until the end of the process.
     """
     if current_thread() is not main_thread():
         return work()
@@ -70,7 +71,7 @@ class Compiled(Generic[P, R]):
     Its arguments are positional: arrays, numbers, and named tuples of these.
     """
 
-    #: Uncompiled microseconds of all loops so far, and of those that `expect` announced.
+    #: Uncompiled microseconds of all loops so far, announced calls (`expect`) included.
     spent: ClassVar[int] = 0
     #: The announced microseconds whose calls are still to come.
     expected: ClassVar[int] = 0
@@ -83,7 +84,7 @@ class Compiled(Generic[P, R]):
     def due(self, microseconds: int) -> bool:
         """Return whether to use the compiled version for a call that takes about `microseconds` uncompiled.
 
-        Calls stay in Python until all of them together have taken as long as loading the compiled version takes.
+        Calls stay in Python until their total time reaches the time of loading the compiled version.
         """
         # `expect` has already counted the announced microseconds as spent.
         announced = min(Compiled.expected, microseconds)
@@ -118,7 +119,7 @@ class Compiled(Generic[P, R]):
 
 
 def expect(microseconds: int) -> None:
-    """Announce later calls that take `microseconds` uncompiled, so that calls before them are compiled as well."""
+    """Announce later calls that take `microseconds` uncompiled, so that earlier calls use the compiled version too."""
     Compiled.spent += microseconds
     Compiled.expected += microseconds
 
@@ -134,16 +135,17 @@ def compiled(function: Callable[P, R]) -> Compiled[P, R]:
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
-    """Mark a function that compiled functions call, and that is always inlined there (a decorator)."""
+    """Mark a function that is always inlined in the compiled functions that call it (a decorator)."""
     native.INLINED.add(function)
     return function
 
 
 def in_llvm(emit: Emit) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Mark a function that compiled functions call, and whose compiled form `emit` writes with llvmlite (a decorator).
+    """Mark a function for calls from compiled functions; `emit` writes its compiled form with llvmlite (a decorator).
 
-    The function returns None. `emit(builder, bits, operands)` gets llvmlite's IR builder and, for each argument, the
-    bits of a number or of an element, and the number (64 bits) or the address of an array's first element.
+    The function returns None. `emit(builder, bits, operands)` gets llvmlite's IR builder and, for each argument, a
+    width in bits and a value. For a number, these are its width and the number as 64 bits; for an array, the width of
+    an element and the address of the first element.
     """
 
     def mark(function: Callable[P, None]) -> Callable[P, None]:

@@ -1,4 +1,4 @@
-"""The state of the time pass (sim/timeline.py): what its event loop reads and writes."""
+"""The state of the time pass (sim/timeline.py): the data that its event loop reads and writes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ FLAGS = ("ending", "filling", "moving", "writing")
 #: A time later than any event.
 NOT_YET = 1 << 62
 #: Entries of Run.port: when each data bus is free, when the next read may be granted, how many reads were granted, and
-#: the first beat of the last one.
+#: the time of the last granted read's first beat.
 READ_BUS, WRITE_BUS, COMMAND_FREE, GRANTED, STREAMED = range(5)
-#: Entries of Run.fetched: instructions requested, instructions delivered, when the next one may be delivered.
+#: Entries of Run.fetched: instructions requested, instructions delivered, when the next instruction may be delivered.
 FETCHED, SENT, DELIVERS = range(3)
 
 
 class Stream(NamedTuple):
     """The steps of a launch as `simulate` reads them.
 
-    Those of unit u are `order[first[u]:first[u + 1]]`. `giver` is Order.giver, `room` is StepTable.makes_room.
+    The steps of unit u are `order[first[u]:first[u + 1]]`. `giver` is Order.giver, `room` is StepTable.makes_room.
     """
 
     first: Array
@@ -59,13 +59,13 @@ class State(NamedTuple):
     backlog: Array  # commands in the unit's queue
     rows_left: Array
     row_address: Array
-    beats_left: Array  # of this row
+    beats_left: Array  # beats of this row still to come
     to_edge: Array  # beats up to the address where a burst must end
     data_end: Array
     arrived: Array  # when all data of the steps that have released the unit have arrived
     fill_left: Array  # tiles of zeros still to be written, one in each cycle without a beat
     pause_left: Array  # cycles of Costs.fill_pause still to pass
-    filled: Array  # the time up to which fill_left is known
+    filled: Array  # fill_left is up to date at this time
     request: Array
     priority: Array
     ending: Array  # bool, like the columns below
@@ -75,7 +75,7 @@ class State(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The data that the event loop `simulate` reads and writes. `bursts` are end times of the last granted reads."""
+    """The data that the event loop `simulate` reads and writes. `bursts`: when the last granted reads end."""
 
     stream: Stream
     out: Outcome

@@ -1,11 +1,12 @@
 """Machine code of loops, kept on disk, which LLVM loads without Numba.
 
 Loading Numba takes 0.4 s, longer than the simulation of most networks; loading LLVM takes 0.05 s. So Numba is imported
-only to compile a loop, once per installation. Its optimised LLVM code of the loop is kept as an object file, beside
-the source of the loop or in the user's cache folder.
+only to compile a loop, once per installation. The object file of the loop's optimised LLVM code is kept beside the
+source of the loop, or in the user's cache folder.
 
-Numba compiles constants into the machine code. A kept file is therefore valid only while the content of the loop is the
-same: its code, the functions that it calls, and the constants that all of them use, wherever these are written.
+Numba compiles constants into the machine code. A kept file is therefore valid only while the content of the loop is
+unchanged: its code, the functions that the loop calls, and the constants that they use, in whatever file these are
+defined.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from tilewright.files import replacing, user_folder
 
 #: See jit.in_llvm.
 Emit = Callable[[Any, tuple[int, ...], tuple[Any, ...]], None]
-#: The functions that write the LLVM code of parts, by part.
+#: For each function marked by jit.in_llvm, the function that writes its LLVM code.
 EMITTED: dict[Function, Emit] = {}
 
-#: Number of the form of kept files. Files of another form are not used.
+#: The version of the format of kept files. Files of another version are not used.
 FORM = 2
 #: The C types of scalars, by kind: address, integer, boolean, float.
 C_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "b": ctypes.c_uint8, "f": ctypes.c_double}
@@ -42,22 +43,22 @@ C_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "b": ctypes.c_uint8, "f": 
 INTRINSIC = "llvm."
 #: Functions that are always inlined. LLVM decides about the others.
 INLINED: set[Function] = set()
-#: Functions that compiled ones call, and that Numba knows.
+#: Functions that compiled functions call, and that are registered with Numba.
 _REGISTERED: set[Function] = set()
 
 
 class Loop:
-    """A loop compiled for the types of `arguments`, the first arguments that it is called with."""
+    """A loop compiled for the types of `arguments`, the arguments of its first call."""
 
     def __init__(self, name: str, entry: str, code: bytes, arguments: Sequence[Any]) -> None:
         import llvmlite.binding as llvm
 
-        # Each loop has an engine of its own: two loops may use the same names in their code.
+        # Each loop has an engine of its own: two loops may use the same names.
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         # Numba's calling convention: the addresses of the result and of an exception, then every argument as scalars;
-        # 0 is returned if nothing was raised.
+        # the result is 0 if no exception was raised.
         scalars = [C_TYPES[kind] for kind in _kinds(arguments)]
         type_of: Any = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *scalars)
         self.address: int = self._engine.get_function_address(entry)
@@ -121,7 +122,7 @@ def _scalars(arguments: Sequence[Any]) -> Iterator[Any]:
 
 
 def load(function: Function, arguments: Sequence[Any]) -> Loop:
-    """Return `function` compiled for the types of `arguments`: from disk, or else by Numba.
+    """Return `function` compiled for the types of `arguments`: loaded from disk if possible, else compiled by Numba.
 
     The machine code is then kept on disk. Raises a Numba error if the loop allocates memory or cannot be compiled.
     """
@@ -136,7 +137,7 @@ def load(function: Function, arguments: Sequence[Any]) -> Loop:
             return Loop(function.__qualname__, *entry_and_code, arguments)
     entry, code = _compiled(function, content.functions[1:], arguments)
     for path in paths:
-        with suppress(OSError, InputError):  # the package's folder may not be writable, and the user's neither
+        with suppress(OSError, InputError):  # both the package's folder and the user's folder may be read-only
             _write(path, stamp, entry, code)
             break
     return Loop(function.__qualname__, entry, code, arguments)
@@ -159,16 +160,16 @@ def _source(function: Function) -> str:
 
 
 def _folders(function: Function) -> tuple[Path, ...]:
-    """Return the folders that may hold files of a loop. The first one that can be written is used.
+    """Return the folders that may hold files of a loop. The first writable folder is used.
 
-    There are none for a loop typed into an interpreter.
+    The list is empty for a loop that was typed into an interpreter.
     """
     source = Path(_source(function))
     return (source.parent / "__pycache__", user_folder() / "loops") if source.is_file() else ()
 
 
 def _stamp(content: Content, arguments: Sequence[Any]) -> str:
-    """Return a hash of all that the machine code of a loop depends on: its content, its compiler, and the processor."""
+    """Return a hash of the three inputs of a loop's machine code: its content, its compiler, and the processor."""
     import llvmlite
 
     # Numba's version follows from llvmlite's, and asking for it would import Numba.
@@ -208,7 +209,7 @@ def _compiled(function: Function, callees: Sequence[Function], arguments: Sequen
     import llvmlite.binding as llvm
     import numba
 
-    # A loop allocates nothing, and is called neither from Python nor by other loops.
+    # A loop allocates no memory; neither Python nor another loop calls this compiled function.
     options = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     for callee in callees:
         if callee not in _REGISTERED:
@@ -237,7 +238,7 @@ def call_c(address: int, *arguments: int) -> int:
 
 
 def call_loop(address: int, *arguments: Any) -> None:
-    """Call the loop at an address (Loop.address), from another loop. An exception in it is lost.
+    """Call the loop at an address (Loop.address), from another loop. An exception in the called loop is lost.
 
     Raises TypeError in Python.
     """
@@ -245,7 +246,7 @@ def call_loop(address: int, *arguments: Any) -> None:
 
 
 def _register(function: Function) -> None:
-    """Tell Numba how it compiles calls of `function`: one of EMITTED, `call_c` or `call_loop`."""
+    """Register with Numba how to compile calls of `function`, which is in EMITTED, `call_c` or `call_loop`."""
     import numba
     from numba.core.typing import templates
 
@@ -299,7 +300,7 @@ def _lower_call_loop(context: Any, builder: Any, signature: Any, arguments: Sequ
     kinds = [types.int64 if isinstance(kind, types.Integer) else kind for kind in signature.args]
     address, *values = map(partial(context.cast, builder), arguments, signature.args, kinds)
     with builder.goto_entry_block():  # once, not in each iteration of a loop
-        slots = [builder.alloca(ir.IntType(8).as_pointer()) for _ in range(2)]  # of the result and an exception
+        slots = [builder.alloca(ir.IntType(8).as_pointer()) for _ in range(2)]  # for the result and an exception
     scalars = [*slots, *context.get_arg_packer(kinds[1:]).as_arguments(builder, values)]
     function = ir.FunctionType(ir.IntType(32), [scalar.type for scalar in scalars])
     builder.call(builder.inttoptr(address, function.as_pointer()), scalars)
@@ -315,14 +316,14 @@ def _numba_type(value: Any) -> Any:
 
     of: Any = numba
     if isinstance(value, np.ndarray):
-        return of.typeof(value).copy(readonly=False)  # or two arrays of a loop could have different types
+        return of.typeof(value).copy(readonly=False)  # else two arrays of a loop could have different types
     if isinstance(value, tuple):
         return of.types.NamedTuple([_numba_type(item) for item in value], type(value))
     return {"b": of.types.boolean, "i": of.types.int64, "f": of.types.float64}[_number(value)]
 
 
 def _machine() -> Any:
-    """Return a new description of this processor, which will belong to the engine that is made with it."""
+    """Return a new description of this processor; the engine that is made with it will own it."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -345,29 +346,29 @@ def processor_features() -> frozenset[str]:
 
 
 Function = Callable[..., Any]
-#: Packages whose content is not described: their versions are in the stamp of machine code (`_stamp`).
+#: Packages whose content is not hashed: instead, the stamp of machine code (`_stamp`) contains their versions.
 FOREIGN = frozenset({"builtins", "llvmlite", "math", "numba", "numpy", "typing"})
-#: Types whose `repr` tells all values apart.
+#: Types whose `repr` differs for different values.
 PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
 class Content:
-    """The content of `function`: the code and the constants of itself and of all functions that it calls.
+    """The content of `function`: the code and the constants of this function and of all functions that it calls.
 
-    `functions` lists these, `function` first. `substitutes` maps a function whose machine code is written by a second
-    one (jit.in_llvm) to the second one, whose content counts instead.
+    `functions` lists these functions, `function` first. `substitutes` maps a function marked by jit.in_llvm to the
+    function that writes its machine code, whose content is hashed instead.
     """
 
     def __init__(self, function: Function, substitutes: Mapping[Function, Function]) -> None:
         self.functions = [function]
         parts = list[object]()
-        for member in self.functions:  # grows: `_describe` adds the functions that it meets
+        for member in self.functions:  # the list grows: `_describe` adds the functions that are called
             source = substitutes.get(member, member)
             parts.append((member.__qualname__, self._describe_code(source.__code__, source.__globals__)))
             parts.append(self._describe_all(source.__defaults__ or (), ()))
             cells = (cell.cell_contents for cell in source.__closure__ or ())
             parts.append(self._describe_all(cells, source.__code__.co_names))
-        #: A hash that differs if any part of the content does.
+        #: A hash of the whole content.
         self.digest = sha256(repr(parts).encode()).hexdigest()
 
     def _describe_code(self, code: CodeType, names: Mapping[str, object]) -> object:
@@ -381,7 +382,7 @@ class Content:
         return [self._describe(value, names) for value in values]
 
     def _describe(self, value: object, names: Collection[str]) -> object:
-        """Describe a value. Of a module, only the members with one of the `names` that the code mentions count."""
+        """Describe a value. For a module, describe only the members in `names`, the names that the code uses."""
         if type(value) in PLAIN:
             return value
         if isinstance(value, int | float | np.generic):
@@ -402,12 +403,12 @@ class Content:
         if isinstance(value, type):
             members = [(member.name, member.value) for member in value] if issubclass(value, Enum) else ()
             return value.__qualname__, getattr(value, "_fields", members)
-        function = getattr(value, "__wrapped__", value)  # of a function with a cache, the function itself
+        function = getattr(value, "__wrapped__", value)  # unwraps a function with a cache
         if isfunction(function):
             if function not in self.functions:
                 self.functions.append(function)
             return function.__qualname__
-        return type(value).__qualname__  # neither code nor a constant: Numba takes none
+        return type(value).__qualname__  # neither code nor a constant: Numba does not compile its use
 
 
 def _is_foreign(value: object) -> bool:

@@ -1,7 +1,7 @@
 """The happens-before relation of steps, from program order in each unit and from tokens, without times.
 
-A token queue is a FIFO with one producer and one consumer, so its k-th pop always takes its k-th push: the relation is
-static. A step's vector clock counts, for every unit, the steps that certainly end before it starts.
+A token queue is a FIFO with one producer and one consumer, so its k-th pop always receives the token of its k-th push:
+the relation is static. A step's vector clock counts, for every unit, the steps that certainly end before it starts.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ STEP_US = 6
 class Order:
     """The happens-before relation of n steps, and one legal order.
 
-    `sequence` lists the steps that can run, in an order that the tokens allow: all n unless the program deadlocks.
-    `giver` [n, queues] is the step that pushes the token that a step pops from a queue (NO_STEP: it pops none, NEVER:
-    no step pushes the token). `clock` [n, units] counts the steps of each unit that end before a step starts; `rank`
-    [n] is the step's position in its unit.
+    `sequence` lists the steps that can run, in an order that the tokens allow: all n steps, or fewer if the program
+    deadlocks. For each step and queue, `giver` [n, queues] is the step that pushes the popped token (NO_STEP: no token
+    is popped; NEVER: no step pushes the token). `clock` [n, units] is the number of steps of each unit that end before
+    a step starts; `rank` [n] is the position of a step in its unit.
     """
 
     sequence: Array
@@ -65,10 +65,10 @@ def match_tokens(table: StepTable) -> tuple[Array, Array]:
 
 @compiled
 def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
-    """Match pops with pushes (each queue is first in, first out), and write the results of `match_tokens`.
+    """Match pops with pushes in FIFO order, and write the results of `match_tokens`.
 
-    At first, `giver` is NO_STEP and `left` equals `pushes`. The k-th pop takes the k-th push, even if it stands earlier
-    in the stream: the two are in different units, which overlap.
+    At first, `giver` is NO_STEP and `left` equals `pushes`. The k-th pop matches the k-th push, even if the pop
+    precedes the push in the stream: the two are in different units, which overlap.
     """
     count = pops.shape[0]
     for q in range(giver.shape[1]):
@@ -88,8 +88,8 @@ def _match(pops: Array, pushes: Array, giver: Array, left: Array) -> None:
 def runs_in_stream_order(table: StepTable, order: Order) -> bool:
     """Return whether the steps can run in stream order, each starting after the previous one has ended.
 
-    They cannot if a step pops a token that a later step pushes, or pushes into a queue that stays full until a later
-    step pops. Such a program may still be free of deadlock, as its units overlap.
+    The result is False if a step pops a token that a later step pushes, or pushes into a queue that stays full until a
+    later step pops. Such a program may still be free of deadlock, as its units overlap.
     """
     if not order.complete:
         return False
@@ -99,7 +99,7 @@ def runs_in_stream_order(table: StepTable, order: Order) -> bool:
 
 
 def sequence_by_time(order: Order, start: Array) -> Array:
-    """Return the steps sorted by `start`. Among steps that start together, a token's push goes before its pop."""
+    """Return the steps sorted by `start`. If two steps start together, the push of a token precedes its pop."""
     return order.sequence[np.argsort(start[order.sequence], kind="stable")]
 
 
@@ -109,7 +109,7 @@ def eager_sequence(table: StepTable, order: Order, priority: Sequence[int]) -> A
 
 
 class _Program(NamedTuple):
-    """The steps of a launch. Those of unit u are `steps[start[u]:start[u + 1]]`; `giver` and `rank` are as in Order."""
+    """The steps of a launch. Unit u runs `steps[start[u]:start[u + 1]]`; `giver` and `rank` are as in Order."""
 
     start: Array
     steps: Array
@@ -137,7 +137,7 @@ def _simulated(table: StepTable, giver: Array, rank: Array, priority: Array) -> 
 
 @compiled
 def _run_all(program: _Program, priority: Array, done: Array, results: _Simulation) -> int:
-    """Repeatedly run the next step of the runnable unit with the lowest priority number; ties go by stream order.
+    """Repeatedly run the next step of the runnable unit with the lowest priority number, then earliest in the stream.
 
     Write the `results`, and return the number of steps that ran. At first, `done` bool [n] is False, clocks are zero,
     and each unit is at its first step.
@@ -163,8 +163,9 @@ def _run_all(program: _Program, priority: Array, done: Array, results: _Simulati
                     best = step
         if best == count:
             break
-        # The clock of a step is the maximum of those of the steps it waits for, each of which has then ended itself:
-        # the previous step of its unit, and the steps that pushed its tokens. A unit's step of rank r is its r+1-th.
+        # A step waits for the previous step of its unit, and for the steps that pushed its tokens. Its clock is the
+        # maximum of the clocks of these steps, with each of them counted as ended: a step of rank r is step number r +
+        # 1 of its unit.
         u = int(unit[best])
         if rank[best] > 0:
             before = steps[position[u] - 1]
@@ -205,7 +206,7 @@ def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
     sequence: list[int] = []
     for draw in rng.random(len(runnable)).tolist():
         heads = [(unit, steps[done[unit]]) for unit, steps in enumerate(queues) if done[unit] < len(steps)]
-        ready = [head for head in heads if all(map(le, clock[head[1]], done))]  # all steps before it have ended
+        ready = [head for head in heads if all(map(le, clock[head[1]], done))]  # all steps that precede it have ended
         reached = accumulate(weight[unit] for unit, _ in ready)
         target = draw * sum(weight[unit] for unit, _ in ready)
         unit, step = next((head for head, high in zip(ready, reached, strict=True) if target < high), ready[-1])
@@ -217,10 +218,11 @@ def random_sequence(table: StepTable, order: Order, seed: int) -> Array:
 def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, position: Array) -> list[Finding]:
     """Return one finding that names each blocked step, the token it waits for, and the unit that should push it.
 
-    `position` is the place in `steps` of the first step of each unit that did not run. There is no finding if all ran.
+    For each unit, `position` is the index in `steps` of its first step that did not run. There is no finding if all
+    steps ran.
     """
-    # A blocked unit waits for a token of a step that itself does not run, or for one that no step pushes. Of the tokens
-    # that the step pops, those that have been pushed are not named.
+    # A blocked unit waits for a token of a step that does not run, or for a token that no step pushes. Only tokens that
+    # have not been pushed are named.
     blocked = [u for u in range(len(table.units)) if position[u] < start[u + 1]]
     if not blocked:
         return []

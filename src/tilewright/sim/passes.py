@@ -1,4 +1,4 @@
-"""The passes over a launch's step table that need no data: order, hazards, time. They run before the value pass.
+"""The passes over a launch's step table that need no data: order, hazards, time. These run before the value pass.
 
 A machine supplies its step table, the findings from decoding its instructions, and a function that times the steps.
 Each pass runs when it is first needed, and requires that the passes before it have found no fatal defect.
@@ -24,8 +24,8 @@ from tilewright.sim.steps import StepTable, Trace
 class RunOptions:
     """The passes that a run makes. `timing` names the timing model; None: no time pass.
 
-    `order` is the order in which values are computed: "stream", "time" or "random" (with `seed`). Without `serial`, a
-    target may leave out the time without overlap, as a what-if does.
+    `order` is the order in which values are computed: "stream", "time" or "random" (with `seed`). If `serial` is False
+    (as in a what-if), a target may skip the computation of the time without overlap.
     """
 
     timing: str | None = None
@@ -48,9 +48,9 @@ Times = tuple[Trace, Trace | None]
 class Passes:
     """The results of the passes over one launch, without its data.
 
-    `times` runs the time pass; it raises HazardError if a queue is too short. `decoding` are the findings of decoding
-    the instructions. `outside` are the accesses outside the memories, if the machine has found them itself; None: the
-    footprints tell. `machine_hazards` finds hazards that only this machine has.
+    `times` runs the time pass, which raises HazardError if a queue is too short. `decoding` has the findings of
+    decoding the instructions. `outside` has the accesses outside the memories, if the machine has found them itself;
+    None: they are found by the footprints. `machine_hazards` finds hazards that only this machine has.
     """
 
     table: StepTable
@@ -62,7 +62,7 @@ class Passes:
 
     @cached_property
     def _unsound(self) -> tuple[Finding, ...]:
-        """Findings of decoding, of the order pass and of accesses out of range. Most make later passes meaningless."""
+        """Findings of decoding, of the order pass and of accesses out of range. Most of them stop later passes."""
         outside = out_of_range(self.table) if self.outside is None else self.outside
         return (*self.decoding, *self.order.findings, *outside)
 
@@ -92,7 +92,7 @@ class Passes:
 
     @property
     def serial(self) -> Trace | None:
-        """The trace if each step waited for the previous one to end; None if steps cannot run in stream order."""
+        """The trace if each step waited for the end of the previous step; None if steps cannot run in stream order."""
         return self._timed[1]
 
     def findings(self, options: RunOptions) -> tuple[Finding, ...]:
@@ -121,8 +121,8 @@ class LaunchResult:
     """The result of one launch. `values` are graph tensors (S, *shape).
 
     `figures` has one entry for each layer of the launch, or one for the launch as a whole. `bound` is the `bound` of
-    the whole launch, which may be above the sum of its layers' bounds. `events` counts the launch's events when it is
-    called; None: not counted.
+    the whole launch, which may exceed the sum of its layers' bounds. `events` is a function that counts the launch's
+    events; None: events are not counted.
     """
 
     values: Mapping[str, Array]
@@ -143,7 +143,7 @@ class LaunchResult:
         bound: int = 0,
         events: Callable[[], Events] | None = None,
     ) -> LaunchResult:
-        """Return the result of a launch that went through the shared passes; `unit` does its work."""
+        """Return the result of a launch after the shared passes; `unit` is the unit that does the work."""
         trace = passes.trace if options.timed else None
         figures = Figures(executed_macs=executed_macs)
         if trace:

@@ -1,4 +1,4 @@
-"""The step table, on which the order, hazard and time passes work: one row per instruction. Also a launch's trace."""
+"""The step table, the input of the order, hazard and time passes: one row per instruction. Also a launch's trace."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tilewright.sim.chart import Chart
 from tilewright.sim.figures import Figures, by_size, with_rest
 
 READ, WRITE = 1, 2
-#: Flag added to a mode: the row is a bound, and some of its elements may not be touched.
+#: Flag added to a mode: the row is an upper bound, so the step may not touch all of its elements.
 PARTLY = 4
-#: In the place of a step index: no step to wait for; a step that never comes.
+#: Values instead of a step index: there is no step to wait for; the awaited step does not exist.
 NO_STEP = -1
 NEVER = -2
 #: Columns of a footprint row.
@@ -37,9 +37,9 @@ class TokenQueue:
 class Space:
     """A memory as the checker sees it: `size` elements; `initialised` lists ranges [low, high) set before the run.
 
-    `scratchpad` is the name of the on-chip memory that this space is, or is a part of. It is "" for DRAM, and for a
-    space that only helps the checker. With `decides`, its elements are micro-ops, or others that decide which elements
-    of other memories a step touches.
+    `scratchpad` is the name of the on-chip memory that this space models, in whole or in part. The name is "" for DRAM,
+    and for a space that only helps the checker. With `decides`, the elements are, for example, micro-ops: their values
+    decide which elements of other memories a step touches.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class Footprints:
-    """The memory elements that steps touch, as rows. Many steps may share one footprint.
+    """The memory elements that steps touch, as rows. Several steps may share one footprint.
 
     `rows` is int64 [r, 6]: space, mode (READ, WRITE or both), base, length, count, stride. A row touches the elements
     `base + k * stride + j` for k < count and j < length. Footprint f is `rows[start[f]:start[f + 1]]`.
-    With `exact`, rows may be bounds (PARTLY): only their lowest and highest element are certainly touched. exact(f)
-    returns the exact rows of footprint f. They are computed on demand, since most checks end without them.
+    With `exact`, rows may be bounds (PARTLY): only the lowest and highest element of such a row are certainly touched.
+    exact(f) returns the exact rows of footprint f, which are computed on demand, since most checks do not need them.
     """
 
     rows: Array
@@ -77,7 +77,7 @@ class Footprints:
         return f"<Footprints: {len(self):,}, of {len(self.rows):,} rows>"
 
     def extended(self, footprints: Sequence[Array]) -> Footprints:
-        """Return these footprints with others appended, whose rows are exact."""
+        """Return these footprints with further footprints, whose rows are exact, appended."""
         more = Footprints.of(footprints)
         start = np.concatenate([self.start, self.start[-1] + more.start[1:]])
         rows = np.concatenate([self.rows, more.rows])
@@ -141,9 +141,9 @@ def row_of_runs(space: int, mode: int, first: Array, length: Array) -> Array:
 class StepTable:
     """A table of n steps in stream order.
 
-    Bit q of `pops` and `pushes` is set if the step pops or pushes a token of `queues[q]`. `footprint` indexes
-    `footprints`; `describe(i)` is the text of step i for messages. `work` [n] indexes `works`, the kinds of work that
-    explain a launch's cycles; without them, the kinds are the units.
+    Bit q of `pops` (`pushes`) is set if the step pops (pushes) a token of `queues[q]`. `footprint` indexes
+    `footprints`; `describe(i)` is the text of step i for messages. `work` [n] indexes `works`, the names of the kinds
+    of work that explain a launch's cycles; if `works` is empty, the kinds are the units.
     """
 
     units: tuple[str, ...]
@@ -165,7 +165,7 @@ class StepTable:
     def untracked(cls, units: tuple[str, ...], unit: Array, describe: Callable[[int], str], *queues: str) -> StepTable:
         """Return a table of steps without footprints or tokens, for a machine with its own time pass.
 
-        Each of `queues` names a reason why the first unit may wait for the last unit, as a cause in the trace.
+        Each name in `queues` is a cause in the trace: a reason why the first unit may wait for the last unit.
         """
         none = np.zeros(len(unit), np.int64)
         waits = tuple(TokenQueue(name, len(units) - 1, 0, 1) for name in queues)
@@ -176,7 +176,7 @@ class StepTable:
 
     @cached_property
     def by_unit(self) -> tuple[Array, Array]:
-        """A tuple (start, steps) of int64 arrays: unit u runs `steps[start[u]:start[u + 1]]`, in this order."""
+        """A tuple (start, steps) of int64 arrays: unit u runs `steps[start[u]:start[u + 1]]` in sequence."""
         steps = np.argsort(self.unit, kind="stable")
         counts = np.bincount(self.unit, minlength=len(self.units))
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), steps.astype(np.int64)
@@ -185,7 +185,7 @@ class StepTable:
     def makes_room(self) -> Array:
         """The step whose pop makes room for each push, int64 [n, queues].
 
-        NO_STEP: the queue has room at once. NEVER: no step pops the token that fills the queue.
+        NO_STEP: the queue has room without a pop. NEVER: the queue stays full, because no step pops its token.
         """
         room = np.full((len(self), len(self.queues)), NO_STEP, np.int64)
         for index, queue in enumerate(self.queues):
@@ -208,21 +208,21 @@ class Trace:
     table: StepTable
     start: Array
     end: Array
-    #: How long the unit stood idle before the step, and why: an index into `cause_names`.
+    #: The idle cycles of the unit before the step, and their cause: an index into `cause_names`.
     wait: Array
     cause: Array
-    #: How long the step's transfers waited for the DRAM channel.
+    #: The cycles for which the step's transfers waited for the DRAM channel.
     contention: Array
     bytes_read: Array
     bytes_written: Array
     fetch_bytes: int
-    #: When the last step ended.
+    #: The cycle in which the last step ended.
     cycles: int
-    #: Finds the critical path.
+    #: A function that finds the critical path.
     walk: Callable[[], Path] | None = None
-    #: Makes the breakdowns of each step's cycles, which `shares` returns.
+    #: A function that makes the breakdowns of each step's cycles (see `shares`).
     divide: Callable[[], Mapping[str, Sequence[Mapping[str, int]]]] | None = None
-    #: Makes the machine's own `chart`.
+    #: A function that makes the machine's own `chart`.
     draw: Callable[[], Chart] | None = None
 
     def __repr__(self) -> str:
@@ -235,19 +235,19 @@ class Trace:
 
     @cached_property
     def shares(self) -> Mapping[str, Sequence[Mapping[str, int]]]:
-        """Breakdowns of the steps' cycles, by name (as "functions"): for each step, cycles by part, largest first."""
+        """Breakdowns of cycles, by name (such as "functions"): for each step, cycles by part, largest first."""
         return self.divide() if self.divide else {}
 
     @cached_property
     def chart(self) -> Chart | None:
-        """The machine's own chart of the launch, such as of its banks; None if it draws none."""
+        """The machine's own chart of the launch, such as of its banks; None if the machine has no chart."""
         return self.draw() if self.draw else None
 
     @cached_property
     def until(self) -> Array:
         """When each step ends or, if steps of a unit overlap, when its unit starts the next one, int64 [n].
 
-        A unit starts its steps in order, and they end in order.
+        The steps of a unit start in order and end in order.
         """
         until = self.end.copy()
         first, steps = self.table.by_unit
@@ -262,7 +262,7 @@ class Trace:
         return {name: int(cycles) for name, cycles in zip(self.table.units, spent, strict=True)}
 
     def stalls(self, unit: str) -> dict[str, int]:
-        """Return the idle cycles of one unit, by cause; "drain" is from its last step to the end of the launch."""
+        """Return the idle cycles of one unit, by cause. "drain" is the idle time after its last step."""
         of_unit = np.flatnonzero(self.table.unit == self.table.units.index(unit))
         drain = self.cycles - (int(self.end[of_unit].max()) if len(of_unit) else 0)
         return {**self._waits(of_unit), **({"drain": drain} if drain else {})}
@@ -272,9 +272,9 @@ class Trace:
         return {name: int(waits[code]) for code, name in enumerate(self.cause_names()) if waits[code] and code}
 
     def figures(self, unit: str, executed_macs: int = 0, bound: int = 0, serial_cycles: int | None = 0) -> Figures:
-        """Return the figures of the whole launch, whose work `unit` does.
+        """Return the figures of the whole launch; `unit` is the unit that does the work.
 
-        A trace does not have the other arguments: the caller passes them on to the figures.
+        The other arguments are copied into the figures, since a trace does not contain them.
         """
         return Figures(
             cycles=self.cycles,
@@ -292,7 +292,8 @@ class Trace:
 
         `part` [n] is the number of each step's layer, from 0. `serial` is the launch's trace without overlap; if it is
         None, the layers have no serial time. `macs` [n] are each step's multiply-accumulates. The cycles of a layer run
-        from the end of the previous layer to its own end, so that they add up to the cycles of the launch.
+        from the end of the previous layer to its own end, so that the cycles of all layers add up to the cycles of the
+        launch.
         """
         count = int(part.max(initial=0)) + 1
         works = self.table.unit == self.table.units.index(unit)
@@ -323,8 +324,8 @@ class Trace:
 
     def _ends(self, part: Array, count: int, macs: Array | None) -> list[int]:
         """Return the cycle in which each of `count` layers ends; the arguments are those of `parts`."""
-        # A layer ends when its last step ends. But it ends no later than a step of a later layer starts that does
-        # multiply-accumulates, so that all multiply-accumulates of a layer are done in its own cycles.
+        # A layer ends when its last step ends, or earlier, when a later layer starts its first step with
+        # multiply-accumulates. So all multiply-accumulates of a layer lie in its own cycles.
         latest = self._latest(part, count, macs)
         ends: list[int] = []
         for index in range(count - 1):
@@ -333,12 +334,13 @@ class Trace:
         return [*ends, self.cycles]
 
     def _latest(self, part: Array, count: int, macs: Array | None) -> list[int]:
-        """Return, for each part, when the first step of a later part that does multiply-accumulates starts."""
+        """Return, for each part, the first start of a step with multiply-accumulates in a later part."""
         first = np.full(count + 1, self.cycles, np.int64)
         if macs is not None:
             working = np.flatnonzero(macs)
             np.minimum.at(first, part[working], self.start[working])
-        # first[i] is when part i starts to multiply; the minimum from the end on is that of part i and all later ones.
+        # first[i] is when part i starts to multiply; the running minimum from the end covers part i and all later
+        # parts.
         latest: list[int] = np.minimum.accumulate(first[::-1])[::-1][1:].tolist()
         return latest
 
@@ -346,7 +348,7 @@ class Trace:
         """Return the cycles of each span of the launch by cause, the largest first. Every cycle has exactly one cause.
 
         Span i begins where span i - 1 ends, and ends in cycle `ends[i]` (default: one span, the whole launch). Without
-        a critical path, the causes of the launch are the waits of `unit`; the other cycles are the unit's own.
+        a critical path, the causes of the launch are the waits of `unit`, and all other cycles are work of `unit`.
         """
         if self.path is None:
             return [with_rest(unit, self.cycles, self.stalls(unit))]
@@ -357,8 +359,8 @@ class Trace:
     def causes_on(self, path: Path) -> tuple[tuple[str, ...], Array]:
         """Return the names of the causes on the launch's critical path, and each stretch's index in them, int64 [m]."""
         works, work = self.kinds()
-        # TRANSFER has two names, of loads and of stores. So it and the kinds after it are one further on in NAMES, but
-        # for the transfers of loads.
+        # TRANSFER has two names, for loads and for stores. So the index in NAMES is kind - TRANSFER for loads, and kind
+        # - TRANSFER + 1 for stores and all later kinds.
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
         not_work = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
         return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], not_work)

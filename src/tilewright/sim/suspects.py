@@ -1,9 +1,9 @@
 """The coarse pass of the hazard check: the ranges of memories where a race or uninitialised read is possible.
 
-It cuts every memory into cells, at the ends of the ranges that are certainly written, and assumes that a step touches
-the whole of every cell that a row of its footprint reaches. This only adds accesses, so every real conflict shows up in
-the cell of its elements; most programs have no conflict at all. Cells with a conflict are cut once more, with each part
-of a footprint (such as a row of an image) taken separately.
+The pass cuts every memory into cells, at the ends of the ranges that are certainly written. A step is assumed to touch
+all elements of every cell that a row of its footprint reaches. This only adds accesses, so the cell of every real
+conflict has a conflict; most programs have no conflict at all. Cells with a conflict are cut once more, and each part
+of a footprint (such as a row of an image) is then considered separately.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tilewright.sim.jit import compiled, part
 from tilewright.sim.order import Order
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, Footprints, StepTable
 
-#: Most cell accesses that the coarse pass sorts; past it, scanning everything is cheaper.
+#: The largest number of cell accesses that the coarse pass handles; for more, scanning all elements is faster.
 MAX_ACCESSES = 1 << 24
-#: Accesses processed together: as many as stay in the caches.
+#: The number of accesses processed together, which fit the processor's caches.
 BLOCK = 1 << 15
 #: Shadow of a cell that no step has accessed.
 NOBODY = -1
-#: Accesses that `_conflicts_by_sorting` checks in a microsecond.
+#: The number of accesses that `_conflicts_by_sorting` checks per microsecond.
 SORTED_PER_US = 10
 
 
@@ -53,8 +53,8 @@ def _suspect_cells(table: StepTable, order: Order, ranges: Array) -> Array:
     at = offset[rows[:, SPACE]]
     low, high = rows[:, BASE] + at, table.footprints.end + at
     ranges_in_all = ranges[:, 1:] + offset[ranges[:, 0], None]
-    # Rows that certainly write everything between their ends. An update (READ and WRITE) does not count as a first
-    # write: its element is either written before, or the update itself is an uninitialised read.
+    # The rows that certainly write all elements between their ends. An update (READ and WRITE) does not count as a
+    # write: either an earlier step has written its element, or the update is an uninitialised read.
     surely = live & (rows[:, MODE] == WRITE) & ((rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH]))
     filled = np.array(
         [
@@ -96,7 +96,7 @@ def _covered(cuts: Array, ranges: Array) -> Array:
 def _in_parts(footprints: Footprints, ranges: Array) -> Footprints | None:
     """Return the footprint rows that reach into some ranges, split into rows without gaps (each with a count of 1).
 
-    None if no row has a count above 1, or if there would be more than MAX_ACCESSES rows.
+    The result is None if no row has a count above 1, or if there would be more than MAX_ACCESSES rows.
     """
     rows = footprints.rows
     live = footprints.live & reach(footprints, ranges)
@@ -126,8 +126,8 @@ def reach(footprints: Footprints, ranges: Array) -> Array:
 class Visits(NamedTuple):
     """The steps in visiting order, with columns of Order and StepTable, and the cells that footprint rows access.
 
-    Row r of the footprints touches the cells begin[r]..end[r] - 1. `reads`, `writes`, `surely` (it writes the whole of
-    its cells): bool [rows]. `preset` bool [cells]: the host has filled the cell.
+    Row r of the footprints touches the cells begin[r]..end[r] - 1. `reads`, `writes`, `surely` (the row writes all
+    elements of its cells): bool [rows]. `preset` bool [cells]: the host has filled the cell.
     """
 
     sequence: Array
@@ -158,8 +158,8 @@ def _conflicts_by_loop(visits: Visits, units: int) -> Array:
 def _mark(visits: Visits, writer: Array, written: Array, readers: Array, conflicts: Array) -> None:
     """Mark the cells in `conflicts` where an access may race with an earlier one, or read uninitialised data.
 
-    For each cell, `writer` is the last step that wrote to it, `written` whether it is certainly written in whole, and
-    `readers` [cells, units] the last step of each unit that read it.
+    For each cell, `writer` is the last step that wrote to it, `written` is True if all of its elements are certainly
+    written, and `readers` [cells, units] is the last step of each unit that read it.
     """
     # An access can race with the last write of its cell; a write can also race with the cell's last read in each unit.
     # Earlier accesses need no check, as in `hazards`.
@@ -203,7 +203,7 @@ def _conflicts_by_sorting(visits: Visits, units: int) -> Array:
     begin = visits.begin[row]
     end = visits.end[row]
     cells = len(visits.preset)
-    # The accesses of each cell: a row adds one from its first cell on, and takes it away behind its last.
+    # The accesses of each cell: a row adds 1 at its first cell, and subtracts 1 after its last cell, for a running sum.
     accesses = np.cumsum(np.bincount(begin, minlength=cells) - np.bincount(end, minlength=cells))
     conflicts = np.zeros(cells, np.bool_)
     for low_cell, high_cell in pairwise(_blocks(accesses)):
@@ -237,7 +237,7 @@ def _possible(visits: Visits, units: int, cell: Array, row: Array, step: Array) 
     last = _LastBefore(cell)
     possible: Array = reads & ~visits.preset[cell] & (last(visits.surely[row]) < 0)
     earlier = last(writes)
-    writer_unit = unit[earlier]  # where `earlier` is -1, there is no writer, and the unit of another step stands here
+    writer_unit = unit[earlier]  # meaningless where `earlier` is -1 (no writer)
     possible |= (earlier >= 0) & (writer_unit != unit) & (visits.clock[step, writer_unit] <= visits.rank[step[earlier]])
     later = np.flatnonzero(writes)  # only a write races with earlier reads
     for reader in range(units):
@@ -257,8 +257,8 @@ class _LastBefore:
         self._first = np.maximum.accumulate(np.where(is_first, self._at, 0))  # of the cell of each access
 
     def __call__(self, kind: Array) -> Array:
-        # latest[i] is i - 1 if that access is of this kind; the running maximum is the last one of the kind before i.
-        # An index below the first access of the cell is of another cell.
+        # latest[i] is i - 1 if access i - 1 is of this kind; the running maximum is the last access of the kind before
+        # i. An index below the first access of the cell belongs to another cell.
         latest = np.full(len(kind), -1, np.int32)
         np.copyto(latest[1:], self._at[:-1], where=kind[:-1])
         np.maximum.accumulate(latest, out=latest)

@@ -1,7 +1,7 @@
 """The time pass: simulates a launch event by event (a step starts, a DRAM burst, a step ends), never cycle by cycle.
 
 A step starts when its unit is free, its tokens are available and its command has been delivered. It may move data in
-rows over the DRAM channel, then computes for `busy` cycles and ends, which makes its tokens available. The channel is
+rows over the DRAM channel, then computes for `busy` cycles; when it ends, its tokens become available. The channel is
 granted burst by burst. `Channel` describes the arbitration, and `Fetch` how commands arrive.
 
 The pass is one loop (`simulate`) with one iteration per event. The clients of the DRAM port are the units that move
@@ -51,7 +51,7 @@ def times(table: StepTable, order: Order, simulated: Simulated) -> tuple[Trace, 
 
 
 def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool = False) -> Trace:
-    """Return the trace of one launch. With `serial`, each step starts when the previous one in the stream has ended.
+    """Return the trace of one launch. With `serial`, each step waits for the end of the previous step in the stream.
 
     Raises HazardError if a step never starts or never ends.
     """
@@ -122,8 +122,8 @@ def _before_the_first_event(table: StepTable, order: Order, simulated: Simulated
 def simulate(run: Run, serial: bool) -> int:
     """Run all steps and write the columns of `run.out`. Return how many steps ended.
 
-    Fewer steps than there are mean a deadlock: no event can happen any more. With `serial`, each step starts when the
-    previous one in the stream has ended.
+    If not all steps end, there is a deadlock: no further event can happen. With `serial`, each step waits for the end
+    of the previous step in the stream.
     """
     stream = run.stream
     state = run.state
@@ -136,8 +136,8 @@ def simulate(run: Run, serial: bool) -> int:
         run.fetched[:] = count
     done = now = 0
     while done < count:
-        # Nothing changes between two events, so the earliest of the three is the next one. Of equal times, a step goes
-        # first, by unit, then a delivery, then a grant: what a step requests can be granted in the same cycle.
+        # Nothing changes between two events, so the earliest of the three comes next. At equal times, steps go first
+        # (the lowest unit first), then a delivery, then a grant: a request of a step can be granted in the same cycle.
         time, unit = next_step(run, serial)
         delivery = next_delivery(run)
         grant, client = next_grant(run, now, min(time, delivery))
@@ -174,7 +174,7 @@ def next_step(run: Run, serial: bool) -> tuple[int, int]:
             t = when_ends(run, u)
         elif not state.moving[u] and state.position[u] < stream.first[u + 1]:
             s = stream.order[state.position[u]]
-            # The end of a step that has not ended is NOT_YET, and so is the start of a step that waits for it.
+            # A step that has not ended has the end NOT_YET. So a step that waits for it has the start NOT_YET.
             t = max(state.free[u], out.delivered[s])
             if serial and s > 0:
                 t = max(t, out.end[s - 1])
@@ -210,7 +210,7 @@ def when_ends(run: Run, u: int) -> int:
 
 @part
 def next_delivery(run: Run) -> int:
-    """Return when the next instruction reaches its unit's queue (NOT_YET: it cannot yet)."""
+    """Return when the next instruction reaches its unit's queue (NOT_YET: the time is not known yet)."""
     sent = run.fetched[SENT]
     if sent < run.fetched[FETCHED] and run.state.backlog[run.stream.unit[sent]] < run.fetch.depth:
         return max(run.fetched[DELIVERS], run.out.arrival[sent])
@@ -230,8 +230,8 @@ def next_grant(run: Run, now: int, before: int) -> tuple[int, int]:
             t = state.request[u]
             if in_flight > 0 and not state.writing[u]:
                 t = max(t, port[COMMAND_FREE], now)
-                # `bursts` is a ring: its next entry is the read of `in_flight` grants ago. Until the data of that read
-                # have arrived, as many reads are outstanding as are allowed.
+                # `bursts` is a ring: its next entry is the read that was granted `in_flight` grants ago. Until the data
+                # of this read have arrived, the number of outstanding reads is at its limit.
                 if port[GRANTED] >= in_flight:
                     t = max(t, run.bursts[port[GRANTED] % in_flight])
                 if run.channel.rests:
@@ -262,7 +262,7 @@ def first_beat(run: Run, writes: bool) -> int:
 
 @part
 def take_bus(run: Run, writes: bool, size: int, now: int) -> int:
-    """Give a burst of `size` beats the data bus; return the cycle of its first beat."""
+    """Reserve the data bus for a burst of `size` beats; return the cycle of its first beat."""
     port = run.port
     bus = WRITE_BUS if writes else READ_BUS
     at = max(port[bus], now + first_beat(run, writes))
@@ -289,7 +289,7 @@ def grant_fetch(run: Run, now: int) -> None:
     batch = fetch.batch if fetch.batch > 0 else max(1, run.channel.burst // beats_each)
     first = fetched[FETCHED]
     commands = min(batch, count - fetched[FETCHED])
-    packed = fetch.buffer > 0  # a beat holds parts of several commands; else each command begins with a new beat
+    packed = fetch.buffer > 0  # beats contain parts of several commands; else each command begins in a new beat
     at = take_bus(run, False, -(-commands * fetch.insn_bytes // beat) if packed else commands * beats_each, now)
     for k in range(1, commands + 1):
         done = k if fetch.unpack < 0 else commands
@@ -303,7 +303,7 @@ def grant_fetch(run: Run, now: int) -> None:
 
 @part
 def deliver(run: Run, now: int) -> None:
-    """Deliver an instruction to its unit's queue. Fetch requests more if none is left or the buffer has room."""
+    """Deliver an instruction to its unit's queue. Request the next batch if the buffer is empty or has room."""
     state = run.state
     fetched = run.fetched
     count = run.stream.unit.shape[0]
@@ -330,10 +330,11 @@ def grant_step(run: Run, u: int, now: int) -> bool:
     if state.writing[u] and run.channel.pause > 0:
         beats += (size - 1) // run.channel.pause
     at = take_bus(run, state.writing[u], beats, now)
-    # Alone on the port, the burst would follow its request by the latency, or the step's own data without a gap.
+    # Without other clients, the burst would begin one latency after its request, or directly after the step's previous
+    # data.
     uncontended = max(state.request[u] + first_beat(run, state.writing[u]), state.data_end[u])
     run.out.contention[s] += max(0, at - uncontended)
-    if state.filling[u]:  # zeros are written in the cycles without a beat, such as those before this burst
+    if state.filling[u]:  # zeros are written in cycles without a beat: here, before this burst
         fill(run, u, s, at - state.filled[u], beats)
         state.filled[u] = at + beats
     answered = state.writing[u] and run.channel.answer >= 0
@@ -345,7 +346,7 @@ def grant_step(run: Run, u: int, now: int) -> bool:
         state.request[u] = state.data_end[u]
     elif run.channel.in_flight > 0:
         state.request[u] = now + run.channel.turn
-    else:  # the next burst of the row is requested with the first beat, the next row when this one has arrived
+    else:  # the next burst is requested at the first beat of this burst, the next row when this row has arrived
         state.request[u] = at + size if last else at
     if last:
         state.rows_left[u] -= 1
@@ -355,7 +356,7 @@ def grant_step(run: Run, u: int, now: int) -> bool:
 
 @part
 def fill(run: Run, u: int, s: int, free: int, beats: int) -> None:
-    """Write tiles of zeros in `free` cycles without a beat, before `beats` cycles with one; pauses pass in both."""
+    """Write tiles of zeros in `free` cycles without a beat, before `beats` cycles with beats; pauses use both."""
     state = run.state
     last = run.costs.fill_last[s]
     first = min(free, max(0, state.fill_left[u] - last))
@@ -378,12 +379,12 @@ def start(run: Run, u: int, now: int) -> None:
     sent = run.fetched[SENT]
     s = stream.order[state.position[u]]
     if sent < stream.unit.shape[0] and stream.unit[sent] == u and state.backlog[u] == run.fetch.depth:
-        run.fetched[DELIVERS] = max(run.fetched[DELIVERS], now)  # fetch waited for this place in the queue
+        run.fetched[DELIVERS] = max(run.fetched[DELIVERS], now)  # fetch waited for room in the queue
     state.backlog[u] -= 1
     out.begin[s] = now
     out.wait[s] = now - state.free[u]
     if out.wait[s] > 0:
-        # The step waited for whatever came last. Of equal times the delivery is named, then the first queue.
+        # The cause of the wait is the latest event. At equal times, the cause is the delivery, or else the first queue.
         out.cause[s] = CAUSE_COMMAND
         latest = out.delivered[s]
         for q in range(stream.giver.shape[1]):
@@ -411,7 +412,7 @@ def next_row(run: Run, u: int, now: int) -> None:
     beat = run.channel.beat_bytes
     s = run.stream.order[state.position[u]]
     if state.rows_left[u] > 0:
-        # A row that starts inside a beat needs that whole beat, and bursts end at multiples of the longest burst.
+        # A row that starts inside a beat needs the whole beat, and bursts end at multiples of the longest burst.
         state.beats_left[u] = -(-(state.row_address[u] % beat + costs.row_bytes[s]) // beat)
         state.to_edge[u] = run.channel.burst - state.row_address[u] // beat % run.channel.burst
         return
@@ -419,7 +420,8 @@ def next_row(run: Run, u: int, now: int) -> None:
     state.ending[u] = True
     if state.filling[u]:
         state.data_end[u] = max(state.data_end[u], state.filled[u] + state.fill_left[u] + state.pause_left[u])
-    # A step that runs ahead is done with its unit one cycle after its last grant; `end` waits for its data by `settle`.
+    # A step that runs ahead releases its unit one cycle after its last grant; in `end`, `settle` covers the wait for
+    # its data.
     state.work_end[u] = now + 1 if costs.ahead[s] > 0 else state.data_end[u] + costs.busy[s]
 
 

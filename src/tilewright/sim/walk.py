@@ -1,6 +1,6 @@
 """The contract between a debugger and a machine: one launch that can be run instruction by instruction.
 
-A `Walk` knows everything of a launch that does not change while it runs. A `State` is the machine at one moment.
+A `Walk` has the data of a launch that do not change while the launch runs. A `State` is the machine at one moment.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tilewright.sim.findings import OUT_OF_RANGE, Finding
 from tilewright.sim.order import Order
 from tilewright.sim.steps import BASE, COUNT, LENGTH, READ, STRIDE, WRITE, StepTable, Trace, live
 
-#: For each space of the step table, uint64 [elements]: the slices that an element belongs to, one bit for each slice. A
-#: slice is the set of elements and instructions that a result was computed from.
+#: For each space of the step table, uint64 [elements]: the slices that contain an element, one bit for each slice. The
+#: slice of a result is the set of elements and instructions from which the result was computed.
 SliceBits = list[Array]
-#: Elements of one space of the step table: its index, and the elements, int64 [n], ascending.
+#: Elements of one space of the step table: the index of the space, and the elements, int64 [n], ascending.
 Elements = tuple[int, Array]
 Index = tuple[int | slice, ...]
 #: The number type of sums in DRAM.
@@ -33,7 +33,7 @@ SUMS = "<i4"
 class Scratchpad(NamedTuple):
     """An on-chip memory: `depth` tiles of `shape`, and the layout of a tile in words. `space` is its step table space.
 
-    `space` is -1 if the step table does not have the memory.
+    `space` is -1 if the memory is not in the step table.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Scratchpad(NamedTuple):
 class Range(NamedTuple):
     """A named part of DRAM: its first byte address, its size in bytes, and its kind (const, input, output, scratch).
 
-    The byte at address a is in element `(a - origin) // granule` of the space with index `space` of the step table.
+    The byte at address a is in element `(a - origin) // granule` of space number `space` of the step table.
     """
 
     name: str
@@ -74,19 +74,19 @@ class PlacedTensor:
 
     name: str
     node: str
-    #: int64 [*shape, planes]: the address of each byte of each element, the lowest byte first. An element that the
-    #: machine does not hold has the address -1; of an element that is in DRAM several times, one place is given.
+    #: int64 [*shape, planes]: the address of each byte of each element, the lowest byte first. The address is -1 for an
+    #: element that is not in DRAM. If DRAM has several copies of an element, the address belongs to one of them.
     byte: Array
-    #: Whether the bytes are the tensor's codes; otherwise they are sums that the host still requantises.
+    #: Whether the bytes are the tensor's codes; if not, they are sums that the host still requantises.
     is_code: bool
     #: The number type of the bytes.
     dtype: str = "int8"
     #: The instructions that write the tensor, int64 [n], if its memory is used again in the launch: the tensor is only
-    #: there after all of them have run.
+    #: in DRAM after all of these instructions have run.
     last: Array | None = None
     #: The name of the layout, if the machine has several.
     layout: str = ""
-    #: With `part`, this is a part of the tensor `of`: the elements that this index selects.
+    #: If `part` is given, this tensor is a part of the tensor `of`: the elements `of[part]`.
     of: str = ""
     part: tuple[slice, ...] | None = None
 
@@ -108,7 +108,7 @@ class Operand:
 class State(ABC):
     """A machine at one moment of a launch, for one sample.
 
-    `machine` has the values in attributes. Arrays, and others with a method `copy`, are copied for a later moment.
+    `machine` has the values in attributes. `State.copy` copies arrays and other values that have a method `copy`.
     `machine.dram` is a Dram (program/launch_image.py). Each memory of `walk.memories` is an array (1, depth, *shape). A
     target whose machine differs overrides the methods that read it.
     """
@@ -116,7 +116,7 @@ class State(ABC):
     def __init__(self, walk: Walk, machine: Any) -> None:
         self.walk = walk
         self.machine = machine
-        self._written = 0  # bytes of DRAM that no earlier copy has
+        self._written = 0  # bytes of DRAM that are not shared with an earlier copy
 
     @abstractmethod
     def execute(self, steps: Array) -> None:
@@ -144,16 +144,16 @@ class State(ABC):
 
     @property
     def nbytes(self) -> int:
-        """About the bytes that a copy takes: its memories, as they are shown, and DRAM that no earlier copy has."""
+        """The approximate size of a copy in bytes: its memories, and the DRAM not shared with an earlier copy."""
         return sum(self.memory(name).nbytes for name in self.walk.memories) + self._written
 
 
 class Walk(ABC):
-    """One launch with its inputs, as a debugger sees it. Instructions have the numbers that `disasm` gives them.
+    """One launch with its inputs, as a debugger sees it. Instructions are numbered as in `disasm`.
 
-    `layers` are the nodes that the launch computes, `layer` int64 [n] is the index of each instruction's layer.
-    `granule` is the number of bytes of one element of DRAM. A machine's class inherits this one, and overrides the
-    methods in which it differs from most machines.
+    `layers` lists the nodes that the launch computes; `layer` int64 [n] is the index of each instruction's layer.
+    `granule` is the number of bytes of one element of DRAM. Each machine has a subclass, which overrides methods where
+    the machine differs from most machines.
     """
 
     memories: Mapping[str, Scratchpad]
@@ -211,11 +211,11 @@ class Walk(ABC):
         """Return the state before the first instruction."""
 
     def backward(self, step: int, wanted: SliceBits) -> int:
-        """Go back over one instruction, from the elements that are wanted after it to those wanted before it.
+        """Step backward over one instruction: from the wanted elements after it to the wanted elements before it.
 
-        Change `wanted` in place: an element that the instruction overwrites is no longer wanted, the elements that it
-        was computed from are. Return the bits of the slices in which the instruction computed a wanted element. This
-        default takes the footprint: everything that an instruction writes depends on everything that it reads.
+        Change `wanted` in place: remove the wanted elements that the instruction overwrites, and add the elements from
+        which it computed them. Return the bits of the slices in which the instruction computed a wanted element. This
+        default uses the footprint: all elements that an instruction writes depend on all elements that it reads.
         """
         return by_footprint(self.table, step, wanted)
 
@@ -226,24 +226,25 @@ class Walk(ABC):
 
     @property
     def tensors(self) -> Sequence[str]:
-        """The names of the tensors that `place` takes. A machine may override both, to compute placements on demand."""
+        """The tensors for `place`, by name. A machine may override both methods, to compute placements on demand."""
         return tuple(self.placements)
 
     def placed(self, tensor: str) -> PlacedTensor:
-        """Return where a tensor lies. Raises InputError, with the known names, if the launch does not hold it."""
+        """Return the placement of a tensor. Raises InputError, with the known names, if the launch does not hold it."""
         if tensor not in self.tensors:
             remedy = ", ".join(self.tensors) or "show DRAM by address or segment"
             raise InputError(f"tensor '{tensor}'", f"is not in the memories of launch '{self.name}'", remedy)
         return self.place(tensor)
 
     def place(self, tensor: str) -> PlacedTensor:
-        """Return where one of `tensors` lies."""
+        """Return the placement of one of `tensors`."""
         return self.placements[tensor]
 
     def value(self, state: State, tensor: str) -> Array:
-        """Return a tensor's codes as the machine holds them at this moment, an array of the tensor's shape.
+        """Return a tensor's codes at this moment, an array of the tensor's shape.
 
-        If the host requantises the machine's sums, they are requantised here. Raises InputError as `placed` does.
+        If the machine stores sums that the host requantises, the codes are computed from these sums. Raises InputError
+        as `placed` does.
         """
         placed = self.placed(tensor)
         if placed.is_code:
@@ -251,13 +252,14 @@ class Walk(ABC):
         return self.unpacked(state)[tensor][0]
 
     def unpacked(self, state: State) -> Mapping[str, Array]:
-        """Return the tensors that the launch gives back to the host, (1, *shape) each, as they are at this moment."""
+        """Return the current values of the tensors that the launch returns to the host, (1, *shape) each."""
         raise NotImplementedError
 
     def sums(self, state: State, tensor: str) -> tuple[Array, Array] | None:
-        """Return a tensor's sums as they lie in DRAM, and their offset from sums of codes less zero points.
+        """Return a tensor's sums in DRAM, and their offset from the sums of `code - zero_point`.
 
-        Both are int64 of the tensor's shape. None: the machine does not hold the tensor as sums of products.
+        Both are int64 of the tensor's shape. The result is None if the machine does not store the tensor as sums of
+        products.
         """
         placed = self.placed(tensor)
         if placed.is_code or placed.dtype != SUMS:
@@ -266,7 +268,7 @@ class Walk(ABC):
         return sums, np.zeros_like(sums)
 
     def in_memory(self, name: str, index: Index) -> Sequence[Elements]:
-        """Return the elements of the step table that are the part `index` of an on-chip memory."""
+        """Return the step table's elements for the part `index` of an on-chip memory."""
         chip = self.memories[name]
         return [(chip.space, np.atleast_1d(np.arange(chip.depth)[index[0] if index else slice(None)]))]
 
@@ -283,7 +285,7 @@ class Walk(ABC):
         return elements
 
     def segment_at(self, space: int, element: int) -> tuple[Range, int] | None:
-        """Return the segment of DRAM that has an element of a space, and the element's first byte in the segment."""
+        """Return the segment of DRAM that contains an element of a space, and the element's first byte in it."""
         for part in self.segments:
             offset = element * self.granule + part.origin - part.address
             if part.space == space and 0 <= offset < part.size:
@@ -291,7 +293,7 @@ class Walk(ABC):
         return None
 
     def shown(self, space: int, element: int) -> str:
-        """Return how a user names one element of a space: a tile, or the bytes of a granule of DRAM in its segment."""
+        """Return the user's name of one element of a space: a tile, or the bytes of a granule within a DRAM segment."""
         place = self.segment_at(space, element)
         if place is None:
             return f"{self.table.spaces[space].name}[{element}]"
@@ -300,14 +302,14 @@ class Walk(ABC):
 
 
 def by_name(*chips: Scratchpad) -> Mapping[str, Scratchpad]:
-    """Return on-chip memories by name, as `Walk.memories` has them."""
+    """Return on-chip memories by name, in the form of `Walk.memories`."""
     return {chip.name: chip for chip in chips}
 
 
 def ranges_by_address(segments: Iterable[tuple[str, int, int, str]], first: int) -> tuple[Range, ...]:
-    """Return segments of DRAM (name, address, size, kind) as ranges, by address.
+    """Return segments of DRAM (name, address, size, kind) as ranges, sorted by address.
 
-    The step table has a space for each of them, from the space `first` on.
+    In the step table, each segment has a space; their numbers begin at `first`.
     """
     by_address = sorted(segments, key=lambda part: part[1])
     return tuple(
@@ -334,11 +336,11 @@ def numbers(state: State, byte: Array, dtype: str) -> Array:
 
 
 def by_footprint(table: StepTable, step: int, wanted: SliceBits) -> int:
-    """Go back over one instruction by its footprint (see Walk.backward)."""
+    """Step backward over one instruction by its footprint (see Walk.backward)."""
     rows = table.footprints.of_step(int(table.footprint[step]))
     touched = [(int(mode), int(space), _elements(row)) for row in rows[live(rows)] for space, mode in [row[:2]]]
     bits = np.uint64(0)
-    # All writes go first: an element that the instruction both reads and writes is wanted before it.
+    # Process all writes first, so that an element that the instruction both reads and writes stays wanted.
     for mode, space, elements in touched:
         if mode & WRITE:
             bits |= np.bitwise_or.reduce(wanted[space][elements], initial=np.uint64(0))

@@ -1,7 +1,7 @@
 """Activation functions on codes, as TFLite's integer kernels compute them: leaky ReLU, hard swish, logistic, tanh.
 
-Logistic and tanh of 8-bit codes are in fixed point in TFLite Micro, and in float32 in LiteRT. Modes that have no rule
-of their own (`ort`, `pow2`) use TFLite Micro's.
+Logistic and tanh of 8-bit codes are in fixed point in TFLite Micro, and in float32 in LiteRT. The modes `ort` and
+`pow2` have no rule of their own and use the rule of TFLite Micro.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class HardSwish(Unary):
 
     @staticmethod
     def _multipliers(site: Site) -> tuple[int, int, int, int]:
-        """Return multiplier and exponent to the output's scale, and those to the scale 3 / 2**15 of relu6(x + 3)."""
+        """Return (multiplier, exponent) to the output's scale, and the pair to the scale 3 / 2**15 of relu6(x + 3)."""
         fine = np.float32(1 / 128) * np.float32(site.input(0).scale)
         scales = np.array([site.output.scale, np.float32(3) / np.float32(32768)], np.float32)
         q, shift = quantize_multiplier((fine / scales).astype(np.float64))
@@ -80,16 +80,16 @@ class HardSwish(Unary):
 
     def compute(self, at: Evaluation) -> Array:
         to_out, out_shift, to_gate, gate_shift = self._multipliers(at)
-        # `fine` has seven bits more than the codes. `gate` becomes relu6(x + 3) / 6 in Q0: x at the scale at which
-        # int16 ends at -3 and 3, saturated, then moved to 0..1. As upstream, a left shift has its last bit after the
-        # product.
+        # `fine` has seven bits more than the codes. `gate` becomes relu6(x + 3) / 6 in Q0: x is rescaled so that the
+        # int16 range is -3..3, saturated, and then mapped to 0..1. As in TFLite, the last bit of a left shift is
+        # shifted after the product.
         fine = at.centred() << 7
         gate = FIXED16.saturated(fine << (gate_shift - 1)) if gate_shift > 0 else fine
         gate = FIXED16.high_mul(gate, to_gate)
         gate = FIXED16.saturated(gate << 1) if gate_shift > 0 else rounding_divide_by_pot(gate, -gate_shift)
         gate = (gate + (1 << 15)) >> 1
         product = np.fix(gate * FIXED16.high_mul(fine, to_out) / (1 << 15)).astype(np.int64)  # exact below 2**53
-        if out_shift <= -16:  # gemmlowp's remainder of 16 bits overflows, and every product becomes one step
+        if out_shift <= -16:  # gemmlowp's 16-bit remainder overflows, so every product becomes 1
             return at.coded(np.where(product < 0, -1, 1))
         return at.coded(rounding_divide_by_pot(product, -out_shift))
 
@@ -147,8 +147,8 @@ class Sigmoidal(Unary):
     def _by_fixed_point(self, scale: float, centred: Array) -> Array:
         """Return the function in steps of the output's scale, as TFLite Micro computes it."""
         q, shift = quantize_multiplier(np.float64(scale) * (1 << 27))
-        # Codes from the radius on leave Q4.27 when they are rescaled, and the function has reached its limit there: 512
-        # steps are more than there are codes, so that they saturate. The radius is 0 for scales from 8 on.
+        # Codes at or beyond the radius would exceed Q4.27 after rescaling, where the function has reached its limit.
+        # 512 exceeds all 8-bit codes, so such results saturate. The radius is 0 for scales of 8 and above.
         radius = np.floor(15 * 2.0**27 / 2.0 ** int(shift))
         inside = np.abs(centred) < radius
         steps = self.in_32_bits(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift))
@@ -172,10 +172,10 @@ def in_12288ths(x: Array, scale: float, left: int | None) -> Array:
     multiplier, shift = float(np.float32(scale)) * 4096.0 * 3.0, 0
     while multiplier <= 32767.0 / 2.0 and shift <= 30:
         multiplier, shift = multiplier * 2, shift + 1
-    return wrap_int32(x * int(multiplier) + ((1 << shift) >> 1)) >> shift  # the frameworks overflow from 5.34 on
+    return wrap_int32(x * int(multiplier) + ((1 << shift) >> 1)) >> shift  # the frameworks overflow above 5.34
 
 
-#: Entries of TFLite's table of the logistic function that are one more than the function, rounded to nearest.
+#: The indices of the entries of TFLite's logistic table that exceed the correctly rounded value by one.
 _ROUNDED_UP = (
     4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41, 43, 44, 45,
     46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
@@ -191,7 +191,7 @@ def _table() -> Array:
 
 
 def _interpolated(x: Array, bits: int, top: int) -> Array:
-    """Return the table at |x| / 2**bits, times 2**bits, interpolated linearly; `top` beyond its end."""
+    """Return 2**bits times the table's value at |x| / 2**bits, interpolated linearly; `top` beyond the table's end."""
     size = np.abs(x)
     entry = size >> bits
     part = size & ((1 << bits) - 1)
@@ -201,7 +201,7 @@ def _interpolated(x: Array, bits: int, top: int) -> Array:
 
 @dataclass(frozen=True)
 class Logistic(Sigmoidal):
-    """1 / (1 + exp(-x)). The output has scale 1/256 and the lowest zero point, or for int16, 2**-15 and 0."""
+    """1 / (1 + exp(-x)). The output has scale 1/256 and the lowest code as zero point (int16: 2**-15 and 0)."""
 
     kind = "logistic"
     output_quant: ClassVar = {"int8": (2.0**-8, -128), "uint8": (2.0**-8, 0), "int16": (2.0**-15, 0)}
@@ -219,15 +219,15 @@ class Logistic(Sigmoidal):
         return FIXED16.logistic(x, 3)
 
     def by_table(self, x: Array) -> Array:
-        # Entries are 1 / 24 = 512 / 12288 apart. They have 16 fraction bits and 9 more here, of which int16 takes 15.
-        # logistic(-x) is 1 - logistic(x), so that its ties go down where those of x go up.
+        # Entries are 1 / 24 = 512 / 12288 apart. Interpolated values have 16 + 9 fraction bits, which are rounded to 15
+        # for int16. logistic(-x) is 1 - logistic(x), so ties go up for x > 0 and down for x < 0.
         value = _interpolated(x, 9, 0x7FFF << 10)
         return np.where(x >= 0, value + (1 << 9), (1 << 25) - value + (1 << 9) - 1) >> 10
 
 
 @dataclass(frozen=True)
 class Tanh(Sigmoidal):
-    """tanh(x). The output has scale 1/128 and zero point 0 (uint8: 128), or for int16, 2**-15 and 0."""
+    """tanh(x). The output has scale 1/128 and zero point 0 (uint8: 1/128 and 128; int16: 2**-15 and 0)."""
 
     kind = "tanh"
     output_quant: ClassVar = {"int8": (2.0**-7, 0), "uint8": (2.0**-7, 128), "int16": (2.0**-15, 0)}

@@ -24,11 +24,11 @@ class Evaluation(Site):
 
     def value(self, index: int = 0) -> Array:
         value = self.values[index]
-        assert value is not None  # validation has checked that it is present
+        assert value is not None  # validation has checked that the input is present
         return value
 
     def aligned(self, index: int) -> Array:
-        """Return the value of input `index`, with axes of 1 after the sample axis up to the output's number of axes."""
+        """Return the value of input `index`. Axes of 1 after the sample axis pad it to the output's number of axes."""
         array = self.value(index)
         shape = self.input(index).shape
         missing = len(self.output.shape) - len(shape)
@@ -39,13 +39,13 @@ class Evaluation(Site):
         return self.aligned(index).astype(np.int64) - self.input(index).zero_point
 
     def broadcast(self) -> list[Array]:
-        """Return the values of all inputs, each with the most samples of any: a constant has only one."""
+        """Return the values of all inputs, with constants repeated for each sample."""
         values = list(map(self.value, range(len(self.values))))
         samples = max(map(len, values))
         return [np.broadcast_to(value, (samples, *value.shape[1:])) for value in values]
 
     def coded(self, steps: Array, activation: Activation = "none", half_even: bool = False) -> Array:
-        """Return whole numbers of steps of the output's scale as its codes, clamped to its type and an activation."""
+        """Return the output's codes for numbers of steps of its scale, clamped to its type and an activation."""
         return clamped(steps + self.output.zero_point, self.output, activation, half_even)
 
 
@@ -65,12 +65,12 @@ class Single(Op):
 
     @abstractmethod
     def compute(self, at: Evaluation) -> Array:
-        """Return the exact output. Element-wise operators take values of any shape, such as a table of all codes."""
+        """Return the exact output. For element-wise operators, values have any shape, such as a table of all codes."""
 
 
 @dataclass(frozen=True)
 class Shaped(Single):
-    """Base class of operators whose `compute` returns the elements in their order; they get the output's shape."""
+    """Base class of operators whose `compute` returns the elements in order, to be reshaped to the output's shape."""
 
     def evaluate(self, site: Site, values: Sequence[Array | None], rounding: Rounding) -> tuple[Array, ...]:
         (result,) = super().evaluate(site, values, rounding)
@@ -78,13 +78,13 @@ class Shaped(Single):
 
 
 def clamped(codes: Array, out: Tensor, activation: Activation = "none", half_even: bool = False) -> Array:
-    """Return whole numbers as codes of `out`, clamped to its type and to an activation (see rounding.clamp_range)."""
+    """Return integers as codes of `out`, clamped to its type and to an activation (see rounding.clamp_range)."""
     low, high = clamp_range(activation, out.scale, out.zero_point, out.dtype, half_even)
     return np.clip(codes, low, high).astype(out.dtype, copy=False)
 
 
 def four(site: Site, index: int) -> tuple[int, int, int, int]:
-    """Return the shape of input `index`, which must have four axes. Raises ModelError if it has another number."""
+    """Return the shape of input `index`. Raises ModelError unless the input has four axes."""
     shape = site.input(index).shape
     site.fail_if(len(shape) != 4, f"input {index} has the shape {list(shape)}; four axes are required")
     return shape[0], shape[1], shape[2], shape[3]
@@ -101,7 +101,7 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The numbers of input rows and columns that one window spans."""
+        """The height and width of one window, in rows and columns of the input."""
         return (self.kernel[0] - 1) * self.dilation[0] + 1, (self.kernel[1] - 1) * self.dilation[1] + 1
 
     def output_size(self, name: str, height: int, width: int) -> tuple[int, int]:
@@ -125,7 +125,8 @@ class Window:
     def view(self, padded: Array) -> Array:
         """Return all windows of `padded` (B, H, W, C) as a NumPy view (B, OH, OW, KH, KW, C), without copying."""
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
-        # Windows of the dilated extent at all positions: keep every stride-th one, and of each every dilation-th tap.
+        # Take windows of the dilated extent at all positions; keep every stride-th window, and its every dilation-th
+        # tap.
         windows = windows[:, :: self.stride[0], :: self.stride[1], :, :: self.dilation[0], :: self.dilation[1]]
         return np.moveaxis(windows, 3, 5)
 
@@ -139,8 +140,7 @@ class Window:
     ) -> Window:
         """Return a window with TensorFlow's SAME padding for an input of `size`.
 
-        It gives `ceil(size / stride)` outputs per axis. An odd padding has one more position after the input than
-        before it.
+        Each axis has `ceil(size / stride)` outputs. If the padding is odd, the extra position follows the input.
         """
         padding: list[int] = []
         for extent, k, s, d in zip(size, kernel, stride, dilation, strict=True):

@@ -66,8 +66,8 @@ class Sum(Broadcast):
         return at.coded(total, self.activation, delegated)
 
     def _fixed_point(self, site: Site, a: Array, b: Array) -> Array:
-        # add.h: both operands go to the scale `twice_max`, at which their sum cannot overflow, with `extra` bits more;
-        # the sum goes from there to the output's scale.
+        # add.h: both operands are rescaled to `twice_max`, at which their sum cannot overflow, with `extra` more bits;
+        # then the sum is rescaled to the output's scale.
         scales = [np.float64(site.input(index).scale) for index in (0, 1)]
         twice_max = 2 * max(scales)
         extra = 15 if site.output.dtype == "int16" else 20
@@ -77,18 +77,18 @@ class Sum(Broadcast):
         return multiply_by_real(total, twice_max / ((1 << extra) * np.float64(site.output.scale)))
 
     def shifts(self, site: Site) -> tuple[int, int, int]:
-        """Return the log2 of three factors: of a and b to the finer of their scales, and of a + b to the output's.
+        """Return log2 of three factors: from a and b to the finer of their scales, from a + b to the output's scale.
 
         Raises ModelError if a ratio of scales is not a power of two.
         """
-        # The operand of the coarser scale is shifted left, so that no bit of either is lost before the sum.
+        # The operand with the coarser scale is shifted left, so that neither operand loses a bit before the sum.
         scales = [site.input(index).scale for index in (0, 1)]
         finer = min(scales)
         a, b = (int(power_of_two(scale / finer, site.where)) for scale in scales)
         return a, b, int(power_of_two(finer / site.output.scale, site.where))
 
     def _delegated(self, site: Site, a: Array, b: Array) -> Array | None:
-        """Return a + b, without the zero point, as XNNPACK's vadd computes it; None if vadd refuses the scales.
+        """Return a + b, without the zero point, by the arithmetic of XNNPACK's vadd; None if vadd rejects the scales.
 
         vadd uses multipliers of at most 21 bits and one shift, with ties rounded upwards.
         """
@@ -102,7 +102,7 @@ class Sum(Broadcast):
         return total
 
     def _fused(self, at: Evaluation) -> Array:
-        """Return the codes of the sum by onnxruntime's QLinearAdd: two fused multiply-adds, one constant addend."""
+        """Return the codes of the sum by onnxruntime's QLinearAdd: two fused multiply-adds with one constant addend."""
         a = at.input(0)
         b = at.input(1)
         out = at.output
@@ -130,7 +130,7 @@ class Sub(Sum):
 
 @dataclass(frozen=True)
 class Mul(Broadcast):
-    """The product of two tensors of codes, requantised by one factor as the rounding mode does (TFLite: mul.h)."""
+    """The product of two tensors of codes, requantised with one factor, by the rounding mode's rule (TFLite: mul.h)."""
 
     kind = "mul"
     activation: Activation = "none"
@@ -145,7 +145,7 @@ class Mul(Broadcast):
             scaled = shift_up(product, power_of_two(real, at.where))
         elif rule == "ort":  # the zero point is added before rounding
             scaled = round_half_even(product.astype(np.float32) * np.float32(real) + np.float32(zero)) - zero
-        elif not half_even or not 2.0**-16 <= real < 2.0**8:  # outside this range XNNPACK leaves it to LiteRT
+        elif not half_even or not 2.0**-16 <= real < 2.0**8:  # outside this range, LiteRT's kernel runs
             scaled = multiply_by_real(product, real)
         elif at.node.inputs[0] == at.node.inputs[1]:  # XNNPACK's square: the zero point affects rounding
             value = at.centred().astype(np.float32) * np.float32(at.input(0).scale)
@@ -166,9 +166,9 @@ class Unary(Single):
 
 @dataclass(frozen=True)
 class Clamp(Unary):
-    """A stand-alone RELU, RELU6 or RELU_N1_TO_1, which also rescales if the input's and the output's scale differ.
+    """A stand-alone RELU, RELU6 or RELU_N1_TO_1, which also rescales the input to the output's scale.
 
-    In the mode `tflm`, RELU6 clamps the input's codes and ignores the output's scale, as TFLite-Micro does.
+    In the mode `tflm`, RELU6 clamps the input's codes and ignores the output's scale, like TFLite Micro.
     """
 
     kind = "clamp"
@@ -203,7 +203,7 @@ def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
     """
     if rounding.elementwise == "pow2":  # ties upwards
         return np.nan_to_num(np.floor(x.astype(np.float64) / scale + 0.5))
-    if rounding.elementwise == "ort":  # divides; ties to even
+    if rounding.elementwise == "ort":  # division; ties to even
         with np.errstate(over="ignore"):
             return np.nan_to_num(np.rint(x / scale).astype(np.float64), nan=-np.inf)
     # XNNPACK multiplies by 1 / scale, ties to even. TFLite divides, ties away from zero.
@@ -212,7 +212,7 @@ def _from_real(x: Array, scale: np.float32, rounding: Rounding) -> Array:
 
 
 def rescaled_xnnpack(centred: Array, ratio: float | np.float32) -> Array:
-    """Return centred codes times a ratio of scales, which is rounded to 8 fractional bits; ties go upwards."""
+    """Return centred codes times a ratio of scales that is rounded to 8 fractional bits; ties go upwards."""
     code: Array = (centred * 128 * int(np.rint(ratio * 256)) + (1 << 14)) >> 15
     return code
 
@@ -227,7 +227,7 @@ def _rescaled(at: Evaluation) -> Array:
     if at.rounding.elementwise == "pow2":
         return shift_up(at.centred(), power_of_two(source.scale / out.scale, "QUANTIZE"))
     ratio = np.float32(source.scale) / np.float32(out.scale)
-    # XNNPACK's kernel takes ratios from 1/256 to 128, of int8 to int8 or uint8 to uint8; LiteRT runs the others itself.
+    # XNNPACK's kernel supports ratios from 1/256 to 128, int8 to int8 or uint8 to uint8; LiteRT runs all other cases.
     narrow = source.dtype == out.dtype != "int16"
     if at.rounding.delegated and narrow and 2.0**-8 <= ratio <= 2.0**7:
         return rescaled_xnnpack(at.centred(), ratio)

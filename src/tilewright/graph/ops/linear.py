@@ -1,7 +1,8 @@
-"""Convolutions, depthwise and transposed ones too, and matrix products: exact sums, then one requantisation.
+"""Convolutions (also depthwise and transposed) and matrix products: exact sums, then one requantisation.
 
-`SumOfProducts` has a method for each of the two, because a machine without a requantising multiplier only accumulates.
-A residual, if there is one, is added to the sums before they are rounded. Sums of int16 inputs have 64 bits.
+`SumOfProducts` has one method for the sums and one for requantisation, because a machine without a requantising
+multiplier only computes the sums. A residual, if there is one, is added to the sums before rounding. Sums of int16
+inputs have 64 bits.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from tilewright.graph.rounding import Activation, Requant, RequantRule, Rounding
 from tilewright.graph.takes import Takes
 from tilewright.graph.tensor import Tensor
 
-#: Weights of a fully connected layer that are floats at a time; all of them would take gigabytes in VGG16.
+#: The number of weights of a fully connected layer that are converted to floats at a time; all weights of VGG16 as
+#: floats would need gigabytes.
 FLOATS_AT_ONCE = 1 << 24
-#: Largest left shift of a residual: the largest with which an 8-bit code less its zero point fits int32.
+#: Largest left shift of a residual with which an 8-bit code less its zero point fits int32.
 MAX_LIFT = 23
-#: The reason why a machine that adds nothing to its sums cannot run a node with a residual.
+#: The reason why a machine without an adder for residuals cannot run a node with a residual.
 NO_RESIDUAL = "a residual in its sums is not supported; `tilewright quantize --residuals rounded` keeps them apart"
 
 
@@ -58,8 +60,8 @@ class SumOfProducts(Single):
     """Base class of `out = requantise(bias + sum(x * w) + (residual << lift))`, for x, w and residual less zero points.
 
     The inputs are x, w, an optional int32 bias (if x is int16, also int64) and an optional residual: a tensor of codes
-    of the output's shape. Its scale is that of the sums times 2**lift, lift >= 0. With `shift`, there is no residual;
-    inputs 3 and 4 (int64), the multiplier and addend of each output channel, replace the scales.
+    of the output's shape. The residual's scale is the scale of the sums times 2**lift, lift >= 0. With `shift`, there
+    is no residual; inputs 3 and 4 (int64), the multiplier and addend of each output channel, replace the scales.
     """
 
     activation: Activation = "none"
@@ -86,7 +88,7 @@ class SumOfProducts(Single):
         return None if self.shift is not None else site.optional(3)
 
     def lift(self, site: Site) -> int:
-        """Return by how many bits the residual is shifted left before it is added to the sums.
+        """Return the left shift, in bits, of the residual before the addition to the sums.
 
         Raises ModelError if the scales do not give one shift of 0..MAX_LIFT for all channels.
         """
@@ -99,7 +101,7 @@ class SumOfProducts(Single):
 
     @abstractmethod
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        """Return the sums before the bias, int32 or int64 (S, *out_shape). w, unlike x, has no sample axis."""
+        """Return the sums before the bias, int32 or int64 (S, *out_shape). x has a sample axis, w has none."""
 
     def finish(self, site: Site, acc: Array, rounding: Rounding, residual: Array | None = None) -> Array:
         """Add the bias and the codes `residual` to accumulators (S, *out_shape), requantise and clamp.
@@ -108,7 +110,7 @@ class SumOfProducts(Single):
         """
         # Bias and residual are at the scale of the sums, so the only rounding is the requantisation.
         if site.optional(2) is not None:
-            acc = acc + site.constant(2)  # int32: wraps as the kernels do
+            acc = acc + site.constant(2)  # int32: wraps like the kernels
         if residual is not None:
             centred = residual.astype(np.int32) - np.int32(site.input(3).zero_point)
             acc = acc + (centred << np.int32(self.lift(site)))
@@ -123,7 +125,7 @@ class SumOfProducts(Single):
         return requant.apply(acc, self.rule(rounding))
 
     def wide_rule(self, rounding: Rounding, narrow: bool) -> RequantRule:
-        """Return the rule for int16 inputs; `narrow`: a 32-bit bias, and so 32-bit sums."""
+        """Return the rule for int16 inputs; `narrow`: the bias, and therefore the sums, have 32 bits."""
         return "double" if narrow else "reduced"
 
     def rule(self, rounding: Rounding) -> RequantRule:
@@ -158,7 +160,7 @@ class SumOfProducts(Single):
 
 @dataclass(frozen=True)
 class Linear(SumOfProducts):
-    """Base class of the operators that machines' arrays compute: they gather the products of each output."""
+    """Base class of the operators that machines' arrays compute: each output is a sum of products."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,8 @@ class Conv2D(Convolution):
         return self._shape(site, not (channels % depth or outputs % (channels // depth)), outputs)
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
-        # As matrix products: a row for each output pixel, of all inputs in its window (im2col). A group multiplies its
-        # own slice of input channels.
+        # Compute matrix products: each output pixel has a row with all inputs in its window (im2col). A group
+        # multiplies its own slice of input channels.
         patches = self.window.windows(merge_samples(centre(x, site.input(0))))  # (B, OH, OW, KH, KW, C)
         batch, oh, ow, kh, kw, channels = patches.shape
         depth = w.shape[3]
@@ -228,7 +230,8 @@ class DepthwiseConv2D(Convolution):
         patches = self.window.windows(merge_samples(centre(x, site.input(0))).astype(kind))
         weights = centre(w, site.input(1))[0].astype(kind)
         multiplier = w.shape[3] // x.shape[-1]
-        # Tap by tap: `patches` is a view, and the products of all taps at once would take as many times the memory.
+        # Tap by tap: `patches` is a view, and computing the products of all taps at once would need memory for each
+        # tap.
         acc = np.zeros((patches.shape[0], *site.output.shape[1:]), kind)
         for row, column in np.ndindex(*self.window.kernel):
             taps = patches[:, :, :, row, column]
@@ -240,8 +243,8 @@ class DepthwiseConv2D(Convolution):
 class TransposeConv2D(SumOfProducts):
     """Transposed convolution: x (N, H, W, C), weights (O, KH, KW, C), out (N, *size, O).
 
-    Each input pixel adds its products with all taps to `window.kernel` positions of the output, `window.stride` apart
-    from those of the next pixel. The first output row and column have the positions (top, left) of `window.padding`.
+    The products of an input pixel with all taps are added to `window.kernel` positions. The positions of the next pixel
+    are `window.stride` further. The first output has the position (top, left) of `window.padding`.
     """
 
     kind = "transpose_conv2d"
@@ -268,7 +271,7 @@ class TransposeConv2D(SumOfProducts):
         products = products.reshape(batch, height, width, kh, kw, w.shape[0])
         top, _, left, _ = self.window.padding
         rows, columns = self.size
-        # `total` has all positions that a product or the output reaches; outputs without a product stay 0.
+        # `total` covers the positions of all products and all outputs; outputs without a product stay 0.
         extent = (max((height - 1) * down + kh, top + rows), max((width - 1) * right + kw, left + columns))
         total = np.zeros((batch, *extent, w.shape[0]), products.dtype)
         for row, column in np.ndindex(kh, kw):
@@ -277,7 +280,7 @@ class TransposeConv2D(SumOfProducts):
         return total[:, top : top + rows, left : left + columns].reshape(x.shape[0], *site.output.shape)
 
     def macs(self, site: Site) -> int:
-        # Each input pixel has a product with every tap of every output channel.
+        # Each input pixel is multiplied with every tap of every output channel.
         return site.input(0).size * (site.input(1).size // site.input(1).shape[3])
 
 
@@ -300,7 +303,7 @@ class FullyConnected(Linear):
 
     def accumulate(self, site: Site, x: Array, w: Array) -> Array:
         rows = centre(x, site.input(0)).reshape(-1, w.shape[1])
-        # Sums of blocks of columns may be added in any order: int32 wraps the same way.
+        # The sums of blocks of columns may be added in any order, because int32 addition wraps.
         step = max(1, FLOATS_AT_ONCE // len(w))
         acc = np.zeros((), np.int32)
         for start in range(0, w.shape[1], step):

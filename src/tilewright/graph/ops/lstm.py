@@ -49,7 +49,8 @@ class Lstm(Op):
     Inputs: x; for the gates input, forget, cell, output in this order, four weights (N, K), four recurrent weights
     (N, N), four int32 biases (N); the hidden state (B, N) and the cell state (B, N), int16 with a scale 2**k.
     Outputs: the hidden states of all steps; hidden and cell state after the last step. `cell_clip` limits the real
-    cell state (0: no limit). `hidden_scale` and `hidden_zero` are those that LiteRT takes for the hidden state.
+    cell state (0: no limit). `hidden_scale` and `hidden_zero` are the scale and zero point of the hidden state in
+    LiteRT.
     """
 
     kind = "lstm"
@@ -98,11 +99,11 @@ class Lstm(Op):
         x = values[0]
         hidden = values[13]
         cell = values[14]
-        assert x is not None and hidden is not None and cell is not None  # validation has checked it
+        assert x is not None and hidden is not None and cell is not None  # validation has checked that they are present
         samples = max(len(x), len(hidden), len(cell))
-        time = 1 if self.time_major else 2  # the axis, after that of samples
+        time = 1 if self.time_major else 2  # the time axis, counted with the sample axis in front
         steps = np.moveaxis(np.broadcast_to(x, (samples, *x.shape[1:])), time, 0)  # (T, S, B, K)
-        inputs = unit.of_inputs(steps)  # one matrix product for all steps: only the recurrent part needs them in turn
+        inputs = unit.of_inputs(steps)  # one matrix product for all steps: only the recurrent part is sequential
         state = np.broadcast_to(hidden, (samples, *hidden.shape[1:]))
         cells = np.broadcast_to(cell, (samples, *cell.shape[1:])).astype(np.int64)
         outputs = []
@@ -113,7 +114,7 @@ class Lstm(Op):
 
 
 class _Arithmetic:
-    """The integer arithmetic of a step in TFLite Micro (`micro`) or LiteRT."""
+    """The integer arithmetic of a step in TFLite Micro (if `micro`) or LiteRT."""
 
     def __init__(self, op: Lstm, site: Site, micro: bool) -> None:
         self.micro = micro
@@ -143,7 +144,7 @@ class _Arithmetic:
         )
 
     def _factor(self, scale: float, weight_scale: float) -> tuple[Array, Array]:
-        # In the float type and the order of upstream, as the last bit of the factor decides ties.
+        # The float type and the order are TFLite's, because the last bit of the factor decides ties.
         kind = np.float64 if self.micro else np.float32
         return quantize_multiplier(float(kind(weight_scale) * kind(scale) / kind(BEFORE)))
 
@@ -158,7 +159,7 @@ class _Arithmetic:
         return parts
 
     def step(self, inputs: Sequence[Array], state: Array, cells: Array) -> tuple[Array, Array]:
-        """Return the cell state (int64) and hidden state (int8) after a step, from those before it."""
+        """Return the cell state (int64) and hidden state (int8) after a step, from both states before the step."""
         centred = centre(state, self.hidden)
         gates = []
         for index, gate in enumerate(self.gates):
@@ -167,7 +168,7 @@ class _Arithmetic:
             before = FIXED16.saturated(inputs[index] + (FIXED16.saturated(total) if self.micro else total))
             gates.append(self._tanh(before, -12) if index == 2 else self._logistic(before))  # 2: the cell gate
         i, f, g, o = gates
-        # Gates have the scale 2**-15 and cells 2**power: f * cells is 15 bits too fine, i * g by 30 + power.
+        # Gates have the scale 2**-15 and cells 2**power: f * cells has 15 extra fraction bits, i * g has 30 + power.
         cells = FIXED16.saturated(self._times(f, cells, 15) + self._times(i, g, 30 + self.power))
         if self.clip > 0:
             cells = np.clip(cells, -self.clip, self.clip)

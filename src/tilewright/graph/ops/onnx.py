@@ -19,9 +19,9 @@ from tilewright.graph.tensor import Tensor
 class OnnxOp(Op):
     """An operator of ONNX or of onnxruntime's own domain. `attributes` are (name, JSON value) pairs, sorted.
 
-    `fed` lists the positions of constant inputs that onnxruntime gets at run time, such as dequantised weights. Its
-    kernels pack the other constants in advance, and may then add their products in another order. onnx infers the
-    output shapes when the model is read; each evaluation checks them.
+    `fed` lists the positions of constant inputs that onnxruntime gets at run time, such as dequantised weights.
+    onnxruntime packs the other constants in advance, and may then add products in another order. onnx infers the output
+    shapes when the model is read; each evaluation checks these shapes.
     """
 
     kind = "onnx"
@@ -57,7 +57,7 @@ class OnnxOp(Op):
         call.fail_if(changed, f"{self.op_type} returns types other than those declared for its outputs")
         constants = {i: data for i, data in constant_inputs.items() if i not in self.fed}
         count = max((value.shape[0] for value in values if value is not None), default=1)
-        # Sample by sample, because the model's operator has no sample axis.
+        # Run one sample at a time, because the model's operator has no sample axis.
         rows = []
         for sample in range(count):
             operands = [None if value is None else value[sample % value.shape[0]] for value in values]

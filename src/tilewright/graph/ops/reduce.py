@@ -32,8 +32,8 @@ from tilewright.graph.rounding import (
 )
 
 _DIFF_BITS = 5  # integer bits of softmax's (x - max) * beta
-_SUM_BITS = 12  # integer bits of its sum of exponentials
-#: Steps of TFLite's tables of functions of int16 codes, and the lowest and highest code.
+_SUM_BITS = 12  # integer bits of softmax's sum of exponentials
+#: The number of steps in TFLite's tables for functions of int16 codes, and the lowest and highest code.
 STEPS = 512
 LOW, HIGH = -(1 << 15), (1 << 15) - 1
 
@@ -69,7 +69,7 @@ class Pool(Windowed):
 
 
 def shifted_mean(site: Site, total: Array, count: int) -> Array:
-    """Return mean codes from the sums `total` of `count` codes each: a 7-bit factor, then a shift with ties upwards."""
+    """Return mean codes from the sums `total` of `count` codes: a 7-bit factor, then a shift with ties upwards."""
     factor, exponent = mean_factor(count)
     ratio = power_of_two(site.input(0).scale / site.output.scale, site.where)
     return shift_up(total * factor, ratio - exponent)
@@ -88,7 +88,8 @@ class AveragePool2D(Pool):
     def finish(self, site: Site, total: Array) -> tuple[Array, ...]:
         """Return the mean code of each window from `total` (.., OH, OW, C), the sums of the windows' codes."""
         counts = np.maximum(self.counts(site), 1)  # the mean of an empty window is 0
-        # C's division truncates, so half of the divisor is added with the sum's sign: ties go away from zero.
+        # C's division truncates, so half of the divisor, with the sign of the sum, is added first: ties go away from
+        # zero.
         half = np.where(total >= 0, counts // 2, -(counts // 2))
         mean = np.trunc((total + half) / counts)  # |total| < 2**31: the float64 quotient truncates exactly
         return (clamped(mean, site.output, self.activation),)
@@ -126,7 +127,7 @@ class RealAveragePool2D(Windowed):
             return clamped(shifted_mean(at, total, prod(self.window.kernel)), out)
         real = (x.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
         views = self.window.windows(real)
-        # Position by position: float32 sums depend on the order of the terms, and this is onnxruntime's.
+        # Float32 sums depend on the order of the terms: add one position after the other, like onnxruntime.
         total = np.zeros(views.shape[:3] + views.shape[5:], np.float32)
         for row, column in np.ndindex(*self.window.kernel):
             total += views[:, :, :, row, column]
@@ -154,7 +155,7 @@ class Reduction(Shaped):
         return tuple(extent for axis, extent in enumerate(shape) if axis not in self.axes)
 
     def count(self, site: Site) -> int:
-        """Return the number of elements that each result is made of."""
+        """Return the number of elements that are reduced to each result."""
         return prod(site.input(0).shape[axis] for axis in self.axes)
 
 
@@ -173,7 +174,8 @@ class Product(Reduction):
         inner = [axis + 1 for axis in self.axes]
         centred = np.moveaxis(x.astype(np.int64) - source.zero_point, inner, range(len(inner)))
         factors = centred.reshape(self.count(at), *centred.shape[len(inner) :])
-        # n rescalings give scale**n / out_scale in all: each one divides by the n-th root of the output's scale.
+        # The n rescalings multiply by scale**n / out_scale in total, so each divides by the n-th root of the output's
+        # scale.
         q, shift = quantize_multiplier(np.float64(source.scale) / np.power(np.float64(out.scale), 1 / len(factors)))
         total = factors[0]
         for factor in factors[1:]:
@@ -195,7 +197,7 @@ class Mean(Reduction):
         centred = total - count * source.zero_point
         if at.rounding.elementwise == "pow2":
             mean = shifted_mean(at, total, count)
-        elif at.rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, computed in this order
+        elif at.rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, multiplied in this order
             return at.coded(round_half_even(centred.astype(np.float32) * self.factor32(at, count)))
         elif at.rounding.delegated and source.dtype != "int16":
             # XNNPACK adds both zero points, as one float32 number, before it rounds.
@@ -214,9 +216,9 @@ class Mean(Reduction):
 
     @staticmethod
     def folded(site: Site, count: int) -> tuple[Array, Array]:
-        """Return TFLite's multiplier and shift (reduce.h) for a mean of `count` codes; they include 1 / count."""
+        """Return TFLite's multiplier and shift (reduce.h) for a mean of `count` codes, with the factor 1 / count."""
         q, shift = quantize_multiplier(np.float64(site.input(0).scale) / np.float64(site.output.scale))
-        # The multiplier moves up by log2(count) bits before it is divided, so that it keeps its precision.
+        # The multiplier is shifted left by log2(count) bits before the division by count, to keep its precision.
         extra = min(count.bit_length() - 1, 32, 31 + int(shift))
         return (q << extra) // count, shift - extra
 
@@ -255,15 +257,15 @@ class Softmax(Unary):
             float((1 << 31) - 1),
         )
         q, shift = quantize_multiplier(real)
-        # softmax.h: differences beyond the radius would leave Q5.26 when they are rescaled. Their exponential is 0.
+        # softmax.h: differences beyond the radius would exceed Q5.26 after rescaling. Their exponential is 0.
         radius = np.floor(((1 << _DIFF_BITS) - 1) * (1 << (31 - _DIFF_BITS)) / 2.0 ** int(shift))
         diff = x - x.max(axis=-1, keepdims=True)
         inside = diff >= -radius
         scaled = multiply_by_quantized_multiplier(np.where(inside, diff, 0), q, shift)
         exponential = np.where(inside, FIXED32.exp_on_negative_values(scaled, _DIFF_BITS), 0)
         total = rounding_divide_by_pot(exponential, _SUM_BITS).sum(axis=-1, keepdims=True)
-        # Without its leading zeros, the sum is 1 + y with y in 0..1, and `reciprocal` takes y. The last shift undoes
-        # this one.
+        # Shifted left by its leading zeros, the sum is 1 + y with y in 0..1; y is the argument of `reciprocal`. The
+        # last shift below reverses this shift.
         leading = 63 - np.floor(np.log2(total.astype(np.float64))).astype(np.int64) - 32  # leading zeros of 32 bits
         inverse = FIXED32.reciprocal((total << leading) - (1 << 31))
         code = rounding_divide_by_pot(FIXED32.high_mul(exponential, inverse), _SUM_BITS - leading + 31 - 8)
@@ -274,7 +276,7 @@ class Softmax(Unary):
         step = -np.float32(at.input(0).scale) * np.float32(self.beta)
         table = np.exp((step * np.arange(256, dtype=np.float32)).astype(np.float64)).astype(np.float32)
         exponential = table[x.max(axis=-1, keepdims=True) - x]
-        total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]  # in order; `sum` adds in pairs
+        total = np.cumsum(exponential, axis=-1, dtype=np.float32)[..., -1:]  # adds in order; `sum` adds in pairs
         code = round_half_away(exponential * (np.float32(1) / (total * np.float32(at.output.scale))))
         return at.coded(code)
 
@@ -302,23 +304,23 @@ def _reciprocal(x: Array) -> Array:
 
 @cache
 def table(function: Callable[[Array], Array], scale: float, zero_point: int, out_scale: float, dtype: str) -> Array:
-    """Return TFLite's table of a function of int16 codes, between whose values it interpolates (common.h).
+    """Return TFLite's table of a function of int16 codes, for linear interpolation (common.h).
 
-    It holds the values, of `out_scale`, at 512 equal steps of the codes and at the last code, int64.
-    `scale` and `zero_point` give the real numbers of the input codes; `dtype` is the float type of all arithmetic.
+    The table has values of scale `out_scale`, int64, at 512 equal steps of the codes and at the last code. `scale` and
+    `zero_point` give the real numbers of the input codes; `dtype` is the float type of all arithmetic.
     """
     kind: Any = np.dtype(dtype).type
     low, high = (kind(scale) * kind(code - zero_point) for code in (LOW, HIGH))
     step = (high - low) / kind(STEPS)
     ends = [kind(out_scale) * kind(code) for code in (LOW, HIGH)]
     inverse = kind(HIGH - LOW + 1) / (ends[1] - ends[0])
-    # TFLite's order of operations, since floats round at each: the start, the middle and the end of each step.
+    # Keep TFLite's order of operations, since each operation on floats rounds: start, middle and end of each step.
     at = np.arange(STEPS, dtype=kind)
     start = low + at * step
     centre = low + at * step + step / kind(2)
     value, middle_value, following = (function(x) * inverse for x in (start, centre, low + (at + kind(1)) * step))
     sample = round_half_away(value)
-    # Each value moves by half of the error that interpolation makes in the middle of its step.
+    # Each value is corrected by half of the interpolation error in the middle of its step.
     interpolated = round_half_away((following + sample) / kind(2))
     bias = round_half_away((interpolated - round_half_away(middle_value)) / kind(2))
     last = round_half_away(function(np.atleast_1d(high)) * inverse)

@@ -94,7 +94,7 @@ class Upsample(Moved):
 
 @dataclass(frozen=True)
 class ResizeNearest(Moved):
-    """Nearest-neighbour resizing of x (N, H, W, C): `rows` and `columns` are the input positions of the output's."""
+    """Nearest-neighbour resizing of x (N, H, W, C): `rows` and `columns` map output to input positions."""
 
     kind = "resize_nearest"
     rows: tuple[int, ...] = ()
@@ -113,9 +113,9 @@ class ResizeNearest(Moved):
 
 @dataclass(frozen=True)
 class Slice(Moved):
-    """Every `steps`-th of `counts` elements from `begin` on, along each axis; the result has the shape `shape`.
+    """Along each axis, `counts` elements at distance `steps`, from `begin` on; the result has the shape `shape`.
 
-    Steps may be negative. `shape` may leave out axes of 1, or have more of them.
+    Steps may be negative. `shape` may omit or add axes of 1.
     """
 
     kind = "slice"
@@ -136,7 +136,7 @@ class Slice(Moved):
     def compute(self, at: Evaluation) -> Array:
         places = [slice(None)]
         for begin, count, step in zip(self.begin, self.counts, self.steps, strict=True):
-            # Before the first element, a Python slice ends with None: a negative number would count from the end.
+            # A Python slice that ends before the first element needs None: a negative number would count from the end.
             end = begin + count * step
             places.append(slice(begin, None if end < 0 else end, step))
         return at.value()[tuple(places)]
@@ -144,7 +144,7 @@ class Slice(Moved):
 
 @dataclass(frozen=True)
 class Split(Op):
-    """Cuts the input along `axis` into parts of `sizes`; if not `keep_dims`, each part has size 1 and no such axis."""
+    """Cuts the input along `axis` into parts of `sizes`; unless `keep_dims`, parts have size 1 and lose the axis."""
 
     kind = "split"
     axis: int = 0
