@@ -75,7 +75,7 @@ def firmware(
     define: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Compile kernels in C to firmware that the simulator runs.
+    """Compile kernels in C to a firmware for the model of the machine.
 
     The compiler is $CC, else cc, gcc, clang, or the package ziglang. Hosts load the firmware and launch its functions.
     It is code of this computer's processor (such as x86_64), not of the chip: the chip cannot load it. As native code,

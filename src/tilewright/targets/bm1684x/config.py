@@ -32,7 +32,7 @@ class Config(MachineConfig):
     banks: int = number(16, 1, 64)  # of each lane; the source document
     bank_bytes: int = number(1 << 14, 64, 1 << 18, power=True)  # 16 MiB of local memory in all: the source document
     eu_bytes: int = number(64, 4, 64, power=True)  # per lane and cycle; also the alignment; sources: see lanes
-    static_bytes: int = number(1 << 14, 64, 1 << 24)  # holds tables of mathematical functions; the vendor's debugger
+    static_bytes: int = number(1 << 14, 64, 1 << 24)  # has tables of functions such as exp; the vendor's debugger
     l2_bytes: int = number(0x1F_B000, 64, 0x20_0000)  # usable part of a 2 MiB window; the functional model
     clock_mhz: int = number(1000, 1, 10_000, only_time=True)  # clock of the cycles in the vendor's estimate
     batch: int = number(1, 1, 64)  # samples per launch of a compiled network: chosen
@@ -55,7 +55,7 @@ class Config(MachineConfig):
         return self.lanes * self.lane_bytes
 
     def cube_group(self, size: int) -> int:
-        """Return how many adjacent input channels, of `size`-byte elements, the matrix unit multiplies at a time."""
+        """Return the number of adjacent input channels, in `size`-byte elements, that the cube multiplies at a time."""
         return 1 if size == 4 else self.eu_bytes // size
 
 

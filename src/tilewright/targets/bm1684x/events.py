@@ -96,15 +96,12 @@ def _macs(command: Command) -> tuple[str, tuple[Part, ...]]:
 
 
 def _named(command: Command, kinds: tuple[str, ...]) -> tuple[str, tuple[Part, ...]]:
-    """Return the label of an operation, its name and widest type, and the parts of its arithmetic."""
     dtype = max(command.types.values(), key=lambda dtype: dtype.bits)
     parts = tuple(Part(_FLOAT.get(kind, kind) if dtype.is_float else kind, dtype.bits) for kind in kinds)
     return f"{command.operation.name} {dtype}", parts
 
 
 def _local(commands: Sequence[Command], config: Config) -> Access:
-    """Return the accesses to local memory, each to one bank of one lane."""
-
     def accesses(places: Mapping[str, Operand | Constant]) -> int:
         local = [place for place in places.values() if not isinstance(place, Constant) and place.storage.is_local]
         return sum(ceil(prod(place.shape) * place.dtype.bytes / config.eu_bytes) for place in local)
@@ -115,7 +112,6 @@ def _local(commands: Sequence[Command], config: Config) -> Access:
 
 
 def _bursts(table: StepTable, sequence: Array) -> Array:
-    """Return the transfers of DDR in the order of the steps `sequence`, int64 [n, 2]: address and bytes."""
     ddr = next((number for number, space in enumerate(table.spaces) if space.name == "DDR"), -1)
     footprints = [table.footprints.of_step(step) for step in table.footprint[sequence].tolist()]
     rows = np.concatenate([np.zeros((0, 6), np.int64), *footprints])

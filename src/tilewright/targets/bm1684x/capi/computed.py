@@ -1,4 +1,4 @@
-"""Functions of the device API that issue several commands, with a number of commands that depends on the call."""
+"""Functions of the device API that issue several commands. The arguments of a call determine the number of commands."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _count(call: Args) -> int:
 def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = False) -> None:
     """Issue the additions that extend the sequence 0 to `done` - 1 to a length of `count` numbers.
 
-    Each addition adds the present length to numbers already written. It writes at most COUNTED new numbers; with
-    `doubles`, it doubles the length.
+    Each addition adds the present length to numbers that are already written. An addition writes at most COUNTED new
+    numbers. With `doubles`, each addition doubles the length.
     """
     while done < count:
         more = min(done if doubles else COUNTED, count - done)
@@ -168,7 +168,7 @@ def _mean(api: Issuer, call: Args) -> None:
     n, c, h, w = call["shape"].shape
     dtype: DType = call["dtype"]
     # Two pools compute the mean. The elements are arranged in rows as wide as the engine. The first pool sums each
-    # column, the second the resulting row. Unused elements of the last row must be 0.
+    # column. The second pool sums the resulting row. Unused elements of the last row must be 0.
     width = api.config.eu_bytes // dtype.bytes
     rows = -(-h * w // width)
     x = api.local(call["src"], Shape(n, c, rows, width), None, dtype)
@@ -184,7 +184,7 @@ def _mean(api: Issuer, call: Args) -> None:
 
 
 def _in_f32(name: str) -> Run:
-    """Return a function with a type parameter that calls the f32 function `name`. It refuses all types but f32."""
+    """Return a function that has a type parameter and calls the f32 function `name`. It refuses all types but f32."""
 
     def run(api: Issuer, call: Args) -> None:
         if call["dtype"] is not F32:

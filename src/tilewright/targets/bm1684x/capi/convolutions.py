@@ -29,7 +29,6 @@ RESULT_SIGNED = {
 
 
 def _windowed(operation: str) -> Run:
-    """Return the function of a convolution or a pool, over the whole input or over regions of interest."""
     inputs = OPERATIONS[operation].inputs
 
     def run(api: Issuer, call: Args) -> None:
@@ -87,10 +86,10 @@ def _windowed(operation: str) -> Run:
 
 
 def _weights(api: Issuer, call: Args, dtype: DType) -> Operand | Constant:
-    """Return the weights (oc, ic, kh, kw) of a call, or those of a depthwise convolution (1, c, kh, kw).
+    """Return the weights of a call: (oc, ic, kh, kw), or (1, c, kh, kw) in a depthwise convolution.
 
-    If the call has a number C, all weights are this number. `dtype` is the type of weights whose type is not in the
-    call.
+    If the call has a number C, all weights are this number. `dtype` is the type of the weights, if the call has no
+    parameter for it.
     """
     weight_type = call.get("weight_dtype", dtype)
     channels = call["shape"].c
@@ -105,7 +104,7 @@ def _weights(api: Issuer, call: Args, dtype: DType) -> Operand | Constant:
     return api.local(call["weight"], Shape(1, channels, kernel.h, kernel.w), None, weight_type, layout.compact)
 
 
-#: The functions that issue each operation, by their names without the prefix tpu_bdc_.
+#: For each operation, the names of the functions that issue it, without the prefix tpu_bdc_.
 WINDOWED: Mapping[str, str] = {
     "fp_conv2d": "fp_conv2d fp_conv2d_long_instr fp_conv2d_kernel_const fp_conv2d_for_deconv2d",
     "int8_sym_quant_conv2d": "int8_sym_quant_conv2d int8_sym_quant_conv2d_for_deconv2d",
@@ -182,7 +181,6 @@ def _product(operation: str) -> Run:
 
 
 def _sizes(call: Args, transposed: str) -> dict[str, tuple[int, int]]:
-    """Return the sizes of the factors L and R as stored, before any transposition, and of the result y."""
     rows = call["left_rows"]
     depth = call["left_columns"]
     if "right_size" in call:

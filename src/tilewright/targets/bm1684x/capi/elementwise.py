@@ -49,8 +49,8 @@ def related(name: str, y: Place, **operands: Source) -> Run:
     """Return the function of a relation between `operands`, with the result `y`. A `name` may begin with vc_.
 
     The machine has three relations. Two commands compute each of the other three. The first command writes the true
-    value where the opposite relation is true, and 0 elsewhere. The second command swaps both values by an exclusive or
-    with the true value.
+    value where the opposite relation is true, and 0 elsewhere. The second command, an exclusive or with the true value,
+    swaps the two values.
     """
     relation = name.removeprefix("vc_")
     operation = name.replace(relation, NEGATED.get(relation, relation))
@@ -126,7 +126,6 @@ def _quantisation(operation: str, y: Source = "dst") -> Functions:
 
 
 def _selected(name: str, compared: str, chosen: str, **results: Source) -> Run:
-    """Return the function of a selection. The parameters `compared` and `chosen` give the types of its operands."""
     kinds = (compared, compared, chosen, chosen)
     operands = {operand: Place(f"src{number}", kinds[number]) for number, operand in enumerate("abcd")}
     return issue(name, **results, **operands)

@@ -79,9 +79,9 @@ class Issuer:
     def begins(self, address: int, kind: str) -> None:
         """Check that the layout of an operand may begin at the operand's address.
 
-        Raises MachineError for a bad address of an operand of the compute engine that is not compact: the vendor's
-        model stops there. The vendor's model accepts bad addresses of compact operands and of DMA operands; a finding
-        reports these.
+        For operands of the compute engine that are not compact, a bad address raises MachineError, because the vendor's
+        model stops. For compact operands and DMA operands, the vendor's model accepts bad addresses; a finding reports
+        them.
         """
         if not (reason := layout.off_grid(kind, address, self.config)):
             return
@@ -157,7 +157,7 @@ class Place:
     - `dtype`: the type, or the name of a type parameter. By default, the type is the argument NAME_dtype or the type of
       the call.
     - `shape`: a function that computes the shape from the call's shape and arguments.
-    - `layout`: the layout in local memory, if the parameter NAME_stride gives no strides.
+    - `layout`: the layout in local memory, if the argument NAME_stride is absent or NULL.
     - `beside`: bytes to add to the address, if the parameters of one channel are adjacent in memory.
     - `is_local`: the name of a parameter that is true if the address is local.
     - `flat`: whether the operand has one axis.
@@ -236,7 +236,7 @@ class Place:
 
 @dataclass(frozen=True)
 class MatrixPlace(Place):
-    """An operand that is a matrix with its columns spread over lanes, `width` of them in each channel.
+    """An operand that is a matrix with columns spread over lanes. Each channel has `width` columns.
 
     `rows`, `columns` and `width` are numbers, parameters, or functions of the arguments.
     """

@@ -1,6 +1,6 @@
 """Functions of the device API: gathers, scatters, selections, tables, and the functions of the sorting engine.
 
-REFUSED lists functions of later chips, which this one does not have.
+REFUSED lists functions that only later chips have.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ Shaping = Callable[[Shape, Args], Shape]
 
 
 def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layout = layout.aligned) -> Run:
-    """Return the function of a transfer. `shape` computes the source's shape; `local` is the default layout."""
     return issue(operation, y=Place("dst", layout=local), x=Place("src", None, shape, local))
 
 

@@ -55,7 +55,7 @@ class dim4:
 
 @dataclass
 class dim2:
-    """The height and width of a window (kernel), or its steps down and across (stride, dilation)."""
+    """The height and width of a window (kernel), or its vertical and horizontal step (stride, dilation)."""
 
     h: int
     w: int

@@ -6,10 +6,9 @@ the operation, results = operands in the order of the operation's description, a
 are:
 
     work0, work0:i16   the tensor of the call's shape at this parameter's local address, of TYPE or of the type given
-    coeff/10           a row of 10 coefficients, of which each lane has a copy
-    #3f800000, #f:i16  a constant, as its bits in hexadecimal
-    {beta}, {1/beta}   a constant computed from a parameter: its value, 1/, ln() or 1/ln() of it
-    steps={num_iter}   an attribute that a parameter gives
+    coeff/10           a row of 10 coefficients, with a copy in each lane #3f800000, #f:i16  a constant, as its bits in
+    hexadecimal {beta}, {1/beta}   a constant computed from a parameter: its value, 1/, ln() or 1/ln() of it
+    steps={num_iter}   an attribute with the value of a parameter
     -                  an absent operand
 """
 

@@ -50,7 +50,6 @@ FUNCTIONS: Mapping[str, DeviceFunction] = {
 
 
 def _of_config(size: str) -> Callable[[DeviceApi], int]:
-    """Return a method that returns the field `name` of the configuration."""
     return lambda api: getattr(api.config, size)
 
 
@@ -92,7 +91,7 @@ class DeviceApi(Issuer):
         return self.tpu.selected
 
     def tpu_bdc_busy(self) -> int:
-        """Return 0: no command is ever pending when a kernel asks."""
+        """Return 0: when a kernel calls this function, no command is pending."""
         return 0
 
     tpu_gdma_busy = tpu_hau_sort_busy = tpu_bdc_busy

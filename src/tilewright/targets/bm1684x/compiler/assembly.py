@@ -50,7 +50,7 @@ class QueuedCommand:
 
     `after` is the number of commands of the other engine that must have ended before this command starts. For compute
     commands, `schedule` computes `after`. `needs` lists transfers by their index in the order of `move` calls. A
-    compute command starts after these transfers have ended. A transfer is queued after them.
+    compute command starts after these transfers have ended. A transfer is queued after these transfers.
     """
 
     command: Command
@@ -174,7 +174,7 @@ class Stream:
 class Assembly:
     """A launch under construction. The attributes `entering` and `leaving` are tensors in DDR by name.
 
-    `separate` says whether two neighbouring blocks of constants must be transferred separately.
+    `separate` returns whether two neighbouring blocks of constants must be transferred separately.
     """
 
     def __init__(
@@ -203,7 +203,6 @@ class Assembly:
         self.leaving, _ = self._segments(leaving, end)
 
     def _segments(self, tensors: Mapping[str, SampleFormat], address: int) -> tuple[dict[str, MemoryTensor], int]:
-        """Place tensors, with all samples, in DDR from `address` on. Return their tensors by name, and the end."""
         placed = {}
         for name, form in tensors.items():
             address = -(-address // PAGE) * PAGE
@@ -218,8 +217,8 @@ class Assembly:
         not fit.
         """
         key = (index, number)
-        # Constants are loaded when the first tile asks for them. `schedule` then moves the transfer as far ahead as it
-        # can.
+        # The first tile that needs a block adds its transfer. Later, `schedule` moves the transfer as early as
+        # possible.
         if key in self._bundle_of and key not in self._resident:
             bundle_number = self._bundle_of[key]
             bundle = self._bundles[bundle_number]
@@ -257,7 +256,8 @@ class Assembly:
     def _rows(self, address: int, form: SampleFormat, local: Tensor, first: int) -> Tensor:
         """Return the part of a DDR tensor that `local` is copied from or to: rows of the sample from `first` on.
 
-        A row is as long as in `local`, because layers may divide one tensor into rows of different lengths.
+        The rows have the length of the rows in `local`, because layers may divide one tensor into rows of different
+        lengths.
         """
         columns = local.shape.w
         stride = Stride(0, form.h * form.w if local.shape.c > 1 else 0, columns, 1)

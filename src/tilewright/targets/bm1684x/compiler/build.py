@@ -1,7 +1,7 @@
 """Build one launch from the layers of neighbouring nodes.
 
 `build` keeps all tensors between layers in local memory. An input of a join that is not computed at its place in the
-joined tensor is moved there. `build_in_parts` runs a chain of layers whose tensors do not fit. It divides the work into
+joined tensor is moved there. `build_in_parts` runs a chain of layers whose tensors do not fit. The work is divided into
 parts: each part computes some rows of the last result. Inputs and results stream from and to DDR. A part is a chain of
 smaller layers with the rows and padding that it needs. Intermediate rows that two parts need are computed twice. Inputs
 and results are double-buffered, so that transfers overlap with computation.
@@ -50,7 +50,8 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
     """Return one launch that computes the last result in parts: as many rows at a time as fit into local memory.
 
     Raises plan.DoesNotFit if a single row does not fit, or if the layers are not a chain. In a chain, the result of a
-    layer is read only by the next layer, which divides it into the same rows. No layer of a chain joins tensors.
+    layer is read only by the next layer, and both layers divide it into the same rows. No layer of a chain joins
+    tensors.
     """
     inner = {layer.output for layer in layers[:-1]}
     links = (
@@ -249,7 +250,7 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
         if window is not None:
             h = layer.shapes[0].h
             low, high = window.rows(r0, r1)
-            # at least one row, even if a window lies wholly in the padding
+            # at least one row, even if a window covers only padding
             i0 = min(max(0, low), h - 1)
             i1 = max(min(h, high), 1)
             window = window.cut(r0, r1, h)

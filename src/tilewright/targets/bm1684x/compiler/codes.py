@@ -28,7 +28,7 @@ from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, Rounding
 from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 
-#: The rounding modes to try for integer shifts, and the factors to try, as differences from the nearest integer factor.
+#: The rounding modes to try for integer shifts, and the integer factors to try, relative to the nearest factor.
 MODES = (Rounding.HALF_TO_EVEN, Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO)
 DIFFERENCES = (0, 1, -1, 2, -2)
 #: The number of bits of the largest factor, for a single operation and for a pair of operations.
@@ -111,7 +111,6 @@ class _Conversion(NamedTuple):
 
 
 def _product(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add a multiplication of unsigned codes if its codes are right. Return whether it was added."""
     x = conversion.x
     result = conversion.result
     # One product is enough if both zero points are 0 and both types unsigned: the product then saturates like the
@@ -147,7 +146,6 @@ def _rounded_twice(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def _real(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add a float32 product, rounded half to even, if its codes are right. Return whether it was added."""
     centred = (conversion.codes - conversion.x.zero).astype(np.float32)
     for factor in neighbours(np.float32(conversion.ratio)):
         if conversion.gives(np.rint(centred * factor).astype(np.int64)):

@@ -24,7 +24,7 @@ from tilewright.targets.bm1684x.layouts.tensor import LARGEST
 RULES = dict.fromkeys((ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected), linear)
 RULES |= {ops.Quantize: rescale, ops.MaxPool2D: maximum, ops.AveragePool2D: average, ops.Mean: mean}
 NAME = "bm1684x"
-#: ONNX operators for which only the order of the input's elements matters, not its shape.
+#: ONNX operators that only use the order of the input's elements, not the input's shape.
 PRODUCTS = ("Gemm", "MatMul")
 #: Types of quantised values.
 CODES = ("int8", "uint8")
@@ -120,7 +120,6 @@ def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str,
 
 
 def _through(graph: Graph, reshape: Node, site: Site, mode: Rounding, config: Config) -> Layer | None:
-    """Return the layer of a matrix product if it can read the input of `reshape` directly, else None."""
     op = site.node.op
     if not (isinstance(op, ops.FullyConnected) or (isinstance(op, ops.OnnxOp) and op.op_type in PRODUCTS)):
         return None
@@ -140,7 +139,7 @@ def _launches(
     """
 
     def outside(some: Sequence[Layer]) -> set[str]:
-        """Return the tensors that a launch must store: those that other nodes read, and results of the network."""
+        """Return the tensors that a launch must store: tensors that other nodes read, and results of the network."""
         inside = {layer.name for layer in some}
         return {name for node, names in reads.items() if node not in inside for name in names} | set(graph.results)
 

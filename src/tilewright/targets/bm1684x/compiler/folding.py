@@ -1,9 +1,9 @@
 """Fold taps of convolutions into channels, on the machine or while loading the input of a network.
 
-The cube multiplies 64 channels of a pixel at a time, so a convolution of 16 channels leaves three quarters of it idle.
-Here copies of its input, each shifted by one tap, become further channels of a gathered tensor, and the convolution has
-fewer taps. A command cannot move values to other lanes. So the layer before computes its channels several times
-(replicas), in lanes that would otherwise be empty.
+The cube multiplies 64 channels of a pixel at a time, so a convolution of 16 channels leaves three quarters of the cube
+idle. To use the whole cube, the compiler copies the input once per tap, shifted by the tap. The copies become further
+channels of a gathered tensor, and the convolution has fewer taps. A command cannot move values to other lanes. So the
+layer before computes its channels several times (replicas), in lanes that would otherwise be empty.
 
 `fold` does the same for inputs of a network, which are stored by phase (layouts/samples.py): the DMA engine makes the
 shifted copies.
@@ -66,7 +66,6 @@ def _spacing(channels: int, config: Config) -> int:
 
 
 def _best(layer: Layer, config: Config) -> Gather | None:
-    """Return the fastest way to gather the input of a layer, or None if the layer is fastest without a gather."""
     kernel = layer.kernel
     window = layer.window
     x = layer.shapes[0]

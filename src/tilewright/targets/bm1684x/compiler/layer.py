@@ -26,7 +26,7 @@ from tilewright.targets.bm1684x.values.window import Window
 
 @dataclass(frozen=True)
 class Gather:
-    """How the input of a convolution is gathered: one copy per folded tap; copies begin `spacing` channels apart.
+    """How a convolution's input is gathered: one copy per folded tap, with copies `spacing` channels apart.
 
     `source` is how the input is stored. Local memory has `replicas` copies of its channels, also `spacing` channels
     apart, because a command cannot move values to other lanes. `window` is the window of the convolution in the graph.
@@ -109,7 +109,7 @@ class Gather:
                     yield Command(OPERATIONS["copy"], {"a": zero}, {"y": tap_channels[:, :, rows, columns]})
 
     def _inside(self, axis: int, tap: int, folded: bool) -> tuple[int, int, int]:
-        """Return the range of gathered rows (or columns) copied from the input, and the input's row for the first."""
+        """Return which gathered rows (or columns) are copied (first, end), and the input's row for the first."""
         size, extent = ((self.source.h, self.form.h), (self.source.w, self.form.w))[axis]
         if not folded:
             return 0, extent, 0
@@ -202,10 +202,10 @@ class WeightValues:
 class Layer:
     """A node of the graph in the compiler's form: machine `operations`, which run on each tile of its result.
 
-    `inputs` and `output` name tensors of the graph; `shapes` and `result` say how they are stored. `words` are
-    parameters per channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact layout. `window`
-    is the window of the operations (None: they work element by element). `row_tiles` is true if a tile may have fewer
-    rows than the result. `note` is shown by `explain`.
+    `inputs` and `output` name tensors of the graph; `shapes` and `result` are their formats. `words` are parameters per
+    channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact layout. `window` is the window of
+    the operations (None: they work element by element). `row_tiles` is true if a tile may have fewer rows than the
+    result. `note` is shown by `explain`.
 
     A layer that joins its inputs has no operations; `axis` is the axis (of n, c, h, w) of the join. All other layers
     have axis 0. A layer with a `gather` reads a tensor that is gathered from its input; `shapes` describes the gathered
@@ -311,7 +311,7 @@ class Writer:
 
     def high_product(self, x: Ref, q: Array) -> Ref:
         """Add the int32 operation `(x * q + 2**30) >> 31`, and return its result."""
-        # If all channels have the same value, it becomes a constant, which needs no local memory and no transfer.
+        # A value that is equal in all channels becomes a constant, which needs no local memory and no transfer.
         only = _only(q)
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
@@ -344,5 +344,4 @@ class Writer:
 
 
 def _only(values: Array) -> Any:
-    """Return the single value that all elements of `values` have, or None if they differ."""
     return values.flat[0] if len(ascending(values)) == 1 else None

@@ -55,7 +55,7 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
 def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int) -> None:
     """Write gemmlowp's rescaling of `x` by `q * 2**(shift - 31)`, plus `offset`, to the layer's result.
 
-    The rescaling rounds after the multiplication, and again after the shift. The second rounding takes ties away from
+    The rescaling rounds after the multiplication, and again after the shift. The second rounding moves ties away from
     zero. Raises Refused if a shift is positive, because the result may not fit into int32.
     """
     q = np.atleast_1d(q)
@@ -85,7 +85,7 @@ def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **opera
 
 
 def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
-    """Clamp the codes of the layer's result to `low`..`high`.
+    """Add operations that clamp the codes of the layer's result to `low`..`high`.
 
     A bound that equals the limit of the stored type needs no operation.
     """
@@ -258,9 +258,9 @@ def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) ->
 
     The count is the number of times that the layer's bias is added to a sum: 1, or the number of columns.
 
-    A command takes as many cycles for one pixel as for 64. So a window over the whole image is summed column by column
-    first, and a second command adds up the columns. The second command is a float32 average with the scale 1, which is
-    exact for sums below 2**24.
+    A command takes the same time for one pixel as for 64. A window over the whole image is therefore summed by two
+    commands: the first sums each column, and the second adds the column sums. The second command is a float32 average
+    with the scale 1, which is exact for sums below 2**24.
     """
     h, w = window.kernel
     # Two commands are faster if h * w taps cost more than h taps, w taps and two casts.

@@ -2,7 +2,7 @@
 
 In a group, each of the N samples of a batch runs through all layers before the next sample starts. A tensor inside a
 group therefore needs room for one sample; a tensor between groups needs room for all N. The constants of a group stay
-in local memory until its last sample has run. The exception is a group of one layer whose constants are too large: its
+in local memory until its last sample has run. If a single layer has too many constants, it forms a group whose
 constants are loaded part by part, and all samples run through each part. Constants of tiles are transferred in bundles,
 because transfers have a minimum time (timing/estimate.py).
 """
@@ -75,7 +75,7 @@ class Ring:
 class Allocation:
     """The bytes of a lane that hold a tensor: `copies` samples, `stride` bytes apart, from byte `offset` on.
 
-    Sample n takes the place of sample n - copies.
+    Sample n overwrites sample n - copies.
     """
 
     offset: int
@@ -136,7 +136,10 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
 
 
 def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
-    """Return groups of consecutive layers. In larger groups than one layer, constants (`sizes`) fit into `limit`."""
+    """Return groups of consecutive layers.
+
+    In a group of two or more layers, the constants (`sizes`) fit into `limit` bytes.
+    """
     groups = []
     begin = 0
     constants = 0
@@ -220,7 +223,6 @@ def _rooms(
 
 
 def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, tuple[int, int]]]:
-    """Return the format of each tensor by name, and the first and last layer that uses the tensor."""
     form: dict[str, SampleFormat] = {}
     spans: dict[str, tuple[int, int]] = {}
     for index, cut in enumerate(cuts):
@@ -237,7 +239,8 @@ def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str
 
     It is the tensor itself, or a joined tensor of which it is a part.
 
-    A part of a joined tensor can be computed in its place if its first channel is in the first lane.
+    A part of a joined tensor can be computed at its place in the joined tensor if its first channel is in the first
+    lane.
     """
     views: dict[str, tuple[str, int]] = {}
     for cut in cuts:

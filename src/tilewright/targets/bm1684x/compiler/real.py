@@ -1,6 +1,6 @@
 """Lower ONNX nodes on float32 tensors. The machine computes them in the float type that the configuration names.
 
-The results differ from those of onnxruntime in float32; `tilewright run` prints by how much. The arithmetic of the
+The results differ from those of onnxruntime in float32; `tilewright run` prints the differences. The arithmetic of the
 machine in these types is simulated exactly (docs/bm1684x.md).
 """
 
@@ -89,7 +89,6 @@ def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def _product(site: Site, w: Array, window: Window, dtype: DType, write: ir.Writer, depthwise: bool = False) -> ir.Layer:
-    """Return the layer of a convolution with weights `w`: (oc, ic, kh, kw), or (1, c, kh, kw) if it is depthwise."""
     channels = w.shape[1 if depthwise else 0]
     bias = _bias(site, channels)
     if depthwise:

@@ -1,8 +1,7 @@
 """Functions of the device API as golden vectors name them: the operation, the types of operands, the constants.
 
 The table has one entry per function, named without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). A type is either fixed
-or the name of a parameter of the vector that has the type as its value. `capi/` has the functions with their C
-parameters.
+or the name of a vector's parameter with the type as its value. `capi/` has the functions with their C parameters.
 """
 
 from __future__ import annotations
@@ -95,12 +94,10 @@ def _bits(value: float, dtype: DType) -> int:
 
 
 def _in_rows(values: Array, shape: tuple[int, ...]) -> Array:
-    """Return one row per n and c: gathers read the elements of planes in this shape."""
     return values.reshape(*values.shape[:2], 1, -1)
 
 
 def _indices(*row: int) -> Arrange:
-    """Return the function that arranges indices shared by all channels: a row in each lane."""
     return lambda values, shape: values.reshape(1, -1, 1, *row)
 
 

@@ -158,7 +158,7 @@ def lay_out(
 
 
 def differs(values: Array, expected: Array, dtype: DType, ulps: int) -> str:
-    """Return a text: how many elements differ by over `ulps` units in the last place; or "". NaNs are equal."""
+    """Return a text with the number of elements that differ by over `ulps` ulps, or "". NaNs are equal."""
     left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (values, expected))
     wrong = left != right
     if dtype.is_float:

@@ -1,4 +1,4 @@
-"""Read golden vector files (section "ops" of their README); replay those of layouts and of compiled networks.
+"""Read golden vector files (section "ops" of their README); replay the vectors of layouts and networks.
 
 An InputError names the file and the missing array or key.
 """
@@ -37,12 +37,12 @@ TRANSPOSED: Mapping[str, tuple[str, Sequence[int]]] = {
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
-    """Return the arrays of an .npz by name. Raises InputError if it is unreadable, or on access to a missing array."""
+    """Return the arrays of an .npz by name. An unreadable file, or an access to a missing array, raises InputError."""
     return Entries(path, "array", REMEDY, files.arrays(path, remedy=REMEDY))
 
 
 def described(path: Path) -> Any:
-    """Return the contents of a .json. Raises InputError if it is unreadable, or on access to a missing key."""
+    """Return the contents of a .json. An unreadable file, or an access to a missing key, raises InputError."""
     with untrusted(path, REMEDY):
         return _entries(path, parsed(files.regular(path).read_bytes()))
 
@@ -54,7 +54,7 @@ def _entries(path: Path, value: Any) -> Any:
 
 
 def replay_layouts(path: Path) -> Iterator[ConformCase]:
-    """Compare the layouts in layout_addresses.npz with those computed here, and yield the result of each case."""
+    """Compare the layouts in layout_addresses.npz with computed layouts, and yield the result of each case."""
     golden = arrays(path)
     for case in described(path.with_suffix(".json")):
         computed = addresses(case)
@@ -95,7 +95,7 @@ def _broadcast(case: Mapping[str, Any]) -> Array:
 
 #: The size of DDR for intermediate results, in bytes, after the last address that a package names.
 SPARE = 1 << 22
-#: Commands of the timeline whose cycles must match exactly; the relative tolerance of transfers and totals.
+#: Commands whose cycles must equal the timeline's, and the relative tolerance of transfers and totals.
 EXACT = ("CONV", "MM", "MM2", "PorD")
 TOLERANCE = 0.1
 QUEUES = ("tiu", "dma")
@@ -136,7 +136,7 @@ def _case(name: str, compare: Any) -> ConformCase:
 
 
 def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
-    """Decode the queues and encode them. Return a text on the first wrong field or byte, or "" if all are as stored."""
+    """Decode the queues and encode them. Return a text on the first wrong field or byte, or "" if all are equal."""
     for group, engine, raw in ((group, *item) for group, by_engine in queues.items() for item in by_engine.items()):
         decoded = decode(engine, raw)
         of_group = [command for command in stored if (command["subnet"], command["group"]) == group]
@@ -169,7 +169,7 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
 
 
 def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
-    """Run the queues of a network. Return a text on the first hazard or first wrong output, or "" if all is well."""
+    """Run the queues of a network. Return a text on the first hazard or the first wrong output, or ""."""
     memories = memory(path, coefficients, io)
     for group_queues in queues.values():
         program = elaborate(group_queues, CONFIG, memories.regions)

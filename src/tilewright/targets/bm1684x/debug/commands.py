@@ -184,7 +184,6 @@ def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
 
 
 def _located(operand: Placed, locate: Locate) -> Iterator[Located]:
-    """Yield elements of memory for each byte of an operand; the second item selects the operand's elements."""
     addresses = operand.addresses.reshape(-1)
     for byte in range(operand.dtype.bytes):
         yield from locate(addresses + byte)
@@ -250,7 +249,7 @@ def _windows(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]], 
     _, channels, h, w = shapes["x"]
     if window is None or window.out(h, w) != y.shape[2:] or (by_channel and channels != y.shape[1]):
         return {}
-    # A pixel of the result comes from all pixels in its window, of its own channel or of all channels.
+    # A pixel of the result depends on all pixels in its window, of its own channel or of all channels.
     pixels = y if by_channel else np.bitwise_or.reduce(y, axis=1)[:, None]
     height, width = window.padded(h, w)
     area = np.zeros((*pixels.shape[:2], height, width), np.uint64)
@@ -272,7 +271,6 @@ def _windows(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]], 
 
 
 def _reduced(y: Array, shape: tuple[int, ...]) -> Array:
-    """Return the slices of the elements of an operand that is broadcast to the result's shape."""
     if len(shape) != y.ndim or any(size not in (1, whole) for size, whole in zip(shape, y.shape, strict=True)):
         return np.full((), np.bitwise_or.reduce(y, axis=None, initial=NONE))
     axes = tuple(axis for axis, size in enumerate(shape) if size == 1 and y.shape[axis] > 1)

@@ -1,4 +1,4 @@
-"""One launch of a kernel for the debugger: the commands that it issued, on a copy of the memories before them."""
+"""One launch of a kernel for the debugger: its commands, on a copy of the memories before the launch."""
 
 from __future__ import annotations
 

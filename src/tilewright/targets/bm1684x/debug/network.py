@@ -92,7 +92,7 @@ class NetworkWalk(CommandWalk):
         if self._graph:
             self.layer = prepared.layers
         self.segments = tuple(_segments(prepared.image))
-        # the spaces after DDR in the step table are ranges of lanes; `_edges` has each first lane, then the end
+        # spaces after DDR in the step table are ranges of lanes; `_edges` has their first lanes and the end
         self._edges = np.cumsum([0, *(space.size // config.lane_bytes for space in self.table.spaces[1:])])
 
     @cached_property

@@ -167,7 +167,7 @@ def load_file(path: str | Path) -> Firmware | NativeFirmware:
 def by_name(functions: Sequence[Function]) -> dict[str, Function]:
     """Return a dictionary of firmware functions by their names.
 
-    Raises ProgramError if two functions have the same name, or if one was not made by @function.
+    Raises ProgramError if two functions have the same name, or a function is not decorated with @function.
     """
     by_names: dict[str, Function] = {}
     for function in functions:

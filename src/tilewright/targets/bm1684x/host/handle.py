@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 #: A firmware, the path of its file, or functions of this process.
 Code: TypeAlias = Firmware | NativeFirmware | str | Path | Sequence[Function]
-#: A lock, so that only one kernel of this process runs at a time. Two kernels would not be faster, because they share
-#: BLAS and Python.
+#: A lock: one kernel of this process runs at a time. Two kernels would not be faster, because they share BLAS and
+#: Python.
 _RUNNING = threading.Lock()
 _IN_KERNEL = threading.local()
 _FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host function", "call it outside of kernels")
@@ -180,8 +180,8 @@ class Handle:
     def add(self, firmware: Code, execute: bool = False) -> dict[str, str]:
         """Add functions as `load` does, but keep the loaded functions. Return a dict from names to launch names.
 
-        The launch name of a function is its own name, or another name if the own name is in use already. Raises
-        HostError as `load` does.
+        The launch name of a function is its own name, or a new name if its own name is in use already. Raises HostError
+        as `load` does.
         """
         functions = _functions(firmware, execute)
         with self._lock:
@@ -256,7 +256,6 @@ class Handle:
             return future
 
     def _function(self, name: str, argument: Any, size: int | None) -> tuple[Function, bytes]:
-        """Return a function and the bytes of its argument. Raises HostError PARAM for a wrong argument."""
         try:
             raw = packed(argument)
         except TilewrightError as error:
@@ -340,7 +339,6 @@ def _functions(firmware: Code, execute: bool) -> dict[str, Function]:
 
 
 def _bytes_of(host: Any) -> Array:
-    """Return a view of a host buffer as bytes. Raises HostError PARAM if it is not a contiguous buffer."""
     try:
         if isinstance(host, np.ndarray):
             if not host.flags.c_contiguous:

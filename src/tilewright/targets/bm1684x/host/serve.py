@@ -30,7 +30,7 @@ PLATFORMS = {platform.name: platform for platform in (PCIE, SOC)}
 
 
 def settings() -> tuple[Platform, Config]:
-    """Return the platform and configuration that the environment names. Raises TilewrightError if one is wrong."""
+    """Return the platform and configuration that the environment names. Raises TilewrightError for a wrong value."""
     name = os.environ.get("TILEWRIGHT_BM1684X_PLATFORM", PCIE.name)
     if name not in PLATFORMS:
         raise InputError("TILEWRIGHT_BM1684X_PLATFORM", f"there is no platform '{name}'", "give pcie or soc")

@@ -61,8 +61,8 @@ class Command:
     operands: Mapping[str, Operand | Constant]
     results: Mapping[str, Operand]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    #: Masks (bool) of the elements that the command touched when it ran, by name of operand or result. Only operands
-    #: whose touched elements depend on values have an entry.
+    #: Masks (bool) of the elements that the command touched when it ran, by name of operand or result. Operands whose
+    #: touched elements do not depend on values have no entry.
     touched: Mapping[str, Array] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Operand | Constant:
@@ -168,7 +168,6 @@ def write(memories: Memories, result: Operand, values: Array, operation: Operati
 
 
 def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Region], clipped: bool) -> Array:
-    """Return the footprint rows of one operand's `addresses`, a flat array. `mode` is READ or WRITE."""
     size = operand.dtype.bytes
     low = int(addresses.min())
     end = int(addresses.max()) + size

@@ -1,9 +1,9 @@
 """Turn queues of commands into the step table that the simulator orders, checks and times.
 
-An encoded command has the number of one command of the other engine to wait for. A command of a kernel may wait for one
-command of each other engine. Engines run in order, so tokens can express these dependencies. A command needs no token
-if an earlier command of its queue already waits for the same command or a newer one. Otherwise the awaited command
-pushes a token, and the waiting command pops it.
+An encoded command waits for at most one command of the other engine, which it names by number. A command of a kernel
+may wait for one command of each other engine. Engines run in order, so tokens can express these dependencies. A command
+needs no token if an earlier command of its queue already waits for the same command or a newer one. Otherwise the
+awaited command pushes a token, and the waiting command pops it.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class ElaboratedProgram:
     def run(self, memories: Memories, sequence: Array | None = None) -> ElaboratedProgram:
         """Run all commands, and return the program with exact footprints.
 
-        `sequence` is a legal order of the steps (None: the order found from the queues). The run makes footprints exact
-        that depend on values. Raises MachineError if a command is refused or accesses bytes outside of the memories;
-        the commands before it have run.
+        `sequence` is a legal order of the steps (None: the order found from the queues). After the run, footprints that
+        depend on values are exact. Raises MachineError if a command is refused or accesses bytes outside of the
+        memories; the commands before it have run.
         """
         steps = list(self.steps)
         ran = []
@@ -106,7 +106,7 @@ class ElaboratedProgram:
         return program
 
     def mark_written(self, ran: Sequence[int] | None = None) -> None:
-        """For later launches, mark bytes that the steps `ran` (indices; None: all steps) write as initialised."""
+        """Mark all bytes as initialised that the steps `ran` (indices; None: all steps) have written."""
         footprints = self.table.footprints
         writes = (footprints.rows[:, MODE] & WRITE) > 0
         if ran is not None:
@@ -161,7 +161,6 @@ def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
 
 
 def _space(region: Region, knobs: Knobs) -> Space:
-    """Return a memory as a space of the step table, with the byte ranges that are initialised before the launch."""
     scratch = region.name in SCRATCH
     written = [] if knobs.forgets and scratch else region.written.array.tolist()
     ranges = tuple((low, high) for low, high in written)

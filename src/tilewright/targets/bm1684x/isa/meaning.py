@@ -1,4 +1,4 @@
-"""Translate encoded commands (fields) to commands on memory, and commands on memory to encoded ones."""
+"""Translate encoded commands (fields) to commands on memory, and back."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tilewright.targets.bm1684x.isa.parts import Instruction, TooFar, refused
 from tilewright.targets.bm1684x.isa.stream import EncodedCommand
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 
-#: The most elements of an operand. With strides of 0, a few bytes could describe more elements than fit into a
-#: computer's memory.
+#: The largest number of elements of an operand. With strides of 0, a few bytes could describe more elements than fit
+#: into a computer's memory.
 MOST_ELEMENTS = 1 << 26
 #: Operations without an encoding, because the machine runs each as a sequence of commands.
 SEQUENCES = ("fp_exp", "fp_sigmoid", "fp_log")
@@ -108,7 +108,6 @@ def checked(command: Command, number: int, needs: int, config: Config) -> Encode
 
 
 def _difference(meant: Command, read: Command, instruction: Instruction) -> str:
-    """Return a text on the first difference of the original and the decoded command, or "" if they are equal."""
     if meant.operation is not read.operation:
         return f"it would be decoded as {read.operation.name}"
     shape = next(iter(meant.results.values())).shape

@@ -36,7 +36,7 @@ def attribute(attributes: Mapping[str, Any], name: str) -> Any:
 class Values:
     """The arguments of an operation's `meaning`: operand values (`data`), types, shapes of the results, and attributes.
 
-    The types are those of operands and results. An optional operand that is absent has no entry in `data`.
+    `types` has the types of operands and results. An omitted operand has no entry in `data`.
     """
 
     data: Mapping[str, Array]

@@ -132,7 +132,7 @@ def located(
 
 
 def of_kind(command: Command, name: str, kind: type[T], reason: str, remedy: str = "") -> T:
-    """Return the operand `name`, which must be of the class `kind`. Raises ProgramError with `reason` if it is not."""
+    """Return the operand `name`. Raises ProgramError with `reason` if it is not of the class `kind`."""
     operand = command[name]
     if not isinstance(operand, kind):
         raise refused(command, reason, remedy)
@@ -140,7 +140,7 @@ def of_kind(command: Command, name: str, kind: type[T], reason: str, remedy: str
 
 
 def local_tensor(command: Command, name: str) -> Tensor:
-    """Return the operand `name`, which must be a tensor in local memory. Raises ProgramError if it is not."""
+    """Return the operand `name`. Raises ProgramError if it is not a tensor in local memory."""
     operand = command[name]
     if not isinstance(operand, Tensor) or not operand.is_local:
         raise refused(command, f"{name} is not a tensor in local memory", "copy it to local memory first")
@@ -205,7 +205,8 @@ class Local:
         """
         shape = Shape(*command.results["y"].shape) if self.sizes == RESULT else tensor.shape
         sizes = zip(tensor.shape, shape, tensor.stride, strict=True)
-        # A broadcast operand has the sizes of the result and strides of 0, because the format has no sizes for it.
+        # A broadcast operand has the sizes of the result and strides of 0, because the format has no size fields for
+        # it.
         stride = Stride(*(0 if size != result_size else step for size, result_size, step in sizes))
         named = [make(shape, tensor.dtype, tensor.start_lane, tensor.config) for make in LAYOUTS]
         # Without stride fields a layout code must express the operand. Other strides are written as ALIGNED here;
@@ -262,7 +263,7 @@ class Number:
 
 @dataclass(frozen=True)
 class SharedOperand:
-    """An operand at another part's address, e.g. the old result in a sum. The field `flag` is set if it is present."""
+    """An operand at another part's address, such as the old result in a sum. The field `flag` marks its presence."""
 
     operand: str
     part: Any
@@ -335,8 +336,9 @@ class Instruction:
     An encoded command is this instruction if its fields equal `chosen`, if its first operand is of the kind `of`
     (FLOAT, INTEGER, or either if empty), and, with `same_type`, if the result has the type code of the first operand.
     `long` is set for a long format of the compute engine. `fixed` are attributes that the instruction implies.
-    `written` are fields that the machine needs and this model ignores. `takes` is a further test of the commands to
-    encode. If two parts write one field, the later part wins. The result is the last part, so that its sizes win.
+    `written` are fields that the machine needs and this model ignores. `takes` is a further test: can the instruction
+    encode a command? If two parts write one field, the later part wins. The result is the last part, so that its sizes
+    win.
     """
 
     format_name: str

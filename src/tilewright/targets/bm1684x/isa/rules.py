@@ -3,8 +3,8 @@
 A rule is a function of a command's signature or places. It returns "" to accept the command, or the reason for refusing
 it. The reason names the rule's demand.
 
-The rules on types were measured on the vendor's functional model, whose assertions they replace. The rules on places
-come from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
+The rules on types were measured on the vendor's functional model, and replace its assertions. The rules on places come
+from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def floats(*names: str) -> Rule:
 
 
 def _all(description: str, fits: Callable[[DType], bool]) -> Callable[..., Rule]:
-    """Return a maker of rules. `maker(*names)` returns the rule that the types of the named operands fit."""
+    """Return a function from operand names to a rule: the types of these operands must satisfy `fits`."""
 
     def of_names(*names: str) -> Rule:
         def rule(signature: Signature) -> str:
@@ -73,7 +73,7 @@ def iterates_in_f32(signature: Signature) -> str:
 
 
 def signed_as_its_sources(*sources: str) -> Rule:
-    """Return a rule: the result is signed exactly if an operand in `sources` is, and unsigned after a fused ReLU."""
+    """Return a rule: the result is signed if an operand in `sources` is signed, but unsigned after a ReLU."""
 
     def rule(signature: Signature) -> str:
         result = signature.types["y"]
@@ -141,7 +141,7 @@ def narrow_enough_result(signature: Signature) -> str:
 
 
 def accumulates_wide(signature: Signature) -> str:
-    """Refuse an accumulated result whose type is not the accumulator's: f32, or 32-bit integers.
+    """Refuse an accumulated result that does not have the type of the accumulator: f32, or 32-bit integers.
 
     Return the reason for refusing the command, or "".
     """

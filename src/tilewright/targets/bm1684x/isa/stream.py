@@ -77,7 +77,6 @@ def _format(name: str, short: bool, text: str) -> Format:
 
 
 def _formats() -> dict[tuple[str, bool], Format]:
-    """Return the formats in formats.txt, by name and by the value of the field cmd_short."""
     parts: dict[str, str] = {}
     formats: dict[tuple[str, bool], Format] = {}
     text = Path(__file__).with_name("formats.txt").read_text(encoding="utf-8")
@@ -193,7 +192,6 @@ def queue(engine: str, commands: Sequence[EncodedCommand]) -> Array:
 
 
 def _by_format(formats: Iterable[Format]) -> list[tuple[Format, list[int]]]:
-    """Return each distinct format with its positions in `formats`."""
     groups: dict[int, tuple[Format, list[int]]] = {}
     for place, form in enumerate(formats):
         groups.setdefault(id(form), (form, []))[1].append(place)

@@ -47,7 +47,7 @@ class _Shadow:
         self._of: list[Array] = []
         for space in program.table.spaces:
             shadow = np.zeros(space.size, np.int32)
-            # NEVER lies between the initialised ranges: from the end of one to the beginning of the next
+            # mark the gaps between initialised ranges as NEVER: from the end of a range to the next range
             edges = [0, *(edge for ranges in space.initialised for edge in ranges), space.size]
             for low, high in zip(edges[::2], edges[1::2], strict=True):
                 shadow[low:high] = NEVER
@@ -116,8 +116,7 @@ class _Shadow:
             return
         space, at, used = place
         values = np.broadcast_to(origins, result.addresses.shape).reshape(-1)
-        # All bytes of an element get its origin. A defined result (0) also marks bytes as defined that were undefined
-        # before.
+        # All bytes of an element get its origin. A defined result (0) also overwrites undefined bytes.
         self._of[space][at[used]] = values[used, None]
         if self._program.regions[space].name == "DDR":
             self._blame(values[used])

@@ -185,7 +185,6 @@ def footprints(commands: Sequence[Command], ddr: Space, config: Config) -> tuple
 
 
 def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:
-    """Yield the contiguous byte runs of one operand, as footprint rows (sim.steps.Footprints)."""
     size = tensor.dtype.bytes
     n, c, _, _ = tensor.shape
     stride = tensor.stride

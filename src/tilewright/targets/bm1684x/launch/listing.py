@@ -55,7 +55,6 @@ TENSOR = Directive(
 
 
 def _command(words: Sequence[Word]) -> tuple[str, str, bool, dict[str, int]]:
-    """Return the engine of a line of code, its format's name, whether this format is short, and the fields."""
     engine = choice((TIU, DMA)).read(words[0])
     if len(words) < 3:
         words[-1].refuse("the name of a format, followed by short or long")
@@ -179,7 +178,6 @@ def _explained(launch: Launch, config: Config, timing: str, useful: Mapping[str,
 
 
 def _share(macs: int, cycles: int, prepared: PreparedLaunch) -> str:
-    """Return the utilisation of the multipliers by `macs` multiply-accumulates in `cycles` cycles, as text."""
     return f"{100 * macs / max(1, cycles * prepared.peak):.1f} % of the multipliers"
 
 

@@ -96,7 +96,7 @@ class Machine:
             raise MachineError(command.operation.name, f"its result does not fit: {error}") from None
 
     def execute(self, steps: Iterable[Step]) -> None:
-        """Run commands in this order. Raises MachineError, which names the command, if one cannot run."""
+        """Run commands in this order. If a command cannot run, raises MachineError with the command's name."""
         for step in steps:
             try:
                 self.run(step.command)
@@ -142,7 +142,7 @@ class Machine:
             view[:, :, slot, lane:end] = elements[:, :, channel : channel + end - lane]
 
     def _is_private(self, operand: Tensor) -> bool:
-        """Return whether an operand is private to each launch. Raises MachineError for a mix."""
+        """Return whether an operand is private to each launch. Raises MachineError if it is partly private."""
         if not operand.is_local:
             return len(self._segment(operand).data) > 1 or self.launches == 1
         # In compiled networks, an operand never mixes values and constants. In a damaged file it may.
@@ -152,7 +152,6 @@ class Machine:
         return high <= self._split
 
     def _segment(self, tensor: Tensor) -> Segment:
-        """Return the DDR segment that holds a tensor. Raises MachineError if the tensor is not within one segment."""
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride, strict=True))
         return self.dram.segment(tensor.address, tensor.address + (last + 1) * tensor.dtype.bytes, "DDR")
 
@@ -198,7 +197,7 @@ class PreparedLaunch:
     timing: str
 
     def on(self, config: Config, timing: str) -> PreparedLaunch:
-        """Return the properties of the launch on a machine that differs only in time; the program is reused."""
+        """Return the properties of the launch on a machine that only has other times; the program is reused."""
         changed = PreparedLaunch(self.image, config, timing)
         changed.__dict__["program"] = self.program  # the cached property
         return changed
@@ -262,7 +261,7 @@ class PreparedLaunch:
         if len(given_layers) < len(unit) or not ((given_layers >= 0) & (given_layers < self.image.count)).all():
             raise ProgramError("launch", "does not say which of its layers each command belongs to", "compile it again")
         # The file lists the layers of all compute commands, then those of all transfers; steps mix both in a legal
-        # order. A stable sort by engine returns the positions of compute commands, then those of transfers.
+        # order. A stable sort by engine returns the positions of compute commands, then the positions of transfers.
         by_step = np.empty(len(unit), np.int32)
         by_step[np.argsort(unit, kind="stable")] = given_layers
         return by_step
@@ -313,7 +312,6 @@ class PreparedLaunch:
         return tuple(Figures(macs_per_cycle=self.peak, **dict(zip(columns, row, strict=True))) for row in rows)
 
     def _of_layers(self, column: Array) -> list[int]:
-        """Return the sums of `column`, int64 [steps], over the steps of each layer, per sample."""
         return _shares(np.bincount(self.layers, column, self.image.count), self.image.batch)
 
     @property
@@ -322,7 +320,6 @@ class PreparedLaunch:
         return max(-(-cycles // self.image.batch) for cycles in self.trace.busy().values())
 
     def _causes(self, compute: Array) -> list[dict[str, int]]:
-        """Return the causes of each layer's cycles per sample; `compute` are the steps of the compute engine."""
         trace = self.trace
         batch = self.image.batch
         count = self.image.count

@@ -18,13 +18,13 @@ from tilewright.errors import InputError
 from tilewright.targets.bm1684x.config import ADDRESS_END, DDR_BASE, LOCAL_BASE, Config
 from tilewright.targets.bm1684x.values.dtypes import DType
 
-#: Limits of a text: lines of runs, elements of an operand for which elements are listed too, and elements per line.
+#: Limits of a text: lines of runs, elements of an operand whose elements are listed too, and elements per line.
 MOST_LINES = 200
 MOST_SHOWN = 256
 SHOWN = 8
 #: Short names of axes.
 SHORT = {"row": "r", "column": "c"}
-#: Limits of a picture: elements, and lanes of a machine for which empty lanes are shown too.
+#: Limits of a picture: the number of elements, and the number of lanes up to which empty lanes are shown too.
 MOST_CELLS = 4096
 FEW_LANES = 8
 #: In pixels: minimum width of a byte, width of a letter, height of a line, margin for lane names, band gap, title
@@ -107,7 +107,6 @@ def text(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config
 
 
 def _elements(axes: Sequence[str], addresses: Array, size: int, config: Config) -> Iterator[str]:
-    """Yield lines with the names of the elements at their offsets, as in a memory dump, without empty lines."""
     labels = {place: "".join(parts(axes, index)) for place, index in indexed(addresses, config).items()}
     is_ddr = in_ddr(addresses)
     width = max(map(len, labels.values()))
@@ -165,7 +164,7 @@ def within(addresses: Array, config: Config) -> tuple[Array, int]:
 
 
 def svg(title: str, axes: Sequence[str], addresses: Array, dtype: DType, config: Config) -> str:
-    """Return an SVG, coloured by the first index. Raises InputError for an operand too large or in no memory."""
+    """Return an SVG, coloured by the first index. Raises InputError if the operand is too large or in no memory."""
     if addresses.size > MOST_CELLS:
         raise InputError("layout", f"a picture of {addresses.size} elements is too large", f"draw at most {MOST_CELLS}")
     elements = indexed(addresses, config)
@@ -219,7 +218,6 @@ def _memory(is_ddr: bool, lane: int) -> str:
 
 
 def _wrapped(words: Sequence[str], letters: int) -> list[str]:
-    """Return the parts of a name, joined to lines of at most `letters` letters."""
     lines = [""]
     for word in words:
         if lines[-1] and len(lines[-1]) + len(word) > letters:

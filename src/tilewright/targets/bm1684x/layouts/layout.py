@@ -46,17 +46,17 @@ def slots(start: int, c: int, config: Config) -> int:
 
 
 def aligned(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides with which each channel begins at a multiple of `eu_bytes` (64): the compute engine's default."""
+    """Return strides: each channel begins at a multiple of `eu_bytes` (64): the compute engine's default."""
     return _of_channel(shape, _up(shape.h * shape.w, config.eu_bytes // dtype.bytes), start, config)
 
 
 def compact(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides with which the channels of a lane follow each other without gaps."""
+    """Return strides: the channels of a lane are adjacent, without gaps."""
     return _of_channel(shape, shape.h * shape.w, start, config)
 
 
 def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
-    """Return strides with which each row (along w) begins at a multiple of `eu_bytes` (64)."""
+    """Return strides: each row (along w) begins at a multiple of `eu_bytes` (64)."""
     # n is the outermost axis: the slots of a sample are adjacent, and the next sample begins in the start lane again.
     row = _up(shape.w, config.eu_bytes // dtype.bytes)
     return Stride(slots(start, shape.c, config) * shape.h * row, shape.h * row, row, 1)
@@ -65,7 +65,7 @@ def line(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
 def dma_default(shape: Shape, dtype: DType, start: int, config: Config) -> Stride:
     """Return the default local strides of a DMA copy: `aligned`, but with an n stride that ignores the start lane.
 
-    The two layouts differ if n > 1 and the start lane makes channels wrap into one more slot (`dma_default_differs`). A
+    The two layouts differ if n > 1 and channels need one more slot because of the start lane (`dma_default_differs`). A
     kernel that moves data in one layout and computes in the other silently gives wrong results.
     """
     stride = aligned(shape, dtype, start, config)
@@ -87,7 +87,7 @@ COMPACT = 4
 
 
 def off_grid(kind: str, address: int, config: Config) -> str:
-    """Return why a tensor in a layout of LAYOUTS cannot begin at an address in local memory, or ""."""
+    """Return the reason why a layout cannot begin at an address in local memory, or ""."""
     step = COMPACT if kind == "compact" else config.eu_bytes
     if address % step == 0:
         return ""

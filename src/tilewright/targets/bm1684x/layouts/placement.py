@@ -98,7 +98,6 @@ def place(request: LayoutRequest, config: Config) -> Placement:
 
 
 def _checked(request: LayoutRequest) -> tuple[int, ...]:
-    """Return the sizes in the order of KINDS. Raises InputError if sizes or options do not suit the layout."""
     kind = request.kind
     shape = request.shape
     stride = request.stride

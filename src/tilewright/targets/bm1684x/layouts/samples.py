@@ -29,7 +29,7 @@ class Phases:
     """An image (c, h, w) stored in DDR by phase (space-to-depth, see above), as (sh * sw * c, rows, columns).
 
     (sh, sw) is the stride of the convolution; the image is first padded by `top` and `left`. The DMA engine loads the
-    image once from each of `offsets` (in elements), each time into further channels.
+    image once from each of `offsets` (in elements), each time into other channels.
     """
 
     c: int
@@ -81,7 +81,7 @@ class SampleFormat:
 
     @classmethod
     def of(cls, tensor: Tensor) -> SampleFormat:
-        """Return how an 8-bit tensor is stored. Its last axis is the channels; the axes before it are pixels."""
+        """Return the format of an 8-bit tensor. The last axis is the channels; all axes before are pixels."""
         *before, c = tensor.shape or (1,)
         image = len(before) == 3 and before[0] == 1
         h, w = (before[1], before[2]) if image else (1, prod(before))
@@ -131,7 +131,7 @@ class SampleFormat:
         return plane_bytes(self.h * self.w, self.dtype, config)
 
     def lane_bytes(self, config: Config) -> int:
-        """Return the bytes that one sample takes in each lane of local memory."""
+        """Return the size of one sample in each lane of local memory, in bytes."""
         return self.slots(config) * self.plane(config)
 
     def local(self, offset: int, config: Config) -> Addressed:

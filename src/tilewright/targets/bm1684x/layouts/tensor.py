@@ -1,8 +1,8 @@
 """The interface of operands and their classes, which map the elements of a logical array to memory.
 
 An operand has a shape, a type and the bus address of every element. Commands read and write at these addresses, and
-footprints and drawings are made from them. Operands are strided tensors, tensors viewed as matrices, matrices with
-columns spread over lanes, and convolution weights. The last two are operands of the cube.
+footprints and drawings use them too. Operands are strided tensors, tensors viewed as matrices, matrices with columns
+spread over lanes, and convolution weights. The last two are operands of the cube.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Drawable:
 
 def title(operand: Operand) -> str:
     first = int(operand.addresses.flat[0])
-    named = "oc" in operand.axes  # frameworks and documents do not agree on the order of weights
+    named = "oc" in operand.axes  # frameworks and documents order weights differently
     sizes = (f"{axis} {size}" if named else str(size) for axis, size in zip(operand.axes, operand.shape, strict=True))
     text = f"{operand.dtype} ({', '.join(sizes)})"
     if operand.stride:
@@ -192,7 +192,7 @@ class Tensor(Drawable):
 
     @property
     def slots(self) -> int:
-        """The most channels that any lane holds, if the tensor is in local memory."""
+        """The largest number of channels in any lane, for a tensor in local memory."""
         return layout.slots(self.start_lane, self.shape.c, self.config)
 
     @property
@@ -241,7 +241,7 @@ class Tensor(Drawable):
         return replace(self, shape=Shape(*shape))
 
     def over(self, n: int, c: int, h: int, w: int) -> Tensor:
-        """Return the tensor broadcast to a larger shape. Axes of size 1 repeat, as do channels that fill all lanes.
+        """Return the tensor broadcast to a larger shape. Axes of size 1 repeat. So do channels that fill all lanes.
 
         Raises InputError if another axis would repeat. A single channel in local memory cannot repeat, because only one
         lane stores it.

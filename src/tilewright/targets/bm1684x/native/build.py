@@ -1,6 +1,6 @@
 """Compile firmware: kernels in C with the recorder, as a shared library; and the library for hosts in C.
 
-Two files are generated: `tpu_calls.h` declares the functions of the tables, `calls.c` records their calls.
+Two files are generated: `tpu_calls.h` declares the API functions, and `calls.c` records calls of these functions.
 
 A library is native code of this computer. Building does not run the code. Loading runs it, in a separate process.
 """

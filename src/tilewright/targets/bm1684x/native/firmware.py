@@ -2,7 +2,7 @@
 
 The library runs in a separate process, which starts when the firmware is loaded. Global variables of the library keep
 their values from launch to launch. If a launch fails, the process ends, and the next launch starts a new process. The
-process does not simulate the machine. It sends frames: a kind, a size and a payload (native/c/recorder.c). The library
+process does not simulate the machine, but sends frames: a kind, a size and a payload (native/c/recorder.c). The library
 is native code with all rights of the user.
 """
 
@@ -70,7 +70,7 @@ class Process:
         """
         self.library = library
         self.limits = limits
-        self.sources: dict[int, str] = {}  # names of source files, which the process sends once
+        self.sources: dict[int, str] = {}  # names of source files; the process sends each name once
         # Pipes instead of the standard streams, because the kernel may print.
         theirs, self._to = os.pipe()
         self._from, ours = os.pipe()
@@ -133,7 +133,6 @@ class Process:
             raise MachineError("", self._ended()) from None
 
     def _frames(self, seconds: float) -> Generator[tuple[bytes, bytes], None, None]:
-        """Yield frames up to and including DONE. Raises MachineError for a failure."""
         while True:
             head = self._read(5, seconds)
             kind = head[:1]
@@ -212,7 +211,7 @@ class Library:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The registered functions. Their argument may have any size."""
+        """The registered functions. The argument of each function may have any size."""
         return tuple(Function(self._kernel(name), None, bytes) for name in self._process.functions)
 
     def _kernel(self, name: str) -> Kernel:

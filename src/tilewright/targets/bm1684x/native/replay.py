@@ -78,7 +78,7 @@ class Reader:
     def arguments(self, data: bytes, at: int) -> tuple[Any, ...]:
         """Return the arguments of a call, recorded at byte `at` of `data`, for the Python form of the function.
 
-        Raises MachineError for a number that is no type or rounding mode.
+        Raises MachineError for an unknown type or rounding mode.
         """
         numbers = iter(self._struct.unpack_from(data, at))
         arguments = []
@@ -134,7 +134,7 @@ class Replay:
                     self._issue(reader.function, reader.name, reader.arguments(data, at))
                     at += reader.size
             except MachineError as error:
-                # Errors of commands contain the source line already; errors of arguments do not.
+                # Errors of commands already contain the source line, but errors of arguments do not.
                 if place in error.where:
                     raise
                 where = ", ".join(part for part in (place, error.where) if part)
@@ -154,7 +154,7 @@ class Replay:
                 bits, target, source, mode = words
                 return struct.pack("<I", cast(bits, dtype_of(target), dtype_of(source), mode_of(mode)))
             self.tpu.poll()
-            if kind == ADDRESS:  # base, size and path: the kernel may write any byte, so all become initialised
+            if kind == ADDRESS:  # base, size and path: the kernel may write all bytes, so they become initialised
                 region = self.tpu.region_of(words[0] | words[1] << 32)
                 region.written.add(np.array([(0, len(region.data))], np.int64))
                 return struct.pack("<2Q", region.base, len(region.data)) + share(region).encode()

@@ -1,4 +1,4 @@
-"""The process of one firmware: load the library and serve launches. It imports nothing of Tilewright.
+"""The process of one firmware: load the library and serve launches. The process does not import Tilewright.
 
 python runner.py LIBRARY FINGERPRINT INPUT OUTPUT     INPUT and OUTPUT are numbers of open pipes
 """

@@ -71,7 +71,7 @@ class Device:
     def debug(self, kernel: Kernel, *arguments: Any) -> Session:
         """Run a kernel to its end, and return a debugging session of the launch (docs/debug.md).
 
-        If the machine refuses a command, the session goes up to this command. Raises MachineError for another error.
+        If the machine refuses a command, the session ends at this command. Raises MachineError for any other error.
         """
         from tilewright.targets.bm1684x.debug.kernels import debug
 

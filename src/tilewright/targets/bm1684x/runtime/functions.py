@@ -51,7 +51,7 @@ def exponential(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, co
 
 
 def sigmoid(tpu: Tpu, y: Tensor, x: Tensor, work0: Tensor, work1: Tensor, coefficients: Tensor) -> None:
-    """Compute `y = 1 / (1 + exp(-x))` in f32, with operands as for `exponential`."""
+    """Compute `y = 1 / (1 + exp(-x))` in f32. The operands are those of `exponential`."""
     tpu.bdc.fp_sub(work1, 0.0, x)
     exponential(tpu, y, work1, work0, work1, coefficients)
     tpu.bdc.fp_add(work1, y, 1.0)

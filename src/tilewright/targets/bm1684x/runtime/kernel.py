@@ -1,4 +1,4 @@
-"""Kernels in Python: functions that issue commands. A launch runs a kernel, and returns its times and races.
+"""Kernels in Python: functions that issue commands. A launch runs a kernel, and returns times and races.
 
     @kernel
     def double(tpu, y, x):
@@ -123,7 +123,6 @@ class Engine:
 
 
 def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> Command:
-    """Return the command of a call; numbers become constants. Raises MachineError for wrong operands or attributes."""
     operands_by_name = _places_of(operation, places, named)
     attributes = {name: value for name, value in named.items() if name not in (*operation.outputs, *operation.inputs)}
     if unknown := sorted(attributes.keys() - ATTRIBUTES.keys()):
@@ -136,7 +135,6 @@ def _command(operation: Operation, places: tuple[Any, ...], named: Mapping[str, 
 
 
 def _places_of(operation: Operation, places: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results and operands of a call by name. Raises MachineError for a wrong operand."""
     order = (*operation.outputs, *operation.inputs)
     if len(places) > len(order):
         reason = f"{len(places)} operands are given, but it takes {', '.join(order)}"
@@ -156,7 +154,6 @@ def _places_of(operation: Operation, places: tuple[Any, ...], named: Mapping[str
 
 
 def _operands(operation: Operation, by_name: Mapping[str, Any]) -> dict[str, Operand | Constant]:
-    """Return the operands among the places of a call. Numbers become constants of the first operand's type."""
     placed = [by_name[name] for name in (*operation.inputs, *operation.outputs) if name in by_name]
     first = next((operand.dtype for operand in placed if not isinstance(operand, Real)), F32)
     operands = {name: by_name[name] for name in operation.inputs if name in by_name}

@@ -29,9 +29,9 @@ Box = tuple[int, int, int, int, int, int]  # see sim.chart.Chart
 def chart(commands: Sequence[Command], trace: Trace, config: Config) -> Chart:
     """Return the chart of a launch: a row for the lanes, and a row for each bank.
 
-    The row for the lanes shows the lanes of each compute command's results. A command uses a bank in all lanes in which
-    its operands or results extend into the bank. Each engine has its own part of a bank's row; conflicts lie between
-    and above them.
+    The row for the lanes shows how many lanes contain the results of each compute command. A command uses a bank in all
+    lanes in which its operands or results extend into the bank. Each engine has its own part of a bank's row; conflicts
+    are drawn between and above these parts.
     """
     units = trace.table.units
     rows = (Row("lanes", config.lanes), *(Row(f"bank {bank}") for bank in range(config.banks)))
@@ -70,7 +70,7 @@ def reach(tensor: Tensor, config: Config) -> Array:
     sample = np.arange(n if stride.n else 1)
     low = tensor.lane_offset + (sample[:, None] * stride.n + slot * stride.c) * size
     last = low + ((h - 1) * stride.h + (w - 1) * stride.w + 1) * size - 1
-    # A channel of a sample begins in one bank and ends in another: The cumulative sum of +1 at the first bank and -1
+    # A channel of a sample begins in one bank and ends in another. The cumulative sum of +1 at the first bank and -1
     # after the last bank marks all banks in between.
     edges = np.zeros((len(slot), config.banks + 1), np.int64)
     np.add.at(edges, (np.broadcast_to(slot, low.shape), low // config.bank_bytes), 1)
@@ -96,7 +96,6 @@ def _used(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
 
 
 def _within(commands: Sequence[Command], trace: Trace, config: Config) -> Iterator[Box]:
-    """Yield a box for each bank that several operands or results of a compute command share."""
     compute = trace.table.unit == trace.table.units.index(TIU)
     shared = bank_uses(commands, config) * compute[:, None]
     for step, bank in np.argwhere(shared > 1).tolist():
@@ -104,7 +103,6 @@ def _within(commands: Sequence[Command], trace: Trace, config: Config) -> Iterat
 
 
 def _between(uses: Sequence[Array], trace: Trace) -> Iterator[Box]:
-    """Yield a box for each bank that a transfer and a compute command use at the same time."""
     for step, compute_steps in meetings(trace):
         for compute_step in compute_steps.tolist():
             number = (uses[step].any(0) & uses[compute_step].any(0)).sum(0)
@@ -125,7 +123,7 @@ def meetings(trace: Trace) -> Iterator[tuple[int, Array]]:
 
 
 def bank_uses(commands: Sequence[Command], config: Config) -> Array:
-    """Return int64 [commands, banks]: the number of a command's operands and results that reach into each bank.
+    """Return int64 [commands, banks]: the number of a command's operands and results that occupy each bank.
 
     A tensor that is both operand and result counts once: the estimate already doubles the passes of such a command.
     """

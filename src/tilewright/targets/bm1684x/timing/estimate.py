@@ -4,8 +4,8 @@ The estimate was not measured on silicon. Its formulas and numbers reproduce the
 prints for the networks of tpu_vectors.
 
 The rule for transfers was found by sampling the vendor's estimator with random transfers. A tensor moves in runs of
-neighbouring elements, of at least 256 bytes each. DDR has four channels; consecutive pages of 4096 bytes lie in
-consecutive channels. If a transfer uses fewer channels, it is slower in proportion. The estimator considers only the
+adjacent elements; a run costs as much as at least 256 bytes. DDR has four channels; consecutive pages of 4096 bytes lie
+in consecutive channels. If a transfer uses fewer channels, it is slower in proportion. The estimator considers only the
 first four pages that a transfer visits. Pages begin at the tensor's first byte. If source and destination differ in
 shape, the estimator considers only the first four pages of the tensor, and uses the source's shape for both. If a
 command without strides exchanges n and c, the size of a plane is rounded up to a multiple of 16 bytes. A broadcast
@@ -42,8 +42,8 @@ from tilewright.targets.bm1684x.layouts.tensor import Matrix, Rows, Tensor
 from tilewright.targets.bm1684x.timing.banks import bank_uses, chart, meetings
 from tilewright.targets.bm1684x.timing.model import ESTIMATE, Timing
 
-#: The number of pixels that the cube computes at a time, by bytes per weight. For matrices stored by rows, it is the
-#: number of columns.
+#: The number of pixels that the cube computes at a time, by bytes per weight. For matrices stored by rows: the number
+#: of columns that the cube computes at a time.
 PIXELS = {1: 4, 2: 4, 4: 16}
 MATRIX_COLUMNS = 4
 #: Operands that are read element by element. All other operands are parameters.
@@ -52,7 +52,7 @@ STREAMED = ("a", "b", "x", "acc")
 
 def cycles(command: Command, config: Config, timing: Timing = ESTIMATE) -> int:
     if command.operation.engine == HAU:
-        length = command.operands["x"].shape[0]  # a merge sort; an NMS reads each element once
+        length = command.operands["x"].shape[0]  # a sort is a merge sort; an NMS reads each element once
         passes = max(1, (length - 1).bit_length()) if command.operation.name == "hau_sort" else 1
         return _ceil(length * passes, timing.sort_rate)
     if command.operation.engine == DMA:
@@ -161,8 +161,8 @@ def _passes(command: Command, config: Config, timing: Timing) -> int:
 def strided(command: Command, config: Config) -> list[str]:
     """Return the names of the operands that are encoded with strides.
 
-    The attribute `strided` of a decoded command lists them. In other commands, operands with repeated elements or a
-    layout that is not aligned need strides.
+    The attribute `strided` of a decoded command lists them. In other commands, operands need strides if they repeat
+    elements, or do not have the layout `aligned`.
     """
     listed: list[str] | None = command.attributes.get("strided")
     if listed is not None:
@@ -197,7 +197,7 @@ def _overlap(y: Tensor, operand: Tensor, config: Config) -> bool:
 
     def extent(tensor: Tensor) -> tuple[int, int]:
         n, c, h, w = tensor.shape
-        if 0 in tensor.stride:  # repeated elements: parameters
+        if 0 in tensor.stride:  # operands with repeated elements are parameters
             return tensor.lane_offset, tensor.lane_offset
         slot = _ceil(h * w, config.eu_bytes) * config.eu_bytes * tensor.dtype.bytes
         return tensor.lane_offset, tensor.lane_offset + n * _ceil(tensor.start_lane + c, config.lanes) * slot

@@ -15,7 +15,8 @@ class Timing(NamedTuple):
     read_rate: float = 54.01671
     write_rate: float = 40.978195
     copy_rate: float = 26.077032
-    #: Matrix transfers and broadcasts in bytes per cycle, and the factor of their rates if the matrix is transposed.
+    #: Matrix transfers and broadcasts in bytes per cycle, and the factor by which a transposition of the matrix changes
+    #: the rates.
     matrix_read_rate: float = 58.0
     matrix_write_rate: float = 44.0
     matrix_turn: float = 0.75

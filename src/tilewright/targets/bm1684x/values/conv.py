@@ -171,7 +171,7 @@ def scaled(total: Array, out: DType, right: int, mode: Rounding = Rounding.HALF_
 
 
 def float_depthwise(taps: Array, w: Array, dtype: DType, first: list[Array]) -> Array:
-    """Return the sums over kh and kw of `taps` (n, c, kh, kw, oh, ow) times w, as `dtype`. w broadcasts to (c, kh, kw).
+    """Return `taps` (n, c, kh, kw, oh, ow) times w, summed over kh and kw, as `dtype`. w broadcasts to (c, kh, kw).
 
     Each operation rounds to `dtype`. The terms `first` and then the products are added alternately to two accumulators.
     """
@@ -207,5 +207,4 @@ def integer_matmul(left: Array, right: Array) -> Array:
 
 
 def _magnitude(x: Array) -> int:
-    """Return the largest absolute value in x, at least 1: the bound that exact_matmul needs."""
     return max(int(x.max(initial=0)), -int(x.min(initial=0)), 1)

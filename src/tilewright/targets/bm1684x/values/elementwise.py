@@ -36,7 +36,7 @@ STEPS = 3
 HALF = np.float32(0.5)
 ONE_AND_HALF = np.float32(1.5)
 FLOAT_ONE = np.float32(1)
-#: The exponential's constants, by their bits: log2(e), ln(2), and the largest argument, to which it clamps.
+#: The exponential's constants, by their bits: log2(e), ln(2), and the limit to which arguments are clamped.
 LOG2_E = np.uint32(0x3FB8_AA3B).view(np.float32)
 LN_2 = np.uint32(0x3F31_7218).view(np.float32)
 LARGEST = np.uint32(0x7A83_1265).view(np.float32)
@@ -74,7 +74,7 @@ def polynomial(x: Array, coefficients: Array, dtype: DType) -> Array:
 def integer_binary(
     name: str, a: Array, b: Array, dtype: DType, count: Array | int, mode: Rounding, saturating: bool
 ) -> Array:
-    """Return the exact sum, difference or product (`name`) of a and b, shifted left by `count`, or right if negative.
+    """Return the exact sum, difference or product (`name`) of a and b, shifted left by `count` (right if `count` < 0).
 
     With `saturating`, the result is clamped to `dtype`; otherwise it wraps around.
     """
@@ -122,7 +122,7 @@ def inverse_root(x: Array, steps: int = STEPS) -> Array:
     x = np.ascontiguousarray(x)
     with np.errstate(all="ignore"):
         # the well-known estimate: half of the exponent is that of the root, and the minus sign inverts the root
-        half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # keeps the sign
+        half = (x.view(np.int32) >> np.int32(1)).view(np.uint32)  # the factor x keeps the sign
         x, y = flush(x), flush((ESTIMATE - half).view(np.float32))
         for _ in range(steps):
             y = flush(y * (ONE_AND_HALF - flush(flush(flush(x * HALF) * y) * y)))

@@ -1,4 +1,4 @@
-"""Rounding, conversions between types, and the float types, whose values are computed as float32.
+"""Rounding, conversions between types, and the float types. Arithmetic on floats is in float32.
 
 Subnormals of f32 and bf16 are flushed to zero of the same sign, when read and when written; f16 keeps subnormals. The
 rounding modes are those of the vendor's device API.
@@ -22,7 +22,7 @@ TINY = np.float32(2.0**-126)
 TINY_BITS = np.uint32(0x0080_0000)
 NEARLY_TINY_BITS = np.uint32(0x007F_C000)
 SIGN_BIT = np.uint32(0x8000_0000)
-#: The first power of two that float16 cannot hold, and a number outside the range of every integer type.
+#: The smallest power of two that overflows float16, and a number outside the range of every integer type.
 FLOAT16_END = 65536.0
 BEYOND = 2.0**62
 

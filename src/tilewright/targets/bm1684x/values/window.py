@@ -31,7 +31,7 @@ class Window:
             raise MachineError("window", f"{reason}, and pads and inserted zeros not negative", "correct its sizes")
 
     def padded(self, h: int, w: int) -> tuple[int, int]:
-        """Return the height and width that a feature map of h x w has with its padding and inserted zeros."""
+        """Return the height and width of a feature map of h x w after padding and inserted zeros are added."""
         top, bottom, left, right = self.pads
         down, across = self.inserted
         return (h - 1) * (down + 1) + 1 + top + bottom, (w - 1) * (across + 1) + 1 + left + right

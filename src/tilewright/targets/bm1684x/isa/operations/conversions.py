@@ -96,7 +96,7 @@ def integer_dequant(v: Values) -> Array:
 
 
 def _short_offset(v: Values) -> Array:
-    """Return the offset of a dequantisation: its low 16 bits, signed if the source is."""
+    """Return the offset of a dequantisation: its low 16 bits, with the signedness of the source."""
     return _wide(v["offset"].astype(np.int16 if v.types["x"].signed else np.uint16))
 
 
@@ -110,7 +110,7 @@ def exponent(v: Values) -> Array:
     """Return the exponent field of the float x: as an integer of x's width, or as the power of two with this exponent.
 
     If x is positive and its fraction is about a third or more, the exponent is one larger. Subnormals are not flushed.
-    A positive NaN gives the exponent after that of infinity, which as a float is 0.
+    A positive NaN gives the exponent of infinity plus 1, which is 0 as a float.
     """
     source = v.types["x"]
     out = v.types["y"]

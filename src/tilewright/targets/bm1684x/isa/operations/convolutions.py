@@ -179,7 +179,7 @@ NOTHING = {"opd2_const": 1, "opd2_addr": 0}
 SOURCE = Type("opd0_prec", "opd0_sign")
 WEIGHT = Type("opd0_prec", "opd1_sign")
 REAL_RESULT = Local("y", "res0", Type("res0_prec", 1))
-#: Types of results and biases that are signed or unsigned depending on other operands.
+#: Types of results and biases. Other operands decide whether these are signed.
 ANY_SIGNED = Type("res0_prec", ("opd0_sign", "opd1_sign", "opd2_sign"))
 UNSIGNED = Type("res0_prec", ())
 ROTATED = one_field("rotated", "kernel_rotate", bool)
@@ -245,7 +245,7 @@ class PaddingValues:
 
 @dataclass(frozen=True)
 class CubeWeights:
-    """How the weights of a convolution are encoded. They have the layout that the cube (matrix unit) needs."""
+    """How the weights of a convolution are encoded. Weights have the layout of the cube (matrix unit)."""
 
     operand = "w"
     type = WEIGHT

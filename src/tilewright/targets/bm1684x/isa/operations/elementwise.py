@@ -125,7 +125,8 @@ def integer_mac(v: Values) -> Array:
 
 def taylor(v: Values) -> Array:
     """Return the sum of `coefficients[k] * a**k`. The shape of coefficients is (1, c, 1, k) or (k,)."""
-    # k becomes the first axis, because the polynomial is evaluated term by term. The channels are followed by h and w.
+    # k becomes the first axis, because the polynomial is evaluated term by term. The channel axis is followed by h and
+    # w.
     coefficients = np.moveaxis(v["coefficients"], -1, 0)[..., None]
     return e.polynomial(v["a"], coefficients.reshape(len(coefficients), 1, -1, 1, 1), v.types["y"])
 

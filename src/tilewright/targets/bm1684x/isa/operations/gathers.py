@@ -54,9 +54,9 @@ from tilewright.targets.bm1684x.values.floats import widen
 class Kind(NamedTuple):
     """The kind of index of a gather or scatter.
 
-    `parts` splits an index array into row numbers and column numbers. None in place of either means the element's own
-    row or column. The flags: `strict` if an exception must also be in range, `shared` if all channels share indices,
-    and `lenient` if any index may be out of range (moves of the DMA engine).
+    `parts` splits an index array into row numbers and column numbers. If either is None, an element keeps its own row
+    or column. The flags: `strict` if an exception must also be in range, `shared` if all channels share indices, and
+    `lenient` if any index may be out of range (moves of the DMA engine).
     """
 
     parts: Callable[[Array], tuple[Array | None, Array | None]]
@@ -306,7 +306,6 @@ def _gather(
 
 
 def _has_exceptions(expected: set[str], command: Command) -> bool:
-    """Return whether a gather has exactly the `expected` operands for exceptions."""
     return {"other", "kept"} & command.operands.keys() == expected
 
 

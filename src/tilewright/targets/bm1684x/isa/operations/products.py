@@ -119,7 +119,7 @@ def float_matmul(v: Values) -> Array:
 
 
 def integer_matmul(v: Values) -> Array:
-    """Return `round_half_up((product + bias) >> right)`, clamped. The product is that of L and R; bias has 16 bits."""
+    """Return `round_half_up((product + bias) >> right)`, clamped: the product of L and R, and a 16-bit bias."""
     total = conv.integer_matmul(*_sides(v)).astype(np.int64)
     return conv.scaled(convolutions.plus(total, v, "bias"), v.types["y"], v.attribute("right"))
 
@@ -220,8 +220,8 @@ class NumberForLeft:
 
     def write(self, command: Command) -> Fields:
         depth = attribute(command.attributes, "depth")
-        # A number has no storage, but the command gives the length of the sums as channels and columns of a matrix. Any
-        # number of columns per channel is correct; this is the number that the engine reads in a cycle.
+        # A number has no storage, but the command encodes the length of the sums as channels and columns of a matrix.
+        # Any number of columns per channel is correct; `width` is what the engine reads in a cycle.
         width = max(1, command.results["y"].config.eu_bytes // command.types["L"].bytes)
         channels = -(-depth // width)
         sizes = {"opd0_n": command.results["y"].shape[0], "opd0_c": channels, "opd0_w": width}
@@ -249,7 +249,6 @@ def _rows_and_depth(encoded: EncodedCommand) -> tuple[int, int]:
 
 
 def _one_row(operand: str, of: Type) -> SpreadMatrix:
-    """Return the encoding of a one-row matrix with the columns of the result, as the third operand."""
     return SpreadMatrix(operand, "opd2", of, lambda c: (1, _columns(c)), "res0_w")
 
 
@@ -280,7 +279,6 @@ SHIFTED_RELU = 3
 
 
 def _product(function: int, operation: str, of: str, result: Type, *parts: Part, **more: Any) -> Iterator[Instruction]:
-    """Yield the instructions of a product: one with a matrix as the left factor, and one with a number."""
     y = SpreadMatrix("y", "res0", result, lambda c: (_rows_and_depth(c)[0], _columns(c)), "res0_w", "1 res0_c 1 res0_w")
     sums = (SharedOperand("acc", y, "res_add"),) if operation in ("fp_mm", "int8_zp_mm") else ()
     chosen = {"tsk_eu_typ": function, **more.pop("chosen", {})}
@@ -319,7 +317,7 @@ NN = 4
 NT = 5
 TT = 6
 LEFTS = {NN: "1 res0_c 1 opd1_c", NT: "1 res0_c 1 opd1_w", TT: "1 opd1_w 1 res0_w"}
-#: The field that holds the length of the sums.
+#: The field with the length of the sums.
 DEPTHS = {NN: "opd1_c", NT: "opd1_w", TT: "opd1_w"}
 
 
@@ -402,7 +400,6 @@ PAIRED = (
 
 
 def _paired(single: Instruction) -> Instruction:
-    """Return the instruction of an operation on pairs, derived from the element-wise instruction of this operation."""
     parts: tuple[Part, ...] = (elementwise.STEPS,) if elementwise.STEPS in single.parts else ()
     last = single.parts[-1]
     assert isinstance(last, Local)

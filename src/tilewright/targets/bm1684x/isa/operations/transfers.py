@@ -118,7 +118,7 @@ TRANSPOSES = (
 
 
 def mask_select(v: Values) -> dict[str, Array]:
-    """Return y, the elements of x where mask is not 0, in NCHW order, and their count. The rest of y is not written."""
+    """Return y, the elements of x with a nonzero mask, in NCHW order, and their count. The rest of y is not written."""
     kept = v["x"][v["mask"] != 0]
     return {"y": kept, "count": np.array([kept.size])}
 
@@ -175,7 +175,6 @@ def check(encoded: EncodedCommand) -> None:
 
 
 def _end_fields(end: str, tensor: Tensor) -> Fields:
-    """Return the fields with the sizes, strides and address of a tensor; `end` is `src`, `dst` or `index`."""
     fields = {f"{end}_{axis}size": size for axis, size in zip("nchw", tensor.shape, strict=True)}
     fields |= {f"{end}_{axis}stride": step for axis, step in zip("nchw", tensor.stride, strict=True)}
     return fields | _place_fields(end, tensor)
