@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.errors import ConfigError
 from tilewright.targets.given import MachineConfig, number, word
 
-#: Bus addresses at which each memory begins. Sources: the vendor's debugger and functional model.
+#: The first bus address of each memory. Sources: the vendor's debugger and functional model.
 LOCAL_BASE = 0x0800_0000
 STATIC_BASE = 0x0900_0000
 L2_BASE = 0x1000_0000

@@ -71,7 +71,7 @@ def _windowed(operation: str) -> Run:
         if "zero_addr" in call:
             operands["zero"] = table("zero_addr", by_channel, call["zero_dtype"])
         for parameter in ("pad_addr", "pad_insert_addr"):
-            if parameter in call:  # a value of padding and a value to insert between elements, for each channel
+            if parameter in call:  # for each channel, the value of padding and the value to insert between elements
                 pairs = table(parameter, Shape(1, sizes.c, 1, 2), dtype)
                 operands["pads"] = pairs[:, :, :, 0:1]
                 if parameter == "pad_insert_addr":
@@ -96,7 +96,7 @@ def _weights(api: Issuer, call: Args, dtype: DType) -> Operand | Constant:
     kernel = call["kernel"]
     if "C" in call:
         return constant(call["C"], weight_type)
-    if call.get("kernel_is_const"):  # the address is the number
+    if call.get("kernel_is_const"):  # the address argument is the number
         return Constant(call["weight"] & (1 << weight_type.bits) - 1, weight_type)
     if "output_c" in call:
         sizes = (call["output_c"], channels, kernel.h, kernel.w)
@@ -159,7 +159,7 @@ def _product(operation: str) -> Run:
                 named["depth"] = call["left_rows" if transposed == "both_transposed" else "left_columns"]
         issued = operation
         wide = I32
-        if operation == "int_mm" and left.bits == types["R"].bits == I8.bits:  # the result is not shifted
+        if operation == "int_mm" and left.bits == types["R"].bits == I8.bits:  # 8-bit products are not shifted
             issued = "int8_zp_mm"
             del named["mode"]
         elif operation == "int_mm":

@@ -46,7 +46,7 @@ BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
 
 
 def related(name: str, y: Place, **operands: Source) -> Run:
-    """Return the function of a relation between `operands`, with the result `y`. A `name` may begin with vc_.
+    """Return the function of a relation between `operands`, with the result `y`. `name` may have the prefix vc_.
 
     The machine has three relations. Two commands compute each of the other three. The first command writes the true
     value where the opposite relation is true, and 0 elsewhere. The second command, an exclusive or with the true value,

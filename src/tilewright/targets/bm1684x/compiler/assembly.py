@@ -58,7 +58,7 @@ class QueuedCommand:
     kind: str
     after: int = 0
     needs: list[int] = field(default_factory=list)
-    before: int = 1 << 60  # the first compute command that waits for this transfer
+    before: int = 1 << 60  # deadline: the first compute command that waits for this transfer
 
 
 class Stream:
@@ -119,7 +119,7 @@ class Stream:
         heads: dict[str, deque[int]] = {}
         for number, issued in enumerate(self._moves):
             heads.setdefault(issued.kind, deque()).append(number)
-        for waiting in heads.values():  # a transfer is as urgent as the transfers after it
+        for waiting in heads.values():  # a transfer inherits the deadlines of later transfers of its kind
             for earlier, later in pairwise(reversed(waiting)):
                 self._moves[later].before = min(self._moves[later].before, self._moves[earlier].before)
         ended: list[int] = []  # end cycles of the compute commands whose end is known

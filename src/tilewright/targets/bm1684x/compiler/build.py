@@ -271,7 +271,7 @@ class StreamedLaunch:
         self._rows = rows
         self._config = config
         self._every = [slabs(layers, r0, min(r0 + rows, h)) for r0 in range(0, h, rows)]
-        # Parts differ in their rows, but have the same blocks of constants.
+        # All parts have the same blocks of constants.
         self._slots = [
             min(Tiling(slab.layer, config).size[0] for slab in layer_slabs)
             for layer_slabs in zip(*self._every, strict=True)

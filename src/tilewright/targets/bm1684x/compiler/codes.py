@@ -123,7 +123,7 @@ def _product(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def _scaled(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add a multiplication of codes without their zero point, and the new zero point, if this gives the right codes."""
+    """Add a multiplication of codes without their zero point, and the new zero point, if the codes are right."""
     if (scaling := conversion.factor(LONG)) is None:
         return False
     scaled = write.centred(0, I16, scaling.factor, -scaling.shift, scaling.mode, conversion.x.zero)

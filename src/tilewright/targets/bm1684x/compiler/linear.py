@@ -123,7 +123,7 @@ def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     if site.optional(2) is not None:
         bias = bias + site.constant(2)
     terms = kernel[0].size // (x.c if depthwise else 1)
-    # 255 * 128 bounds the product of a stored code and a weight.
+    # The product of a stored code and a weight is at most 255 * 128.
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
         raise ir.Refused(f"sums of {terms} products plus this bias may overflow int32")
     write = ir.Writer(result.c)

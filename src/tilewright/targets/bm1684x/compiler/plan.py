@@ -36,7 +36,7 @@ Group = tuple[int, int]
 
 
 class DoesNotFit(Exception):
-    """Raised if tensors or constants do not fit into local memory, or a stride does not fit into a command."""
+    """Raised if tensors or constants exceed local memory, or if a stride is too long for its instruction field."""
 
 
 class Ring:
@@ -90,10 +90,11 @@ class Allocation:
 class Plan:
     """The place in a lane of each tensor, buffer and constant of a launch. Offsets are in bytes.
 
-    `allocations` are the places of tensors by name, `temps` the offsets of temporary buffers by layer. `line_buffers`
-    are offsets of line buffers for inputs and results of one pixel. A line buffer holds all channels of the pixel side
-    by side, so that they are transferred as one run. `gathered` are the places of gathered inputs by layer. `by_parts`
-    are the groups of one layer whose constants are loaded part by part. Constants begin at `values_end`.
+    `allocations` are the places of tensors by name. `temps` are the offsets of temporary buffers by layer.
+    `line_buffers` are offsets of line buffers for inputs and results of one pixel. A line buffer holds all channels of
+    the pixel side by side, so that they are transferred as one run. `gathered` are the places of gathered inputs by
+    layer. `by_parts` are the groups of one layer whose constants are loaded part by part. Constants begin at
+    `values_end`.
     """
 
     cuts: tuple[Tiling, ...]

@@ -33,7 +33,7 @@ ONLY = {"auto_pad": "NOTSET"}
 
 
 def real(site: Site, config: Config) -> ir.Layer:
-    """Return the layer that an ONNX node on float32 tensors becomes, computed in the type `config.precision`.
+    """Return the layer that an ONNX node on float32 tensors becomes. Its type is `config.precision`.
 
     Raises Refused if the node is not supported. Such a node runs on the host, in onnxruntime.
     """
@@ -46,7 +46,7 @@ def real(site: Site, config: Config) -> ir.Layer:
         reason = f"{op.label} of real numbers runs on the host with precision=host"
         raise ir.Refused(f"{reason}; precision=f16 (bf16, f32) computes it on the machine")
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
-    # The axes of ONNX are n, c, h, w already: no transposition, but one sample only.
+    # The axes of ONNX tensors are n, c, h, w already, so no transposition is needed; n must be 1.
     for tensor in data:
         if tensor.dtype != "float32" or tensor.shape[:1] != (1,) or len(tensor.shape) not in (2, 4):
             only = "float32 of the shape [1, c] or [1, c, h, w] is"
@@ -116,7 +116,7 @@ def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
 
 
 def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that an Add becomes. Raises Refused if its operands differ in shape or one is constant."""
+    """Return the layer that an Add becomes. Raises Refused if operands differ in shape or are constant."""
     _check_computed(site, "two computed tensors")
     ir.same_shapes(site)
     write.add("fp_add", ir.Output(), a=ir.Input(0), b=ir.Input(1))

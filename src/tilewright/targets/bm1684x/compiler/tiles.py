@@ -139,7 +139,7 @@ class Tiling:
 
     @cached_property
     def _rows(self) -> tuple[Array | None, ...]:
-        """The layer's parameters, bias and kernel: each an array with one row per channel, or None if there is none."""
+        """The layer's parameters, bias and kernel: each an array with one row per channel, or None if absent."""
         layer = self.layer
         words = None
         rows = None
@@ -170,7 +170,7 @@ class LaneOffsets(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Slots s0..s1 (one channel per lane each) and rows r0..r1 of a result. `number` counts groups of slots."""
+    """Slots s0..s1 (one channel per lane each), rows r0..r1 of a result. `number` is the group of slots."""
 
     cut: Tiling
     number: int

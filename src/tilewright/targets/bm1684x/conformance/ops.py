@@ -1,6 +1,6 @@
 """Replay the golden vectors of operations: write the operands to memory, run the command, compare its results.
 
-Operands lie one after the other in local memory, from lane 0 on. Operands of DMA and HAU commands lie in DDR.
+Operands are placed one after another in local memory, from lane 0 on. Operands of DMA and HAU commands lie in DDR.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def conform(path: Path) -> Iterator[ConformCase]:
     """Replay the test cases in one .npz file of golden vectors, and yield the result of each case.
 
     The file tests layouts, a family of operations, or a compiled network. A file with only the inputs or outputs of a
-    network yields nothing. Raises InputError if the file is no golden vector, or lacks an array or key.
+    network yields nothing. Raises InputError if the file is not a golden vector, or an array or key is missing.
     """
     with untrusted(path, REMEDY):
         if path.stem == "layout_addresses":

@@ -2,8 +2,8 @@
 
 `backward` is one step of a backward slice: it maps the elements that a command writes to the source elements. Moves,
 element-wise operations, convolutions, pools and matrix products are followed element by element (convolutions: pixel by
-pixel). The result of any other operation depends on all of its operands. Up to 64 slices are followed at a time: each
-byte of memory has a uint64 with a bit for each slice.
+pixel). The result of any other operation depends on all of its operands. Up to 64 slices are followed together: for
+each element of memory, a uint64 has a bit for each slice.
 """
 
 from __future__ import annotations

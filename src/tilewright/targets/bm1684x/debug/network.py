@@ -28,7 +28,7 @@ from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 
 
 class TensorPlace(NamedTuple):
-    """A tensor of the graph in memory, computed by the layer with this index (-1: an input).
+    """A tensor of the graph in memory, computed by the layer with index `layer` (-1: an input).
 
     If `computed` is not 0, the tensor has only the rows from `row` on, complete after `computed` compute commands.
     """

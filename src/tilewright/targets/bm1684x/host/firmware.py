@@ -10,7 +10,7 @@ A function is a kernel with one argument, a copy of a packed struct:
     def scale(tpu, arguments): ...
 
 A firmware file is JSON; reading it runs no code. `Firmware.functions` executes its Python sources with all rights of
-this process, and only with `execute=True`. Load only files that you would also run as a script.
+this process, and only with `execute=True`. Load only files that you would run as a script.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ class Handle:
         self.platform = platform
         self.config = config or Config()
         self.memories = Memories(self.config, knobs or Knobs())
-        #: All copies so far, in order.
+        #: All copies since the handle was requested, in order.
         self.copies: list[CopyRecord] = []
-        #: The findings of all launches so far.
+        #: The findings of all launches since the handle was requested.
         self.findings: list[Finding] = []
         self._heap = Heap(self.memories, platform.memory_bytes)
         self._functions: Mapping[str, Function] = {}
@@ -75,7 +75,7 @@ class Handle:
         try:
             self.free_device()
         except HostError:
-            if kind is None:  # do not hide the block's own error
+            if kind is None:  # an error of the block must not be hidden
                 raise
 
     def free_device(self) -> None:

@@ -1,7 +1,8 @@
 """The platforms (PCIe card or SoC), the allocation of device memory, and the vendor's status codes.
 
 A PCIe card has its own DDR, and every copied byte crosses the bus. In an SoC, where the host is the chip's A53 cores,
-host and device share one DDR: a copy stays inside it, and device memory can be mapped into the host's address space.
+host and device share one DDR: a copy stays inside this DDR, and device memory can be mapped into the host's address
+space.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PAGE = 4096
 
 
 class Status(IntEnum):
-    """The status that a call of the host library returns, with the names and numbers of the vendor's header."""
+    """The status of a host library call, with the names and numbers of the vendor's header."""
 
     SUCCESS = 0
     DEVNOTREADY = 1

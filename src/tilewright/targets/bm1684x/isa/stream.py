@@ -135,7 +135,7 @@ class EncodedCommand:
 
 
 def decode(engine: str, raw: Array) -> list[EncodedCommand]:
-    """Return the commands in the bytes (uint8) of a queue, up to its end command. The bytes after that are padding.
+    """Return the commands in the bytes (uint8) of a queue, up to its end command. The rest is padding.
 
     Raises ProgramError if the queue is cut short, has no end command, or has a command of an unknown format.
     """

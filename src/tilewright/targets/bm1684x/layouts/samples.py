@@ -91,7 +91,7 @@ class SampleFormat:
 
     @classmethod
     def real(cls, shape: tuple[int, ...], dtype: DType) -> SampleFormat:
-        """Return how a float32 tensor of `shape` (1, c) or (1, c, h, w) is stored, rounded to float type `dtype`."""
+        """Return the format of a float32 tensor of `shape` (1, c) or (1, c, h, w), stored as float type `dtype`."""
         c, h, w = (*shape[1:], 1, 1)[:3]
         return cls(c, h, w, dtype)
 

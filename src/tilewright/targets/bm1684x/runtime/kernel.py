@@ -234,7 +234,7 @@ class Tpu:
         return self._memories.region_of(address, address + 1)
 
     def read(self, tensor: Operand) -> Array:
-        """Return an operand's current values for debugging. This is not a command and waits for no command."""
+        """Return an operand's current values for debugging. Reading is no command and waits for no command."""
         return self._memories.read(tensor.addresses, tensor.dtype.storage)
 
     def print(self, *things: Any) -> None:
@@ -269,7 +269,7 @@ class Tpu:
         self._before_region = dict(self._issued)
 
     def parallel_end(self) -> None:
-        """End the region; later commands wait for all of its commands. Raises MachineError outside of a region."""
+        """End the region; later commands wait for the region's commands. Raises MachineError outside of a region."""
         if not self.in_region:
             raise MachineError("parallel", "a region ends, but no region has begun", "call parallel_start first")
         self._before_region = None

@@ -140,7 +140,7 @@ def _matmul(command: Command, config: Config) -> int:
 
 
 def _passes(command: Command, config: Config, timing: Timing) -> int:
-    """Return the passes over a command's result. An overwritten operand, or two strided operands, double the number."""
+    """Return the passes over a command's result. An overwritten operand doubles it, and so do two strided operands."""
     name = command.operation.name
     y = command.results["y"]
     if command.operation.flow is Flow.WINDOW:

@@ -137,7 +137,7 @@ def divide(a: Array, b: Array, steps: int = STEPS) -> Array:
 
 
 def square_root(x: Array) -> Array:
-    """Return sqrt(x), computed as x times its inverse root, which is set to 0 if it overflows or if x is 0."""
+    """Return sqrt(x), computed as x times the inverse root. An infinite inverse root is replaced by 0."""
     root = inverse_root(x)
     with np.errstate(all="ignore"):
         root = np.where((root == np.inf) | (x == 0), np.float32(0), root)

@@ -43,7 +43,7 @@ class Window:
         return height, width
 
     def rows(self, r0: int, r1: int) -> tuple[int, int]:
-        """Return the rows [first, end) of the feature map that result rows [r0, r1) read. Some may be padding."""
+        """Return the rows [first, end) of the feature map, including padding, that result rows [r0, r1) read."""
         low, last = (row * self.stride[0] - self.pads[0] for row in (r0, r1 - 1))
         return low, last + (self.kernel[0] - 1) * self.dilation[0] + 1
 

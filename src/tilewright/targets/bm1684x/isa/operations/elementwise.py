@@ -322,7 +322,7 @@ for name, key, relation, function in (("maximum", "max", "greater", 22), ("minim
     encodes("CMP", function, f"{name}_{relation}_select", *OPERANDS, *TWO_RESULTS)
 elementwise("copy", "a", lambda v: v["a"], same_type("a", "y"), arithmetic=())
 ar(19, "copy", A, FIRST, operands=1)
-ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1)  # repeats the first of n
+ar(28, "copy", replace(A, sizes=Sizes("1 res0_c res0_h res0_w")), FIRST, operands=1)  # repeats sample 0
 elementwise("abs", "a", absolute, same_type("a", "y"), arithmetic=SUM)
 ar(26, "abs", A, FIRST, operands=1)
 elementwise("neg", "a", negative, same_type("a", "y"), arithmetic=SUM)
