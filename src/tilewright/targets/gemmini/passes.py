@@ -160,9 +160,7 @@ class Passes:
         code[self.sequence] = self.work.code
         unit = QUEUES[code[times.order]]
         taken, start, end = (
-            np.where(
-                column[times.order] < 0, times.cycles, column[times.order]
-            )  # a preload without a compute has no time
+            np.where(column[times.order] < 0, times.cycles, column[times.order])  # < 0: a preload without a compute
             for column in (times.taken, times.issued, times.done)
         )
         prims = self.expansion.prims[times.order]
@@ -176,7 +174,7 @@ class Passes:
 
 
 def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, Array]:
-    """Return how long each controller stood idle before a command, and why (an index into IDLE), int64 [m] each."""
+    """Return a controller's idle cycles before each command, and the cause (an index into IDLE), int64 [m] each."""
     # A command is issued one cycle after its arrival, or one cycle after the last command for which it waits is done
     # (rules 1 and 22). So a later start is attributed to a command that was done in the previous cycle.
     wait = np.zeros(len(unit), np.int64)

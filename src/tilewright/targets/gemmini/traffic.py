@@ -61,8 +61,11 @@ def moved_bytes(moves: Moves) -> Array:
 
 
 class DramRows(NamedTuple):
-    """Rows in DRAM, int64 [n] each: groups of equal rows, with the first address, the rows, bytes of one, and the
-    distance from row to row; `move` is the index of the move."""
+    """Groups of equal rows in DRAM, int64 [n] each.
+
+    For each group: the index of the move, the first address, the number of rows, the bytes of a row, and the distance
+    in bytes from one row to the next.
+    """
 
     move: Array
     address: Array
@@ -80,7 +83,7 @@ def rows_in_dram(moves: Moves) -> DramRows:
     """Return the rows that mvins read or mvouts write. A pooled mvout writes a group for each row of its pixels."""
     settings = moves.settings
     outer, rows = moved_rows(moves)
-    # Only moves that touch DRAM have groups.
+    # Only moves that access DRAM have groups.
     nth, move = numbers(np.zeros_like(rows), outer * (moved_bytes(moves) > 0))
     stride = settings["out_dim"] * settings["stride"] if moves.out else np.zeros_like(rows)
     address = moves.dram[move] + nth * stride[move]
@@ -89,8 +92,7 @@ def rows_in_dram(moves: Moves) -> DramRows:
 
 def traffic(moves: Moves, config: Config) -> tuple[int, int]:
     """Return the requests of moves, and their beats. Each row is cut into aligned requests [C: DMA.scala]."""
-    # All rows at once, request by request: as many steps as the longest row has requests. timing/bus.py: packet has the
-    # same rule for one row.
+    # Step i cuts request i from all rows at once. timing/bus.py: packet has the same rule for one row.
     groups = rows_in_dram(moves)
     address, group = groups.single()
     left = groups.width[group]
@@ -98,7 +100,7 @@ def traffic(moves: Moves, config: Config) -> tuple[int, int]:
     requests = beats = 0
     while len(left):
         useful = np.minimum(sizes[:, None] - (address & (sizes[:, None] - 1)), left)
-        best = useful.argmax(axis=0)  # the smallest of the sizes with the most useful bytes
+        best = useful.argmax(axis=0)  # the smallest size with the largest number of useful bytes
         requests += len(left)
         beats += int(sizes[best].sum()) // config.bus_bytes
         taken = useful[best, np.arange(len(left))]

@@ -175,7 +175,7 @@ class RecordedCommands:
         return last if self.records["funct"][-1] == Funct.FENCE else last + 1
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines of the source, in order of their first command: commands, and the cycles they were at work.
+        """Return the source lines in order of their first command, with the number and the cycles of their commands.
 
         `first`: the cycle in which the machine accepts the line's first command. `last`: the cycle in which the line's
         last command is done.

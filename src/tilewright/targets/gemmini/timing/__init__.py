@@ -1,15 +1,15 @@
-"""The time of programs: the machine cycle by cycle, as the generated RTL behaves.
+"""The simulation of a program's time: a cycle-by-cycle model of the machine that behaves like the generated RTL.
 
-`clock.py` steps the units, which lie in one file each, together with their registers: `unroll.py` and
-`unroll_streams.py` (front end), `station.py` (reservation station), `load.py`, `store.py` and `controller.py` (the
-three controllers), `array.py`, `moves.py` (rows that enter the memories), `writer.py` and `bus.py` (DMA and memory).
+`clock.py` steps the units. Each unit has one file with its registers: `unroll.py` and `unroll_streams.py` (front end),
+`station.py` (reservation station), `load.py`, `store.py` and `controller.py` (the three controllers), `array.py`,
+`moves.py` (rows that enter the memories), `writer.py` and `bus.py` (DMA and memory).
 
-`layout.py` and `records.py` declare state, `state.py` has what units share, `queues.py`, `operands.py` and `program.py`
-what all of them read. `repeat.py` skips sections that repeat themselves: `snapshot.py` and `archive.py` save the state,
-`equivalent.py` compares commands, `memo.py` keeps both.
+`layout.py` and `records.py` declare state, and `state.py` has the state that units share. All units use `queues.py`,
+`operands.py` and `program.py`. `repeat.py` skips sections of a program that repeat earlier sections: `snapshot.py` and
+`archive.py` save the state, `equivalent.py` compares commands, and `memo.py` stores snapshots and comparisons.
 
-Units, names and rules are those of the Chisel source (ucb-bar/gemmini at 8c3f992); each file names its sources. Numbers
-marked [R] were measured on the RTL (docs/gemmini.md).
+Units, names and rules follow the Chisel source (ucb-bar/gemmini at 8c3f992). Each file names its sources. [R] marks
+numbers that were measured on the RTL (docs/gemmini.md).
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from tilewright.targets.gemmini.timing.state import SHARED
 from tilewright.targets.gemmini.timing.unroll import plan
 from tilewright.targets.gemmini.timing.writer import IN_REQUEST
 
-#: The most cycles of a run.
+#: The largest number of cycles of a run.
 LIMIT = 1 << 32
-#: The most cycles of a run in uncompiled Python: a longer one begins again, compiled.
+#: The largest number of cycles of a run in uncompiled Python. A longer run starts again with compiled code.
 FEW = 1 << 15
-#: About the microseconds that the uncompiled model takes for a primitive command.
+#: The approximate time that the uncompiled model takes for one primitive command, in microseconds.
 UNCOMPILED = 12_000
 
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """The times of a program's commands, in cycles from the acceptance of the first one; -1: never.
+    """The times of a program's commands, in cycles from the acceptance of the first command; -1: never.
 
-    A command that the hardware completes at once is done when it is issued.
+    A command that the hardware completes immediately is done in the cycle of its issue.
     """
 
-    accept: Array  # int64 [n]: accepted by the machine; for a fence, when it found the machine idle
-    taken: Array  # int64 [m]: taken by the reservation station, for each primitive command of the expansion
-    issued: Array  # int64 [m]: handed to its controller
+    accept: Array  # int64 [n]: accepted by the machine; for a fence, the cycle in which the machine is idle
+    taken: Array  # int64 [m]: accepted by the reservation station, for each primitive command of the expansion
+    issued: Array  # int64 [m]: issued to a controller
     done: Array  # int64 [m]: complete
-    order: Array  # int64 [m]: the primitive commands in the order in which the reservation station took them
-    cycles: int  # the cycle in which the machine is idle for good
+    order: Array  # int64 [m]: the primitive commands in the order in which the reservation station accepted them
+    cycles: int  # the cycle from which the machine stays idle
 
 
 def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> Times:
     """Return the times of a program, uint64 [n, 3], whose expansion is `expansion`.
 
     `latency`: cycles from a request to its first beat from memory. Data never influences time. Raises HazardError if
-    the machine stalls for ever.
+    the machine stalls forever.
     """
     cycles = UNFINISHED
     for loop, limit in ((run_machine.python, FEW), (run_machine.interruptible, LIMIT)):
@@ -76,7 +76,7 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
     taken, issued, done = (np.ascontiguousarray(column) for column in program.times.T)
     if cycles < 0:
         stuck = expansion.source[(issued >= 0) & (done < 0)]
-        stores = expansion.source[program.queue == ST]  # done before all their beats are written
+        stores = expansion.source[program.queue == ST]  # a store is done before all of its beats are written
         first = int(next(iter([*stuck, *np.flatnonzero(accept < 0), *stores[::-1]])))
         raise HazardError(
             f"command {first}", f"(funct {commands[first, 0]}) never ends, so the machine stalls; {_why(machine)}"
@@ -85,7 +85,7 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
 
 
 def _why(machine: Array) -> str:
-    """Return the cause of a stall, from the state of the machine."""
+    """Return the cause of a stall, derived from the machine's state."""
     if machine[WRITER.state] == IN_REQUEST and machine[SHARED.max_writes] == 1:
         return (
             "the DMA sends no beat while all its writes are in flight, so the second beat of a single write never "
@@ -121,7 +121,7 @@ def build(config: Config, latency: int) -> Array:
     }
     for name, value in fixed.items():
         m[getattr(SHARED, name)] = value
-    # The controllers' queues have lengths of the configuration; those of the others are declared (queues.py).
+    # The configuration has the lengths of the controllers' queues. queues.py declares the lengths of all other queues.
     rings = m[QUEUES:TABLES].reshape(-1, PER_QUEUE)
     rings[:, QUEUE.length] = LENGTHS
     rings[:, QUEUE.left] = -1

@@ -1,7 +1,7 @@
-"""The archive, in which snapshots of the machine are written: a header, words that must be equal, pages and rows.
+"""The archive that stores snapshots of the machine: a header, words that are compared for equality, pages and rows.
 
 Every function works in both directions, like the archives of serialisation libraries: it saves numbers of the machine,
-or sets them from what was saved (HEADER.sets). So saving and setting cannot disagree about the order of the words.
+or sets these numbers from a snapshot (HEADER.sets). Saving and setting therefore use the same order of words.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tilewright.targets.gemmini.timing.station import ENTRIES, STATION
 
 
 class ArchiveHeader:
-    """The numbers at the beginning of the archive."""
+    """The header at the beginning of the archive."""
 
-    cursor: int  # where the next word lies
-    related: int  # where the next page or row lies
+    cursor: int  # the place of the next word
+    related: int  # the place of the next page or row
     sets: int  # whether the machine's state is set instead of saved
-    now: int  # the cycle
-    first_host: int  # the host's next command
-    first_prim: int  # the first primitive command, and the first loop, that come from it or later ones
+    now: int  # the current cycle
+    first_host: int  # the index of the host's next command
+    first_prim: int  # the first primitive command, and the first loop, from this or a later command of the host
     first_loop: int
-    low_host: int  # the least of each that the state refers to
+    low_host: int  # the smallest index of each kind to which the state refers
     low_prim: int
     low_loop: int
-    least: int  # the least command of an entry
+    least: int  # the smallest command of an entry
 
 
 HEADER = columns(ArchiveHeader)
 KIND_BITS = 2
-#: Where parts of the archive begin: the station's entries by their numbers and the numbers by the entries (see
-#: number_entries), the words, and the pages and rows; and the archive's length.
+#: The begin of each part of the archive: the station's entries by number and the numbers by entry (see number_entries),
+#: the words, and the pages and rows. Then the archive's length.
 BY_NUMBER = 64
 NUMBERS = 256
 WORDS = 448
@@ -46,14 +46,14 @@ LENGTH = 2 * PLACES
 
 @part
 def next_word(archive: Array) -> int:
-    """Return the place of the next word, and go on."""
+    """Return the place of the next word, and advance the cursor."""
     at: int = archive[HEADER.cursor]
     archive[HEADER.cursor] = at + 1
     return at
 
 
 def word(m: Array, place: int, archive: Array, base: int) -> None:
-    """Save or set a number that counts from `base`."""
+    """Save or set a number relative to `base`."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = archive[at] + base
@@ -62,7 +62,7 @@ def word(m: Array, place: int, archive: Array, base: int) -> None:
 
 
 def cyclic(m: Array, place: int, archive: Array, base: int, size: int) -> None:
-    """Save or set a number that counts from `base` modulo `size`."""
+    """Save or set a number relative to `base`, modulo `size`."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = (archive[at] + base) % size
@@ -71,7 +71,7 @@ def cyclic(m: Array, place: int, archive: Array, base: int, size: int) -> None:
 
 
 def due(m: Array, place: int, archive: Array) -> None:
-    """Save or set a cycle from which on something may happen; all cycles that have passed count as the same."""
+    """Save or set the cycle of a future event. All cycles in the past are saved as the same value."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = archive[at] + archive[HEADER.now]
@@ -80,15 +80,15 @@ def due(m: Array, place: int, archive: Array) -> None:
 
 
 def prim(m: Array, place: int, archive: Array) -> None:
-    """Save or set the number of a primitive command."""
+    """Save or set the index of a primitive command."""
     word(m, place, archive, archive[HEADER.first_prim])
     archive[HEADER.low_prim] = min(archive[HEADER.low_prim], m[place])
 
 
 def related(m: Array, place: int, archive: Array, kind: int) -> None:
-    """Save a page or a row, or set it to its partner."""
-    # Pages and rows are not among the words, because only their relation counts. Before a state is set, `repeat`
-    # replaces them by their partners.
+    """Save a page or a row, or set the number to the partner of the saved page or row."""
+    # Pages and rows are stored apart from the words: two equivalent states may have different pages and rows that are
+    # related. Before a state is set, `repeat` replaces all pages and rows by their partners.
     at = archive[HEADER.related]
     archive[HEADER.related] = at + 1
     if archive[HEADER.sets]:
@@ -103,15 +103,15 @@ def row(m: Array, place: int, archive: Array, in_acc: bool) -> None:
 
 
 def operand(m: Array, place: int, archive: Array) -> None:
-    """Save or set an operand's word: the row of its local address apart from its flags, columns and rows."""
+    """Save or set an operand's word. The row of the local address is stored apart from the flags, columns and rows."""
     at = next_word(archive)
     rest = archive[at] if archive[HEADER.sets] else m[place]
     here = 0
-    # The garbage address has no row: all ones would be taken for the last row of the accumulator.
+    # The garbage address has no row, although its bits (all 1) look like the last row of the accumulator.
     if not is_garbage(m, rest):
         mask = m[SHARED.acc] if is_acc(rest) else m[SHARED.spad]
         here, rest = rest & mask, rest & ~mask
-        # `row` saves or sets the number at `place`, so the row stands there alone in the meantime.
+        # `row` saves or sets the number at `place`, so `place` temporarily contains only the row.
         m[place] = here
         row(m, place, archive, is_acc(rest) != 0)
         here = m[place]
@@ -123,7 +123,7 @@ def operand(m: Array, place: int, archive: Array) -> None:
 
 
 def base(m: Array, place: int, archive: Array) -> None:
-    """Save or set the first row of an operand in the scratchpad; -1: none."""
+    """Save or set the first row of an operand in the scratchpad; -1 if there is no operand."""
     at = next_word(archive)
     if not archive[HEADER.sets]:
         archive[at] = m[place] >= 0
@@ -134,7 +134,10 @@ def base(m: Array, place: int, archive: Array) -> None:
 
 
 def length(m: Array, q: int, archive: Array) -> int:
-    """Save or set the length of a queue, and return it. A queue that is set begins at the start of its ring."""
+    """Save or set the length of a queue, and return the length.
+
+    After setting, the queue begins at place 0 of its ring.
+    """
     if archive[HEADER.sets]:
         m[q + QUEUE.head] = 0
         m[q + QUEUE.left] = -1
@@ -143,7 +146,7 @@ def length(m: Array, q: int, archive: Array) -> int:
 
 
 def queue(m: Array, q: int, archive: Array, base: int, size: int) -> None:
-    """Save or set a queue. Its items count from `base`; `size`: in a ring, else 0."""
+    """Save or set a queue with items relative to `base`. `size`: the size of the ring that items index, or 0."""
     for i in range(length(m, q, archive)):
         if size:
             cyclic(m, item(m, q, i), archive, base, size)
@@ -153,8 +156,8 @@ def queue(m: Array, q: int, archive: Array, base: int, size: int) -> None:
 
 def number_entries(m: Array, archive: Array) -> None:
     """Number the entries of each queue of the station in the order of their commands."""
-    # Which entry a command has makes no difference to the machine, so snapshots name entries by these numbers. A state
-    # that is set uses the entries 0, 1, ... in the order of their numbers.
+    # The machine behaves in the same way for every assignment of entries to commands, so snapshots refer to entries by
+    # these numbers. After setting a state, entries 0, 1, ... are in use in this order.
     for q in range(3):
         left = m[STATION.valid + q]
         if archive[HEADER.sets]:
@@ -162,7 +165,7 @@ def number_entries(m: Array, archive: Array) -> None:
             m[STATION.valid + q] = left
             m[STATION.awaited + q] = 0
         for i in range(m[SHARED.number + q]):
-            # Find the entry with the smallest command among those that have no number yet.
+            # Find the entry with the smallest command among the entries without a number.
             first = -1
             number = 0
             rest = left
@@ -189,7 +192,7 @@ def entry(m: Array, place: int, q: int, archive: Array) -> None:
 
 
 def waits(m: Array, place: int, q: int, archive: Array) -> None:
-    """Save or set the bit mask of the entries of queue `q` for which an entry waits."""
+    """Save or set a bit mask: the entries of queue `q` for which an entry waits."""
     at = next_word(archive)
     if archive[HEADER.sets]:
         m[place] = archive[at]
@@ -206,12 +209,15 @@ def waits(m: Array, place: int, q: int, archive: Array) -> None:
 
 
 def entered(m: Array, q: int, of: int, archive: Array) -> None:
-    """Save or set a queue with the numbers of commands and, in the lowest bits, of their entries in queue `of`."""
+    """Save or set a queue.
+
+    An item has the index of a command, and in the lowest bits the command's entry in queue `of`.
+    """
     for i in range(length(m, q, archive)):
         place = item(m, q, i)
         number = m[place] & 63
         command = m[place] >> 6
-        # Configurations are complete when they are issued, so their entry is free again, or belongs to another command.
+        # A configuration is complete when it is issued, so its entry may be free, or may belong to another command.
         if not m[STATION.valid + of] >> number & 1:
             number = -1
         m[place] = command

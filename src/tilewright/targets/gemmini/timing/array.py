@@ -1,7 +1,7 @@
 """The array with its input registers, tags and results (MeshWithDelays.scala, TagQueue.scala, Mesh.scala).
 
-Data never influences time, so the array is a delay line: a row that goes in comes out 2 * DIM cycles later. What
-matters is which operation a row that comes out belongs to, and whether that operation has a result.
+Data never influences time, so the model of the array is a delay line: a row leaves 2 * DIM cycles after it enters. For
+each row that leaves, the model knows its operation, and whether this operation has a result.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, colu
 from tilewright.targets.gemmini.timing.state import SHARED, TO_ARRAY
 
 ALL = 7  # A, B and D
-#: The number of operations that the array holds at once: their identities count modulo it (MeshWithDelays.scala:
-#: max_simultaneous_matmuls). A weight-stationary result leaves with the rows of the second operation after its own, an
-#: output-stationary one with those of the third (matmul_id_of_output).
+#: The number of operations that can be in the array together. Identities of operations are numbers modulo PRODUCTS
+#: (MeshWithDelays.scala: max_simultaneous_matmuls). A weight-stationary result leaves with the rows of the second later
+#: operation; an output-stationary result leaves with the rows of the third later operation (matmul_id_of_output).
 PRODUCTS = 5
 
 
 class ExecuteState:
-    """The state of the execute controller. `stalled` is for ever: the hardware waits for rows of the accumulator."""
+    """The state of the execute controller. A `stalled` controller waits forever for rows of the accumulator."""
 
     idle: int
     computes: int
@@ -40,26 +40,26 @@ class ArrayUnit:
     """The current operation."""
 
     valid = PLAIN
-    total = PLAIN  # its rows
-    flush = PLAIN  # whether it is a flush
-    fired = PLAIN  # rows that went in
+    total = PLAIN  # the number of rows of the operation
+    flush = PLAIN  # whether the operation is a flush
+    fired = PLAIN  # the number of rows that have entered the array
     newest = POINTER  # the identity of the newest operation
-    has = PLAIN  # the registers of A, B and D that hold a row, as bits
-    out_row = PLAIN  # rows of the result that came out
+    has = PLAIN  # a bit mask of the input registers (A, B, D) that contain a row
+    out_row = PLAIN  # the number of result rows that have left the array
 
 
 class Operation:
-    """An operation that the controller asks of the array."""
+    """An operation that the controller requests from the array."""
 
     total = PLAIN
-    entry = saved(RULE.entry, among=EX)  # the station's entry of the result, -1: there is no result
+    entry = saved(RULE.entry, among=EX)  # the station's entry for the result, or -1 if there is no result
     local = saved(RULE.local_result, of="entry")
     rows = PLAIN
     os = PLAIN
 
 
 class Tag:
-    """The tag of an operation: which identity its result leaves with, and where the result goes."""
+    """The tag of an operation: the identity with which its result leaves, and the destination of the result."""
 
     identity = saved(RULE.product)
     entry = saved(RULE.entry, among=EX)
@@ -68,7 +68,7 @@ class Tag:
 
 
 class ResultRow:
-    """A row in the array: the cycle in which it leaves, and the operation that pushes it out."""
+    """A row in the array: the cycle in which the row leaves, and the operation whose rows push it out."""
 
     cycle = saved(RULE.since)
     identity = saved(RULE.product)
@@ -83,14 +83,13 @@ RESULTS = table(ResultRow, "results")
 
 @part
 def step_results(m: Array, t: int) -> None:
-    """Write the row that leaves the array in cycle `t`. The last one completes the command of its tag."""
+    """Write the row that leaves the array in cycle `t`. The last row of a result completes the command of its tag."""
     out = row_offset(m[SHARED.first_out])
     m[SHARED.first_out] = (m[SHARED.first_out] + 1) & (OUT_RING - 1)
     m[SHARED.rows_out] -= 1
     m[SHARED.active] = 1
-    # A row that leaves belongs to the oldest tag only if the identities are equal. Otherwise no operation wants it,
-    # such as the rows of a flush. So a wrong tag takes a result if the identities happen to be equal (hazards:
-    # misrouted).
+    # A row that leaves belongs to the oldest tag only if the identities are equal. Other rows, such as the rows of a
+    # flush, are discarded. A wrong tag takes a result if the identities are equal by chance (hazards: misrouted).
     tag = row_offset(m[Q.tags + QUEUE.head])
     tagged = count(m, Q.tags) > 0 and m[tag + TAGS.identity] == m[out + RESULTS.identity]
     total = peek(m, Q.totals, 0)
@@ -99,8 +98,8 @@ def step_results(m: Array, t: int) -> None:
     if tagged and m[tag + TAGS.entry] >= 0:
         row = m[ARRAY.out_row]
         offset = m[ARRAY.out_row] * m[SHARED.c_stride]
-        # Output-stationary results leave the array bottom up. The stride counts from the other end then: only 1 is
-        # sound.
+        # Output-stationary results leave the array from the last row to the first, and the stride counts backwards.
+        # Only a stride of 1 is valid.
         if m[SHARED.os]:
             row = total - 1 - row
             offset = total - 1 - offset
@@ -120,13 +119,13 @@ def step_results(m: Array, t: int) -> None:
 
 @part
 def live_tags(m: Array, t: int) -> tuple[int, int]:
-    """Return the place of the first tag, and how many there are. A tag that leaves in this cycle still counts."""
+    """Return the place of the first tag, and the number of tags. A tag that leaves in this cycle still counts."""
     left = m[Q.tags + QUEUE.left] >> 2 == t
     return (m[Q.tags + QUEUE.head] - left) & (RING - 1), count(m, Q.tags) + left
 
 
 def owes_result(m: Array, t: int) -> bool:
-    """Return whether the array still owes a result to any tag."""
+    """Return whether a tag still waits for a result."""
     first, n = live_tags(m, t)
     owed = False
     for i in range(n):
@@ -136,8 +135,8 @@ def owes_result(m: Array, t: int) -> bool:
 
 def being_written(m: Array, word: int, t: int) -> bool:
     """Return whether the result of any tag begins at the row of an operand."""
-    # The controller sees no other hazard: it compares where operands begin, not where they end
-    # (ExecuteController.scala: is_same_address). hazards/order.py reports the others.
+    # The controller detects only this hazard: it compares the first rows of operands, not their last rows
+    # (ExecuteController.scala: is_same_address). hazards/order.py reports all other hazards.
     first, n = live_tags(m, t)
     for i in range(n):
         tag = row_offset((first + i) & (RING - 1))
@@ -149,7 +148,7 @@ def being_written(m: Array, word: int, t: int) -> bool:
 @part
 def step_array(m: Array, t: int) -> None:
     """Move rows into the array: from the registers of A, B and D, and into these from the scratchpad's pipes."""
-    # A row goes in when the registers of A, B and D all hold one; rows of a flush need none.
+    # A row enters when the registers of A, B and D all contain a row. Rows of a flush need no registers.
     full = m[ARRAY.valid] != 0 and (m[ARRAY.flush] != 0 or m[ARRAY.has] == ALL)
     last = full and m[ARRAY.fired] == m[ARRAY.total] - 1
     may_ask = (m[ARRAY.valid] == 0 or last) and ready(m, Q.tags, t) and ready(m, Q.totals, t)
@@ -180,9 +179,9 @@ def step_array(m: Array, t: int) -> None:
 
 @part
 def feed(m: Array, open_: bool, may_ask: bool) -> bool:
-    """Carry out the oldest control signals: fill the registers, and begin an operation; return whether one began."""
-    # `open_`: the registers take new rows although they are full. The signals wait until all rows that they name have
-    # arrived from their banks, and until the array takes the operation that they begin.
+    """Execute the oldest control signals: fill registers, and begin an operation. Return whether an operation began."""
+    # `open_`: full registers take new rows, because their old rows leave. The signals wait until all required rows have
+    # arrived from their banks, and until the array can begin the requested operation.
     control = peek(m, Q.control, 0)
     wanted = control & (ALL if open_ else ALL & ~m[ARRAY.has])
     stuck = control >> 3 & 1 != 0 and not may_ask
@@ -218,5 +217,5 @@ def feed(m: Array, open_: bool, may_ask: bool) -> bool:
 
 @part
 def later_identity(identity: int, by: int) -> int:
-    """Return the identity of a later product."""
+    """Return the identity of the product that comes `by` products later."""
     return identity + by - PRODUCTS if identity + by >= PRODUCTS else identity + by

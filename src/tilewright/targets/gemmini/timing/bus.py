@@ -1,7 +1,7 @@
-"""Translation, the crossbar with its buffers, and the memory behind it.
+"""Address translation, the crossbar with its buffers, and the memory.
 
-TLBuffers hold two elements each way (rocket-chip's defaults). The memory answers in order, one beat a cycle, as the
-responder did with which the RTL was measured (docs/gemmini.md).
+TLBuffers hold two elements each way (rocket-chip's defaults). The memory responds in order with one beat per cycle,
+like the memory model in the measurements of the RTL (docs/gemmini.md).
 """
 
 from __future__ import annotations
@@ -13,42 +13,43 @@ from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, 
 from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
 from tilewright.targets.gemmini.timing.state import SHARED
 
-#: The kinds of requests, in the two lowest bits of an item. A write of several beats ends with a LAST_PUT.
+#: The kinds of requests, in the two lowest bits of a queue item. A write of several beats ends with a LAST_PUT.
 GET, PUT, LAST_PUT = range(3)
-#: Kinds of pages and rows, of which a snapshot sees only whether they are the same: pages of the DMA's reader, pages of
-#: its writer, rows of the scratchpad, rows of the accumulator.
+#: The kinds of related numbers in a snapshot: pages of the DMA's reader, pages of the DMA's writer, rows of the
+#: scratchpad, rows of the accumulator. For each kind, a snapshot compares only which numbers are equal.
 READ_PAGES, WRITTEN_PAGES, SPAD_ROWS, ACC_ROWS = range(4)
-#: The cycle in which a transaction ended last.
+#: The last cycle in which a transaction ended.
 FREED = saved(RULE.wire, reset=-1)
 
 
 class Reader:
-    """The DMA's reader. T: the register of a request before its translation, X: after it."""
+    """The DMA's reader. T: the request register before translation. X: the request register after translation."""
 
     freed_at = FREED
-    page = saved(RULE.page, among=READ_PAGES, reset=-1)  # translated last
-    requests = PLAIN  # transactions in flight
+    page = saved(RULE.page, among=READ_PAGES, reset=-1)  # the last translated page
+    requests = PLAIN  # the number of transactions in flight
     t_valid = PLAIN
     t_item = saved(RULE.transaction, when="t_valid")
     t_page = saved(RULE.page, when="t_valid", among=READ_PAGES)
-    t_hit = WIRE  # whether its page is the one translated last
+    t_hit = WIRE  # whether its page is the last translated page
     x_valid = PLAIN
     x_item = saved(RULE.transaction, when="x_valid")
     x_page = saved(RULE.page, when="x_valid", among=READ_PAGES)
     x_hit = saved(when="x_valid")
-    x_ok = WIRE  # whether it may pass
+    x_ok = WIRE  # whether the request may leave X
     busy = PLAIN  # whether there is a current row
-    slot = saved(when="busy")  # the load of this row
+    slot = saved(when="busy")  # the load that this row belongs to
     address = saved(RULE.of_load, when="busy", of="slot")
     row = saved(RULE.row_of_load, when="busy", of="slot")
-    asked = saved(when="busy")  # bytes of the row that are requested
-    next = POINTER  # the next transaction
+    asked = saved(when="busy")  # the number of requested bytes of the row
+    next = POINTER  # the transaction of the next request
 
 
 class Writer:
     """The DMA's writer.
 
-    T: the register of a request before its translation, X: after it, S: one displaced by a retry.
+    T: the request register before translation. X: the request register after translation. S: the register for a request
+    that a retry displaced.
     """
 
     freed_at = FREED
@@ -56,17 +57,17 @@ class Writer:
     requests = PLAIN
     t_valid = PLAIN
     t_item = PLAIN
-    t_page = saved(RULE.page, among=WRITTEN_PAGES)  # a request that waits asks with it, though T is empty
+    t_page = saved(RULE.page, among=WRITTEN_PAGES)  # a waiting request uses this page although T is empty
     t_hit = WIRE
     x_valid = PLAIN
     x_item = PLAIN
     x_page = saved(RULE.page, when=("x_valid", "x_asked"), among=WRITTEN_PAGES)
     x_hit = PLAIN
-    x_asked = PLAIN  # whether the shared TLB was asked
+    x_asked = PLAIN  # whether the request was sent to the shared TLB
     x_ok = WIRE
-    beats = PLAIN  # of the current request, still to be sent
+    beats = PLAIN  # the beats of the current request that are not sent yet
     page_of = saved(RULE.page, when="beats", among=WRITTEN_PAGES)
-    command = saved(RULE.command, when="state")  # of the current row
+    command = saved(RULE.command, when="state")  # the command of the current row
     address = saved(RULE.of_store, when="state", of="command")
     bytes = saved(when="state")
     sent = saved(when="state")
@@ -79,10 +80,10 @@ class Writer:
 class Crossbar:
     """The arbiters of the shared TLB and of the bus. A client is 0 (the reader) or 1 (the writer)."""
 
-    tlb_last = PLAIN  # the client that the TLB served last
-    last = PLAIN  # the client whose request entered the memory's buffer last
-    held = PLAIN  # whether a Put holds the bus
-    beat = PLAIN  # beats of the first answer that have left
+    tlb_last = PLAIN  # the last client of the TLB
+    last = PLAIN  # the client of the last request that entered the memory's buffer
+    held = PLAIN  # whether a Put occupies the bus
+    beat = PLAIN  # the number of sent beats of the first answer
 
 
 class Transaction:
@@ -93,12 +94,15 @@ class Transaction:
     bytes = saved(when="taken")
     size = saved(when="taken")
     shift = saved(when="taken")
-    offset = saved(when="taken")  # in the row
+    offset = saved(when="taken")  # the position in the row
     row = saved(RULE.row_of_load, when="taken", of="slot")
 
 
 class Answer:
-    """An answer of the memory that is due. `item`: twice the transaction of a read, or 1 to acknowledge a write."""
+    """A future answer of the memory.
+
+    `item`: twice the transaction of a read, or 1 for the acknowledgement of a write.
+    """
 
     due = saved(RULE.due)
     beats = PLAIN
@@ -113,10 +117,11 @@ ANSWERS = table(Answer, "answers")
 
 
 def translate(m: Array) -> None:
-    """Decide which requests pass their translation in this cycle (FrontendTLB.scala)."""
-    # Each client keeps the page of its last request. A request for another page asks the shared TLB, which takes one
-    # client a cycle; the other client must try again. The TLB always hits: translation was bare in the measured runs.
-    # The shared TLB has a round-robin arbiter: if both ask, the client that was not served last wins.
+    """Decide which requests complete their translation in this cycle (FrontendTLB.scala)."""
+    # Each client stores the page of its last request. A request for another page goes to the shared TLB, which serves
+    # one client per cycle; the other client must retry. The TLB always hits, because the measured runs used no virtual
+    # memory. The shared TLB has a round-robin arbiter: if both clients send a request, the client that was not served
+    # last wins.
     read, write = m[READER.x_valid] and not m[READER.x_hit], m[WRITER.x_asked] and not m[WRITER.x_hit]
     if read and write:
         read, write = m[CROSSBAR.tlb_last] == 0, m[CROSSBAR.tlb_last] != 0
@@ -131,14 +136,14 @@ def translate(m: Array) -> None:
 
 
 def step_bus(m: Array, t: int) -> None:
-    """Move requests to the memory and beats back, one step each."""
+    """Move requests towards the memory, and beats back to the clients, by one step each."""
     if count(m, Q.d_write):
         pop(m, Q.d_write, t)
         m[WRITER.requests] -= 1
         m[WRITER.freed_at] = t
     if count(m, Q.a_out):
         item = pop(m, Q.a_out, t)
-        # The memory answers a write after its last beat.
+        # The memory acknowledges a write after the last beat.
         if item & 3 != PUT:
             answer = row_offset(wrapped_answer(m, m[SHARED.first_answer] + m[SHARED.answers]))
             m[answer + ANSWERS.due] = t + m[SHARED.latency]
@@ -167,14 +172,17 @@ def step_bus(m: Array, t: int) -> None:
 
 @part
 def wrapped_answer(m: Array, place: int) -> int:
-    """Return a place in the ring of answers, which has a place for each transaction and not a power of two."""
+    """Return a place in the ring of answers.
+
+    The ring has one place for each transaction; its size is not a power of two.
+    """
     size = m[SHARED.max_reads] + m[SHARED.max_writes]
     return place - size if place >= size else place
 
 
 def arbitrate(m: Array, t: int) -> None:
-    """Let a client's request into the memory's buffer: of the one that did not win last."""
-    # A write keeps the bus until its last beat, because TileLink does not interleave the beats of messages.
+    """Move one client's request into the memory's buffer. If both clients have requests, the previous loser wins."""
+    # A write occupies the bus until its last beat, because TileLink does not interleave the beats of messages.
     write = count(m, Q.a_write) > 0 and (count(m, Q.a_read) == 0 or m[CROSSBAR.held] != 0 or m[CROSSBAR.last] == 0)
     if write:
         item = pop(m, Q.a_write, t)
@@ -191,9 +199,13 @@ def arbitrate(m: Array, t: int) -> None:
 
 
 def packet(m: Array, vaddr: int, left: int) -> tuple[int, int]:
-    """Return the size of the next request in bytes, and how many of them are wanted, of `left` from `vaddr` on."""
-    # Requests are aligned to their size. The smallest size with the most wanted bytes is taken (DMA.scala:
-    # read_packet), so 16 bytes across a 16-byte line become one request of 32 [R: gemmini_timing rule 7].
+    """Return the size of the next request in bytes, and its useful bytes.
+
+    The row has `left` more bytes from `vaddr` on.
+    """
+    # Requests are aligned to their size. Among the sizes with the most useful bytes, the hardware selects the smallest
+    # size (DMA.scala: read_packet). So 16 bytes across a 16-byte line become one request of 32 bytes [R: gemmini_timing
+    # rule 7].
     size = 1 << m[SHARED.lg_bus]
     best = size
     most = min(size - (vaddr & (size - 1)), left)

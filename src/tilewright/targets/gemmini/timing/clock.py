@@ -1,9 +1,9 @@
 """The machine, cycle by cycle: all units in one loop.
 
-A cycle runs the units from the last consumer to the first producer, so each sees what the others had at the start of
-the cycle. A unit that has nothing to do is not called. If a cycle changes no register, later ones will not either until
-a known event (a row leaves the array, an answer of the memory): the loop goes on there at once. Before some commands of
-the host, `check` may skip a section that repeats an earlier one (repeat.py).
+A cycle runs the units from the last consumer to the first producer, so each unit sees the state of its producers at the
+start of the cycle. An inactive unit is not called. If a cycle changes no register, nothing changes until the next known
+event (a row leaves the array, or the memory responds), and the loop jumps to the cycle of that event. Before some
+commands of the host, `check` may skip a section that repeats an earlier section (repeat.py).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from tilewright.targets.gemmini.timing.unroll import front_is_busy, step
 from tilewright.targets.gemmini.timing.unroll_streams import FRONT, FrontPlan
 from tilewright.targets.gemmini.timing.writer import step_writer
 
-#: Steps of the loop without progress, after which the machine is taken for stalled. It must be longer than any wait in
-#: which registers change: steps of a loop without a command may take many thousand cycles.
+#: After this number of simulated cycles without progress, the model assumes that the machine is stalled. The number
+#: must exceed every wait in which registers change: skipped steps of a hardware loop may take many thousand cycles.
 PATIENCE = 1 << 20
-#: The machine has reached the limit of cycles.
+#: The result of a run that reached the limit of cycles.
 UNFINISHED = -2
 
 
 @part
 def begin_cycle(m: Array) -> None:
-    """Reset the wires, and note which commands of the trackers are complete."""
-    # A tracker reports completions from its registers, before the units of this cycle change them.
+    """Reset the wires, and set the wires for completed commands of the trackers."""
+    # A tracker reports completions from its registers, before the units change these registers in this cycle.
     m[SHARED.active] = m[SHARED.spad_writes] = m[SHARED.acc_writes] = m[SHARED.acc_adds] = m[SHARED.ex_reads] = 0
     m[SHARED.ex_done] = m[SHARED.ld_done] = m[SHARED.st_done] = -1
     if m[SHARED.loads_used]:
@@ -56,7 +56,7 @@ def begin_cycle(m: Array) -> None:
 
 @part
 def complete_slot(m: Array, valid: int, left: int) -> int:
-    """Return the first slot of a tracker whose command is complete, -1 if there is none (DMACommandTracker.scala)."""
+    """Return the first slot of a tracker with a complete command, or -1 (DMACommandTracker.scala)."""
     for slot in range(m[SHARED.slots]):
         if m[at(valid, slot)] and m[at(left, slot)] == 0:
             return slot
@@ -66,8 +66,8 @@ def complete_slot(m: Array, valid: int, left: int) -> int:
 @part
 def is_busy(m: Array) -> bool:
     """Return the busy wire (Controller.scala), without the front end."""
-    # A lone preload that waits for its compute does not count (ReservationStation.scala: solitary_preload), so a fence
-    # may end before it.
+    # A single preload that waits for its compute does not make the machine busy (ReservationStation.scala:
+    # solitary_preload), so a fence may end before this preload.
     entries = m[SHARED.number] + m[SHARED.number + 1] + m[SHARED.number + 2]
     if entries and not (entries == 1 and m[SHARED.number + 1] == 1 and m[SHARED.lone]):
         return True
@@ -77,9 +77,9 @@ def is_busy(m: Array) -> bool:
 
 
 def next_event(m: Array, t: int) -> int:
-    """Return the next cycle in which something is due, if no register changed in cycle `t`."""
+    """Return the cycle of the next event, assuming that no register changed in cycle `t`."""
     event = NEVER
-    # Rows and answers are in order, so the first one of each is due first.
+    # Rows and answers are in order, so only the first row and the first answer need to be checked.
     if m[SHARED.rows_out]:
         event = m[at(RESULTS.cycle, m[SHARED.first_out])]
     if m[SHARED.answers] and m[at(ANSWERS.due, m[SHARED.first_answer])] > t:
@@ -93,7 +93,7 @@ def next_event(m: Array, t: int) -> int:
 
 @part
 def step_units(m: Array, p: Program, t: int) -> None:
-    """Step each unit that has something to do, from the last consumer to the first producer."""
+    """Step each active unit, from the last consumer to the first producer."""
     if m[SHARED.rows_out] and m[at(RESULTS.cycle, m[SHARED.first_out])] == t:
         step_results(m, t)
     if m[READER.t_valid] | m[READER.x_valid] | m[WRITER.t_valid] | m[WRITER.x_valid]:
@@ -130,9 +130,9 @@ def step_units(m: Array, p: Program, t: int) -> None:
 
 @compiled
 def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, limit: int) -> int:
-    """Run a program; return the cycle in which the machine is idle for good, -1 if it stalls, or UNFINISHED.
+    """Run a program. Return the cycle from which the machine stays idle, -1 for a stalled machine, or UNFINISHED.
 
-    `accept` int64 [n] gets the cycle in which each command of the host is accepted.
+    The cycle in which each command of the host is accepted is written to `accept`, int64 [n].
     """
     t = 0
     last_busy = 0
@@ -156,7 +156,8 @@ def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo
         seen = m[SHARED.progress]
         if waited == PATIENCE:
             return -1
-        # Nothing changed. If nothing is due either, the run is over, or the machine stalls with work that is left.
+        # No register changed. If there is no future event, the run is complete, or the machine stalls with unfinished
+        # work.
         if not moved and m[SHARED.active] == 0:
             after = next_event(m, t)
             if after == NEVER:

@@ -1,7 +1,7 @@
 """The execute controller (ExecuteController.scala), and the unroller of transposed preloads before it.
 
-The controller works on up to three commands at once: the compute of one pair together with the preload of the next, so
-that the array takes new weights while the last rows of A go through it.
+The controller executes up to three commands at once. It combines the compute of one pair with the preload of the next
+pair, so that the array takes new weights while the last rows of A pass through.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ ONLY_PRELOAD, BOTH, ONLY_COMPUTE = range(3)
 
 
 class Execution:
-    """The registers of the controller. Three numbers are for A, B and D."""
+    """The registers of the controller. A field of three numbers has one number for each of A, B and D."""
 
     mode = PLAIN
-    total = PLAIN  # rows that go through the array
-    a_transposed = PLAIN  # this and the next two: set by configurations
+    total = PLAIN  # the number of rows that pass through the array
+    a_transposed = PLAIN  # set by configurations, like the next two fields
     b_transposed = PLAIN
     a_stride = PLAIN
-    base = saved(RULE.spad_row, size=3)  # the first row (-1: none)
+    base = saved(RULE.spad_row, size=3)  # the first row, or -1
     rows = saved(size=3)
-    filled = saved(size=3)  # whether they have columns
-    at = saved(size=3)  # the row to read
-    begun = PLAIN  # the operands of which a row was read, as bits
-    offset = PLAIN  # of A's row
-    un_state = PLAIN  # of the unroller of transposed preloads
+    filled = saved(size=3)  # whether the operand has columns
+    at = saved(size=3)  # the next row to read
+    begun = PLAIN  # a bit mask of the operands of which a row was read
+    offset = PLAIN  # the offset of A's row
+    un_state = PLAIN  # the state of the unroller of transposed preloads
     un_transposed = PLAIN
-    op = POINTER  # in the table of operations
+    op = POINTER  # the next place in the table of operations
 
 
 class IssuedCommand:
-    """A command for the controller."""
+    """A command in the controller's queue."""
 
     funct = PLAIN
     rs1 = saved(RULE.local_command, of="funct")
@@ -57,11 +57,12 @@ COMMANDS = table(IssuedCommand, "commands")
 def step_transposes(m: Array, t: int) -> None:
     """Pass commands on.
 
-    A transposed preload (WS) becomes preload, compute, preload (TransposePreloadUnroller.scala).
+    The unroller replaces a transposed preload (WS) by preload, compute, preload (TransposePreloadUnroller.scala).
     """
-    # The first preload brings the weights into the transposer, and has no result; the second one has the result, and no
-    # weights. The compute between them should have no operands. But upstream clears fields of its instruction instead
-    # of its registers (first_compute_cmd.cmd.inst.rs1), so it keeps those of the compute after it.
+    # The first preload moves the weights into the transposer, and has no result. The second preload has the result, and
+    # no weights. The compute between these preloads should have no operands. But upstream clears fields of the
+    # instruction instead of the registers (first_compute_cmd.cmd.inst.rs1), so the compute has the operands of the next
+    # compute.
     if not ready(m, Q.executes, t):
         return
     item = peek(m, Q.transposes, 0)
@@ -99,7 +100,8 @@ def step_transposes(m: Array, t: int) -> None:
 @part
 def step_execute(m: Array, t: int) -> None:
     """Run the controller: begin an operation, read a row of each operand, end it."""
-    # The station takes one completion a cycle. A command without a result waits here while the array reports one.
+    # The station takes one completion per cycle. A command without a result waits here while the array reports a
+    # completion.
     pending = m[SHARED.pending] >= 0 or m[SHARED.pending + 1] >= 0
     if pending and m[SHARED.ex_done] < 0:
         which = SHARED.pending if m[SHARED.pending] >= 0 else SHARED.pending + 1
@@ -126,10 +128,11 @@ def step_execute(m: Array, t: int) -> None:
 def begin(m: Array, t: int, pending: bool) -> None:
     """Begin the operation that the first three commands allow.
 
-    `pending`: a completion of an earlier command is not reported yet.
+    `pending`: the completion of an earlier command is not reported yet.
     """
     n = count(m, Q.executes)
-    # Places beyond the queue's end hold old commands. They are looked at only if there are enough commands (n).
+    # Places beyond the queue's end contain old commands. The code reads a place only if the queue has enough commands
+    # (n).
     first = row_offset(peek(m, Q.executes, 0))
     second = row_offset(peek(m, Q.executes, 1))
     third = row_offset(peek(m, Q.executes, 2))
@@ -143,8 +146,9 @@ def begin(m: Array, t: int, pending: bool) -> None:
         both = n > 2 and m[second + COMMANDS.funct] == PRELOAD and not hazard(m, second, third, t)
         start(m, BOTH if both else ONLY_COMPUTE)
         return
-    # A configuration waits until the array is empty [R: gemmini_timing rule 20]. Rows leave only while others go in, so
-    # the array is flushed for it. Output-stationary results are flushed out whenever the next operation has to wait.
+    # A configuration waits until the array is empty [R: gemmini_timing rule 20]. Rows leave the array only while other
+    # rows enter, so the controller flushes the array. Output-stationary results are also flushed out whenever the next
+    # operation must wait.
     busy = owes_result(m, t)
     if config and not busy and not pending:
         if m[first + COMMANDS.entry] >= 0:
@@ -157,13 +161,13 @@ def begin(m: Array, t: int, pending: bool) -> None:
 
 
 def hazard(m: Array, preload: int, compute: int, t: int) -> bool:
-    """Return whether a preload or its compute reads from the row where a result begins that the array still holds."""
+    """Return whether a preload or its compute reads the first row of a result that is still in the array."""
     reads_result = being_written(m, m[preload + COMMANDS.rs1], t) or being_written(m, m[compute + COMMANDS.rs1], t)
     return reads_result or being_written(m, m[compute + COMMANDS.rs2], t)
 
 
 def configure_array(m: Array, rs1: int, rs2: int) -> None:
-    """Take the fields of config_ex."""
+    """Set registers from the fields of config_ex."""
     if not rs1 >> 7 & 1:
         m[EXECUTION.a_transposed] = rs1 >> 8 & 1
         m[EXECUTION.b_transposed] = rs1 >> 9 & 1
@@ -174,13 +178,13 @@ def configure_array(m: Array, rs1: int, rs2: int) -> None:
 
 def start(m: Array, mode: int) -> None:
     """Set the operands of an operation: which of them are read, from where, and how many rows go through the array."""
-    # An operand that goes through the transposer must be there one operation earlier. So it is read together with the
-    # preload, from the compute after it; the others are read with their own compute.
+    # An operand for the transposer must arrive one operation earlier. It belongs to the next compute, but the
+    # controller reads it together with the preload. The other operands are read with their own compute.
     m[SHARED.ex_state] = EX_STATE.computes
     m[EXECUTION.mode] = mode
     m[SHARED.active] = 1
-    # Whether an operand goes through the transposer. Output-stationary, the array itself takes A by columns, so an A
-    # that is not transposed needs it (MeshWithDelays.scala: a_is_from_transposer).
+    # Whether an operand passes through the transposer. In the output-stationary dataflow, the array takes A by columns,
+    # so an A without transposition needs the transposer (MeshWithDelays.scala: a_is_from_transposer).
     a_turns = m[EXECUTION.a_transposed] != m[SHARED.os]
     b_turns = m[SHARED.os] != 0 and m[EXECUTION.b_transposed] != 0
     d_turns = m[SHARED.os] == 0 and m[EXECUTION.b_transposed] != 0
@@ -193,9 +197,9 @@ def start(m: Array, mode: int) -> None:
     )
     operand(m, 1, m[b + COMMANDS.rs2], b_turns, mode == BOTH or b_turns == (mode == ONLY_PRELOAD))
     operand(m, 2, m[preload + COMMANDS.rs1], d_turns, mode != ONLY_COMPUTE)
-    # All rows of the array go through, unless no weights are brought and nothing is transposed. Then only those of A
-    # and D do, but at least four: fewer could write an accumulator row again before the first write is done (upstream's
-    # comment at total_rows; gemmini_timing rule 15).
+    # If the operation loads weights or transposes an operand, all DIM rows pass through the array. Otherwise, only the
+    # rows of A and D pass, but at least four: with fewer rows, an accumulator row could be written again before the
+    # first write is done (upstream's comment at total_rows; gemmini_timing rule 15).
     m[EXECUTION.total] = m[SHARED.dim]
     if m[SHARED.os] == 0 and m[EXECUTION.base + 2] < 0 and not (a_turns or b_turns or d_turns):
         m[EXECUTION.total] = max(
@@ -215,22 +219,22 @@ def start(m: Array, mode: int) -> None:
 
 
 def operand(m: Array, k: int, word: int, transposed: bool, takes: bool) -> None:
-    """Set operand `k` of an operation, which reads it if `takes`."""
-    # A transposed one has its rows and columns exchanged.
+    """Set operand `k` of an operation. The operation reads the operand if `takes`."""
+    # Rows and columns of a transposed operand are exchanged.
     fit = 2 * m[SHARED.dim] - 1
     kind, row = local(m, word)
     rows, columns = word >> 48 & fit, word >> 32 & fit
     m[EXECUTION.base + k] = row if kind != ABSENT and takes else -1
     m[EXECUTION.rows + k] = columns if transposed else rows
     m[EXECUTION.filled + k] = rows > 0 if transposed else columns > 0
-    # ex_read_from_acc is built, but the RTL waits for ever for such a row [R: docs/gemmini.md].
+    # The RTL is built with ex_read_from_acc, but waits forever for such a row [R: docs/gemmini.md].
     if takes and kind == IN_ACC:
         m[SHARED.ex_state] = EX_STATE.stalled
 
 
 @part
 def bank_of(m: Array, k: int, row: int) -> int:
-    """Return the bank of a row of operand `k`; without an operand, a negative number that no other operand has."""
+    """Return the bank of a row of operand `k`. An absent operand gets a negative number of its own."""
     return (
         (m[EXECUTION.base + k] + row & m[SHARED.spad]) >> m[SHARED.lg_spad_bank]
         if m[EXECUTION.base + k] >= 0
@@ -241,8 +245,8 @@ def bank_of(m: Array, k: int, row: int) -> int:
 @part
 def must_wait(m: Array, k: int, rival: int, same_bank: bool, rival_next: int) -> bool:
     """Return whether operand `k` must wait for operand `rival` (ExecuteController.scala: must_wait_for)."""
-    # It waits if it is one row ahead, or if both are at the same row in the same bank and `rival` comes first: A, B, D.
-    # `rival_next`: the row after the rival's.
+    # Operand `k` waits if it is one row ahead. It also waits if both operands are at the same row number in the same
+    # bank, and `rival` is first in the order A, B, D. `rival_next`: the next row number of the rival.
     begun = m[EXECUTION.begun] >> k & 1
     rival_begun = m[EXECUTION.begun] >> rival & 1
     ahead = begun != 0 and m[EXECUTION.at + k] == rival_next
@@ -253,7 +257,7 @@ def must_wait(m: Array, k: int, rival: int, same_bank: bool, rival_next: int) ->
 
 @part
 def read(m: Array, t: int) -> None:
-    """Read the next row of each operand whose turn it is, and send control signals to the array."""
+    """Read the next row of each operand that need not wait, and send control signals to the array."""
     last = m[EXECUTION.total] - 1
     a = m[EXECUTION.at]
     b = m[EXECUTION.at + 1]
@@ -265,7 +269,7 @@ def read(m: Array, t: int) -> None:
     ab = bank_a == bank_b
     ad = bank_a == bank_d
     bd = bank_b == bank_d
-    # In the usual case, all three are at the same row of different banks, and nobody waits.
+    # In the usual case, all three operands are at the same row number in different banks, and no operand waits.
     together = a == b and b == d and begun in (0, ALL) and not (ab or ad or bd) and last > 0
     a_goes = b_goes = d_goes = True
     if not together:
@@ -275,8 +279,8 @@ def read(m: Array, t: int) -> None:
         a_goes = not (must_wait(m, 0, 1, ab, after_b) or must_wait(m, 0, 2, ad, after_d))
         b_goes = not (must_wait(m, 1, 0, ab, after_a) or must_wait(m, 1, 2, bd, after_d))
         d_goes = not (must_wait(m, 2, 0, ad, after_a) or must_wait(m, 2, 1, bd, after_b))
-    # Control signals: which operands go on (bits 0 to 2), whether an operation begins (3), the bank of each (from 8 on,
-    # 8 bits each, 0: none), and the operation (from 32 on).
+    # Control signals: the operands that advance (bits 0 to 2), whether an operation begins (bit 3), the bank of each
+    # operand (8 bits each, from bit 8 on; 0 for no bank), and the operation (from bit 32 on).
     control = (begun == 0) << 3 | m[EXECUTION.op] << 32
     control |= fetch(m, 0, bank_a, a, a_goes) | fetch(m, 1, bank_b, b, b_goes)
     control |= fetch(m, 2, bank_d, m[SHARED.dim] - 1 - d, d_goes)
@@ -292,9 +296,10 @@ def read(m: Array, t: int) -> None:
 
 @part
 def next_rows(m: Array, control: int) -> bool:
-    """Go on to the next row of each operand that was read; return whether the operation ends."""
-    # It ends when every operand is at its last row and goes on, or is back at row 0 already. At its begin all are at
-    # row 0 too, so a row must have been read in an earlier cycle (about_to_fire_all_rows).
+    """Advance each operand that was read to its next row. Return whether the operation ends."""
+    # An operation ends when every operand advances from its last row, or is already back at row 0. At the start of an
+    # operation, all operands are also at row 0, so a row must have been read in an earlier cycle
+    # (about_to_fire_all_rows).
     last = m[EXECUTION.total] - 1
     ends = m[EXECUTION.begun] != 0
     for k in range(3):
@@ -308,9 +313,9 @@ def next_rows(m: Array, control: int) -> bool:
 
 @part
 def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
-    """Ask a bank for a row of operand `k`; return its control signals: the operand goes on, and its bank."""
-    # Rows beyond the operand's are zeros, which are not read. A bank has one port, so it cannot be read while it is
-    # written. It cannot be read either while the row before waits for its pipe (Scratchpad.scala: q_will_be_empty).
+    """Read a row of operand `k` from a bank. Return its control signals: the operand advances, and the bank."""
+    # Rows beyond the operand are zeros, and are not read. A bank has one port, so it cannot be read during a write. A
+    # bank also cannot be read while its previous row waits for the pipe (Scratchpad.scala: q_will_be_empty).
     if not goes:
         return 0
     signals = 1 << k
@@ -326,8 +331,11 @@ def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
 
 
 def finish(m: Array, t: int) -> None:
-    """End an operation: its commands leave. Computes and preloads without a result are complete."""
-    # A preload with a result is complete when the array writes the result's last row.
+    """End an operation and remove its commands from the queue.
+
+    Computes, and preloads without a result, are complete.
+    """
+    # A preload with a result completes when the array writes the result's last row.
     m[SHARED.progress] += 1
     m[SHARED.ex_state] = EX_STATE.idle
     first = row_offset(pop(m, Q.executes, t))
@@ -342,9 +350,9 @@ def finish(m: Array, t: int) -> None:
 
 @part
 def step_banks(m: Array, reader: int) -> None:
-    """Move the rows that were read through the pipes of their banks to a reader (TO_ARRAY, TO_WRITER)."""
-    # All banks move at once, a bit per bank. A row stays in its stage only while all later stages of its bank hold rows
-    # (Pipeline.scala); then the row after it is held in the bank.
+    """Move rows from the scratchpad's banks through their pipes to a reader (TO_ARRAY or TO_WRITER)."""
+    # All banks move at once, with one bit per bank. A row stays in its stage only while all later stages of its bank
+    # contain rows (Pipeline.scala). The next row then waits in the bank.
     first = m[reader + PIPE.first]
     second = m[reader + PIPE.second]
     third = m[reader + PIPE.third]
