@@ -147,7 +147,7 @@ def being_written(m: Array, word: int, t: int) -> bool:
 
 @part
 def step_array(m: Array, t: int) -> None:
-    """Move rows into the array: from the registers of A, B and D, and into these from the scratchpad's pipes."""
+    """Move a row from the input registers into the array, and rows from the scratchpad's pipes into the registers."""
     # A row enters when the registers of A, B and D all contain a row. Rows of a flush need no registers.
     full = m[ARRAY.valid] != 0 and (m[ARRAY.flush] != 0 or m[ARRAY.has] == ALL)
     last = full and m[ARRAY.fired] == m[ARRAY.total] - 1

@@ -87,7 +87,7 @@ class Crossbar:
 
 
 class Transaction:
-    """A read request: its load, useful bytes, size, the useless bytes before them (shift), and the target on chip."""
+    """A read request: its load, useful bytes, size, skipped bytes before the useful bytes (shift), on-chip target."""
 
     taken = PLAIN
     slot = saved(when="taken")

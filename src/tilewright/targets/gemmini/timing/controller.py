@@ -177,7 +177,7 @@ def configure_array(m: Array, rs1: int, rs2: int) -> None:
 
 
 def start(m: Array, mode: int) -> None:
-    """Set the operands of an operation: which of them are read, from where, and how many rows go through the array."""
+    """Set the operands that an operation reads, their first rows, and the number of rows that enter the array."""
     # An operand for the transposer must arrive one operation earlier. It belongs to the next compute, but the
     # controller reads it together with the preload. The other operands are read with their own compute.
     m[SHARED.ex_state] = EX_STATE.computes

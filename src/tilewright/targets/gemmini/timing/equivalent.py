@@ -1,8 +1,8 @@
-"""Commands that take the machine the same time, up to a relation of DRAM pages and of rows of the memories.
+"""Equivalence of commands: equivalent commands take the same time in related DRAM pages and related memory rows.
 
-Data never influences time. So two commands are equivalent if they have the same fields, apart from their places in
-memory; if their rows in DRAM are cut into the same requests, in related pages; and if their rows on chip are related,
-which keeps every comparison of rows and every conflict between banks.
+Data never influences time. Two commands are equivalent under three conditions. They have the same fields, except for
+addresses. Their rows in DRAM are cut into the same requests, in related pages. Their rows on chip are related, so that
+every comparison of rows and every conflict between banks has the same result.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tilewright.targets.gemmini.timing.store import store_stride
 from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 PAGE_BYTES = 1 << LG_PAGE
-#: Lines of a move that are looked at.
+#: The largest number of DRAM lines of a move that are compared.
 MOST_LINES = 4096
 
 
 class Move(NamedTuple):
     """The extent of a move in DRAM and on chip."""
 
-    lines: int  # rows in DRAM; all bytes that a pooled store may write count as one row
-    size: int  # bytes of a row
-    stride: int  # bytes from row to row
-    span: int  # rows on chip from the first to the last
-    absolute: bool  # whether more rows count than these: with repeated pixels, pooling, or no columns
+    lines: int  # the number of rows in DRAM; all bytes that a pooled store may write are one row
+    size: int  # the number of bytes of a row
+    stride: int  # the distance from row to row in bytes
+    span: int  # the number of rows on chip from the first row to the last row
+    absolute: bool  # whether further rows matter: with repeated pixels, with pooling, or without columns
 
 
 @part
@@ -62,8 +62,8 @@ def store_move(m: Array, p: Program, prim: int) -> Move:
     stride = store_stride(p, prim)
     rows = rows_of(rs2)
     blocks = blocks_of(m, rs2)
-    # The bytes that a pooled store writes depend on sizes that its configuration alone names, and configurations are
-    # compared anyway. So an upper bound of what it reaches is enough to relate its pages.
+    # The bytes that a pooled store writes depend only on its address and its configuration, and configurations are
+    # compared elsewhere. An upper bound of these bytes is therefore enough to relate the store's pages.
     pooled = config >> 4 & 3 > 0
     size = (columns_of(rs2) + m[SHARED.dim]) * (4 if rs2 >> 29 & 1 else 1)
     if pooled:
@@ -86,7 +86,8 @@ def equivalent(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new:
         return False
     if p.unroller[old] != p.unroller[new]:
         return False
-    # The unrollers compare the steps of commands between streams, so these must agree; the host's commands have none.
+    # The unrollers compare steps between streams, so the steps of both commands must be equal. The host's commands have
+    # no steps.
     for x in range(3 if p.unroller[old] else 0):
         if plan.loops.at[old, x] != plan.loops.at[new, x] or plan.loops.idle[old] != plan.loops.idle[new]:
             return False
@@ -128,7 +129,7 @@ def equivalent_operands(m: Array, p: Program, memo: Memo, old: int, new: int) ->
     if stride != result_or_row_stride(p, new, preload):
         return False
     if preload:
-        # An output-stationary result is written from its last row backwards, and a stride takes it out of the rows that
+        # An output-stationary result is written backwards from its last row, so a stride leads outside of the rows that
         # the station tracks (array.step_results).
         if stride != 1 and not m[SHARED.only_ws]:
             return False
@@ -145,20 +146,20 @@ def equivalent_operands(m: Array, p: Program, memo: Memo, old: int, new: int) ->
 
 @part
 def result_or_row_stride(p: Program, prim: int, preload: bool) -> int:
-    """Return the distance of the rows that a preload's result takes, or of those of a compute's A."""
+    """Return the distance between rows of a preload's result, or between rows of a compute's A."""
     return configured(p, prim, 2) >> 48 & 0xFFFF if preload else configured(p, prim, 1) >> 16 & 0xFFFF
 
 
 @part
 def side(m: Array, word: int) -> int:
-    """Return the rows of an operand that may be transposed."""
+    """Return the number of rows of an operand that may be transposed."""
     fit = 2 * m[SHARED.dim] - 1
     return max(word >> 48 & fit, word >> 32 & fit)
 
 
 def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows: int, reach: int) -> bool:
-    """Return whether the words of two operands of `rows` rows are equivalent; relate their rows."""
-    # The execute controller compares the banks of `reach` rows, though it may read fewer of them.
+    """Return whether the words of two operands with `rows` rows are equivalent, and relate their rows."""
+    # The execute controller compares the banks of `reach` rows, although it may read fewer rows.
     if is_garbage(m, old) or is_garbage(m, new):
         return old == new
     in_acc = is_acc(old) != 0
@@ -167,7 +168,7 @@ def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows
         return False
     first = old & mask
     partner = new & mask
-    # Different rows are compared only in the plain case: the operand neither wraps around, nor lies in several banks.
+    # Different rows can be equivalent only in the simple case: the operand is in one bank and does not wrap around.
     if first != partner:
         if first + rows > mask or partner + rows > mask:
             return False
@@ -177,16 +178,16 @@ def equivalent_rows(m: Array, r: Array, related: Array, old: int, new: int, rows
             return False
     kind = ACC_ROWS if in_acc else SPAD_ROWS
     before = min(rows, mask + 1 - first)
-    wrapped = min(rows - before, mask + 1)  # rows that wrap around to the start of the memory
+    wrapped = min(rows - before, mask + 1)  # the number of rows that wrap around to the start of the memory
     return relate_ranges(r, related, kind, first, partner, before) and (
         wrapped == 0 or relate_ranges(r, related, kind, 0, 0, wrapped)
     )
 
 
 def equivalent_lines(r: Array, pages: Array, client: int, first: int, second: int, move: Move) -> bool:
-    """Return whether moves at two addresses make the same requests, in pages that can be related (DMA.scala)."""
-    # Requests are aligned and not larger than a line. So they are the same if both addresses have the same place in a
-    # line. If both have the same place in a page, it is enough to look at each page once instead of at each line.
+    """Return whether moves at two addresses send the same requests, in pages that can be related (DMA.scala)."""
+    # Requests are aligned and not larger than a line, so moves with the same offset in a line send the same requests.
+    # If both moves also have the same offset in a page, the pages are compared once instead of once for each line.
     line = r[MEMO.line]
     if (first ^ second) & (line - 1) or (first == 0) != (second == 0):
         return False

@@ -1,25 +1,26 @@
-"""The layout of the array of numbers that holds the machine's state: registers, then queues, then tables.
+"""The layout of the array that stores the machine's state: registers, then queues, then tables.
 
-One array of one type, at places that are known when the loop is compiled, costs no more than local variables. Places do
-not depend on the configuration, so that one compiled loop serves all machines; the sizes are the largest ones.
+A number in one array, at a place that is known at compile time, is accessed as fast as a local variable. Places do not
+depend on the configuration, so one compiled loop serves all machines. All sizes are the maximum sizes.
 """
 
 from __future__ import annotations
 
 from tilewright.sim.jit import part
 
-#: The most registers of a unit, and the units.
+#: The largest number of registers of a unit, and the number of units.
 UNIT = 64
 UNITS = 15
-#: The most columns of a table.
+#: The largest number of columns of a table.
 WIDTH = 16
-#: The places of a ring, and of the ring of results. Powers of two: indices wrap around with a mask.
+#: The number of places of a ring, and of the ring of results: powers of two, so that a mask wraps indices around.
 RING = 128
 OUT_RING = 512
-#: The rows of the tables: loops that the two unrollers work on, and their five streams; banks of the accumulator; the
-#: station's entries (64 of each queue), and those not issued, in order; rows between reader and memories, and between
-#: store controller and writer; commands for the execute controller; what it asks of the array; tags of its results;
-#: rows in it; loads and stores in the trackers; read transactions; answers to come.
+#: The number of rows of each table: loops in the two unrollers, and their five streams; banks of the accumulator; the
+#: station's entries (64 for each queue), and the entries that are not issued, in order; rows between the reader and the
+#: memories, and between the store controller and the writer; commands of the execute controller; operations that this
+#: controller requests; tags of results; rows in the array; loads and stores in the trackers; read transactions; future
+#: answers of the memory.
 ROWS = {
     **{
         "loop_slots": 4,
@@ -33,7 +34,7 @@ ROWS = {
     **{"commands": RING, "operations": RING, "tags": RING, "results": OUT_RING, "loads": 516, "stores": 516},
     **{"transactions": 1024, "answers": 2048},
 }
-#: Where the queues begin, the numbers of one queue, and where the tables begin and end.
+#: The begin of the queues, the size of one queue, and the begin and end of the tables.
 QUEUES = UNIT * UNITS
 PER_QUEUE = 4 + RING
 TABLES = QUEUES + 24 * PER_QUEUE
@@ -42,7 +43,7 @@ END = TABLES + WIDTH * sum(ROWS.values())
 
 @part
 def row_offset(row: int) -> int:
-    """Return how far a row of a table is from the first one."""
+    """Return the distance of a table row from the first row."""
     return WIDTH * row
 
 

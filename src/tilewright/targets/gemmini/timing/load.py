@@ -15,7 +15,7 @@ from tilewright.targets.gemmini.timing.state import LG_PAGE, MOVE_STATE, SHARED
 
 
 class Loader:
-    """The controller of loads: its state, and the row and tracker slot of the current load."""
+    """The load controller: its state, and the current load's row and tracker slot."""
 
     state = PLAIN
     row = PLAIN
@@ -23,12 +23,12 @@ class Loader:
 
 
 class ActiveLoad:
-    """A load in its tracker. Fields that follow from the command and its configuration are wires: `track` sets them."""
+    """A load in the tracker. `track` derives the fields that are wires from the command and its configuration."""
 
     valid = PLAIN
     entry = saved(RULE.entry, when="valid", among=LD)
-    left = saved(when="valid")  # bytes that must still arrive
-    address = WIRE  # in DRAM
+    left = saved(when="valid")  # the number of bytes that have not arrived yet
+    address = WIRE  # the DRAM address
     stride = WIRE
     local = WIRE
     columns = WIRE
@@ -36,7 +36,7 @@ class ActiveLoad:
     repeats = WIRE
     block = WIRE
     scaled = WIRE
-    wide = WIRE  # the logarithm of an element's bytes
+    wide = WIRE  # the binary logarithm of an element's size in bytes
     in_acc = WIRE
     adds = WIRE
     pixels = WIRE
@@ -47,7 +47,7 @@ LOADS = table(ActiveLoad, "loads")
 
 
 def step_loads(m: Array, p: Program, t: int) -> None:
-    """Run the load controller: a configuration takes a cycle, a load one cycle a row."""
+    """Run the load controller: a configuration takes one cycle, and a load takes one cycle per row."""
     item = peek(m, Q.loads, 0)
     row = m[LOADER.row]
     config = p.prims[item >> 6, 0] & 127 == CONFIG
@@ -66,12 +66,13 @@ def step_loads(m: Array, p: Program, t: int) -> None:
         m[slot + LOADS.entry] = item & 63
         m[slot + LOADS.left] = m[slot + LOADS.columns] * m[slot + LOADS.rows] << m[slot + LOADS.wide]
         m[SHARED.active] = 1
-        if m[slot + LOADS.left] == 0:  # nothing to load, which trips an assertion in the RTL
+        if m[slot + LOADS.left] == 0:  # a load of no bytes, which fails an assertion in the RTL
             pop(m, Q.loads, t)
             return
         m[LOADER.state] = MOVE_STATE.waiting_dma
     load = row_offset(m[LOADER.slot])
-    # Address 0 stands for zeros, which a writer of its own makes: they pass loads that wait for the memory.
+    # A load from address 0 loads zeros. A separate writer generates these zeros, so they may overtake loads from
+    # memory.
     if m[load + LOADS.address] == 0:
         if m[SHARED.zeros_valid]:
             return
@@ -93,7 +94,7 @@ def step_loads(m: Array, p: Program, t: int) -> None:
 
 
 def track(m: Array, p: Program, load: int, prim: int) -> None:
-    """Set the fields of a load that follow from its command and its configuration."""
+    """Set the fields of a load that its command and its configuration determine."""
     rs1 = p.prims[prim, 1]
     rs2 = p.prims[prim, 2]
     config = configured(p, prim, 1)
@@ -102,7 +103,7 @@ def track(m: Array, p: Program, load: int, prim: int) -> None:
     m[load + LOADS.stride] = configured(p, prim, 2)
     m[load + LOADS.columns] = columns_of(rs2)
     m[load + LOADS.rows] = rows_of(rs2)
-    # With stride 0, the row is read once and written again and again, from the last row to the first (repeats).
+    # With stride 0, the row is read once, and written repeatedly (`repeats`), from the last row to the first row.
     m[load + LOADS.repeats] = 0
     if m[load + LOADS.stride] == 0 and rs1 != 0 and rows_of(rs2) > 0:
         m[load + LOADS.rows] = 1
@@ -117,7 +118,7 @@ def track(m: Array, p: Program, load: int, prim: int) -> None:
 
 @part
 def first_free(m: Array, valid: int) -> int:
-    """Return the first free slot of a tracker, which has one."""
+    """Return the first free slot of a tracker, assuming that there is a free slot."""
     slot = 0
     while m[at(valid, slot)]:
         slot += 1
@@ -126,13 +127,13 @@ def first_free(m: Array, valid: int) -> int:
 
 @part
 def lg_bytes(rs2: int, config: int) -> int:
-    """Return the logarithm of an element's bytes in DRAM: int32 for the accumulator unless `shrunk`, else int8."""
+    """Return log2 of an element's bytes in DRAM: of int32 for the accumulator unless `shrunk`, else of int8."""
     return 2 if is_acc(rs2) and not config >> 2 & 1 else 0
 
 
 def step_reader(m: Array, t: int) -> None:
-    """Run the reader: a request passes its translation in two cycles; one that the bus refuses begins again."""
-    # A retry comes before a new request (DMA.scala: tlb_arb), and takes the first stage from it.
+    """Run the reader. Translation of a request takes two cycles. A request that the bus refuses is translated again."""
+    # A retry has priority over a new request for the first stage (DMA.scala: tlb_arb).
     again = False
     item = m[READER.x_item]
     page = m[READER.x_page]
@@ -169,8 +170,8 @@ def request_packet(m: Array) -> None:
     load = row_offset(m[READER.slot])
     left = (m[load + LOADS.columns] << m[load + LOADS.wide]) - m[READER.asked]
     size, useful = packet(m, m[READER.address], left)
-    # Which of the free transactions is taken changes no time. The hardware takes the lowest one; in turn, a snapshot
-    # can count them from the newest one.
+    # The choice between free transactions does not influence time. The hardware takes the lowest free transaction. The
+    # model takes transactions in turn, so that snapshots can number them relative to the newest transaction.
     i = m[READER.next]
     while m[at(TRANSACTIONS.taken, i)]:
         i = i + 1 if i + 1 < m[SHARED.max_reads] else 0

@@ -1,8 +1,8 @@
-"""The memory of a run for its repetitions: snapshots, and a relation between two sections of the program.
+"""The data that a run stores to detect repetition: snapshots, and a relation between two sections of the program.
 
-A page of DRAM, or a row of a memory, in one section is related to a page or row in the other section if both are used
-in the same way there. The machine sees of pages and rows only which are equal and in which bank they lie. So two
-sections take the same time if their pages and rows are related one to one, and related rows are in the same bank.
+A DRAM page or memory row of one section is related to a page or row of another section if both sections use them in the
+same way. Time depends only on the equality of pages and rows, and on the banks of rows. Two sections therefore take the
+same time if their pages and rows are related one to one, and if related rows are in the same bank.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.bus import ACC_ROWS, SPAD_ROWS
 from tilewright.targets.gemmini.timing.records import FIXED, NOWHERE, RULE, columns, saved
 
-#: No command of the host.
+#: The index of an absent host command.
 NEVER = 1 << 62
 FOUR = saved(RULE.fixed, size=4)
 
 
 class MemoRegisters:
-    """Numbers of a memo."""
+    """The single numbers of a memo."""
 
-    # The number of the current relation. Entries of the tables count only if they bear it, so that a new relation
-    # begins without clearing tables of thousands of rows.
+    # The number of the current relation. Only table entries with this number are valid, so a new relation can begin
+    # without clearing tables of thousands of rows.
     stamp = FIXED
-    pairs = FIXED  # the pairs of pages in it
-    identity = FIXED  # whether all rows are their own partners
-    last_pair = FOUR  # the last pair of each of two clients
-    first_row = FOUR  # of each memory, by its kind: its first row in Memo.rows
-    lg_bank = FOUR  # the logarithm of a bank's rows
+    pairs = FIXED  # the number of page pairs in the relation
+    identity = FIXED  # whether every row is its own partner
+    last_pair = FOUR  # the last pair of each client
+    first_row = FOUR  # for each kind of row: the first row of its memory in Memo.rows
+    lg_bank = FOUR  # log2 of the number of rows of a bank
     banks = FOUR
     line = FIXED  # bytes of the largest request; requests do not cross lines of this size
-    next_check = FIXED  # the command of the host before which the state is saved next
-    check = FIXED  # its place in Memo.checks
-    gap = FIXED  # the least number of primitive commands between two checks
-    count = FIXED  # snapshots so far
-    free = FIXED  # the next free places in the archive: of words, and of pages and rows
+    next_check = FIXED  # the host command before which the state is saved next
+    check = FIXED  # the place of this command in Memo.checks
+    gap = FIXED  # the smallest number of primitive commands between two checks
+    count = FIXED  # the number of snapshots
+    free = FIXED  # the next free places in the archive: for words, and for pages and rows
     free_related = FIXED
-    resume = FIXED  # the cycle in which the run goes on
-    last_busy = FIXED  # the last one in which the machine was busy
-    skipped = FIXED  # cycles that were copied
+    resume = FIXED  # the cycle in which the run continues
+    last_busy = FIXED  # the last cycle in which the machine was busy
+    skipped = FIXED  # the number of skipped cycles
 
 
 class PagePair:
@@ -54,10 +54,10 @@ class PagePair:
 class RowRelation:
     """The partner of a row."""
 
-    forward: int  # the number of the relation in which the row has a partner
-    backward: int  # the number of the relation in which it is a partner
+    forward: int  # the relation in which the row has a partner
+    backward: int  # the relation in which the row is a partner
     partner: int
-    checked: int  # rows from this one on whose partners were found to follow each other
+    checked: int  # the number of rows from this row on that are known to have consecutive partners
 
 
 MEMO = columns(MemoRegisters)
@@ -66,24 +66,24 @@ RELATED = columns(RowRelation)
 
 
 class Memo(NamedTuple):
-    """The snapshots of a run, and the relation between two of its sections."""
+    """The snapshots of a run, and the relation between two sections of the run."""
 
     registers: Array  # int64: see MemoRegisters
     archive: Array  # int64: the snapshots' words; see archive.py
-    checks: Array  # int64: the commands of the host before which the state may be saved, and NEVER
-    fingerprints: Array  # int64 [n]: hashes of a command and of the ones after it
-    prims: Array  # int64 [n + 1]: the primitive commands that come from the commands before
-    loops: Array  # int64 [n + 1]: the loops that the commands before start
+    checks: Array  # int64: the host commands before which the state may be saved, then NEVER
+    fingerprints: Array  # int64 [n]: for each host command, a hash of it and of the next commands
+    prims: Array  # int64 [n + 1]: the number of primitive commands from all earlier commands
+    loops: Array  # int64 [n + 1]: the number of loops from all earlier commands
     snapshots: Array  # int64 [k, 12]: see repeat.SnapshotColumns
-    table: Array  # int64: for each hash the newest snapshot whose words have it, -1: none
+    table: Array  # int64: for each hash of words, the newest snapshot, or -1
     pages: Array  # int64 [s, 3]: the relation of pages, a hash table
     rows: Array  # int64 [rows of scratchpad and accumulator, 4]: the relation of rows
 
 
 @part
 def slot(r: Array, pages: Array, key: int) -> int:
-    """Return the place of a page in the hash table, or the place where it is to be put."""
-    # Open addressing: `relate_pages` keeps half of the table free, so that a free place is near.
+    """Return the place of a page in the hash table, or the free place for the page."""
+    # Open addressing: `relate_pages` keeps half of the table free, so the search is short.
     last = pages.shape[0] - 1
     place = (key * 0x9E3779B97F4A7C1 >> 20) & last
     while pages[place, PAIR.stamp] == r[MEMO.stamp] and pages[place, PAIR.key] != key:
@@ -93,8 +93,9 @@ def slot(r: Array, pages: Array, key: int) -> int:
 
 @part
 def clear(memo: Memo, identity: bool) -> None:
-    """Begin a new relation. `identity`: rows are to be their own partners, which costs less."""
-    # The last row of the accumulator is its own partner, as the controller may take the garbage address for it.
+    """Begin a new relation. `identity`: every row must be its own partner, which is faster."""
+    # The last row of the accumulator is its own partner, because the controller may confuse it with the garbage
+    # address.
     r = memo.registers
     r[MEMO.stamp] += 1
     r[MEMO.identity] = identity
@@ -106,8 +107,11 @@ def clear(memo: Memo, identity: bool) -> None:
 
 
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
-    """Let `new` be the partner of page `old`; return False if one of them has another, or if there are too many."""
-    # Successive requests are mostly in one page: `equivalent_lines` compares the last pair before it calls this.
+    """Make `new` the partner of page `old`.
+
+    Return False if a page has another partner, or if there are too many pages.
+    """
+    # Successive requests are mostly in one page, so `equivalent_lines` compares the last pair before this call.
     r[MEMO.last_pair + 2 * client] = old
     r[MEMO.last_pair + 2 * client + 1] = new
     key = old << 2 | client << 1
@@ -129,7 +133,7 @@ def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> boo
 
 @part
 def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
-    """Let `new` be the partner of row `old`; return False if one of them has another, or if their banks differ."""
+    """Make `new` the partner of row `old`. Return False if a row has another partner, or if the banks differ."""
     row = r[MEMO.first_row + kind] + old
     target = r[MEMO.first_row + kind] + new
     stamp = r[MEMO.stamp]
@@ -146,11 +150,11 @@ def relate_rows(r: Array, rows: Array, kind: int, old: int, new: int) -> bool:
 
 @part
 def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: int) -> bool:
-    """Relate two ranges of rows of one memory, row by row; return False if that fails (see relate_rows)."""
+    """Relate two ranges of rows of one memory, row by row. Return False if two rows cannot be related (relate_rows)."""
     if not relate_rows(r, rows, kind, old, new):
         return False
-    # Operands are used again and again: rows that were related from this one on need no second look. The first row was
-    # related just now, so its partner is `new`, and the partners of the rows after it follow that one.
+    # Operands are used repeatedly, so rows that are already related are skipped. The first row is related, with partner
+    # `new`, and the next `checked` rows are known to have consecutive partners.
     place = r[MEMO.first_row + kind] + old
     for x in range(rows[place, RELATED.checked], size):
         if not relate_rows(r, rows, kind, old + x, new + x):
@@ -161,13 +165,13 @@ def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: in
 
 @part
 def is_row(r: Array, kind: int, row: int) -> bool:
-    """Return whether a memory has this row: the controllers wrap addresses late, so some lie beyond the last row."""
+    """Return whether a memory has this row. Controllers wrap addresses late, so a row may be beyond the last row."""
     return row >= 0 and row >> r[MEMO.lg_bank + kind] < r[MEMO.banks + kind]
 
 
 @part
 def relate(memo: Memo, kind: int, old: int, new: int) -> bool:
-    """Make page or row `new` the partner of `old`; return False if that contradicts the relation."""
+    """Make page or row `new` the partner of `old`. Return False if this contradicts the relation."""
     r = memo.registers
     if kind < SPAD_ROWS:
         return relate_pages(r, memo.pages, kind, old, new)

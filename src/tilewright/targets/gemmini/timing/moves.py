@@ -1,8 +1,8 @@
-"""From the reader's beats to rows in the memories.
+"""The path from the DMA reader's beats to rows in the memories.
 
 Sources: BeatMerger.scala, VectorScalarMultiplier.scala, PixelRepeater.scala, ZeroWriter.scala, and the writes of
-Scratchpad.scala and AccumulatorMem.scala. A row passes the merger, a scale unit (int8 or int32), the repeater of
-pixels, and is written. Zeros come from a writer of their own.
+Scratchpad.scala and AccumulatorMem.scala. A row passes through the merger, a scale unit (int8 or int32), and the pixel
+repeater. Then the row is written. A separate writer generates zeros.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tilewright.targets.gemmini.timing.queues import Q, count, peek, pop, push, 
 from tilewright.targets.gemmini.timing.records import PLAIN, POINTER, RULE, WIRE, registers, saved, table
 from tilewright.targets.gemmini.timing.state import ACC_BANKS, SHARED
 
-#: The phases of a row between the reader and the memories: before a scale unit, in it, and in the repeater of pixels.
+#: The phases of a row between the reader and the memories: before a scale unit, in a scale unit, in the pixel repeater.
 ENTERING = 1
 IN_UNIT = 2
 REPEATED = 4
 
 
 class Merger:
-    """The current request: the columns of its transaction, in their order, and the bytes read and sent of it."""
+    """The current request: the columns of its transaction in the same order, and its numbers of read and sent bytes."""
 
     valid = PLAIN
     slot = PLAIN
@@ -38,29 +38,29 @@ class Merger:
 
 
 class Scaler:
-    """The input registers of the two scale units, of int8 and of int32 rows: a row, and its repetitions to come.
+    """The input registers of the scale units for int8 and for int32 rows: a row, and its remaining repetitions.
 
-    `step_merger` relies on the order of valid, row and repeats.
+    `step_merger` depends on the order of the fields valid, row and repeats.
     """
 
-    next = POINTER  # in the table of rows
+    next = POINTER  # the next place in the table of rows
     valid = PLAIN
     row = saved(RULE.incoming_row, when="valid")
     repeats = saved(when="valid")
     wide_valid = PLAIN
     wide_row = saved(when="wide_valid")
     wide_repeats = saved(when="wide_valid")
-    lane_last = saved(RULE.scaled)  # the element that a lane took last
-    turn = saved(RULE.scaled)  # the place of the next row
-    unscaled = PLAIN  # rows with elements to scale
+    lane_last = saved(RULE.scaled)  # the last element of a lane
+    turn = saved(RULE.scaled)  # the place of the next row in turn
+    unscaled = PLAIN  # the number of rows with elements to scale
 
 
 class Repeater:
-    """The repeaters of pixels, of rows from memory and of zeros: a row, and its repetitions to come."""
+    """The pixel repeaters for rows from memory and for zeros: a row, and its remaining repetitions."""
 
     valid = PLAIN
     item = saved(RULE.incoming_row, when="valid")
-    row = WIRE  # saved with the item
+    row = WIRE  # saved together with the item
     last = saved(when="valid")  # whether the row is the last one of a request
     pixels = saved(when="valid")
     zeros_valid = PLAIN
@@ -75,11 +75,11 @@ class IncomingRow:
 
     slot = PLAIN
     row = saved(RULE.row_of_load, of="slot", phases=ENTERING | IN_UNIT)
-    last = saved(phases=ENTERING)  # whether it ends a request
-    bytes = PLAIN  # of this request
+    last = saved(phases=ENTERING)  # whether the row ends a request
+    bytes = PLAIN  # the number of bytes of this request
     repeat = saved(phases=IN_UNIT)  # the number of the repetition
-    final = saved(phases=IN_UNIT)  # whether it is the last one
-    elements = saved(phases=IN_UNIT)  # those to scale, as bits
+    final = saved(phases=IN_UNIT)  # whether this is the last repetition
+    elements = saved(phases=IN_UNIT)  # a bit mask of the elements to scale
     due = saved(RULE.due, phases=IN_UNIT)  # the cycle in which scaling begins or ends
     place = saved(RULE.scaled, phases=IN_UNIT)
 
@@ -88,23 +88,24 @@ MERGER = registers(Merger, 7)
 SCALER = registers(Scaler, 8)
 REPEATER = registers(Repeater, 9)
 INCOMING = table(IncomingRow, "incoming")
-#: The place in INCOMING of the one row in the scale unit of int32. It may wait while thousands of int8 rows pass.
+#: The place in INCOMING of the only row in the int32 scale unit. This row may wait while thousands of int8 rows pass.
 OF_WIDE_UNIT = RING - 1
-#: Four lanes of the scale unit (mvin_scale_args), and cycles from the start of a row's last element to the end of the
-#: row: an arbiter's register, a latency of four, and the mask of completed elements.
+#: The number of lanes of the scale unit (mvin_scale_args), and the cycles from the start of a row's last element to the
+#: end of the row. These cycles are one for an arbiter's register, four for the latency, and one for the mask of
+#: completed elements.
 LG_LANES = 2
 SCALE_CYCLES = 6
-#: Who offers the last row of a request, as bits: a scaled row for the scratchpad or for the accumulator, or an int32
-#: row. The tracker of loads takes one report a cycle, so others must not write theirs.
+#: Bits for the units that offer the last row of a request: a scaled row for the scratchpad, a scaled row for the
+#: accumulator, or an int32 row. The tracker of loads takes one report per cycle, so only one unit may write such a row.
 OF_SPAD = 1
 OF_SCALED = 2
 OF_WIDE = 4
 
 
 def write_acc(m: Array, row: int, adds: int, t: int) -> bool:
-    """Offer a write to the accumulator; return whether it is taken."""
-    # An addition reads the row first, so it must wait while the row is being written (AccumulatorMem.scala:
-    # io.write.ready).
+    """Offer a write to the accumulator. Return whether the accumulator accepts it."""
+    # An addition first reads the row, so the addition must wait while another write of the row is in progress
+    # (AccumulatorMem.scala: io.write.ready).
     bank = row >> m[SHARED.lg_acc_bank]
     b = at(ACC_BANKS.rows, bank)
     m[SHARED.acc_writes] |= 1 << bank
@@ -118,31 +119,31 @@ def write_acc(m: Array, row: int, adds: int, t: int) -> bool:
 
 @part
 def write_mark(row: int, t: int) -> int:
-    """Return the mark of a row that is written from cycle `t` on. Its bank keeps the mark in place `t & 3`."""
-    # A mark holds its cycle. So old marks need no clearing: `in_flight` looks for other cycles.
+    """Return the mark of a row whose write begins in cycle `t`. The row's bank stores the mark in place `t & 3`."""
+    # A mark contains its cycle. Old marks need not be cleared, because `in_flight` compares the cycle.
     return t << 24 | row
 
 
 @part
 def in_flight(m: Array, row: int, t: int) -> bool:
-    """Return whether a row of the accumulator is being written."""
-    # A write is pipelined for the latency of the accumulator, two cycles, in which the row can be neither read nor
-    # added to (AccumulatorMem.scala: pipelined_writes).
+    """Return whether a write of an accumulator row is in progress."""
+    # A write takes two pipelined cycles, the latency of the accumulator. During these cycles, reads of the row and
+    # additions to the row must wait (AccumulatorMem.scala: pipelined_writes).
     b = at(ACC_BANKS.rows, row >> m[SHARED.lg_acc_bank])
     return m[b + (t - 1 & 3)] == write_mark(row, t - 1) or m[b + (t - 2 & 3)] == write_mark(row, t - 2)
 
 
 @part
 def before_half(m: Array, row: int, pixels: int) -> bool:
-    """Return whether a repetition of pixels would lie before its half of the scratchpad, where it is not written."""
+    """Return whether a pixel repetition is before its half of the scratchpad. Such a repetition is not written."""
     half = (m[SHARED.spad] + 1) >> 1
     return row < (half if row >= half else 0) + pixels
 
 
 def step_writes(m: Array, t: int) -> None:
-    """Write the rows from the repeaters and the int32 scale unit."""
-    # Each bank takes one write a cycle, in the order of Scratchpad.scala: results of the array, which step_results has
-    # already written, scaled rows, int32 rows, zeros.
+    """Write the rows from the pixel repeaters and from the int32 scale unit."""
+    # Each bank takes one write per cycle. The priority follows Scratchpad.scala: results of the array (already written
+    # by step_results), scaled rows, int32 rows, zeros.
     lasts = 0
     claimed = 0
     to_acc = False
@@ -178,9 +179,10 @@ def step_writes(m: Array, t: int) -> None:
 
 
 def write_wide(m: Array, lasts: int, to_acc: bool, acc_claimed: int, t: int) -> tuple[int, int]:
-    """Write an int32 row, unless a scaled row is for the accumulator.
+    """Write an int32 row, unless there is a scaled row for the accumulator.
 
-    `lasts`: who offers the last row of a request; `acc_claimed`: the banks that have a writer. Returns both, updated.
+    `lasts`: bits of the units that offer the last row of a request. `acc_claimed`: a bit mask of the accumulator banks
+    that are written in this cycle. Returns both values, updated.
     """
     incoming = row_offset(m[SCALER.wide_row])
     load = row_offset(m[incoming + INCOMING.slot])
@@ -200,7 +202,7 @@ def write_wide(m: Array, lasts: int, to_acc: bool, acc_claimed: int, t: int) -> 
 
 @part
 def end_repetition(m: Array) -> None:
-    """End a repetition of pixels."""
+    """End one pixel repetition."""
     m[SHARED.active] = 1
     m[SHARED.progress] += 1
     m[REPEATER.pixels] -= 1
@@ -209,7 +211,10 @@ def end_repetition(m: Array) -> None:
 
 
 def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int, t: int) -> None:
-    """Write a row of zeros, unless the last row of a request is offered: that one reports to the tracker first."""
+    """Write a row of zeros.
+
+    The write waits if another unit offers a request's last row, which reports to the tracker first.
+    """
     acc = is_acc(m[REPEATER.zeros_address])
     row = m[REPEATER.zeros_address] & m[SHARED.rows]
     if acc:
@@ -236,7 +241,7 @@ def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int, t: int) ->
 
 
 def next_zeros(m: Array) -> None:
-    """Take the next block of columns from the writer of zeros."""
+    """Take the next block of columns from the zero writer."""
     load = row_offset(m[SHARED.zeros_slot])
     m[SHARED.active] = 1
     m[REPEATER.zeros_valid] = 1
@@ -252,7 +257,7 @@ def next_zeros(m: Array) -> None:
 
 
 def step_scaling(m: Array, t: int) -> None:
-    """Move int8 rows through their scale unit, which holds three rows. They leave it in order."""
+    """Move int8 rows through their scale unit, which contains up to three rows. Rows leave in order."""
     if count(m, Q.scaling):
         item = peek(m, Q.scaling, 0)
         row = row_offset(item)
@@ -277,8 +282,8 @@ def step_scaling(m: Array, t: int) -> None:
         m[row + INCOMING.place] = m[SCALER.turn]
         m[row + INCOMING.due] = t + 1
         m[row + INCOMING.elements] = 0
-        # A scale of exactly 1.0 bypasses the lanes. Any other scale takes a cycle for four elements, which limits a
-        # load to 4 cycles a row of 16 [R: gemmini_timing rule 5].
+        # A scale of exactly 1.0 bypasses the lanes. With any other scale, four elements take one cycle, so a load takes
+        # at least 4 cycles per row of 16 [R: gemmini_timing rule 5].
         if m[at(LOADS.scaled, m[source + INCOMING.slot])]:
             m[row + INCOMING.elements] = (1 << lane_elements(m)) - 1
             m[SCALER.unscaled] += 1
@@ -291,23 +296,22 @@ def step_scaling(m: Array, t: int) -> None:
 
 @part
 def lane_elements(m: Array) -> int:
-    """Return the elements of a row that one lane scales."""
+    """Return a bit mask of the row elements that one lane scales."""
     return max(m[SHARED.dim] >> LG_LANES, 1)
 
 
 @part
 def new_row(m: Array) -> int:
-    """Return a new place in INCOMING, for a row of int8. They leave in order, so places are taken in turn."""
+    """Return a new place in INCOMING for an int8 row. Rows leave in order, so places are used in turn."""
     item = m[SCALER.next]
     m[SCALER.next] = item + 1 if item + 1 < OF_WIDE_UNIT else 0
     return item
 
 
 def scale_elements(m: Array, t: int) -> None:
-    """Let each lane take an element."""
-    # A lane is fed by a round-robin arbiter over its elements of the three rows. All lanes have the same elements left,
-    # so one choice stands for all of them.
-    # Find the nearest element after the one that was taken last, in a circle.
+    """Start the scaling of one element in each lane."""
+    # A round-robin arbiter selects each lane's element from three rows. All lanes have the same remaining elements, so
+    # one choice is valid for all lanes. Find the nearest element after the last element, in cyclic order.
     places = 3 * lane_elements(m)
     best = 2 * places
     chosen = -1
@@ -334,10 +338,13 @@ def scale_elements(m: Array, t: int) -> None:
 
 
 def step_merger(m: Array, t: int) -> None:
-    """Merge beats to rows; a row leaves when all its bytes of this request are there (BeatMerger.scala)."""
+    """Merge beats into rows.
+
+    A row leaves when all bytes that it gets from this request have arrived (BeatMerger.scala).
+    """
     free = not m[MERGER.valid]
     if m[MERGER.valid]:
-        # The first `shift` bytes are not wanted: a request is aligned, its row may not be.
+        # The first `shift` bytes are skipped: a request is aligned, but its row may be unaligned.
         useful = min(max(m[MERGER.read] - m[MERGER.shift], 0), m[MERGER.bytes])
         sent = m[MERGER.sent]
         all_read = m[MERGER.read] == m[MERGER.size]
@@ -362,7 +369,7 @@ def step_merger(m: Array, t: int) -> None:
             m[unit + 1] = item  # the row
             m[unit + 2] = m[load + LOADS.repeats]
             m[SHARED.active] = 1
-            # The next request may come in this cycle, if this one has nothing more to read.
+            # The next request may begin in this cycle if the current request has no more bytes to read.
             gone = free = m[row + INCOMING.last] != 0 and all_read
         if count(m, Q.d_read) and not free and not all_read:
             gone = gone or (done and m[MERGER.size] - m[MERGER.read] <= 1 << m[SHARED.lg_bus])
@@ -376,7 +383,7 @@ def step_merger(m: Array, t: int) -> None:
 
 @part
 def next_request(m: Array, t: int) -> None:
-    """Begin the request of the next beat, and take the beat."""
+    """Begin the request of the next beat, and accept this beat."""
     x = row_offset(peek(m, Q.d_read, 0) >> 1)
     m[MERGER.valid] = 1
     m[MERGER.read] = 0
@@ -387,7 +394,7 @@ def next_request(m: Array, t: int) -> None:
 
 
 def take_beat(m: Array, t: int) -> None:
-    """Take a beat; the last one of a request frees its transaction."""
+    """Accept a beat. The last beat of a request frees the transaction."""
     item = pop(m, Q.d_read, t)
     m[MERGER.read] += 1 << m[SHARED.lg_bus]
     if item & 1:

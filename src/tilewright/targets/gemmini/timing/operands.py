@@ -1,4 +1,4 @@
-"""The word of an operand: a local address (LocalAddr.scala) with the rows and columns from there."""
+"""The word of an operand: a local address (LocalAddr.scala), and the operand's number of rows and columns."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from tilewright.array import Array
 from tilewright.sim.jit import part
 from tilewright.targets.gemmini.timing.state import SHARED
 
-#: The memory that an operand's word names.
+#: The memory of an operand.
 ABSENT, IN_SPAD, IN_ACC = range(3)
 
 
 @part
 def is_acc(word: int) -> int:
-    """Return 1 if a word has an address of the accumulator, else 0."""
+    """Return 1 if an operand is in the accumulator, else 0."""
     return word >> 31 & 1
 
 
@@ -34,17 +34,17 @@ def local(m: Array, word: int) -> tuple[int, int]:
 
 @part
 def rows_of(word: int) -> int:
-    """Return the rows in an operand's word."""
+    """Return the number of rows of an operand."""
     return word >> 48 & 0xFFFF
 
 
 @part
 def columns_of(word: int) -> int:
-    """Return the columns in an operand's word."""
+    """Return the number of columns of an operand."""
     return word >> 32 & 0xFFFF
 
 
 @part
 def blocks_of(m: Array, word: int) -> int:
-    """Return the blocks of columns, each as wide as the array, of an operand's word."""
+    """Return the number of column blocks of an operand. A block has the width of the array."""
     return (columns_of(word) + m[SHARED.dim] - 1) >> m[SHARED.lg_dim]

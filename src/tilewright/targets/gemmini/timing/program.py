@@ -1,8 +1,8 @@
-"""The program that the machine runs, and the configuration that applies to each of its commands.
+"""The program that the machine runs, and the configuration that applies to each command.
 
-The hardware keeps configurations in registers. Which one applies to a command depends on program order alone, since
-each queue issues its commands in order. So it is found once, before the run, and no snapshot has to save registers of
-configurations.
+The hardware stores configurations in registers. Each queue issues its commands in order, so program order alone
+determines the configuration of a command. The model finds all configurations once, before the run, and snapshots need
+not save configuration registers.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from tilewright.targets.gemmini.isa.work import EX, LD, NONE, SCALE_ONE
 from tilewright.targets.gemmini.loops import Expansion
 from tilewright.targets.gemmini.timing.state import SHARED
 
-#: The commands, as plain numbers: compiled loops know no IntEnum.
+#: The functs of commands as plain numbers, because compiled loops do not support IntEnum.
 CONFIG, MVIN2, PRELOAD, MVIN3 = (int(funct) for funct in (Funct.CONFIG, Funct.MVIN2, Funct.PRELOAD, Funct.MVIN3))
 COMPUTE_FLIP = int(Funct.COMPUTE_PRELOADED)
 COMPUTE_STAY = int(Funct.COMPUTE_ACCUMULATED)
 CONFIG_NORM = int(ConfigUnit.NORM)
-#: Load states that a configuration may name; loads use three.
+#: The number of load states that a configuration can select. Loads use three of these states.
 LOAD_STATES = 4
 
 
 class Program(NamedTuple):
-    """The primitive commands, with the records of a run."""
+    """The primitive commands of a program, and the recorded times of a run."""
 
     prims: Array  # int64 [m, 3]
     unroller: Array  # int64 [m]
-    queue: Array  # int64 [m]: of the reservation station
+    queue: Array  # int64 [m]: the queue of the reservation station
     config: Array  # int64 [m]: the configuration that applies to a command, or NONE
-    whole: Array  # int64 [m]: of execute commands, the last configuration that set more than strides, or NONE
-    times: Array  # int64 [m, 3]: taken, issued, done
+    whole: Array  # int64 [m]: for execute commands, the last configuration that set more than strides, or NONE
+    times: Array  # int64 [m, 3]: the cycles in which a command is accepted, issued and done
     order: Array  # int64 [m]
 
 
 def record(expansion: Expansion) -> Program:
-    """Return an expanded program, whose times are all -1."""
+    """Return an expanded program with all times set to -1."""
     m = len(expansion.prims)
     prims = np.ascontiguousarray(expansion.prims).view(np.int64)
     unroller = expansion.unroller.astype(np.int64)
@@ -50,7 +50,10 @@ def record(expansion: Expansion) -> Program:
 
 
 def find_configurations(m: Array, p: Program) -> None:
-    """Set the configuration of each command. The queue of loads has one for each load state, the others have one."""
+    """Set the configuration of each command.
+
+    The load queue has one configuration per load state; other queues have one.
+    """
     for holder in range(LOAD_STATES + 3):
         m[SHARED.holders + holder] = NONE
     whole = NONE
@@ -75,5 +78,5 @@ def find_configurations(m: Array, p: Program) -> None:
 
 @part
 def configured(p: Program, prim: int, word: int) -> int:
-    """Return a word of the configuration that applies to a command, or 0."""
+    """Return a word of the configuration that applies to a command, or 0 if there is no configuration."""
     return p.prims[p.config[prim], word] if p.config[prim] >= 0 else 0

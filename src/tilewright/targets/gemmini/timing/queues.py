@@ -1,9 +1,9 @@
 """The queues of the machine: rings of numbers.
 
-The units run from the last consumer to the first producer. So an element that enters a queue is not seen before the
-next cycle, as in the hardware, where it passes a register. An ordinary queue that is full takes no element in the cycle
-in which it loses one: its `ready` is a register. A piped queue does, because its `ready` also looks at the consumer
-(Queue(pipe=true) of Chisel).
+The units run from the last consumer to the first producer. A new element of a queue is therefore visible in the next
+cycle, as in the hardware, where the element passes a register. A full ordinary queue accepts no element in the cycle in
+which an element leaves, because its `ready` is a register. A full piped queue accepts an element in that cycle, because
+its `ready` also depends on the consumer (Queue(pipe=true) of Chisel).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tilewright.targets.gemmini.timing.state import SHARED
 
 
 class QueueWords:
-    """The numbers of a queue, from its place on; then the elements in a ring."""
+    """The numbers of a queue in the machine's array; the ring of elements follows."""
 
     count: int
     head: int  # the place of the first element
     length: int
-    left: int  # the cycle in which elements left last, times four, plus how many did
+    left: int  # the last cycle in which elements left, times four, plus the number of these elements
     items: int
 
 
 class Queues:
-    """The queues, with their lengths (Scratchpad.scala, MeshWithDelays.scala, TLBuffer of rocket-chip).
+    """The queues and their lengths (Scratchpad.scala, MeshWithDelays.scala, TLBuffer of rocket-chip).
 
-    D: beats and acknowledgements from the memory, A: requests to it. `reads`, `control`, `issue` are piped.
+    D: beats and acknowledgements from the memory. A: requests to the memory. `reads`, `control`, `issue` are piped.
     """
 
     loads = 0
@@ -51,7 +51,7 @@ class Queues:
     reads = 5
     control = 5
     issue = 5
-    raw = 2  # commands of the host, on their way to the station
+    raw = 2  # commands of the host, before the station
     to_conv = 2
     to_matmul = 2
     out = 2
@@ -63,21 +63,21 @@ Q = queues(Queues)
 
 @part
 def count(m: Array, queue: int) -> int:
-    """Return the elements of a queue."""
+    """Return the number of elements of a queue."""
     return m[queue + QUEUE.count]
 
 
 @part
 def ready(m: Array, queue: int, t: int) -> bool:
-    """Return whether a queue takes an element in cycle `t`."""
-    # The consumer ran first, so elements that left in this cycle still count. Of a piped queue, `left` is never set.
+    """Return whether a queue accepts an element in cycle `t`."""
+    # The consumer ran first, so elements that left in this cycle still count. `left` is never set for a piped queue.
     left = m[queue + QUEUE.left]
     return m[queue] + (left & 3 if left >> 2 == t else 0) < m[queue + QUEUE.length]
 
 
 @part
 def push(m: Array, queue: int, value: int) -> None:
-    """Put an element into a queue that is ready."""
+    """Add an element to a queue that is ready."""
     m[item(m, queue, count(m, queue))] = value
     m[queue + QUEUE.count] += 1
     m[SHARED.active] = 1
@@ -85,19 +85,19 @@ def push(m: Array, queue: int, value: int) -> None:
 
 @part
 def peek(m: Array, queue: int, place: int) -> int:
-    """Return the element `place` places after the first one."""
+    """Return the element `place` places after the first element."""
     return m[item(m, queue, place)]
 
 
 @part
 def item(m: Array, queue: int, place: int) -> int:
-    """Return the place in the machine of the element `place` places after the first one."""
+    """Return the index in the machine's array of the element `place` places after the first element."""
     return queue + QUEUE.items + ((m[queue + QUEUE.head] + place) & (RING - 1))
 
 
 @part
 def pop(m: Array, queue: int, t: int) -> int:
-    """Take the first element of an ordinary queue, at most three times in a cycle."""
+    """Remove the first element of an ordinary queue. At most three elements can leave in a cycle."""
     left = queue + QUEUE.left
     m[left] = m[left] + 1 if m[left] >> 2 == t else t << 2 | 1
     return take(m, queue)
@@ -105,7 +105,7 @@ def pop(m: Array, queue: int, t: int) -> int:
 
 @part
 def take(m: Array, queue: int) -> int:
-    """Take the first element of a piped queue."""
+    """Remove the first element of a piped queue."""
     head = m[queue + QUEUE.head]
     m[queue + QUEUE.head] = (head + 1) & (RING - 1)
     m[queue + QUEUE.count] -= 1
