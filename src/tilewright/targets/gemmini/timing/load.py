@@ -166,7 +166,7 @@ def step_reader(m: Array, t: int) -> None:
 
 
 def request_packet(m: Array) -> None:
-    """Make one request of the current row: reserve a transaction, which says where the bytes go (XactTracker.scala)."""
+    """Issue one request of the current row, and reserve a transaction for the response (XactTracker.scala)."""
     load = row_offset(m[READER.slot])
     left = (m[load + LOADS.columns] << m[load + LOADS.wide]) - m[READER.asked]
     size, useful = packet(m, m[READER.address], left)

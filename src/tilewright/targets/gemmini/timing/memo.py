@@ -154,7 +154,7 @@ def relate_ranges(r: Array, rows: Array, kind: int, old: int, new: int, size: in
     if not relate_rows(r, rows, kind, old, new):
         return False
     # Operands are used repeatedly, so rows that are already related are skipped. The first row is related, with partner
-    # `new`, and the next `checked` rows are known to have consecutive partners.
+    # `new`. From this row on, `checked` rows are known to have consecutive partners.
     place = r[MEMO.first_row + kind] + old
     for x in range(rows[place, RELATED.checked], size):
         if not relate_rows(r, rows, kind, old + x, new + x):

@@ -1,9 +1,9 @@
-"""The declaration of state: records of named numbers, each with the rule by which a snapshot saves it.
+"""The declaration of state: records of named numbers. Each number has a rule by which a snapshot saves it.
 
-A record is a class whose attributes are fields. `registers` and `table` give a record its place in the machine's array
-(layout.py), and return the places of its fields as attributes of the same names. They return a module, because Numba
-takes the attributes of modules as constants. Everything else follows from these declarations: what a snapshot saves,
-values after reset, and what the tests ruin. So no other list of the state can become incomplete.
+A record is a class whose attributes are fields. `registers` and `table` allocate a record in the machine's array
+(layout.py). They return a module with the places of the fields as attributes, because Numba treats attributes of
+modules as constants. These declarations also define the content of snapshots, the values after reset, and the state
+that tests corrupt. There is no second list of the state that could become incomplete.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from tilewright.targets.gemmini.timing.layout import PER_QUEUE, QUEUES, ROWS, TA
 
 R = TypeVar("R")
 
-#: All phases in which a row of a table may be, as bits: see `SavedField.phases`.
+#: A bit mask of all phases of a table row: see `SavedField.phases`.
 ALWAYS = 7
-#: No place.
+#: Marks an absent place.
 NOWHERE = -1
 
 
 class SavedField(NamedTuple):
     """A declared field.
 
-    A snapshot saves it by `rule`, if one of the fields `when` of its record is not 0 (if given).
+    A snapshot saves the field by `rule`. With `when`, the field is saved only if one of these fields of the record is
+    not 0.
     """
 
     rule: int
     when: tuple[str, ...]
-    of: str  # the field that the rule refers to
+    of: str  # the field to which the rule refers
     among: int  # the queue of an entry, or the kind of a page
-    size: int  # the numbers in the field
-    phases: int  # bits, for rows of which a snapshot saves other fields on their way through the machine
+    size: int  # the number of elements of the field
+    phases: int  # a bit mask of the row's phases in which a snapshot saves the field
     reset: int  # the value after reset
 
 
-#: The fields of each declared record, by its place; the rows of those that are tables; the lengths of the queues.
+#: For each declared record, by place: its fields. For each table: its number of rows. For each queue: its length.
 DECLARED: dict[int, dict[str, tuple[int, SavedField]]] = {}
 TABLE_ROWS: dict[int, int] = {}
 LENGTHS: list[int] = []
@@ -47,7 +48,7 @@ LENGTHS: list[int] = []
 
 def _lay_out(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, SavedField]]]:
     """Return the places of the fields of a record that begins at `place`, and its fields."""
-    # Fields are either values (what `saved` returns) or mere annotations (`columns`).
+    # Fields are either values that `saved` returns, or annotations without values (`columns`).
     places = ModuleType(record.__name__, record.__doc__)
     fields = dict[str, tuple[int, SavedField]]()
     named = [name for name, value in vars(record).items() if isinstance(value, SavedField)]
@@ -61,16 +62,19 @@ def _lay_out(record: type[R], place: int) -> tuple[R, dict[str, tuple[int, Saved
 
 
 def _declared(record: type[R], place: int, limit: int) -> R:
-    """Give a record its place in the machine, and return the places of its fields."""
+    """Allocate a record in the machine's array, and return the places of its fields."""
     places, fields = _lay_out(record, place)
     assert sum(saved.size for _, saved in fields.values()) <= limit, f"{record.__name__} has too many numbers"
-    # A second import of the same module, under another name, declares the same record again.
+    # If the module is imported twice under two names, the same record is declared twice.
     assert DECLARED.setdefault(place, fields) == fields, f"{record.__name__} has the place of another record"
     return places
 
 
 def registers(record: type[R], unit: int) -> R:
-    """Return the places of the registers of a unit. Each unit has its number, so places depend on no order."""
+    """Return the places of a unit's registers.
+
+    Each unit has a number, so places do not depend on the order of imports.
+    """
     return _declared(record, UNIT * unit, UNIT)
 
 
@@ -82,12 +86,12 @@ def table(record: type[R], name: str) -> R:
 
 
 def columns(record: type[R]) -> R:
-    """Return the numbers of the fields of a record, from 0 on. Its fields may be mere annotations."""
+    """Number the fields of a record from 0. The fields may be annotations without values."""
     return _lay_out(record, 0)[0]
 
 
 def queues(record: type[R]) -> R:
-    """Return the places of queues, whose lengths are the attributes of a class."""
+    """Return the places of queues. The attributes of the class are the lengths of the queues."""
     places = ModuleType(record.__name__, record.__doc__)
     lengths = {name: length for name, length in vars(record).items() if isinstance(length, int)}
     for number, name in enumerate(lengths):
@@ -97,13 +101,13 @@ def queues(record: type[R]) -> R:
 
 
 class SnapshotRules:
-    """The rules by which a snapshot saves a field; snapshot.serialise_field has the meaning of each."""
+    """The rules by which a snapshot saves a field. snapshot.serialise_field implements each rule."""
 
-    # The first three are not saved, which _rules relies on.
+    # Fields with the first three rules are not saved. _rules depends on this order.
     fixed: int  # a parameter of the machine
-    wire: int  # set in each cycle before it is read, or derived from what is saved
-    pointer: int  # a place in a ring from which others count: a snapshot has it at 0
-    plain: int  # saved as it is
+    wire: int  # set in each cycle before it is read, or derived from saved fields
+    pointer: int  # a place in a ring to which other places are relative; 0 in a snapshot
+    plain: int  # saved unchanged
     scaled: int
     command: int
     taken: int
@@ -132,7 +136,7 @@ class Columns:
 
     place: int
     rule: int
-    when: int  # two fields, of which one must not be 0
+    when: int  # two fields; the field is saved only if one of them is not 0
     or_when: int
     of: int
     among: int
@@ -152,7 +156,7 @@ def saved(
     phases: int = ALWAYS,
     reset: int = 0,
 ) -> int:
-    """Declare a field: see `SavedField`. Its place is an integer."""
+    """Declare a field: see `SavedField`. In the record's module, the attribute is the field's place, an integer."""
     return cast(int, SavedField(rule, (when,) if isinstance(when, str) else when, of, among, size, phases, reset))
 
 
@@ -189,7 +193,7 @@ def register_rules() -> Array:
 
 
 def pointers() -> Array:
-    """Return the places of all registers that are 0 in a snapshot."""
+    """Return the places of all registers that are 0 in every snapshot."""
     fields = [field for record in _registers() for field in record.values() if field[1].rule == RULE.pointer]
     return np.array([place + x for place, saved in fields for x in range(saved.size)], np.int64)
 

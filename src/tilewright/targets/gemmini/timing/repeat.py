@@ -1,9 +1,9 @@
-"""Repetition: a machine that is in a known state again, with equivalent commands to come, does the same again.
+"""Repetition: from an equal state, with equivalent commands, the machine behaves as before, so its times can be copied.
 
 Before certain commands of the host, the state is saved (`check`). If an earlier snapshot has the same words, the times
-of the commands that followed it are copied, as long as the new commands are equivalent to the old ones; then the
-machine is set to the state at the end of that section. This is the method of E. Schnarr, J. Larus: Fast Out-Of-Order
-Processor Simulation Using Memoization (ASPLOS 1998).
+of the commands after the earlier snapshot are copied, as long as the new commands are equivalent to the old commands.
+Then the machine is set to the state at the end of the copied section. This is the method of E. Schnarr, J. Larus: Fast
+Out-Of-Order Processor Simulation Using Memoization (ASPLOS 1998).
 """
 
 from __future__ import annotations
@@ -36,34 +36,35 @@ class SnapshotColumns:
 
     host: int  # the host's next command
     cycle: int
-    begin: int  # where its words begin in the archive, and where they end
+    begin: int  # the begin and the end of the snapshot's words in the archive
     end: int
-    related_begin: int  # where its pages and rows begin, and where they end
+    related_begin: int  # the begin and the end of the snapshot's pages and rows
     related_end: int
-    taken: int  # the number of commands that the station took before
+    taken: int  # the number of commands that the station has accepted
     busy: int  # the last busy cycle
-    low_host: int  # the first command, primitive command and loop that the state refers to
+    low_host: int  # the first command, primitive command and loop to which the state refers
     low_prim: int
     low_loop: int
-    previous: int  # the newest earlier snapshot whose words have the same hash
+    previous: int  # the newest earlier snapshot with the same hash of words
 
 
 SNAPSHOT = columns(SnapshotColumns)
-#: The most snapshots of a run, and the most words of one. When the memory for them is used up, no more are made.
+#: The largest number of snapshots of a run, and of words of a snapshot. When this memory is full, no more snapshots are
+#: saved.
 MAX_SNAPSHOTS = 8192
 MAX_WORDS = 1 << 15
-#: Places in the hash tables of states, and of pages.
+#: The number of places in the hash table of states, and in the hash table of pages.
 BUCKETS = 1 << 14
 PAGES = 1 << 14
-#: The most earlier snapshots that are tried at one check. The search ends with the first one after which the run
-#: repeats for this number of cycles.
+#: The largest number of earlier snapshots that one check tries. The search ends at the first snapshot after which the
+#: run repeats for ENOUGH_CYCLES cycles.
 MAX_TRIES = 8
 ENOUGH_CYCLES = 1000
-#: With this many primitive commands in flight, only sections in the same rows are tried: each try would relate the rows
-#: of all these commands.
+#: With at least this number of primitive commands in flight, only sections with the same rows are tried, because a try
+#: with other rows must relate the rows of all these commands.
 MANY_PRIMS = 512
-#: The least number of primitive commands between two checks. A command of the host is a candidate if its fingerprint is
-#: the smallest among its neighbours, WINDOW before it and WINDOW after it.
+#: The smallest number of primitive commands between two checks. A command of the host is a candidate if its fingerprint
+#: is the smallest among the WINDOW commands before it and the WINDOW commands after it.
 MIN_GAP = 8
 WINDOW = 32
 #: Programs with fewer primitive commands are simulated without snapshots.
@@ -71,10 +72,10 @@ MIN_PRIMS = 256
 
 
 def memo(expansion: Expansion, config: Config) -> Memo:
-    """Return an empty memo of a program, with the commands of the host before which the state is to be saved."""
-    # These are the starts of hardware loops, and the commands whose fingerprint is the smallest of their neighbourhood.
-    # That is winnowing, which chooses fingerprints of texts: the choice depends only on the commands around a place, so
-    # a section that comes again is saved at the same places again.
+    """Return an empty memo of a program, with the host commands before which the state may be saved."""
+    # These are the starts of hardware loops, and the commands with the smallest fingerprint in their neighbourhood.
+    # This method is called winnowing, and is known from document fingerprints. The choice depends only on nearby
+    # commands, so a repeated section is saved at the same positions.
     rows = config.all_spad_rows + config.acc_rows
     n = len(expansion.commands)
     if len(expansion.prims) < MIN_PRIMS:
@@ -98,7 +99,8 @@ def memo(expansion: Expansion, config: Config) -> Memo:
     sizes[run >= 0] = (starts[:, -1] - starts[:, 0])[run[run >= 0]]
     fingerprints = _fingerprints(expansion, config, n)
     least = np.pad(fingerprints, WINDOW, constant_values=np.iinfo(np.int64).max)
-    # The minimum over a sliding window, by doubling its width: numpy has none, and a loop over commands would be slow.
+    # A sliding minimum by doubling the width of the window. numpy has no sliding minimum, and a Python loop would be
+    # slow.
     width = 1
     while width <= 2 * WINDOW:
         step = min(width, 2 * WINDOW + 1 - width)
@@ -120,9 +122,9 @@ def memo(expansion: Expansion, config: Config) -> Memo:
 
 
 def _fingerprints(expansion: Expansion, config: Config, n: int) -> Array:
-    """Return a hash for each of the first n commands and the seven after it, int64 [n]."""
-    # DRAM addresses and rows do not count, but for the bits of an address that decide how the DMA cuts it: commands
-    # that may turn out equivalent must get the same hash.
+    """For each of the first n commands, return a hash of this command and the next seven commands, int64 [n]."""
+    # Commands that may be equivalent must have the same hash. So the hash excludes rows and DRAM addresses, except for
+    # the address bits that determine the DMA's requests.
     entry = expansion.entry[:n]
     is_prim = expansion.entry[:n] >= 0
     funct, rs1, rs2 = expansion.prims[entry[is_prim]].view(np.int64).T
@@ -133,14 +135,14 @@ def _fingerprints(expansion: Expansion, config: Config, n: int) -> Array:
     fingerprints = expansion.commands[:n, 0].astype(np.int64)
     hashed = mix(mix(np.zeros_like(funct), funct), np.where(fields, address, rs1))
     fingerprints[is_prim] = mix(hashed, np.where(fields, _without_row(rs2, config), rs2))
-    # Each pass doubles how many commands a hash covers. A factor keeps their order in it.
+    # Each pass doubles the number of commands that a hash covers. The factor makes the hash depend on their order.
     for lag in (1, 2, 4):
         fingerprints[:-lag] += 0x2545F4914F6CDD1D * fingerprints[lag:]
     return fingerprints
 
 
 def _without_row(words: Array, config: Config) -> Array:
-    """Return words of operands without their rows."""
+    """Return operand words without rows."""
     place = local(words & 0xFFFFFFFF, words, words, config)
     mask = np.where(place.acc, config.acc_rows - 1, config.all_spad_rows - 1)
     return np.where(place.garbage, words, words & ~mask)
@@ -148,14 +150,17 @@ def _without_row(words: Array, config: Config) -> Array:
 
 @part
 def mix(hashed: W, word: W) -> W:
-    """Return a hash that also covers `word`. The same in numpy and in compiled code, where both wrap at 64 bits."""
+    """Return a hash that also covers `word`.
+
+    numpy and compiled code give the same result, because both wrap at 64 bits.
+    """
     product = (hashed ^ word) * 0x9E3779B97F4A7C1
     return product ^ (product >> 29 & 0xFFFFFFFF)
 
 
 def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: int, last_busy: int) -> None:
-    """Save the state before the host's next command, and skip ahead if the commands to come repeat earlier ones."""
-    # MEMO.resume and MEMO.last_busy tell where the run goes on: in cycle `t`, if nothing is skipped.
+    """Save the state before the host's next command, and skip ahead if the next commands repeat earlier commands."""
+    # MEMO.resume and MEMO.last_busy define the cycle in which the run continues: cycle `t` if nothing is skipped.
     r = memo.registers
     place = m[FRONT.next_host]
     new = r[MEMO.count]
@@ -173,8 +178,8 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: i
     identity = True
     last = NONE
     how = True
-    # First with all rows of the memories in their own place, which is cheap and the usual case; then with a relation of
-    # rows, for loops that alternate between the halves of the scratchpad.
+    # First try with every row as its own partner, which is fast and the usual case. Then try with a relation of rows,
+    # for loops that alternate between the halves of the scratchpad.
     for rows in range(2 if memo.prims[place] - newest[SNAPSHOT.low_prim] < MANY_PRIMS else 1):
         old = newest[SNAPSHOT.previous]
         tried = 0
@@ -194,7 +199,8 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: i
                     identity = how
             old = older[SNAPSHOT.previous]
     if end >= 0:
-        # The memo holds the relation of the snapshot that was tried last. `repeat` needs that of the best one.
+        # The memo has the relation for the last snapshot that was tried. `repeat` needs the relation for the best
+        # snapshot.
         if last != start or how != identity:
             agreement(m, p, plan, memo, start, new, identity)
         repeat(m, p, plan, accept, memo, start, end)
@@ -218,7 +224,7 @@ def save(m: Array, p: Program, plan: FrontPlan, memo: Memo, place: int, t: int) 
     snapshot[SNAPSHOT.busy] = r[MEMO.last_busy]
     for x in range(3):
         snapshot[SNAPSHOT.low_host + x] = archive[HEADER.low_host + x]
-    # Snapshots with the same hash form a list, newest first: its head is in the table, the rest in `previous`.
+    # Snapshots with the same hash form a linked list, newest first: the table has its head, `previous` has its links.
     hashed = 0
     for at in range(snapshot[SNAPSHOT.begin], snapshot[SNAPSHOT.end]):
         hashed = hashed * 0x2545F4914F6CDD1D + archive[at]
@@ -231,8 +237,8 @@ def save(m: Array, p: Program, plan: FrontPlan, memo: Memo, place: int, t: int) 
 
 
 def rewind(memo: Memo, cursor: int, place: int, t: int) -> None:
-    """Set the archive to read or write words from `cursor` on, in cycle `t` before the host's command `place`."""
-    # Numbers of commands and loops, and cycles, count from those of that moment, so snapshots of other moments compare.
+    """Prepare the archive to read or write words from `cursor` on, in cycle `t` before the host's command `place`."""
+    # Commands, loops and cycles are relative to this moment, so snapshots of different moments can be equal.
     archive = memo.archive
     archive[HEADER.now] = t
     archive[HEADER.cursor] = cursor
@@ -244,7 +250,7 @@ def rewind(memo: Memo, cursor: int, place: int, t: int) -> None:
 
 @part
 def await_check(memo: Memo, place: int, prims: int) -> None:
-    """Choose the next check: the first candidate from command `place` on, with `prims` primitive commands before it."""
+    """Choose the next check: the first candidate from command `place` on, after at least `prims` primitive commands."""
     r = memo.registers
     while memo.checks[r[MEMO.check]] < place or (
         memo.checks[r[MEMO.check]] < NEVER and memo.prims[memo.checks[r[MEMO.check]]] < prims
@@ -265,13 +271,14 @@ def same_words(old: Array, new: Array, archive: Array) -> bool:
 
 
 def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int, identity: bool) -> int:
-    """Return how far the run after snapshot `new` repeats the run after `old`: the last snapshot reached, or NONE."""
-    # All commands that the states refer to, and all commands to come, must be equivalent; with `identity`, in the same
-    # rows.
+    """Return the last snapshot up to which the run after `new` repeats the run after `old`, or NONE."""
+    # All commands to which the states refer, and all following commands, must be equivalent. With `identity`, they must
+    # also use the same rows.
     earlier = memo.snapshots[old]
     later = memo.snapshots[new]
     clear(memo, identity)
-    # The two states name pages and rows in the same order, so the k-th of one belongs to the k-th of the other.
+    # Both states list pages and rows in the same order, so the k-th entry of one state belongs to the k-th entry of the
+    # other state.
     shift = later[SNAPSHOT.related_begin] - earlier[SNAPSHOT.related_begin]
     for at in range(earlier[SNAPSHOT.related_begin], earlier[SNAPSHOT.related_end]):
         kind = memo.archive[at] & (1 << KIND_BITS) - 1
@@ -288,9 +295,8 @@ def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: 
     for x in range(earlier[SNAPSHOT.low_host], here):
         if not equivalent_hosts(plan, memo, x, x + hosts):
             return NONE
-    # Compare command by command, until one differs. Each snapshot that lies between `old` and `new`, and whose pages
-    # and rows are all related, is a place at which the copy may end: its state is that of the new run at the same
-    # place.
+    # Compare the commands one by one until two commands differ. The copy may end at each snapshot between `old` and
+    # `new` whose pages and rows are all related: at this point, the new run has the related state.
     best = NONE
     after = old + 1
     host = here
@@ -316,9 +322,9 @@ def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: 
 
 @part
 def is_over(p: Program, x: int, t: int) -> bool:
-    """Return whether nothing in the machine refers to command `x` any more in cycle `t`."""
-    # Stores and configurations never count as over: a store is done when its last row is read, which may be long before
-    # it is written, and a configuration counts until the next one.
+    """Return whether nothing in the machine refers to primitive command `x` any longer in cycle `t`."""
+    # The result is always False for stores and configurations. A store is done when its last row is read, possibly long
+    # before the row is written. A configuration remains in use until the next configuration.
     return p.queue[x] != ST and p.prims[x, 0] & 127 != CONFIG and 0 <= p.times[x, TIMES.done] < t
 
 
@@ -332,7 +338,7 @@ def all_have_partners(memo: Memo, snapshot: int) -> bool:
 
 
 def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old: int, end: int) -> None:
-    """Copy the events between the snapshots `old` and `end` to the time since the newest one, and go on after them."""
+    """Copy the times between the snapshots `old` and `end` to the commands after the newest snapshot, and continue."""
     r = memo.registers
     earlier = memo.snapshots[old]
     newest = memo.snapshots[r[MEMO.count] - 1]
@@ -351,7 +357,7 @@ def repeat(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, old
         p.order[x + newest[SNAPSHOT.taken] - earlier[SNAPSHOT.taken]] = p.order[x] + prims
     place = last[SNAPSHOT.host] + hosts
     archive = memo.archive
-    # The state at the end is that of `end`, with pages and rows replaced by their partners.
+    # The new state is the state of `end`, with pages and rows replaced by their partners.
     rewind(memo, last[SNAPSHOT.begin], place, last[SNAPSHOT.cycle] + later)
     archive[HEADER.sets] = 1
     for at in range(last[SNAPSHOT.related_begin], last[SNAPSHOT.related_end]):

@@ -1,12 +1,12 @@
-"""The live state of the machine as a list of numbers, and back.
+"""Conversion of the machine's live state to a list of numbers, and back.
 
-Two states from which the machine behaves in the same way give the same list. Cycles count from the cycle of the
-snapshot, commands and loops from the first ones that the host still holds, and places in a ring from the ring's first
-place. Rows of tables that nothing refers to are left out. DRAM addresses count from the address of their command. Pages
-of DRAM and rows of the memories are kept apart from the list, because only their equality matters.
+Two states give the same list if the machine behaves in the same way from both states. Cycles are relative to the cycle
+of the snapshot. Commands and loops are relative to the host's next command and loop. Places in a ring are relative to
+the first place of the ring. Unused table rows are left out. DRAM addresses are relative to the address of their
+command. DRAM pages and memory rows are stored apart from the list, because only their equality matters.
 
-What is saved of a record follows from its declaration (records.py). This file says what each rule means, and which rows
-of the tables are live. Like those of archive.py, all functions save the state or set it.
+The declaration of a record (records.py) determines the fields that are saved. This file implements each rule, and
+selects the live rows of the tables. Each function either saves or sets the state, like the functions of archive.py.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ from tilewright.targets.gemmini.timing.station import ENTRIES, STATION, WAITING,
 from tilewright.targets.gemmini.timing.store import OUTGOING, STORER, STORES
 from tilewright.targets.gemmini.timing.unroll_streams import SLOT, STREAM, FrontPlan
 
-#: The word of an empty stage of an unroller's pipeline.
+#: The word for an empty stage of an unroller's pipeline.
 EMPTY = 1 << 62
 
 
-#: All registers: the pointers, which are 0 in a snapshot; the rules of those that are saved as they are; all others.
-#: The plain ones come first, since other rules refer to them.
+#: All registers: the pointers, which are 0 in a snapshot; the rules of registers that are saved unchanged; all other
+#: rules. Plain registers come first, because other rules refer to them.
 POINTERS = pointers()
 _RULES = register_rules()
 _PLAIN = (_RULES[:, COLUMN.rule] == RULE.plain) & (_RULES[:, COLUMN.when] == NOWHERE)
@@ -85,7 +85,7 @@ STREAM_RULES = rules(STREAM)
 
 
 def serialise(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
-    """Save the machine's state, or set it; the archive's header says which."""
+    """Save the machine's state or set it, depending on the archive's header."""
     archive[HEADER.low_host] = archive[HEADER.first_host]
     archive[HEADER.low_prim] = archive[HEADER.first_prim]
     archive[HEADER.low_loop] = archive[HEADER.first_loop]
@@ -93,8 +93,9 @@ def serialise(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
         for pointer in POINTERS:
             m[pointer] = 0
     serialise_row(m, p, archive, PLAINS, 0, ALWAYS)
-    # The order matters when a state is set: a rule may refer only to numbers that are set already. So plain registers
-    # come first, then the station, whose commands give loads their addresses, then what refers to loads.
+    # The order matters when a state is set, because a rule may refer only to numbers that are already set. Plain
+    # registers come first, then the station, whose commands contain the addresses of loads, then the state that refers
+    # to loads.
     serialise_front(m, p, plan, archive)
     serialise_station(m, p, archive)
     for slot in range(m[SHARED.slots]):
@@ -110,7 +111,7 @@ def serialise(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
 
 def serialise_row(m: Array, p: Program, archive: Array, rules: Array, number: int, phase: int) -> None:
     """Save or set row `number` of a table, or registers (row 0), by the rules of its fields."""
-    # A field counts if the row is in one of the field's phases, and if one of its fields `when` is not 0.
+    # A field is saved if the row is in one of the field's phases, and if one of the fields `when` is not 0.
     shift = row_offset(number)
     for x in range(rules.shape[0]):
         when = rules[x, COLUMN.when] + shift
@@ -122,7 +123,7 @@ def serialise_row(m: Array, p: Program, archive: Array, rules: Array, number: in
 
 
 def serialise_field(m: Array, p: Program, archive: Array, place: int, rule: int, of: int, among: int) -> None:
-    """Save or set a field by its rule; `of`: the place of the field that the rule refers to."""
+    """Save or set a field by its rule. `of`: the place of the field to which the rule refers."""
     if rule == RULE.plain or (rule == RULE.scaled and m[SHARED.scales]):
         word(m, place, archive, 0)
     elif rule == RULE.command:
@@ -172,7 +173,7 @@ def serialise_place(m: Array, archive: Array, place: int, rule: int, of: int) ->
 
 
 def serialise_front(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
-    """Save or set the front end. Its slots and queues may refer to loops and commands that are far from done."""
+    """Save or set the front end. Its slots and queues may refer to loops and commands that are far from complete."""
     for q in (Q.raw, Q.to_conv, Q.to_matmul, Q.out):
         for i in range(length(m, q, archive)):
             queued(m, item(m, q, i), plan, archive)
@@ -186,13 +187,13 @@ def serialise_front(m: Array, p: Program, plan: FrontPlan, archive: Array) -> No
 
 @part
 def low_loop(plan: FrontPlan, archive: Array, loop: int) -> None:
-    """Note that the state refers to a loop."""
+    """Record that the state refers to a loop."""
     archive[HEADER.low_loop] = min(archive[HEADER.low_loop], loop)
     archive[HEADER.low_prim] = min(archive[HEADER.low_prim], plan.loops.starts[loop, 0])
 
 
 def queued(m: Array, place: int, plan: FrontPlan, archive: Array) -> None:
-    """Save or set an item of the front end: a primitive command, or -1 - a command of the host (the lowest bit)."""
+    """Save or set an item of the front end: a primitive command x, or -1 - y for command y of the host (lowest bit)."""
     here = next_word(archive)
     if archive[HEADER.sets]:
         value = archive[here]
@@ -223,7 +224,7 @@ def staged(m: Array, place: int, archive: Array) -> None:
 
 
 def serialise_station(m: Array, p: Program, archive: Array) -> None:
-    """Save or set the entries of the reservation station, and the order of those not issued."""
+    """Save or set the entries of the reservation station, and the order of the entries that are not issued."""
     number_entries(m, archive)
     for q in range(3):
         for i in range(m[SHARED.number + q]):
@@ -244,7 +245,8 @@ def serialise_execute(m: Array, p: Program, archive: Array) -> None:
         for i in range(count(m, q)):
             serialise_row(m, p, archive, COMMAND_RULES, peek(m, q, i), ALWAYS)
     queue(m, Q.control, archive, m[EXECUTION.op] << 32, RING << 32)
-    # Operations stay live until the array has taken their last control signals: those from the oldest signal's on.
+    # An operation is live until the array has taken its last control signals. The oldest signal has the oldest live
+    # operation.
     used = 1 if m[SHARED.ex_state] == EX_STATE.computes else 0
     if count(m, Q.control):
         used = ((m[EXECUTION.op] - (peek(m, Q.control, 0) >> 32)) & (RING - 1)) + 1
@@ -253,7 +255,8 @@ def serialise_execute(m: Array, p: Program, archive: Array) -> None:
     queue(m, Q.tags, archive, 0, 0)
     for i in range(count(m, Q.tags)):
         serialise_row(m, p, archive, TAG_RULES, (m[Q.tags + QUEUE.head] + i) & (RING - 1), ALWAYS)
-    # An item holds rows and an identity, which counts from the newest operation's modulo PRODUCTS.
+    # An item contains rows and an identity. The identity is relative to the newest operation's identity, modulo
+    # PRODUCTS.
     newest = m[ARRAY.newest]
     for i in range(length(m, Q.totals, archive)):
         total = item(m, Q.totals, i)
@@ -264,7 +267,7 @@ def serialise_execute(m: Array, p: Program, archive: Array) -> None:
 
 
 def serialise_loads(m: Array, p: Program, archive: Array) -> None:
-    """Save or set the loads under way, from the controller to the rows in the accumulator that are being written."""
+    """Save or set the loads in progress, from the controller to the accumulator rows that are being written."""
     entered(m, Q.loads, LD, archive)
     queue(m, Q.reads, archive, 0, 0)
     queue(m, Q.scaling, archive, m[SCALER.next], OF_WIDE_UNIT)
@@ -277,14 +280,14 @@ def serialise_loads(m: Array, p: Program, archive: Array) -> None:
     if m[REPEATER.valid]:
         serialise_row(m, p, archive, INCOMING_RULES, m[REPEATER.item], REPEATED)
         serialise_place(m, archive, REPEATER.row, RULE.row_of_load, at(INCOMING.slot, m[REPEATER.item]))
-    # Writes of the last two cycles still block their rows (moves.in_flight); older ones do not count any more.
+    # Writes of the last two cycles still block their rows (moves.in_flight). Older writes are irrelevant.
     for bank in range((m[SHARED.acc] + 1) >> m[SHARED.lg_acc_bank]):
         for t in range(archive[HEADER.now] - 2, archive[HEADER.now]):
             fresh(m, at(ACC_BANKS.rows, bank) + (t & 3), t, archive)
 
 
 def fresh(m: Array, place: int, t: int, archive: Array) -> None:
-    """Save or set the row of a bank that was written from cycle `t` on, if there is one."""
+    """Save or set the row of a bank whose write began in cycle `t`, if there is such a row."""
     here = next_word(archive)
     if not archive[HEADER.sets]:
         archive[here] = m[place] == write_mark(m[place] & 0xFFFFFF, t)
@@ -297,7 +300,7 @@ def fresh(m: Array, place: int, t: int, archive: Array) -> None:
 
 
 def serialise_stores(m: Array, p: Program, archive: Array) -> None:
-    """Save or set the stores under way, from the controller to the writer."""
+    """Save or set the stores in progress, from the controller to the writer."""
     entered(m, Q.stores, ST, archive)
     queue(m, Q.passed, archive, 0, 0)
     for slot in range(m[SHARED.slots]):
@@ -309,7 +312,7 @@ def serialise_stores(m: Array, p: Program, archive: Array) -> None:
 
 
 def serialise_bus(m: Array, p: Program, archive: Array) -> None:
-    """Save or set read transactions, requests and answers. Transactions count from the one that was made last."""
+    """Save or set read transactions, requests and answers. Transactions are relative to the newest transaction."""
     newest = m[READER.next]
     size = m[SHARED.max_reads]
     for i in range(size):
@@ -331,8 +334,8 @@ def serialise_bus(m: Array, p: Program, archive: Array) -> None:
 
 
 def tagged(m: Array, q: int, archive: Array, mask: int, read: int, base: int, size: int) -> None:
-    """Save or set a queue whose items have a transaction in the upper bits if `mask` of them gives `read`."""
-    # When a state is set, all items are plain words: they count from transaction 0 then, as READER.next is a pointer.
+    """Save or set a queue. An item with `item & mask == read` has a transaction in its upper bits."""
+    # When a state is set, all items are plain words: READER.next is a pointer, so transactions are relative to 0.
     for i in range(length(m, q, archive)):
         place = item(m, q, i)
         if not archive[HEADER.sets] and m[place] & mask == read:

@@ -1,7 +1,7 @@
-"""The state that units share: parameters of the machine, wires, and registers.
+"""The shared state of the units: parameters of the machine, wires, and registers.
 
-Wires carry a value from one unit to others within a cycle. The units run in a fixed order (clock.step_units), in which
-each wire is set before it is read.
+A wire carries a value from one unit to other units within a cycle. The units run in a fixed order (clock.step_units),
+so that each wire is set before it is read.
 """
 
 from __future__ import annotations
@@ -25,58 +25,58 @@ class Shared:
     """Parameters, wires, and the registers that several units use."""
 
     dim = FIXED
-    lg_dim = FIXED  # lg: the logarithm of a number
-    spad = FIXED  # a mask of rows of the scratchpad
+    lg_dim = FIXED  # lg: the binary logarithm
+    spad = FIXED  # the mask that wraps rows of the scratchpad
     lg_spad_bank = FIXED
-    acc = FIXED  # a mask of rows of the accumulator
+    acc = FIXED  # the mask that wraps rows of the accumulator
     lg_acc_bank = FIXED
-    rows = FIXED  # a mask of the row in a local address
+    rows = FIXED  # the mask of the row in a local address
     garbage = FIXED  # the bits that the hardware tests for "no operand"
     dma_bytes = FIXED
     lg_bus = FIXED
     max_reads = FIXED
     max_writes = FIXED
-    slots = FIXED  # commands that a tracker of the DMA holds
+    slots = FIXED  # the number of commands in a tracker of the DMA
     latency = FIXED
     only_ws = FIXED
-    scales = FIXED  # whether the program scales any load, so that the turn of the lanes matters
+    scales = FIXED  # whether the program scales any load; only then the turn of the lanes matters
     holders = saved(RULE.wire, size=7)  # see find_configurations
     active = WIRE  # whether a register changed in this cycle
-    ex_done = WIRE  # the entry of the station whose command a controller completes (-1: none)
-    ld_done = WIRE  # the slot of the tracker
+    ex_done = WIRE  # the station's entry of the command that a controller completes, or -1
+    ld_done = WIRE  # the slot of the tracker, or -1
     st_done = WIRE
-    spad_writes = WIRE  # banks, as bits, that are written
-    acc_writes = WIRE  # banks that are offered a write
+    spad_writes = WIRE  # a bit mask of the banks that are written
+    acc_writes = WIRE  # a bit mask of the banks with an offered write
     acc_adds = WIRE
-    ex_reads = WIRE  # banks that the array reads
-    progress = WIRE  # counts steps that bring the program on; a run in which it stands still is stalled (clock.py)
-    number = saved(size=3)  # of the station: entries in use in each queue
-    lone = PLAIN  # whether the newest execute command is a preload, whose compute has not arrived
+    ex_reads = WIRE  # a bit mask of the banks that the array reads
+    progress = WIRE  # the number of steps with progress; a run without progress is stalled (clock.py)
+    number = saved(size=3)  # the number of the station's entries in use, for each queue
+    lone = PLAIN  # whether the newest execute command is a preload whose compute has not arrived
     loads_used = PLAIN  # slots of the trackers in use
     stores_used = PLAIN
-    zeros_valid = PLAIN  # a row of zeros to write
+    zeros_valid = PLAIN  # whether there is a row of zeros to write
     zeros_slot = PLAIN
     zeros_address = saved(RULE.local, when="zeros_valid")
     zeros_column = PLAIN
-    pending = saved(RULE.entry, among=EX, size=2, reset=-1)  # entries that are complete but not reported
+    pending = saved(RULE.entry, among=EX, size=2, reset=-1)  # the entries that are complete but not reported
     os = PLAIN  # whether the dataflow is output-stationary
     c_stride = PLAIN
-    ex_state = PLAIN  # of the execute controller
-    next_command = POINTER  # in the table of commands
+    ex_state = PLAIN  # the state of the execute controller
+    next_command = POINTER  # the next place in the table of commands
     first_out = POINTER
-    rows_out = PLAIN  # rows in the array
+    rows_out = PLAIN  # the number of rows in the array
     may_ask = PLAIN  # whether an operation of the array can begin in this cycle
-    asked = PLAIN  # whether one did
-    pipe = PLAIN  # the stages of the scale pipeline, as bits
-    full = PLAIN  # whether the first one is stalled
+    asked = PLAIN  # whether an operation began
+    pipe = PLAIN  # a bit mask of the occupied stages of the scale pipeline
+    full = PLAIN  # whether the first stage is stalled
     first_answer = POINTER
-    answers = PLAIN  # answers of the memory to come
-    acc_fetched = PLAIN  # banks of the accumulator, as bits, that are being read for the writer
-    acc_held = PLAIN  # those whose row waits for the writer
+    answers = PLAIN  # the number of future answers of the memory
+    acc_fetched = PLAIN  # a bit mask of the accumulator banks that are being read for the writer
+    acc_held = PLAIN  # a bit mask of the banks whose row waits for the writer
 
 
 class MoveState:
-    """The states of the controllers of loads and stores."""
+    """The states of the load controller and of the store controller."""
 
     waiting: int
     waiting_dma: int
@@ -90,15 +90,15 @@ class Bank:
 
 
 class Pipe:
-    """Rows on their way from the scratchpad, as bits of their banks."""
+    """The rows that leave the scratchpad. Each field is a bit mask of banks."""
 
     fetched = PLAIN
-    held = PLAIN  # in the bank
-    first = PLAIN  # the four stages of the bank's pipe
+    held = PLAIN  # the row is in the bank
+    first = PLAIN  # the row is in a stage of the bank's pipe, which has four stages
     second = PLAIN
     third = PLAIN
     last = PLAIN
-    under_way = PLAIN  # whether there are any
+    under_way = PLAIN  # whether any row is in a pipe
 
 
 SHARED = registers(Shared, 0)
@@ -113,9 +113,9 @@ LG_PAGE = 12
 
 @part
 def advance(stages: int, last: int) -> int:
-    """Return the occupied stages of a pipeline a cycle later, a bit per stage (Pipeline.scala)."""
-    # The last stage does not drain here. A stage stalls only if all stages after it are occupied: so a gap closes,
-    # although the end of the pipeline stands still.
+    """Return the occupied stages of a pipeline one cycle later, with one bit per stage (Pipeline.scala)."""
+    # The last stage does not drain here. A stage stalls only if all later stages are occupied, so gaps close even while
+    # the end of the pipeline is stalled.
     stalled = 0
     if stages & last:
         stalled = stop = last
