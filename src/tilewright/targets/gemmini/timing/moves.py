@@ -90,9 +90,9 @@ REPEATER = registers(Repeater, 9)
 INCOMING = table(IncomingRow, "incoming")
 #: The place in INCOMING of the only row in the int32 scale unit. This row may wait while thousands of int8 rows pass.
 OF_WIDE_UNIT = RING - 1
-#: The number of lanes of the scale unit (mvin_scale_args), and the cycles from the start of a row's last element to the
-#: end of the row. These cycles are one for an arbiter's register, four for the latency, and one for the mask of
-#: completed elements.
+#: The binary logarithm of the number of lanes of the scale unit (mvin_scale_args), and the cycles from the start of a
+#: row's last element to the end of the row. These cycles are one for an arbiter's register, four for the latency, and
+#: one for the mask of completed elements.
 LG_LANES = 2
 SCALE_CYCLES = 6
 #: Bits for the units that offer the last row of a request: a scaled row for the scratchpad, a scaled row for the

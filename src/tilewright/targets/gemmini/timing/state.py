@@ -52,7 +52,7 @@ class Shared:
     progress = WIRE  # the number of steps with progress; a run without progress is stalled (clock.py)
     number = saved(size=3)  # the number of the station's entries in use, for each queue
     lone = PLAIN  # whether the newest execute command is a preload whose compute has not arrived
-    loads_used = PLAIN  # slots of the trackers in use
+    loads_used = PLAIN  # the number of slots in use in each tracker
     stores_used = PLAIN
     zeros_valid = PLAIN  # whether there is a row of zeros to write
     zeros_slot = PLAIN

@@ -1,9 +1,9 @@
 """The reservation station (ReservationStation.scala): entries, dependencies, issue and completion.
 
-Each queue has its entries, and issues its commands in order. A new command notes which entries of the other two queues
-it must wait for: those of older commands that use its rows, if one of the two writes. The masks stay as they are when
-entries become free; `ready_entry` looks only at entries in use. So a mask is wrong once a new command takes such an
-entry, and `forget` clears it then.
+Each queue has its own entries, and issues its commands in order. A new command has a bit mask of the entries for which
+it must wait: older commands of the two other queues that use the same rows, if either command writes them. The masks do
+not change when entries become free, because `ready_entry` checks only entries in use. When a new command takes a free
+entry, `forget` removes this entry from all masks.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 
 class Station:
-    """The registers of the station. Three numbers are for the queues of loads, execute commands and stores."""
+    """The registers of the station.
 
-    valid = saved(RULE.wire, size=3)  # entries in use, as bits; a snapshot gives them new numbers
+    A field of three numbers has one number per queue: loads, execute commands, stores.
+    """
+
+    valid = saved(RULE.wire, size=3)  # a bit mask of the entries in use; a snapshot renumbers the entries
     unissued = saved(size=3)  # the number of entries that are not issued
-    first = saved(RULE.pointer, size=3)  # the place of the oldest of them in WAITING
-    order = saved(RULE.taken)  # commands taken so far
-    awaited = saved(RULE.wire, size=3)  # entries, as bits, for which any entry may wait
+    first = saved(RULE.pointer, size=3)  # the place of the oldest unissued entry in WAITING
+    order = saved(RULE.taken)  # the number of accepted commands
+    awaited = saved(RULE.wire, size=3)  # a bit mask of the entries for which any entry may wait
 
 
 class OperandSpan:
-    """The rows of an operand as the station sees them: from `start` to `end`, past the end of the memory if `wraps`."""
+    """The rows of an operand in the station: from `start` to `end`, around the end of the memory if `wraps`."""
 
     kind: int
     start: int
@@ -45,17 +48,20 @@ class OperandSpan:
 
 
 class Entry:
-    """An entry. Its operands follow from its command: `a` is what it writes, or else what it reads first (opa, opb)."""
+    """An entry of the station.
+
+    Operand `a` is the result of the command, or the first source if there is no result (opa, opb).
+    """
 
     command = COMMAND
     writes = WIRE
     a = saved(RULE.wire, size=4)  # see OperandSpan
     b = saved(RULE.wire, size=4)
-    waits = saved(RULE.wire, size=3)  # the entries of each queue that it waits for, as long as they are in use
+    waits = saved(RULE.wire, size=3)  # for each queue, the entries for which this entry waits while they are in use
 
 
 class UnissuedEntry:
-    """The entries of the three queues that are not issued, in their order."""
+    """The unissued entries of the three queues, in program order."""
 
     entry = saved(RULE.wire, size=3)
 
@@ -77,8 +83,8 @@ TIMES = columns(EventColumns)
 
 @part
 def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
-    """Issue, complete and take commands in cycle `t`; return whether the command of the front end is taken."""
-    # The hardware decides on registers: an entry that becomes free in this cycle can be taken only in the next one.
+    """Issue, complete and accept commands in cycle `t`. Return whether the front end's command is accepted."""
+    # The hardware decides from registers: an entry that becomes free in this cycle can be used from the next cycle on.
     before_ld = m[SHARED.number]
     before_ex = m[SHARED.number + 1]
     before_st = m[SHARED.number + 2]
@@ -92,7 +98,8 @@ def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
             issue(m, p, EX, execute, t)
         if store >= 0:
             issue(m, p, ST, store, t)
-    # One completion a cycle, in this order of priority [R: gemmini_timing rule 22]. Another one is reported again.
+    # One completion per cycle, in this order of priority [R: gemmini_timing rule 22]. Other completions are reported
+    # again.
     if m[SHARED.ex_done] >= 0:
         complete(m, p, EX, m[SHARED.ex_done], t)
     elif m[SHARED.ld_done] >= 0:
@@ -106,7 +113,7 @@ def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
     prim = offered(m)
     if prim == NONE:
         return False
-    if prim < 0:  # a flush forgets the pages
+    if prim < 0:  # a flush clears the translated pages
         m[READER.page] = m[WRITER.page] = -1
         return True
     q = p.queue[prim]
@@ -119,7 +126,7 @@ def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
 
 @part
 def ready_entry(m: Array, q: int, to: int, t: int) -> int:
-    """Return the oldest entry of queue `q` that is not issued, if it waits for nothing and its controller takes it.
+    """Return the oldest unissued entry of queue `q`, if it waits for no entry and its controller accepts it.
 
     Otherwise return -1. `to`: the queue of the controller.
     """
@@ -136,7 +143,7 @@ def ready_entry(m: Array, q: int, to: int, t: int) -> int:
 
 
 def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
-    """Hand a command to its controller. Load and store configurations are complete at once."""
+    """Issue a command to its controller. Load and store configurations complete immediately."""
     prim = m[at(ENTRIES.command, 64 * q + entry)]
     p.times[prim, TIMES.issued] = t
     m[STATION.first + q] = (m[STATION.first + q] + 1) & (RING - 1)
@@ -158,7 +165,7 @@ def issue(m: Array, p: Program, q: int, entry: int, t: int) -> None:
 
 
 def forget(m: Array, q: int, entry: int) -> None:
-    """Let no entry wait for an entry of queue `q` any longer, because a new command takes that one."""
+    """Remove an entry of queue `q` from all wait masks, because a new command takes this entry."""
     m[STATION.awaited + q] &= ~(1 << entry)
     for of in range(3):
         left = 0 if of == q else m[STATION.valid + of]
@@ -181,7 +188,7 @@ def complete(m: Array, p: Program, q: int, entry: int, t: int) -> None:
 
 
 def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> None:
-    """Take a command into the first free entry of queue `q`."""
+    """Store a command in the first free entry of queue `q`."""
     entry = 0
     while m[STATION.valid + q] >> entry & 1:
         entry += 1
@@ -203,8 +210,8 @@ def allocate(m: Array, p: Program, q: int, prim: int, funct: int, t: int) -> Non
 
 
 def set_operands(m: Array, p: Program, e: int) -> None:
-    """Set the rows of the operands of an entry, as the station sees them."""
-    # hazards/touch.py: tracked has the same ranges for whole programs.
+    """Set the operand ranges of an entry that the station compares."""
+    # hazards/touch.py: tracked computes the same ranges for complete programs.
     prim = m[e + ENTRIES.command]
     funct = p.prims[prim, 0] & 127
     rs1 = p.prims[prim, 1]
@@ -216,22 +223,24 @@ def set_operands(m: Array, p: Program, e: int) -> None:
     m[e + ENTRIES.b] = ABSENT
     if funct == CONFIG:
         return
-    # A range goes from an operand's first row to its last, with the rows between its blocks and strides.
+    # A range contains all rows from an operand's first row to its last row, including the gaps between blocks and
+    # strides.
     if p.queue[prim] == LD:
         pixels = 0 if is_acc(rs2) else max((config >> 8 & 0xFF) - 1, 0)
         set_span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * (config >> 16 & 0xFFFF) + rows_of(rs2), pixels)
     elif p.queue[prim] == ST:
         set_span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * m[SHARED.dim] + rows_of(rs2), 0)
-        if config >> 4 & 3:  # with pooling, all rows up to the end of the accumulator's bank
+        if config >> 4 & 3:  # with pooling: all rows up to the end of the accumulator bank
             end = (((rs2 & m[SHARED.acc]) >> m[SHARED.lg_acc_bank]) + 1) << m[SHARED.lg_acc_bank]
             m[e + ENTRIES.a + SPAN.wraps] = end > m[SHARED.acc]
-            # The hardware makes the end a row of the accumulator (next_bank_addr), also for one of the scratchpad.
+            # In the hardware, the end is always a row of the accumulator (next_bank_addr), even for a store from the
+            # scratchpad.
             m[e + ENTRIES.a + SPAN.end] = end & m[SHARED.acc] if is_acc(rs2) else 0
     elif funct == PRELOAD:
         set_span(m, e + ENTRIES.a, rs2, (rs2 >> 48 & fit) * (configured(p, prim, 2) >> 48 & 0xFFFF), 0)
         set_span(m, e + ENTRIES.b, rs1, rs1 >> 48 & fit, 0)
     else:
-        # Strides count from any configuration, the transposition only from one that sets more than strides.
+        # Every configuration sets the strides. Only a configuration that sets more than strides sets the transposition.
         transposed = p.whole[prim] >= 0 and p.prims[p.whole[prim], 1] >> 8 & 1 != 0
         set_span(m, e + ENTRIES.a, rs1, (rs1 >> (32 if transposed else 48) & fit) * (config >> 16 & 0xFFFF), 0)
         set_span(m, e + ENTRIES.b, rs2, rs2 >> 48 & fit, 0)
@@ -239,9 +248,9 @@ def set_operands(m: Array, p: Program, e: int) -> None:
 
 @part
 def set_span(m: Array, place: int, word: int, rows: int, before: int) -> None:
-    """Set a range of rows; its end wraps around at the end of the memory."""
-    # Repeated pixels begin `before` rows earlier, but in the same half of the scratchpad. The range does not get longer
-    # by them (total_mvin_rows), so the last rows of such a load are not tracked.
+    """Set a range of rows. The end of the range wraps around at the end of the memory."""
+    # Repeated pixels begin `before` rows earlier, but in the same half of the scratchpad. The length of the range does
+    # not include these rows (total_mvin_rows), so the last rows of such a load are not tracked.
     kind, start = local(m, word)
     half = (m[SHARED.spad] + 1) >> 1
     mask = m[SHARED.acc] if kind == IN_ACC else m[SHARED.spad]
@@ -254,7 +263,7 @@ def set_span(m: Array, place: int, word: int, rows: int, before: int) -> None:
 
 @part
 def overlap(m: Array, x: int, y: int) -> bool:
-    """Return whether two operands share rows, as the hardware sees it."""
+    """Return whether two operands share rows, by the comparison of the hardware."""
     if m[x] == ABSENT or m[x] != m[y]:
         return False
     if m[y + SPAN.start] <= m[x + SPAN.start] and (m[x + SPAN.start] < m[y + SPAN.end] or m[y + SPAN.wraps] != 0):
@@ -263,7 +272,7 @@ def overlap(m: Array, x: int, y: int) -> bool:
 
 
 def depend(m: Array, q: int, e: int) -> None:
-    """Set the masks of the entries of other queues that a new entry waits for."""
+    """Set the masks of the other queues' entries for which a new entry waits."""
     for old_q in range(3):
         left = m[STATION.valid + old_q]
         waits = 0
@@ -282,9 +291,10 @@ def depend(m: Array, q: int, e: int) -> None:
 
 
 def conflict(m: Array, q: int, e: int, old_q: int, old: int) -> bool:
-    """Return whether a new command of queue `q` waits for an older one of queue `old_q`."""
-    # Readers wait for writers, and writers for both. Of loads, `a` is written, of stores it is read; an execute command
-    # writes `a` only if it is a preload. (deps_ld, deps_ex and deps_st of ReservationStation.scala.)
+    """Return whether a new command of queue `q` waits for an older command of queue `old_q`."""
+    # Readers wait for writers. Writers wait for readers and writers. A load writes `a`, and a store reads `a`. An
+    # execute command writes `a` only if the command is a preload. (deps_ld, deps_ex and deps_st of
+    # ReservationStation.scala.)
     if q == LD:
         return overlap(m, e + ENTRIES.a, old + ENTRIES.a) or (
             old_q == EX and overlap(m, e + ENTRIES.a, old + ENTRIES.b)

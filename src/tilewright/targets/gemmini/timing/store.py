@@ -25,7 +25,7 @@ from tilewright.targets.gemmini.timing.state import MOVE_STATE, SHARED, TO_ARRAY
 
 
 class Storer:
-    """The controller of stores. P: the current pixel of a pooled store, W: the place in its window."""
+    """The store controller. P: the current pixel of a pooled store. W: the position in the pixel's window."""
 
     state = PLAIN
     slot = PLAIN
@@ -47,16 +47,16 @@ class ActiveStore:
 
 
 class OutgoingRow:
-    """A row on its way to the writer: the memory and the row that it is read from, its bytes, and its command."""
+    """A row on its way to the writer: the source memory and row, the number of bytes, and the command."""
 
-    kind = PLAIN  # ABSENT: it is not read, and the writer gets zeros
+    kind = PLAIN  # ABSENT: the row is not read, and the writer gets zeros
     row = saved(RULE.outgoing_row, when="kind", of="kind")
     bytes = PLAIN
     block = PLAIN
-    ends = PLAIN  # whether it ends a request of the writer
+    ends = PLAIN  # whether the row ends a request of the writer
     slot = PLAIN
     command = COMMAND
-    address = saved(RULE.of_store, of="command")  # of this request
+    address = saved(RULE.of_store, of="command")  # the DRAM address of this request
 
 
 STORER = registers(Storer, 10)
@@ -65,9 +65,12 @@ OUTGOING = table(OutgoingRow, "outgoing")
 
 
 def step_stores(m: Array, p: Program, t: int) -> None:
-    """Run the store controller: a configuration takes a cycle, a store one cycle a row, or one a pixel of a window."""
-    # A command leaves its queue in the cycle of its last row; one of a single row only a cycle later, because its row
-    # counter is 0 again, as at its start.
+    """Run the store controller.
+
+    A configuration takes one cycle. A store takes one cycle per row, or per pixel of a window.
+    """
+    # A command leaves its queue in the cycle of its last row. A command with a single row leaves one cycle later,
+    # because the row counter is then 0, as at the start of a command.
     item = peek(m, Q.stores, 0)
     prim = item >> 6
     rs1 = p.prims[prim, 1]
@@ -93,15 +96,15 @@ def step_stores(m: Array, p: Program, t: int) -> None:
         slot = row_offset(m[STORER.slot])
         m[slot + STORES.valid] = 1
         m[slot + STORES.entry] = item & 63
-        # A store is complete when its last row has been read on chip, not when its bytes are in DRAM [R: gemmini_timing
-        # rule 8]. So the tracker counts rows, or pixels of windows.
+        # A store is complete when its last row has been read on chip, before its bytes are in DRAM [R: gemmini_timing
+        # rule 8]. The tracker therefore counts rows, or pixels of windows.
         m[slot + STORES.left] = rows * blocks
         if pooling:
             window = config >> 6 & 3
             m[slot + STORES.left] = (config >> 32 & 0xFF) * (config >> 40 & 0xFF) * window * window
         m[SHARED.stores_used] += 1
         m[SHARED.active] = 1
-        if m[slot + STORES.left] == 0:  # nothing to store, which trips an assertion in the RTL
+        if m[slot + STORES.left] == 0:  # a store of no rows, which fails an assertion in the RTL
             pop(m, Q.stores, t)
             return
         m[STORER.state] = MOVE_STATE.waiting_dma
@@ -122,12 +125,12 @@ def step_stores(m: Array, p: Program, t: int) -> None:
 
 @part
 def store_stride(p: Program, prim: int) -> int:
-    """Return the bytes from row to row of a store in DRAM."""
+    """Return the distance between rows of a store in DRAM, in bytes."""
     return configured(p, prim, 2) & 0xFFFFFFFF
 
 
 def set_row(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
-    """Set where a row is read, and how many bytes the writer gets of it."""
+    """Set the source of a row, and the number of bytes that the writer gets."""
     acc = is_acc(rs2)
     m[w + OUTGOING.kind] = IN_ACC if acc else IN_SPAD
     m[w + OUTGOING.row] = rs2 + row & (m[SHARED.acc] if acc else m[SHARED.spad])
@@ -137,8 +140,8 @@ def set_row(m: Array, w: int, rs2: int, row: int, last_block: bool) -> None:
 
 
 def plain_row(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
-    """Make the request of a row of a block; return whether it is the store's last one."""
-    # The blocks of a row follow each other, so that the writer can send them in one request.
+    """Request one row of a block. Return whether this is the last row of the store."""
+    # The blocks of a row follow each other, so that the writer can send all of them in one request.
     row = m[STORER.row]
     block = m[STORER.block]
     ends = block == blocks_of(m, rs2) - 1
@@ -156,8 +159,8 @@ def plain_row(m: Array, w: int, rs1: int, rs2: int, stride: int) -> bool:
 
 
 def pooled_pixel(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int) -> bool:
-    """Make the request of a pixel of a pooling window; return whether it is the store's last one."""
-    # A pixel outside of the image is not read; the writer takes zeros, and keeps the maximum of the window.
+    """Request one pixel of a pooling window. Return whether this is the last pixel of the store."""
+    # A pixel outside of the image is not read: the writer uses zeros. The writer computes the maximum of the window.
     size = config >> 6 & 3
     o_columns = config >> 56 & 0xFF
     y = m[STORER.p_row] * (config >> 4 & 3) + m[STORER.w_row] - (config >> 8 & 3)
@@ -168,7 +171,7 @@ def pooled_pixel(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int)
     m[w + OUTGOING.block] = 0
     m[w + OUTGOING.ends] = m[STORER.w_row] == size - 1 and m[STORER.w_column] == size - 1
     m[w + OUTGOING.address] = rs1 + (m[STORER.p_row] * (config >> 24 & 0xFF) + m[STORER.p_column]) * stride
-    # Nested loops, the innermost first: a counter moves on when the one before it has begun again.
+    # Nested loops, the innermost loop first: a counter advances when the previous counter wraps around.
     return (
         count_up(m, STORER.w_column, size)
         and count_up(m, STORER.w_row, size)
@@ -179,15 +182,16 @@ def pooled_pixel(m: Array, w: int, rs1: int, rs2: int, config: int, stride: int)
 
 @part
 def count_up(m: Array, place: int, end: int) -> bool:
-    """Advance a counter, which begins again when it reaches `end`; return whether it did."""
+    """Advance a counter. At `end`, the counter wraps around to 0. Return whether the counter wrapped around."""
     m[place] = m[place] + 1 if m[place] + 1 != end else 0
     return m[place] == 0
 
 
 def step_dispatch(m: Array, t: int) -> None:
-    """Move the rows of stores towards the writer, through the queues dispatch, norm, scale and issue."""
-    # A row is read on its way from `dispatch` to `norm`. Rows of the accumulator then pass the normaliser, which is not
-    # built and only passes them on, and the scale unit; all others skip both, but keep their place in the order.
+    """Move rows of stores towards the writer, through the queues dispatch, norm, scale and issue."""
+    # A row is read on its way from `dispatch` to `norm`. Rows of the accumulator then pass through the place of the
+    # normaliser (not built: rows are unchanged) and the scale unit. Other rows skip both units, but keep their position
+    # in the order.
     if count(m, Q.scale) and ready(m, Q.issue, t):
         if m[at(OUTGOING.kind, peek(m, Q.scale, 0))] != IN_ACC:
             push(m, Q.issue, pop(m, Q.scale, t))
@@ -215,11 +219,11 @@ def step_dispatch(m: Array, t: int) -> None:
 
 
 def dispatch(m: Array, t: int) -> None:
-    """Read a row for the writer, unless its bank is taken."""
-    # Banks of the scratchpad have one port: a write comes first, then a read of the array, then this one
-    # (Scratchpad.scala: bank_ios). A bank whose row waits for its pipe cannot be read either. A row of the accumulator
-    # cannot be read while it is being written, and a bank not while it adds, which takes both of its ports
-    # (AccumulatorMem.scala).
+    """Read a row for the writer, if its bank is free."""
+    # A scratchpad bank has one port. Writes have priority, then reads for the array, then reads for the writer
+    # (Scratchpad.scala: bank_ios). A bank cannot be read while its previous row waits for the pipe. An accumulator row
+    # cannot be read during a write of the row. An accumulator bank cannot be read during an addition, which uses both
+    # ports of the bank (AccumulatorMem.scala).
     w = row_offset(peek(m, Q.dispatch, 0))
     row = m[w + OUTGOING.row]
     if m[w + OUTGOING.kind] == IN_SPAD:

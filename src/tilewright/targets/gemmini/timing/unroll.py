@@ -1,13 +1,13 @@
 """The front end of the machine: from the host to the reservation station, with the two loop unrollers.
 
-Commands pass through four queues of two entries: RAW, then that of the convolution unroller, that of the matrix
-unroller, and OUT, from which the reservation station takes them. An unroller consumes the commands of its loops. While
-it has a loop, its primitive commands leave it, and other commands wait in its queue. Source: Controller.scala,
-LoopMatmul.scala and LoopConv.scala (ucb-bar/gemmini at 8c3f992).
+Commands pass through four queues of two entries: RAW, the queue of the convolution unroller, the queue of the matrix
+unroller, and OUT. The reservation station takes commands from OUT. An unroller consumes the commands of its loops.
+While an unroller has a loop, it sends the loop's primitive commands, and other commands wait in its queue. Source:
+Controller.scala, LoopMatmul.scala and LoopConv.scala (ucb-bar/gemmini at 8c3f992).
 
-A cycle is: look at `offered`, decide whether the command is taken, then call `step` once. Most cycles change nothing
-here, because an unroller is faster than the station. Then FRONT.still is set, and `step` returns at once until an input
-changes.
+In each cycle, the caller reads `offered`, decides whether the station takes the command, and calls `step` once. Most
+cycles change nothing in the front end, because an unroller is faster than the station. FRONT.still is then set, and
+`step` returns immediately until an input changes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tilewright.targets.gemmini.timing.unroll_streams import (
     stream,
 )
 
-#: What a command does in the front end: the values of `FrontPlan.action`. The value after a configuration's is that of
-#: the command that starts a loop.
+#: The effect of a command in the front end: the values of `FrontPlan.action`. For each unroller, the value plus 1 is
+#: the effect of the command that starts a loop.
 PASS = 0
 CONFIGURE_MATMUL = 1
 CONFIGURE_CONV = 3
 WAIT = 5
-#: Loops that an unroller holds, and entries of a queue.
+#: The number of loops in an unroller, and the number of entries of a queue.
 SLOTS = 2
 DEPTH = 2
 #: The result of `offered` if there is no command.
@@ -69,21 +69,24 @@ def plan(expansion: Expansion, config: Config) -> FrontPlan:
 def offered(m: Array) -> int:
     """Return the command that the reservation station may take in this cycle, or NONE.
 
-    It is the number of a primitive command, or -1 - the number of a command that never enters the station.
+    The result is the index x of a primitive command, or -1 - y for a command y that never enters the station.
     """
     return peek(m, Q.out, 0) if count(m, Q.out) else NONE
 
 
 @part
 def front_is_busy(m: Array) -> bool:
-    """Return whether a command is in the front end, without those that the host still holds."""
+    """Return whether any command is in the front end. Commands that are still in the host do not count."""
     queued = count(m, Q.raw) + count(m, Q.to_conv) + count(m, Q.to_matmul) + count(m, Q.out)
     return bool(queued or loops_of(m, OF_MATMUL) or loops_of(m, OF_CONV))
 
 
 @part
 def note_finished(m: Array, unroller: int, queue: int) -> None:
-    """Note that a command of an unroller (1, 2; 0: of the host) is done. Call it before the `step` of that cycle."""
+    """Record that a command of an unroller (1, 2; 0: the host) is done.
+
+    Call this function before `step` in that cycle.
+    """
     if unroller:
         m[FRONT.ended + 3 * (unroller - 1) + queue] += 1
         m[FRONT.done] = 1
@@ -91,15 +94,14 @@ def note_finished(m: Array, unroller: int, queue: int) -> None:
 
 @part
 def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, idle: bool) -> bool:
-    """Advance by a cycle, and return whether something has changed; else later cycles with the same inputs do nothing.
+    """Advance by one cycle, and return whether anything changed. If not, more cycles with equal inputs change nothing.
 
-    `taken`: the command of `offered` leaves. `idle`: the rest of the machine is idle, so that a fence of the host ends
-    if the front end is idle too. The number of the cycle in which the machine accepts a command is written to
-    `accepted` [n].
+    `taken`: the command of `offered` leaves. `idle`: the rest of the machine is idle; a fence of the host ends when the
+    front end is also idle. `accepted` [n] gets the cycle in which the machine accepts each command.
     """
     if m[FRONT.still] and not (taken or idle or m[FRONT.done]):
         return False
-    # The lengths at the start of the cycle count: hardware queues of two entries decide on registers.
+    # Use the lengths at the start of the cycle, because hardware queues of two entries decide from registers.
     moved = taken
     raw = count(m, Q.raw)
     conv = count(m, Q.to_conv)
@@ -136,17 +138,17 @@ def step(m: Array, plan: FrontPlan, accepted: Array, cycle: int, taken: bool, id
 
 @part
 def loops_of(m: Array, u: int) -> int:
-    """Return the number of loops that an unroller has."""
+    """Return the number of loops in an unroller."""
     return m[at(SLOT.configured, 2 * u)] + m[at(SLOT.configured, 2 * u + 1)]
 
 
 @part
 def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
-    """Advance an unroller and its queue by a cycle. `room`: the next queue has an empty place."""
+    """Advance an unroller and its queue by one cycle. `room`: the next queue has a free entry."""
     configured = loops_of(m, u)
     head = m[FRONT.head + u]
     moved = False
-    # A new loop goes into the slot of the older loop if that is free, else into the other one.
+    # A new loop uses the slot of the older loop if this slot is free, else the other slot.
     target = 1 - head if m[at(SLOT.configured, 2 * u + head)] else head
     if configured:
         idle = idle_streams(m, u)
@@ -166,10 +168,10 @@ def _step_unroller(m: Array, plan: FrontPlan, u: int, room: bool) -> bool:
 
 @part
 def _take_command(m: Array, plan: FrontPlan, u: int, room: bool, configured: int, target: int) -> bool:
-    """Take a command from an unroller's queue, unless it must wait; return whether one was taken."""
-    # A command of this unroller's loops waits while both slots are in use. Any other command passes on to the next
-    # queue, if there is `room` and the unroller has no loop: program order is kept. `configured`: the loops of the
-    # unroller at the start of the cycle; `target`: the slot for a new loop.
+    """Take a command from an unroller's queue, unless the command must wait. Return whether a command was taken."""
+    # A command for this unroller waits while both slots are in use. Other commands move to the next queue if there is
+    # `room` and the unroller has no loop, so program order is kept. `configured`: the number of loops at the start of
+    # the cycle. `target`: the slot for a new loop.
     queue, first = (Q.to_conv, CONFIGURE_CONV) if u == OF_CONV else (Q.to_matmul, CONFIGURE_MATMUL)
     if count(m, queue) == 0:
         return False

@@ -1,8 +1,8 @@
 """The merge of the streams of a loop (LoopMatmul.scala, WeightedArbiter.scala, LoopConv.scala, Pipeline.scala).
 
-Where a condition of LOOP_WS looks wrong, it is one of the generated RTL (ucb-bar/gemmini at 8c3f992): an execute
-command compares the progress of B with that of A, and counters of a stream that has ended are 0. A command of
-LOOP_CONV_WS passes through two stages of a pipeline before it competes with those of the other streams.
+Some conditions of LOOP_WS look wrong, but reproduce the generated RTL (ucb-bar/gemmini at 8c3f992): an execute command
+compares the progress of B with the progress of A, and the counters of an ended stream are 0. A command of LOOP_CONV_WS
+passes through two pipeline stages before it competes with commands of other streams.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.targets.gemmini.loops.words import EXECUTE, LOAD_A, LOAD_B, LOAD
 from tilewright.targets.gemmini.timing.layout import at, row_offset
 from tilewright.targets.gemmini.timing.records import PLAIN, RULE, WIRE, registers, saved, table
 
-#: Sets of streams, as bits.
+#: Bit masks of streams.
 EXECUTE_BIT = 2
 LOAD_BITS = 28
 ALL_BITS = 31
@@ -29,24 +29,24 @@ NOTHING = -1
 
 
 class FrontEnd:
-    """The registers of the front end beside loops and queues. Arrays of two are for the two unrollers."""
+    """The registers of the front end, without loops and queues. A field of two numbers has one number per unroller."""
 
     next_host = saved(RULE.host)  # the next command of the host
-    residual = PLAIN  # whether residual addition is on in LOOP_WS
+    residual = PLAIN  # whether the current LOOP_WS is a residual addition
     still = PLAIN  # whether the last cycle changed nothing
     done = WIRE  # whether a command was done in this cycle
     head = saved(size=2)  # the slot of the older loop
-    settled = saved(size=2, reset=-1)  # the idle streams for which advance_slots changes nothing; -1: not known
-    unfinished = saved(size=6)  # loads, execute commands, stores that were sent and are not done
-    ended = saved(RULE.wire, size=6)  # commands that are done in this cycle
+    settled = saved(size=2, reset=-1)  # the set of idle streams for which advance_slots changes nothing, or -1
+    unfinished = saved(size=6)  # for each unroller: the number of loads, execute commands and stores in progress
+    ended = saved(RULE.wire, size=6)  # the number of commands that are done in this cycle
 
 
 class LoopSlot:
-    """A loop that an unroller works on, in one of its two slots."""
+    """A loop in one of the two slots of an unroller."""
 
     configured = PLAIN
     loop = saved(RULE.loop, when="configured")
-    started = PLAIN  # streams, as bits
+    started = PLAIN  # a bit mask of streams
     finished = PLAIN
 
 
@@ -54,10 +54,10 @@ class LoopStream:
     """A stream of an unroller."""
 
     active = PLAIN
-    next = saved(RULE.command, when="active")  # its next command and its end, in the expanded commands
+    next = saved(RULE.command, when="active")  # the stream's next command and its end, as primitive commands
     end = saved(RULE.taken, when="active")
     slot = PLAIN
-    idle = PLAIN  # steps without a command before the next one
+    idle = PLAIN  # the number of skipped steps before the next command
     early = saved(RULE.staged, reset=NOTHING)  # the two stages of its pipeline (LOOP_CONV_WS only; NOTHING: empty)
     late = saved(RULE.staged, reset=NOTHING)
 
@@ -70,13 +70,13 @@ STREAM = table(LoopStream, "loop_streams")
 class FrontPlan(NamedTuple):
     """The program as the front end needs it.
 
-    `item` [n] is what enters the queues for a command: the number of a primitive command, or -1 - the command's number.
+    `item` [n]: the queue item for each command, which is the index x of a primitive command, or -1 - y for command y.
     """
 
     item: Array  # int64 [n]
     action: Array  # int64 [n]: see unroll.py
     loops: LoopCommands
-    room: Array  # int64 [3]: entries of the reservation station for loads, execute commands and stores
+    room: Array  # int64 [3]: the number of station entries for loads, execute commands and stores
 
 
 @part
@@ -93,7 +93,7 @@ def queue_of(x: int) -> int:
 
 @part
 def idle_streams(m: Array, u: int) -> int:
-    """Return the streams of unroller `u` that do nothing, as bits."""
+    """Return a bit mask of the idle streams of unroller `u`."""
     idle = 0
     for x in range(5):
         row = stream(u, x)
@@ -110,20 +110,21 @@ def is_elsewhere(m: Array, u: int, idle: int, x: int, slot: int) -> bool:
 
 @part
 def pause(m: Array, plan: FrontPlan, row: int, loop: int) -> int:
-    """Return the steps without a command before the next command of a stream, or after its last one."""
+    """Return the number of skipped steps before the next command of a stream, or after its last command."""
     due = m[row + STREAM.next]
     return plan.loops.idle[due] if due < m[row + STREAM.end] else plan.loops.tail[loop]
 
 
 def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) -> bool:
-    """Note finished streams, give new loops to the streams of `idle`, and free the older slot when its loop is done.
+    """Record ended streams, start the streams of `idle` on new loops, and free the older slot when its loop is done.
 
-    `idle` are the streams that were idle at the start of the cycle. `residual`: stores need not wait for the execute
-    stream to start. Returns whether something has changed.
+    `idle`: the streams that were idle at the start of the cycle. `residual`: stores need not wait for the start of the
+    execute stream. Returns whether anything changed.
     """
     head = m[FRONT.head + u]
     first = row_offset(2 * u + head)
-    # Decide on the registers at the start of the cycle: a stream that starts now cannot start another one.
+    # Decide from the registers at the start of the cycle: a stream that starts in this cycle cannot trigger another
+    # stream.
     started = m[at(SLOT.started, 2 * u)], m[at(SLOT.started, 2 * u + 1)]
     moved = done = m[first + SLOT.finished] == ALL_BITS
     for x in range(5):
@@ -134,8 +135,8 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
         if ((started[m[row + STREAM.slot]] & ~m[finished]) >> x) & 1:
             m[finished] |= 1 << x
             moved = True
-        # A stream goes to the other slot when it has started in the older one. Execute commands start after all loads
-        # of their loop, stores after the execute commands.
+        # A stream moves to the other slot after it has started in the older slot. Execute commands start after all
+        # loads of their loop. Stores start after the execute commands.
         which = 1 - head if (started[head] >> x) & 1 else head
         slot = row_offset(2 * u + which)
         before = started[which]
@@ -166,9 +167,10 @@ def has_room(m: Array, plan: FrontPlan, u: int, queue: int) -> bool:
 
 @part
 def offered_by_matmul(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
-    """Return the stream whose next command leaves if there is room for it, or NOTHING. `idle` as in idle_streams."""
-    # The priority is C, execute, D, then A or B (LoopMatmul.scala: arb). Each kind of command stops while as many of
-    # its commands are unfinished as the station has entries for them, so that they cannot block the others there.
+    """Return the stream whose next command leaves if there is room, or NOTHING. `idle`: see idle_streams."""
+    # The priority is C, execute, D, then A or B (LoopMatmul.scala: arb). The number of unfinished commands of each kind
+    # is limited to the number of station entries for this kind. So one kind cannot block the other kinds in the
+    # station.
     if has_room(m, plan, OF_MATMUL, ST) and _store_is_due(m, plan, idle, residual):
         return STORE
     if has_room(m, plan, OF_MATMUL, EX) and _execute_is_due(m, plan, idle):
@@ -189,7 +191,7 @@ def _has_next(m: Array, x: int) -> bool:
 
 @part
 def _counter(m: Array, plan: FrontPlan, x: int, column: int) -> int:
-    """Return a counter of a stream at its next command. After the last one it is 0, as in the RTL."""
+    """Return a counter of a stream at its next command. After the last command, the counter is 0, as in the RTL."""
     return plan.loops.at[m[stream(OF_MATMUL, x) + STREAM.next], column] if _has_next(m, x) else 0
 
 
@@ -202,7 +204,7 @@ def _store_is_due(m: Array, plan: FrontPlan, idle: int, residual: bool) -> bool:
     last_k = plan.loops.at[due, 0]
     columns = plan.loops.at[due, 1]
     i = plan.loops.at[due, 2]
-    # A store is due when the last product of its blocks has been sent; in a residual addition, when B has passed them.
+    # A store may start after the last product of its blocks. In a residual addition, it may start after B's blocks.
     if residual:
         if is_elsewhere(m, OF_MATMUL, idle, LOAD_A, slot) and is_elsewhere(m, OF_MATMUL, idle, LOAD_B, slot):
             return True
@@ -231,14 +233,15 @@ def _execute_is_due(m: Array, plan: FrontPlan, idle: int) -> bool:
         return False
     b_k = _counter(m, plan, LOAD_B, 0)
     b_j = _counter(m, plan, LOAD_B, 1)
-    # The RTL compares A's k here, not B's.
+    # The RTL compares the k of A here, not the k of B.
     return is_elsewhere(m, OF_MATMUL, idle, LOAD_B, slot) or b_k > k or (a_k == k and b_j > j)
 
 
 @part
 def _a_or_b(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
-    """Return the load stream that the arbiter of A and B connects (WeightedArbiter.scala; forceA, forceB)."""
-    # The older loop's stream comes first. Within a loop, B's first block does, then A until it is ahead of B.
+    """Return the load stream that the arbiter of A and B selects (WeightedArbiter.scala; forceA, forceB)."""
+    # The stream of the older loop has priority. Within a loop, the first block of B comes first, then A until it is
+    # ahead of B.
     a_idle, b_idle = (idle >> LOAD_A) & 1 == 1, (idle >> LOAD_B) & 1 == 1
     slot_a, slot_b = m[stream(OF_MATMUL, LOAD_A) + STREAM.slot], m[stream(OF_MATMUL, LOAD_B) + STREAM.slot]
     if residual and slot_a == slot_b:
@@ -258,14 +261,14 @@ def _a_or_b(m: Array, plan: FrontPlan, idle: int, residual: bool) -> int:
 
 @part
 def step_matmul(m: Array, sent: int) -> bool:
-    """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
+    """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command. Return whether any moved."""
     moved = sent >= 0
     if moved:
         row = stream(OF_MATMUL, sent)
         m[row + STREAM.next] += 1
         if m[row + STREAM.next] == m[row + STREAM.end]:
             m[row + STREAM.active] = 0
-    # A stream that has just started may have no command: its operand is absent.
+    # A stream without an operand has no command when it starts.
     if m[FRONT.settled + OF_MATMUL] < 0:
         for x in range(5):
             row = stream(OF_MATMUL, x)
@@ -277,8 +280,8 @@ def step_matmul(m: Array, sent: int) -> bool:
 
 @part
 def offered_by_conv(m: Array, plan: FrontPlan) -> int:
-    """Return the stream whose oldest command leaves if there is room for it, or NOTHING."""
-    # The numbers of streams are their priority (LoopConv.scala: arb).
+    """Return the stream whose oldest command leaves if there is room, or NOTHING."""
+    # Streams are numbered by priority (LoopConv.scala: arb).
     for x in range(5):
         if m[stream(OF_CONV, x) + STREAM.late] >= 0 and has_room(m, plan, OF_CONV, queue_of(x)):
             return x
@@ -287,11 +290,11 @@ def offered_by_conv(m: Array, plan: FrontPlan) -> int:
 
 @part
 def step_conv(m: Array, plan: FrontPlan, idle: int, sent: int) -> bool:
-    """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command; return whether any moved."""
+    """Move all streams after a cycle in which stream `sent` (or NOTHING) sent a command. Return whether any moved."""
     moved = sent >= 0
     slot = m[stream(OF_CONV, EXECUTE) + STREAM.slot]
-    # Execute commands wait for all loads of their loop, stores for all execute commands. And loads of the next loop
-    # wait while loads of the execute stream's loop are to come, which are needed first.
+    # Execute commands wait for all loads of their loop. Stores wait for all execute commands of their loop. Loads of
+    # the next loop wait for the remaining loads of the execute stream's loop, which are needed first.
     ahead = True
     for x in range(LOAD_D, LOAD_A + 1):
         ahead = ahead and is_elsewhere(m, OF_CONV, idle, x, slot)
@@ -315,9 +318,9 @@ def step_conv(m: Array, plan: FrontPlan, idle: int, sent: int) -> bool:
 
 @part
 def _step_stream(m: Array, row: int, plan: FrontPlan, loop: int, execute: bool, free: bool, sent: bool) -> bool:
-    """Move the stream in this row of the table on, and return whether it has changed.
+    """Advance the stream in this row of the table, and return whether the stream changed.
 
-    `free`: it may put a command into its pipeline; `sent`: the command in the last stage has left.
+    `free`: the stream may move a command into its pipeline. `sent`: the command in the last stage has left.
     """
     early = m[row + STREAM.early]
     stalled = m[row + STREAM.late] >= 0 and not sent

@@ -16,9 +16,9 @@ LAST_SCALE = 1 << 7  # the last of the eight stages of the scale pipeline
 
 def step_writer(m: Array, t: int) -> None:
     """Run the writer: send the requests of the current row beat by beat, then take the next row."""
-    # A beat leaves only while a transaction is free, also the second beat of a write that has its transaction already
-    # (DMA.scala: untranslated_a.valid needs !xactBusy.andR). With one write in flight, such a write never ends. A
-    # transaction that ends in this cycle is free in the next one.
+    # A beat leaves only while a transaction is free. This applies even to the second beat of a write that already has
+    # its transaction (DMA.scala: untranslated_a.valid needs !xactBusy.andR). If only one write may be in flight, a
+    # write of several beats never ends. A transaction that ends in this cycle is free in the next cycle.
     if (
         step_translation(m, t)
         and m[WRITER.state]
@@ -28,8 +28,8 @@ def step_writer(m: Array, t: int) -> None:
     go = False
     if count(m, Q.issue) and m[WRITER.state] == IDLE:
         w = row_offset(peek(m, Q.issue, 0))
-        # The row must have arrived: from the accumulator at the end of the scale pipeline, from the scratchpad at the
-        # end of its bank's pipe. A pixel of a pooling window outside of the image is not read at all.
+        # The row must have arrived. A row of the accumulator arrives at the end of the scale pipeline; a row of the
+        # scratchpad arrives at the end of its bank's pipe. A window pixel outside of the image is not read.
         if m[w + OUTGOING.kind] == IN_ACC:
             go = m[SHARED.pipe] & LAST_SCALE != 0
             if go:
@@ -42,7 +42,8 @@ def step_writer(m: Array, t: int) -> None:
             go = True
         if go:
             take(m, Q.issue)
-            # Rows that do not end a request, such as all pixels of a pooling window but the last, are only collected.
+            # The writer collects rows that do not end a request, such as the pixels of a pooling window before the last
+            # pixel.
             m[WRITER.state] = NEW_REQUEST if m[w + OUTGOING.ends] else IDLE
             m[WRITER.address] = m[w + OUTGOING.address]
             m[WRITER.bytes] = m[w + OUTGOING.block] * m[SHARED.dim] + m[w + OUTGOING.bytes]
@@ -57,9 +58,9 @@ def step_writer(m: Array, t: int) -> None:
 
 
 def step_translation(m: Array, t: int) -> bool:
-    """Move requests through translation in two stages; return whether the first stage takes a new request."""
-    # A request that is not translated goes back to the first stage. The request that was there is displaced to a shadow
-    # register, from which it returns next (DMA.scala: retry_a, shadow_retry_a).
+    """Move requests through the two stages of translation. Return whether the first stage accepts a new request."""
+    # A request without a translation returns to the first stage. This displaces the first stage's request to a shadow
+    # register, from which that request returns next (DMA.scala: retry_a, shadow_retry_a).
     free = m[WRITER.x_valid] == 0
     retry = False
     if m[WRITER.x_valid]:
@@ -100,7 +101,7 @@ def step_translation(m: Array, t: int) -> bool:
 
 
 def write_beat(m: Array) -> None:
-    """Send a beat of the current row, the first one of a new request with its transaction."""
+    """Send a beat of the current row. The first beat of a request reserves a transaction."""
     if m[WRITER.state] == NEW_REQUEST:
         size, useful = packet(m, m[WRITER.address], m[WRITER.bytes] - m[WRITER.sent])
         m[WRITER.page_of] = (m[WRITER.address] & ~(size - 1)) >> LG_PAGE

@@ -1,1 +1,1 @@
-"""The value pass: the effect of commands on the scratchpad, the accumulator, the array and DRAM."""
+"""The value pass: the effects of commands on the scratchpad, the accumulator, the array and DRAM."""

@@ -1,7 +1,7 @@
-"""The effect of primitive commands on the memories, for S samples: one compiled loop over the commands.
+"""The effects of primitive commands on the memories, for S samples, in one compiled loop over the commands.
 
-`machine.py` builds the tables; this file has the meaning of each command. Sums wrap as the config's semantics say. All
-arithmetic is on integers and float32, and exact to the bit: the results are compared with golden data.
+`machine.py` builds the tables, and this file implements each command. The config's semantics define when sums wrap. All
+arithmetic is in integers and float32, and bit-exact: tests compare the results with golden data.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.jit import compiled, in_llvm, part
 
-#: Sums that `loop.products` computes at once.
+#: The number of sums that `loop.products` computes at once.
 LANES = 16
 
 
 def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
-    """Write `loop.products`: a loop over rows, and in it one over the factors of a row, with the sums in a register."""
-    # Written by hand, so that the sums of a row stay in one vector register during the inner loop.
+    """Generate `loop.products`: a loop over rows with an inner loop over the factors of a row."""
+    # This code is generated as IR, so that the sums of a row stay in one vector register during the inner loop.
     from llvmlite import ir
 
     sums, at, pitch, factors, first, stride, rows, depth, weights = operands
@@ -48,7 +48,10 @@ def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]
 
 
 def _loop(builder: Any, count: Any) -> Any:
-    """Begin a loop that runs `count` times, at least once; return its counter, and the function that ends it."""
+    """Begin a loop that runs `count` times, at least once.
+
+    Return the loop counter, and a function that ends the loop.
+    """
     from llvmlite import ir
 
     index = ir.IntType(64)
@@ -69,31 +72,31 @@ def _loop(builder: Any, count: Any) -> Any:
     return counter, close
 
 
-#: The actions of steps; a step without an effect on data has the action -1.
+#: The actions of steps. A step without an effect on data has the action -1.
 LOAD, STORE, POOL, COMPUTE = range(4)
-#: Columns of the table of loads: the target of an mvin, then its source. PITCH: bytes from a sample to the next one.
+#: Columns of the table of loads: the target of an mvin, then its source. PITCH: bytes from one sample to the next.
 L_ROW, L_ROWS, L_COLS, L_ACC, L_ACCUMULATE, L_ZEROS, L_STRIDE, L_BLOCK_STRIDE, L_SHRUNK, L_PIXELS = range(10)
 L_PLACE, L_PITCH = range(10, 12)
-#: Columns of the table of stores: the source of an mvout, its target, and its pooling.
+#: Columns of the table of stores: the source of an mvout, then its target and its pooling.
 S_ROW, S_ROWS, S_COLS, S_ACC, S_FULL, S_STRIDE, S_RELU, S_PLACE, S_PITCH = range(9)
 S_UPAD, S_LPAD, S_POOL_STRIDE, S_POOL_SIZE, S_OUT_DIM, S_POROWS, S_POCOLS, S_OROWS, S_OCOLS = range(9, 18)
-#: Columns of the table of computes: operands A, D (of OS: B), W and C, and the settings of config_ex. WEIGHTS: 1 for
-#: WS. SUMS: 1 for WS whose weights are sums of OS; the array then takes their low 8 bits (PE.scala).
+#: Columns of the table of computes: operands A, D (in OS: B), W and C, and the settings of config_ex. WEIGHTS is 1 for
+#: WS. SUMS is 1 for a WS compute with OS sums as weights; the array then uses the low 8 bits of these sums (PE.scala).
 A_ROW, A_ROWS, A_COLS, A_STRIDE, A_TRANSPOSED, D_ROW, D_ROWS, D_COLS, D_TRANSPOSED = range(9)
 FRESH, W_ROW, W_ROWS, W_COLS, W_TRANSPOSED = range(9, 14)
 C_ROW, C_ROWS, C_COLS, C_STRIDE, C_ACC, C_ACCUMULATE, WEIGHTS, SHIFT, C_RELU, SUMS = range(14, 24)
 
-#: Smallest and largest int8, and the constant whose addition to a small float32 rounds it half to even.
+#: The smallest and the largest int8, and a constant: adding it to a small float32 rounds that number half to even.
 LOW = -128
 HIGH = 127
 ROUNDER = np.float32(12582912.0)
-#: Bounds beyond which every scaled value saturates.
+#: Scaled values beyond these bounds always saturate.
 FLOOR = np.float32(-1000.0)
 CEILING = np.float32(1000.0)
 
 
 class Tables(NamedTuple):
-    """A program: the action of each step and its row in the table of its kind, int64; tables, float32 scales."""
+    """A program: for each step its action and its row in that action's table (int64); the tables; float32 scales."""
 
     action: Array
     entry: Array
@@ -107,8 +110,8 @@ class Tables(NamedTuple):
 class Memories(NamedTuple):
     """The memories: `memory` int8 (DRAM), spad int8 and acc int32 (S, rows, dim), array int32 (S, dim, dim).
 
-    Element (k, j) of `array` is the weight of input k for output j; of OS, the sum of row k and column j. `sums`,
-    int32 [dim, dim], and `factors`, int8 [dim], are scratch memory: the result, and a row of A.
+    Element (k, j) of `array` is the weight of input k for output j, or in OS the sum of row k and column j. `sums`,
+    int32 [dim, dim], is scratch memory for the result. `factors`, int8 [dim], is scratch memory for a row of A.
     """
 
     memory: Array
@@ -122,8 +125,8 @@ class Memories(NamedTuple):
 class Rules(NamedTuple):
     """The semantics of a machine: see config.Semantics. `bits` is the width of sums in the array.
 
-    `overflows`: one product of a row and a column, with D, may need more bits. Repeated pixels of scratchpad
-    rows from `floor` on are not written to rows before it.
+    `overflows`: the product of one row and one column, plus D, may need more bits. Repeated pixels of scratchpad rows
+    from `floor` on are not written to rows before `floor`.
     """
 
     relu_first: int
@@ -166,7 +169,8 @@ def wrapped(value: int, bits: int) -> int:
 
 def scaled(value: int, scale: float) -> int:
     """Return int32 times float32, rounded to float32, then half to even, saturated to int8."""
-    # Adding 1.5 * 2**23 leaves no bits for a fraction, so float32 rounds half to even; `rint` is not available here.
+    # After adding 1.5 * 2**23, float32 has no bits for a fraction, so the sum is rounded half to even. `rint` is not
+    # available.
     product = np.float32(np.float32(value) * np.float32(scale))
     product = min(max(product, FLOOR), CEILING)
     return min(max(int(np.float32(product + ROUNDER) - ROUNDER), LOW), HIGH)
@@ -189,12 +193,13 @@ def word(memory: Array, at: int) -> int:
 
 
 def load(mvin: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, floor: int) -> None:
-    """Execute an mvin; `mvin` is its row of the table."""
+    """Execute an mvin. `mvin` is its row of the table."""
     dim = spad.shape[1]
     cols = mvin[L_COLS]
     blocks = (cols + dim - 1) // dim
-    # Blocks of `dim` columns lie block_stride rows apart. Copies of a pixel lie one row earlier each, and further right
-    # (PixelRepeater.scala); those before the half of the scratchpad are not written.
+    # Blocks of `dim` columns are block_stride rows apart. Each copy of a pixel is one row earlier and further to the
+    # right than the previous copy (PixelRepeater.scala). Copies before the start of the scratchpad half are not
+    # written.
     for nth in range(mvin[L_ROWS] * blocks):
         line = nth // blocks
         block = nth % blocks
@@ -235,7 +240,8 @@ def stored_code(mvout: Array, scale: float, spad: Array, acc: Array, row: int, c
     if mvout[S_ACC] == 0:
         return int(spad[row, col])
     value = int(acc[row, col])
-    # RTL applies ReLU before the scale, libgemmini after it: they differ if the scale is negative.
+    # The RTL applies ReLU before the scale; libgemmini applies it after the scale. The results differ if the scale is
+    # negative.
     if mvout[S_RELU] and relu_first:
         value = max(value, 0)
     value = scaled(value, scale)
@@ -243,7 +249,7 @@ def stored_code(mvout: Array, scale: float, spad: Array, acc: Array, row: int, c
 
 
 def store(mvout: Array, scale: float, memory: Array, spad: Array, acc: Array, sample: int, relu_first: int) -> None:
-    """Execute an mvout without pooling; `mvout` is its row of the table."""
+    """Execute an mvout without pooling. `mvout` is its row of the table."""
     dim = spad.shape[1]
     for line in range(mvout[S_ROWS]):
         target = mvout[S_PLACE] + sample * mvout[S_PITCH] + line * mvout[S_STRIDE]
@@ -281,7 +287,7 @@ def pool(mvout: Array, scale: float, memory: Array, spad: Array, acc: Array, sam
 
 
 def compute(command: Array, spad: Array, acc: Array, array: Array, sums: Array, factors: Array, rules: Rules) -> None:
-    """Execute a compute, whose row of the table is `command`: load a fresh array, multiply, write the result."""
+    """Execute a compute: load fresh weights, multiply, write the result. `command` is its row of the table."""
     if command[FRESH]:
         fill(command, spad, array)
     if command[WEIGHTS] == 0:
@@ -291,12 +297,12 @@ def compute(command: Array, spad: Array, acc: Array, array: Array, sums: Array, 
                 sums[line, col] = array[line, col]
     else:
         times(command, spad, array, sums, factors, command[SUMS] and rules.bits < 32)
-    for line in range(command[C_ROWS]):  # the array has taken all rows of A before the first result leaves it
+    for line in range(command[C_ROWS]):  # all rows of A enter the array before the first result leaves
         write(command, spad, acc, sums[line], line, rules)
 
 
 def fill(command: Array, spad: Array, array: Array) -> None:
-    """Write W, or the initial sums of OS, to the array; elements beyond the operand are zero."""
+    """Write W, or in OS the initial sums, to the array. Elements beyond the operand are zero."""
     base = command[W_ROW]
     rows = command[W_ROWS]
     cols = command[W_COLS]
@@ -334,7 +340,7 @@ def read_a(command: Array, spad: Array, factors: Array, line: int) -> None:
 
 
 def times(command: Array, spad: Array, array: Array, sums: Array, factors: Array, narrow: bool) -> None:
-    """Write D + A * W to `sums`; `narrow`: with the low 8 bits of W."""
+    """Write D + A * W to `sums`. `narrow`: use only the low 8 bits of W."""
     dim = array.shape[0]
     rows = min(command[C_ROWS], command[A_ROWS])
     depth = command[A_COLS]
@@ -367,10 +373,10 @@ def times(command: Array, spad: Array, array: Array, sums: Array, factors: Array
 def products(
     sums: Array, low: int, pitch: int, factors: Array, first: int, stride: int, rows: int, depth: int, weights: Array
 ) -> None:
-    """Add to LANES columns of int32 sums, from `low` on, the products of int8 factors and int32 weights.
+    """Add products of int8 factors and int32 weights to LANES columns of int32 sums, from column `low` on.
 
-    All arrays have `pitch` columns. The factors of row `i` are `depth` elements from `first + i * stride` on, counted
-    in the flat array; factor `k` is for row `k` of the weights. There is at least one row, and one factor.
+    All arrays have `pitch` columns. Row `i` has `depth` factors, from index `first + i * stride` of the flat array on.
+    Factor `k` multiplies row `k` of the weights. There is at least one row, and at least one factor.
     """
     flat = np.lib.stride_tricks.as_strided(factors.reshape(-1)[first:], (rows, depth), (stride, 1))
     sums[:rows, low : low + LANES] += flat.astype(np.int32) @ weights[:depth, low : low + LANES]

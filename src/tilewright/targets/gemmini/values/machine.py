@@ -14,17 +14,17 @@ from tilewright.targets.gemmini.traffic import transfers
 from tilewright.targets.gemmini.values import loop
 from tilewright.targets.gemmini.values.norm import Normaliser, rounded
 
-RELU = 1  # an activation; the other values do nothing without the normaliser
-#: Microseconds that the uncompiled loop takes for one element or one multiply-accumulate.
+RELU = 1  # an activation; without the normaliser, all other values have no effect
+#: The time of the uncompiled loop for one element or one multiply-accumulate, in microseconds.
 ELEMENT_US = 0.3
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A program as the loop executes it: its tables, DRAM ranges (int64 [k]) and number of elements.
+    """A program for the loop: its tables, DRAM ranges (int64 [k]) and number of elements.
 
-    On machines with a normaliser, `Machine` executes the steps in `norms` instead of the loop: configs of the
-    normaliser, and mvouts of the accumulator without pooling.
+    On machines with a normaliser, `Machine` executes the steps in `norms` itself: the normaliser's configs, and mvouts
+    of the accumulator without pooling. The loop executes all other steps.
     """
 
     work: Work
@@ -36,7 +36,10 @@ class Plan:
 
 
 def plan(work: Work, config: Config) -> Plan:
-    """Return the plan of a program, whose commands must be legal and inside the memories (hazards/legal.py)."""
+    """Return the plan of a program.
+
+    All commands must be legal, and access only rows inside the memories (hazards/legal.py).
+    """
     action, index = np.full((2, len(work.kind)), -1)
     for kind, steps in (
         (loop.LOAD, work.loads.step),
@@ -69,7 +72,7 @@ def _rows(*columns: Array) -> Array:
 
 
 def _loads(moves: Moves) -> tuple[Array, Array]:
-    """Return the table of mvins and their scales, float32 [k]; an int32 is never scaled."""
+    """Return the table of mvins, and their scales, float32 [k]. int32 elements are never scaled."""
     place = moves.local
     settings = moves.settings
     none = np.zeros(len(moves.step), np.int64)
@@ -80,7 +83,7 @@ def _loads(moves: Moves) -> tuple[Array, Array]:
 
 
 def _stores(moves: Moves) -> tuple[Array, Array]:
-    """Return the table of mvouts and their scales, float32 [k]."""
+    """Return the table of mvouts, and their scales, float32 [k]."""
     place = moves.local
     settings = moves.settings
     none = np.zeros(len(moves.step), np.int64)
@@ -91,7 +94,7 @@ def _stores(moves: Moves) -> tuple[Array, Array]:
 
 
 def _extent(place: Local) -> tuple[Array, Array, Array]:
-    """Return the row, rows and columns of operands; a garbage operand has no rows and no columns."""
+    """Return the first row, the number of rows and the number of columns of operands. The numbers are 0 for garbage."""
     real = 1 - place.garbage
     return place.row, place.rows * real, place.cols * real
 
@@ -115,13 +118,13 @@ def _computes(work: Computes, config: Config) -> Array:
         weights,
         np.where(weights, 0, settings["shift"]),
         (settings["activation"] == RELU).astype(np.int64),
-        # WS after OS with kept weights: the array holds sums, of which it takes the low 8 bits as weights (PE.scala).
+        # WS after OS with kept weights: the array contains sums, and uses their low 8 bits as weights (PE.scala).
         weights & (_last(weights == 0) >= np.maximum(_last(work.fresh == 1), 0)),
     )
 
 
 def _last(marked: Array) -> Array:
-    """Return the index of the last marked element up to each one, -1 if there is none, int64 [k]."""
+    """For each element, return the index of the last marked element up to it, or -1, int64 [k]."""
     return np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1))
 
 
@@ -138,7 +141,7 @@ class Machine:
         self.array = np.zeros((samples, config.dim, config.dim), np.int32)
         bits = config.pe_bits if rules.sums == "pe_bits" else 32
         self.normaliser = Normaliser(samples)
-        # If a row of A times a column of W, with D, always fits the sums' bits, the loop need not wrap them.
+        # If a row of A times a column of W, plus D, always fits the bits of a sum, the loop need not wrap sums.
         overflows = config.dim * (1 << 14) + (1 << 7) >= 1 << (bits - 1)
         first = rules.relu == "before_scale"
         shifts = rules.os_shift == "always"
@@ -146,8 +149,11 @@ class Machine:
         self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows), floor)
 
     def run(self, plan: Plan, sequence: Array) -> None:
-        """Execute the steps in `sequence` (int64) of a plan. Raises MachineError if one leaves its DRAM segment."""
-        # The loop runs up to each step of the normaliser, which is executed here.
+        """Execute the steps in `sequence` (int64) of a plan.
+
+        Raises MachineError for an access outside of a DRAM segment.
+        """
+        # The loop runs up to the next step of the normaliser. This method then executes that step.
         low = 0
         for high in np.flatnonzero(np.isin(sequence, plan.norms)).tolist():
             self._run(plan, sequence[low:high])
@@ -166,8 +172,8 @@ class Machine:
         used[count + entry[(chosen == loop.STORE) | (chosen == loop.POOL)]] = True
         first = np.concatenate([plan.loads[0], plan.stores[0]])
         end = np.where(used, np.concatenate([plan.loads[1], plan.stores[1]]), first)
-        # All DRAM that the steps use becomes one array for the loop. Places of moves that do not run stay empty ranges,
-        # so that they need no segment.
+        # The DRAM ranges of all steps are copied to one array for the loop. Moves that do not run get empty ranges, so
+        # they need no segment.
         memory, places = self.dram.span(self.samples, first, end, np.arange(len(first)) >= count)
         tables.loads[:, [loop.L_PLACE, loop.L_PITCH]] = places[:count]
         tables.stores[:, [loop.S_PLACE, loop.S_PITCH]] = places[count:]

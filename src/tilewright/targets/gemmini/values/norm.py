@@ -1,8 +1,8 @@
-"""The normaliser of machines that have one: layer normalisation, i-gelu and softmax of rows of the accumulator.
+"""The optional normaliser of a machine: layer normalisation, i-gelu and softmax of accumulator rows.
 
-An mvout with a norm command adds to statistics instead of writing; the activation of config_st and config_norm uses
-them. Source: apply_norm and apply_pre_activation_acc of libgemmini, which computes in int32 and float32; the golden
-programs `norm_*` ran there. The generated RTL that was measured has no normaliser.
+An mvout with a norm command updates statistics instead of writing. The activation of config_st and config_norm uses
+these statistics. Source: apply_norm and apply_pre_activation_acc of libgemmini, which computes in int32 and float32.
+The golden programs `norm_*` were run on libgemmini. The measured RTL has no normaliser.
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ import numpy as np
 
 from tilewright.array import Array
 
-#: Statistics that are kept at once.
+#: The number of statistics that are kept at once.
 IDS = 256
 LEAST = np.int32(-(1 << 31))
 
 
 class Norm(IntEnum):
-    """The norm command of a local address. RESET writes the row, all others only change statistics."""
+    """The norm command of a local address. RESET writes the row; all other commands only update statistics."""
 
     RESET, SUM, MEAN, VARIANCE, INV_STDDEV, MAX, SUM_EXP, INV_SUM_EXP = range(8)
 
 
 class Activation(IntEnum):
-    """The activation of results that leave the accumulator."""
+    """The activation for results that leave the accumulator."""
 
     NONE, RELU, LAYERNORM, IGELU, SOFTMAX = range(5)
 
 
-#: The command that applies to all blocks of a row but the last one.
+#: For each command, the command for all blocks of a row except the last block.
 PARTIAL = {Norm.MEAN: Norm.SUM, Norm.INV_STDDEV: Norm.VARIANCE, Norm.INV_SUM_EXP: Norm.SUM_EXP}
 
 
 def rounded(values: Array, scale: Array) -> Array:
-    """Return int32 times float32, rounded to float32, then half to even, saturated to int8; as int32."""
+    """Return int32 times float32 as int32.
+
+    The product is rounded to float32, then half to even, and saturated to int8.
+    """
     product = np.rint(values.astype(np.float32) * scale)
     return np.clip(product, -128, 127).astype(np.int32)
 
@@ -56,11 +59,11 @@ class Normaliser:
         self.fresh = np.ones(IDS, np.bool_)
 
     def copy(self) -> Normaliser:
-        """Return a copy that later commands do not change."""
+        """Return a copy of the registers and statistics."""
         return deepcopy(self)
 
     def config_st(self, values: Mapping[str, int]) -> None:
-        """Set the activation. NONE keeps SOFTMAX, which only config_norm can name."""
+        """Set the activation. NONE keeps SOFTMAX, because only config_norm can select SOFTMAX."""
         if values["activation"] or self.activation != Activation.SOFTMAX:
             self.activation = Activation(values["activation"])
 
@@ -77,7 +80,10 @@ class Normaliser:
             self.qln2 = np.int32(values["qln2"])
 
     def count_row(self, blocks: list[Array], command: int) -> bool:
-        """Add a row, int32 (S, columns) for each block, to the statistics. Return whether it is to be written."""
+        """Add a row, int32 (S, columns) for each block, to the statistics.
+
+        Return whether the store must write the row.
+        """
         for index, block in enumerate(blocks):
             last = index + 1 == len(blocks)
             self._count(block, Norm(command) if last else PARTIAL.get(Norm(command), Norm(command)))
@@ -115,15 +121,18 @@ class Normaliser:
         self.count[self.stat] += block.shape[1]
 
     def _exp(self, block: Array) -> Array:
-        """Return the integer exponential of a row below its maximum."""
-        # exp(x) = 2**-power * exp(near), with `near` in one interval, where a parabola is close enough (I-BERT).
+        """Return the integer exponential of a row, relative to the maximum of the row."""
+        # exp(x) = 2**-power * exp(near). `near` is in one interval, where a parabola is accurate enough (I-BERT).
         below = block - self.most[self.stat]
         power = (-below * self.qln2_inv) >> 16
         near = below + power * self.qln2 + self.qb
         return (near * near + self.qc) >> (power & 31)
 
     def activated(self, values: Array) -> Array:
-        """Return int32 values (S, columns) after the activation; ReLU comes after the scale, elsewhere."""
+        """Return int32 values (S, columns) after the activation.
+
+        ReLU is not applied here, because it follows the scale.
+        """
         if self.activation == Activation.IGELU:
             near = np.minimum(np.abs(values), -self.qb) + self.qb
             erf = np.where(values < 0, -1, 1).astype(np.int32) * (near * near + self.qc)
