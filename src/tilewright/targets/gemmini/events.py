@@ -71,7 +71,6 @@ def _elements(place: Local) -> Array:
 
 
 def _accesses(passes: Passes) -> list[Access]:
-    """Return the accesses to the banks of each memory."""
     config = passes.config
     work = passes.work
     reads, writes = np.zeros(2, np.int64), np.zeros(2, np.int64)

@@ -46,10 +46,7 @@ class GemminiLaunch(OnImage[Config]):
         return *(self._input(index, segment) for index, segment in enumerate(inputs)), result
 
     def _input(self, index: int, segment: DramSegment) -> Stored:
-        """Return an input of the first node.
-
-        Raises ProgramError if the border in the launch is impossible for this input.
-        """
+        """Return an input of the first node. Raises ProgramError if the launch has an impossible border."""
         site = self.sites[0]
         place = Placement.of(site.input(index).shape)
         if "frame" in self.launch.meta:

@@ -191,7 +191,6 @@ def waits(unit: Array, taken: Array, start: Array, end: Array) -> tuple[Array, A
 
 
 def _follows(start: Array, end: Array) -> Array:
-    """Return whether each start is directly after some end, bool [m]."""
     ends = np.sort(end) + 1
     if not len(ends):
         return np.zeros(len(start), np.bool_)

@@ -122,10 +122,7 @@ KINDS = {"w": "const", "d": "const", "y": "output"}
 
 
 def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
-    """Compile a network.
-
-    The program has one step for each node, in order. The step of a convolution may include a max pooling.
-    """
+    """Compile a network: one step per node, in order. The step of a convolution may include a max pooling."""
     steps: list[Launch | HostStep] = []
     pooled: set[str] = set()
     mode = rounding_mode(rounding)
@@ -147,7 +144,6 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 
 
 def _launch(site: Site, pool: Site | None, config: Config, rounding: Rounding) -> Launch | str:
-    """Return the fastest form of a node, or the reason why the host computes it."""
     forms = layers.layers(site, config, rounding, pool)
     if isinstance(forms, str):
         return forms

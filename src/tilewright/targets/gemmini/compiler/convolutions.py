@@ -155,10 +155,7 @@ class Convolution:
                 depth = (depth - 1) // dim * dim
 
     def _largest(self, config: Config, outputs: int, inputs: int, pixels: int) -> Convolution | None:
-        """Return the largest tile with these channels that fits the memories, or None.
-
-        Tiles of whole rows are tried first.
-        """
+        """Return the largest tile with these channels, or None. Tiles of whole rows are tried first."""
         columns = self.pooled[1]
         while columns:
             for rows in range(self.pooled[0], 0, -1):
@@ -213,7 +210,6 @@ class Convolution:
 
     @property
     def _layer(self) -> dict[str, int]:
-        """The registers that all tiles share."""
         pooled = self.pool != NO_POOL
         inputs, outputs = self.channels
         depths, results = self.group
@@ -233,10 +229,7 @@ class Convolution:
         }
 
     def _tile(self, corner: tuple[int, int, int, int, int, int], x: int, w: int, d: int, y: int) -> dict[str, int]:
-        """Return the registers of a tile.
-
-        `corner`: image, group, row, column, first channel of the result and of the input.
-        """
+        """Return the registers of a tile. `corner`: image, group, row, column, first output and input channel."""
         image, group, row, column, output, depth = corner
         inputs, outputs = self.channels
         depths, results = self.group
@@ -274,9 +267,6 @@ class Convolution:
 
 
 def _inside(first: int, count: int, extent: int) -> Span:
-    """Return `count` positions, starting at `first`, cut to 0..extent.
-
-    `before` and `after` count the positions cut off.
-    """
+    """Return positions from `first` on, cut to 0..extent. `before` and `after` count the positions cut off."""
     before, after = max(0, -first), max(0, first + count - extent)
     return Span(first + before, count - before - after, before, after)

@@ -108,7 +108,6 @@ def _streams(convolution: Convolution, frame: Frame, config: Config) -> Iterator
 def _convolution(
     site: Site, op: Conv2D | DepthwiseConv2D, store: RequantisingStore, pool: Site | None, dim: int
 ) -> Convolution | str:
-    """Return a node as a convolution, or the reason why the machine cannot compute it."""
     x = site.input(0)
     w = site.input(1)
     out = site.output
@@ -130,7 +129,6 @@ def _convolution(
 
 
 def _unlooped(convolution: Convolution, store: RequantisingStore | str) -> str | None:
-    """Return why LOOP_CONV_WS cannot compute a convolution; None if it can."""
     window = convolution.window
     if window.stride[0] != window.stride[1] or window.dilation[0] != window.dilation[1]:
         return f"stride={window.stride}, dilation={window.dilation}: LOOP_CONV_WS has one number for both axes"

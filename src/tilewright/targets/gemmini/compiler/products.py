@@ -94,7 +94,6 @@ class Product:
 
 
 def _even(blocks: int, most: int) -> int:
-    """Return the tile size that cuts `blocks` into about equal tiles of at most `most` blocks."""
     most = max(1, min(blocks, most))
     return -(-blocks // -(-blocks // most))
 

@@ -43,10 +43,7 @@ Counts = dict[str, tuple[int, int]]
 
 
 def conform(path: Path) -> ConformCase:
-    """Replay a golden vector from a file, and return whether our results are equal.
-
-    Raises InputError for other files.
-    """
+    """Return whether our results equal a golden vector. Raises InputError if the file is not a golden vector."""
     counts: Counts = {}
     vector = Entries(path, "array", REMEDY, arrays(path, remedy=REMEDY))
     try:
@@ -97,7 +94,6 @@ def _replay(preset: str, vector: Vector, about: Mapping[str, Any], counts: Count
 
 
 def _memory(passes: Passes, vector: Vector, sequence: Array) -> Array:
-    """Return DRAM after the steps of a sequence, uint8 [bytes]."""
     dram = Dram([Segment("dram", BASE, vector["dram"].reshape(1, -1).copy())])
     Machine(passes.config, dram, 1).run(passes.plan, sequence)
     return dram["dram"][0]
@@ -116,10 +112,7 @@ def _difference(results: Array | list[Array], vector: Vector, golden: Array) -> 
 
 
 def _rtl(passes: Passes, vector: Vector, build: str, latency: str) -> str:
-    """Compare memory with that of an RTL run.
-
-    A race has two allowed outcomes. A lost accumulation has no golden bytes.
-    """
+    """Compare memory with an RTL run. A race has two allowed outcomes. A lost accumulation has no golden bytes."""
     if any(finding.kind == WRITE_DISTANCE for finding in passes.hazards.findings):
         return ""
     steps = np.arange(len(passes.prims))

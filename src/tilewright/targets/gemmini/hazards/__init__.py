@@ -101,12 +101,10 @@ class Hazards:
 
     @cached_property
     def _looped(self) -> Array:
-        """For each primitive command, whether a hardware loop issues it, bool [m]."""
         return self.prims[:, 0] != self.expansion.commands[self.source, 0]
 
     @cached_property
     def _order(self) -> order.Order:
-        """The primitive commands, and the order that the reservation station enforces."""
         work = self.work
         config = self.config
         queue = QUEUES[work.code]
@@ -145,7 +143,6 @@ class Hazards:
         return kept
 
     def _name(self, step: int) -> str:
-        """Return a primitive command as text."""
         command = int(self.source[step])
         text = line(self.prims, step)
         if self.place is not None:

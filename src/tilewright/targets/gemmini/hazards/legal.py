@@ -180,5 +180,4 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
 
 
 def _previous(flags: Array) -> Array:
-    """Return the predecessor of each flag as int64; NONE for the first flag."""
     return np.append(NONE, flags)[: len(flags)]

@@ -100,10 +100,7 @@ def find_waits(queue: int, waits: Array, tracked: Rows, after: Array, first: int
 
 
 def find_reach(order: Order, follows: Array) -> None:
-    """For each command, find the first commands that cannot start before it starts.
-
-    `follows` [QUEUES] is scratch memory.
-    """
+    """For each command, find the first commands that cannot start before it. `follows` is scratch memory."""
     # From the last command to the first: `reach` of a command is the minimum of `reach` over its successors. The
     # successors are the next command of its queue, and the commands that wait for it. All successors are later in the
     # program, so their rows are complete.

@@ -63,7 +63,6 @@ def by_step(touches: Touches, steps: int) -> Rows:
 
 
 def _number(place: Local, config: Config) -> Array:
-    """Return the row number at which each operand begins."""
     outside = (place.acc == 0) & (place.row >= config.all_spad_rows)
     return place.row + place.acc * config.all_spad_rows + OUTSIDE * outside
 
@@ -118,10 +117,7 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
 
 
 def _repeated(loads: Moves, config: Config) -> Touches:
-    """Return the touches of pixel repeats.
-
-    Copy q of a row is q rows above the row, and q times its width to the right.
-    """
+    """Return the touches of pixel repeats: copy q of a row is q rows above and q row widths to the right."""
     # Copies before the start of the row's half of the scratchpad (PixelRepeater.scala), or before row 0, are not
     # written.
     place = loads.local

@@ -80,7 +80,6 @@ def _operand(name: str) -> tuple[BitField, ...]:
 
 
 def _halves(*names: str) -> tuple[BitField, ...]:
-    """Return fields of 16 bits side by side."""
     return tuple(BitField(name, 16 * index, 16) for index, name in enumerate(names))
 
 

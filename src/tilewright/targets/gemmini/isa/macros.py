@@ -37,15 +37,11 @@ def spad(row: int) -> int:
 
 
 def acc(row: int, accumulate: bool = False, full: bool = False) -> int:
-    """Return the local address of an accumulator row.
-
-    `accumulate`: writes add to the row. `full`: stores move int32.
-    """
+    """Return the local address of an accumulator row. Writes add if `accumulate`; stores move int32 if `full`."""
     return 1 << ACC | accumulate << ACCUMULATE | full << FULL | row
 
 
 def _bits(scale: float) -> int:
-    """Return the bits of a scale as float32."""
     return int(np.array(scale, np.float32).view(np.uint32))
 
 
@@ -218,10 +214,7 @@ class Commands:
         b_spad_id: int,
         is_resadd: bool,
     ) -> None:
-        """Multiply tiles of matrices.
-
-        Sizes are in blocks, strides in elements; an address of 0 marks an absent matrix.
-        """
+        """Multiply tiles of matrices: sizes in blocks, strides in elements. Address 0 marks an absent matrix."""
         self.add("loop_ws_bounds", i=i, j=j, k=k, pad_i=pad_i, pad_j=pad_j, pad_k=pad_k)
         self.add("loop_ws_ab", a=a, b=b)
         self.add("loop_ws_dc", d=d, c=c)

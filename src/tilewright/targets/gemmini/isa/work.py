@@ -149,7 +149,6 @@ def before(steps: Array, marks: Array) -> Array:
 
 
 def _rows_at(columns: dict[str, Array], index: Array) -> dict[str, Array]:
-    """Return the rows `index` of columns. A row is 0 if its index is NONE."""
     if not len(next(iter(columns.values()))):
         return {name: np.zeros(len(index), np.int64) for name in columns}
     return {name: np.where(index == NONE, 0, column[index]) for name, column in columns.items()}

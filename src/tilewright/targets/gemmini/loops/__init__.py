@@ -212,7 +212,6 @@ def expand(commands: Array, config: Config) -> Expansion:
 
 
 def _loops(commands: Array, config: Config) -> list[Loop]:
-    """Return the loops of a program in program order."""
     unrollers = {number: Unroller(number, config) for number in (MATMUL, CONV)}
     loops = []
     for row, values in sorted(register_writes(commands).items()):

@@ -20,10 +20,7 @@ from tilewright.targets.gemmini.loops.words import COMMANDS, CONV, MATMUL, OnChi
 
 
 class OperandRows(NamedTuple):
-    """The memory rows of a loop's operand.
-
-    `loaded`: the loop loads the operand; otherwise, the loop reuses old data.
-    """
+    """The memory rows of a loop's operand. `loaded`: the loop loads the operand instead of reusing old data."""
 
     name: str
     memory: str
@@ -63,10 +60,7 @@ def spans(unroller: int, r: Mapping[str, int], place: OnChip, config: Config) ->
 
 
 def findings(flights: Sequence[Flight], functs: Array) -> Iterator[Finding]:
-    """Yield the races between loops that may be in flight together.
-
-    `functs` [n]: the functs of the program's commands.
-    """
+    """Yield the races between loops that may be in flight together. `functs` [n]: the program's functs."""
     # The commands that may enter or pass an unroller while the unroller has a loop. All other commands wait until the
     # unroller has no loop, so these commands separate loops. Commands for the matrix unroller pass the convolution
     # unroller first.

@@ -74,10 +74,7 @@ class HostAddresses:
         return self._machine(pointers)
 
     def host(self, address: int, size: int) -> int:
-        """Return the host's address of bytes of the machine.
-
-        Raises ProgramError if the bytes are outside of all windows.
-        """
+        """Return the host's address of bytes of the machine. Raises ProgramError outside of all windows."""
         slot = address // SLOT
         if not 1 <= slot <= len(self._first) or (address + size - 1) // SLOT != slot:
             raise ProgramError(
@@ -144,7 +141,6 @@ class RecordedCommands:
 
     @property
     def _source(self) -> Array:
-        """The index of the command that issues each primitive command, int64 [m]."""
         return self.passes.hazards.source
 
     def _unfenced(self) -> Iterator[Finding]:

@@ -85,7 +85,6 @@ def run(commands: Array, expansion: Expansion, config: Config, latency: int) -> 
 
 
 def _why(machine: Array) -> str:
-    """Return the cause of a stall, derived from the machine's state."""
     if machine[WRITER.state] == IN_REQUEST and machine[SHARED.max_writes] == 1:
         return (
             "the DMA sends no beat while all its writes are in flight, so the second beat of a single write never "

@@ -134,10 +134,7 @@ def base(m: Array, place: int, archive: Array) -> None:
 
 
 def length(m: Array, q: int, archive: Array) -> int:
-    """Save or set the length of a queue, and return the length.
-
-    After setting, the queue begins at place 0 of its ring.
-    """
+    """Save or set the length of a queue, and return the length. A queue that is set begins at place 0."""
     if archive[HEADER.sets]:
         m[q + QUEUE.head] = 0
         m[q + QUEUE.left] = -1
@@ -209,10 +206,7 @@ def waits(m: Array, place: int, q: int, archive: Array) -> None:
 
 
 def entered(m: Array, q: int, of: int, archive: Array) -> None:
-    """Save or set a queue.
-
-    An item has the index of a command, and in the lowest bits the command's entry in queue `of`.
-    """
+    """Save or set a queue of commands. The lowest bits of an item are the command's entry in queue `of`."""
     for i in range(length(m, q, archive)):
         place = item(m, q, i)
         number = m[place] & 63

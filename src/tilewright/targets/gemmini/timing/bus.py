@@ -99,10 +99,7 @@ class Transaction:
 
 
 class Answer:
-    """A future answer of the memory.
-
-    `item`: twice the transaction of a read, or 1 for the acknowledgement of a write.
-    """
+    """A future answer of the memory. `item`: twice the transaction of a read, or 1 for the end of a write."""
 
     due = saved(RULE.due)
     beats = PLAIN
@@ -172,10 +169,7 @@ def step_bus(m: Array, t: int) -> None:
 
 @part
 def wrapped_answer(m: Array, place: int) -> int:
-    """Return a place in the ring of answers.
-
-    The ring has one place for each transaction; its size is not a power of two.
-    """
+    """Return a place in the ring of answers, which has one place for each transaction."""
     size = m[SHARED.max_reads] + m[SHARED.max_writes]
     return place - size if place >= size else place
 
@@ -199,10 +193,7 @@ def arbitrate(m: Array, t: int) -> None:
 
 
 def packet(m: Array, vaddr: int, left: int) -> tuple[int, int]:
-    """Return the size of the next request in bytes, and its useful bytes.
-
-    The row has `left` more bytes from `vaddr` on.
-    """
+    """Return the size and the useful bytes of the next request, for `left` bytes from `vaddr` on."""
     # Requests are aligned to their size. Among the sizes with the most useful bytes, the hardware selects the smallest
     # size (DMA.scala: read_packet). So 16 bytes across a 16-byte line become one request of 32 bytes [R: gemmini_timing
     # rule 7].

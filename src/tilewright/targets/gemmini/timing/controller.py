@@ -331,10 +331,7 @@ def fetch(m: Array, k: int, bank: int, row: int, goes: bool) -> int:
 
 
 def finish(m: Array, t: int) -> None:
-    """End an operation and remove its commands from the queue.
-
-    Computes, and preloads without a result, are complete.
-    """
+    """End an operation and remove its commands. Computes, and preloads without a result, are complete."""
     # A preload with a result completes when the array writes the result's last row.
     m[SHARED.progress] += 1
     m[SHARED.ex_state] = EX_STATE.idle

@@ -107,10 +107,7 @@ def clear(memo: Memo, identity: bool) -> None:
 
 
 def relate_pages(r: Array, pages: Array, client: int, old: int, new: int) -> bool:
-    """Make `new` the partner of page `old`.
-
-    Return False if a page has another partner, or if there are too many pages.
-    """
+    """Make `new` the partner of page `old`. Return False for a conflict, or if there are too many pages."""
     # Successive requests are mostly in one page, so `equivalent_lines` compares the last pair before this call.
     r[MEMO.last_pair + 2 * client] = old
     r[MEMO.last_pair + 2 * client + 1] = new

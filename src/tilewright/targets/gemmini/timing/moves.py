@@ -211,10 +211,7 @@ def end_repetition(m: Array) -> None:
 
 
 def write_zeros(m: Array, lasts: int, claimed: int, acc_claimed: int, t: int) -> None:
-    """Write a row of zeros.
-
-    The write waits if another unit offers a request's last row, which reports to the tracker first.
-    """
+    """Write a row of zeros, unless another unit offers a request's last row, which reports first."""
     acc = is_acc(m[REPEATER.zeros_address])
     row = m[REPEATER.zeros_address] & m[SHARED.rows]
     if acc:
@@ -338,10 +335,7 @@ def scale_elements(m: Array, t: int) -> None:
 
 
 def step_merger(m: Array, t: int) -> None:
-    """Merge beats into rows.
-
-    A row leaves when all bytes that it gets from this request have arrived (BeatMerger.scala).
-    """
+    """Merge beats into rows. A row leaves when all its bytes of this request have arrived (BeatMerger.scala)."""
     free = not m[MERGER.valid]
     if m[MERGER.valid]:
         # The first `shift` bytes are skipped: a request is aligned, but its row may be unaligned.

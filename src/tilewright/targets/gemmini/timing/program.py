@@ -50,10 +50,7 @@ def record(expansion: Expansion) -> Program:
 
 
 def find_configurations(m: Array, p: Program) -> None:
-    """Set the configuration of each command.
-
-    The load queue has one configuration per load state; other queues have one.
-    """
+    """Set the configuration of each command. The load queue has one per load state; other queues have one."""
     for holder in range(LOAD_STATES + 3):
         m[SHARED.holders + holder] = NONE
     whole = NONE

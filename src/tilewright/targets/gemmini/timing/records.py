@@ -71,10 +71,7 @@ def _declared(record: type[R], place: int, limit: int) -> R:
 
 
 def registers(record: type[R], unit: int) -> R:
-    """Return the places of a unit's registers.
-
-    Each unit has a number, so places do not depend on the order of imports.
-    """
+    """Return the places of a unit's registers. Each unit has a number, which determines these places."""
     return _declared(record, UNIT * unit, UNIT)
 
 

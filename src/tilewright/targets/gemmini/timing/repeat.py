@@ -142,7 +142,6 @@ def _fingerprints(expansion: Expansion, config: Config, n: int) -> Array:
 
 
 def _without_row(words: Array, config: Config) -> Array:
-    """Return operand words without rows."""
     place = local(words & 0xFFFFFFFF, words, words, config)
     mask = np.where(place.acc, config.acc_rows - 1, config.all_spad_rows - 1)
     return np.where(place.garbage, words, words & ~mask)
@@ -150,10 +149,7 @@ def _without_row(words: Array, config: Config) -> Array:
 
 @part
 def mix(hashed: W, word: W) -> W:
-    """Return a hash that also covers `word`.
-
-    numpy and compiled code give the same result, because both wrap at 64 bits.
-    """
+    """Return a hash that also covers `word`. Both numpy and compiled code wrap the hash at 64 bits."""
     product = (hashed ^ word) * 0x9E3779B97F4A7C1
     return product ^ (product >> 29 & 0xFFFFFFFF)
 

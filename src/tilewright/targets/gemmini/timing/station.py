@@ -26,10 +26,7 @@ from tilewright.targets.gemmini.timing.unroll_streams import FrontPlan
 
 
 class Station:
-    """The registers of the station.
-
-    A field of three numbers has one number per queue: loads, execute commands, stores.
-    """
+    """The registers of the station. Three numbers are for the queues of loads, execute commands and stores."""
 
     valid = saved(RULE.wire, size=3)  # a bit mask of the entries in use; a snapshot renumbers the entries
     unissued = saved(size=3)  # the number of entries that are not issued
@@ -48,10 +45,7 @@ class OperandSpan:
 
 
 class Entry:
-    """An entry of the station.
-
-    Operand `a` is the result of the command, or the first source if there is no result (opa, opb).
-    """
+    """An entry of the station. `a` is the command's result, or its first source if it has no result."""
 
     command = COMMAND
     writes = WIRE

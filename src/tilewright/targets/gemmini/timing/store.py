@@ -65,10 +65,7 @@ OUTGOING = table(OutgoingRow, "outgoing")
 
 
 def step_stores(m: Array, p: Program, t: int) -> None:
-    """Run the store controller.
-
-    A configuration takes one cycle. A store takes one cycle per row, or per pixel of a window.
-    """
+    """Run the store controller: a configuration takes one cycle, a store one cycle per row or window pixel."""
     # A command leaves its queue in the cycle of its last row. A command with a single row leaves one cycle later,
     # because the row counter is then 0, as at the start of a command.
     item = peek(m, Q.stores, 0)

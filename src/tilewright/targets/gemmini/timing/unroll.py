@@ -83,10 +83,7 @@ def front_is_busy(m: Array) -> bool:
 
 @part
 def note_finished(m: Array, unroller: int, queue: int) -> None:
-    """Record that a command of an unroller (1, 2; 0: the host) is done.
-
-    Call this function before `step` in that cycle.
-    """
+    """Record, before `step`, that a command of an unroller (1, 2; 0: the host) is done in this cycle."""
     if unroller:
         m[FRONT.ended + 3 * (unroller - 1) + queue] += 1
         m[FRONT.done] = 1

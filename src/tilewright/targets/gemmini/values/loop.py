@@ -48,10 +48,7 @@ def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]
 
 
 def _loop(builder: Any, count: Any) -> Any:
-    """Begin a loop that runs `count` times, at least once.
-
-    Return the loop counter, and a function that ends the loop.
-    """
+    """Begin a loop that runs `count` times, at least once. Return the counter, and a function that ends it."""
     from llvmlite import ir
 
     index = ir.IntType(64)

@@ -36,10 +36,7 @@ class Plan:
 
 
 def plan(work: Work, config: Config) -> Plan:
-    """Return the plan of a program.
-
-    All commands must be legal, and access only rows inside the memories (hazards/legal.py).
-    """
+    """Return the plan of a program. All commands must be legal and inside the memories (hazards/legal.py)."""
     action, index = np.full((2, len(work.kind)), -1)
     for kind, steps in (
         (loop.LOAD, work.loads.step),
@@ -62,7 +59,6 @@ def plan(work: Work, config: Config) -> Plan:
 
 
 def _float(bits: Array) -> Array:
-    """Return float32 numbers from their bits (int64)."""
     return bits.astype(np.uint32).view(np.float32)
 
 
@@ -83,7 +79,6 @@ def _loads(moves: Moves) -> tuple[Array, Array]:
 
 
 def _stores(moves: Moves) -> tuple[Array, Array]:
-    """Return the table of mvouts, and their scales, float32 [k]."""
     place = moves.local
     settings = moves.settings
     none = np.zeros(len(moves.step), np.int64)
@@ -149,10 +144,7 @@ class Machine:
         self._rules = loop.Rules(int(first), int(shifts), bits, int(overflows), floor)
 
     def run(self, plan: Plan, sequence: Array) -> None:
-        """Execute the steps in `sequence` (int64) of a plan.
-
-        Raises MachineError for an access outside of a DRAM segment.
-        """
+        """Execute the steps in `sequence` (int64) of a plan. Raises MachineError for an access outside a segment."""
         # The loop runs up to the next step of the normaliser. This method then executes that step.
         low = 0
         for high in np.flatnonzero(np.isin(sequence, plan.norms)).tolist():
@@ -162,7 +154,6 @@ class Machine:
         self._run(plan, sequence[low:])
 
     def _run(self, plan: Plan, sequence: Array) -> None:
-        """Execute steps in the loop."""
         tables = plan.tables
         chosen = plan.tables.action[sequence]
         count = len(tables.loads)
@@ -186,7 +177,6 @@ class Machine:
         run(np.ascontiguousarray(sequence), tables, memories, self._rules)
 
     def _normalise(self, plan: Plan, step: int) -> None:
-        """Execute a step of the normaliser."""
         for (steps, mvout), set_by in (
             (plan.work.config_st, self.normaliser.config_st),
             (plan.work.config_norm, self.normaliser.config_norm),

@@ -37,10 +37,7 @@ PARTIAL = {Norm.MEAN: Norm.SUM, Norm.INV_STDDEV: Norm.VARIANCE, Norm.INV_SUM_EXP
 
 
 def rounded(values: Array, scale: Array) -> Array:
-    """Return int32 times float32 as int32.
-
-    The product is rounded to float32, then half to even, and saturated to int8.
-    """
+    """Return int32 times float32, rounded to float32, then half to even, and saturated to int8; as int32."""
     product = np.rint(values.astype(np.float32) * scale)
     return np.clip(product, -128, 127).astype(np.int32)
 
@@ -80,10 +77,7 @@ class Normaliser:
             self.qln2 = np.int32(values["qln2"])
 
     def count_row(self, blocks: list[Array], command: int) -> bool:
-        """Add a row, int32 (S, columns) for each block, to the statistics.
-
-        Return whether the store must write the row.
-        """
+        """Add a row, int32 (S, columns) per block, to the statistics. Return whether the store writes the row."""
         for index, block in enumerate(blocks):
             last = index + 1 == len(blocks)
             self._count(block, Norm(command) if last else PARTIAL.get(Norm(command), Norm(command)))
@@ -121,7 +115,6 @@ class Normaliser:
         self.count[self.stat] += block.shape[1]
 
     def _exp(self, block: Array) -> Array:
-        """Return the integer exponential of a row, relative to the maximum of the row."""
         # exp(x) = 2**-power * exp(near). `near` is in one interval, where a parabola is accurate enough (I-BERT).
         below = block - self.most[self.stat]
         power = (-below * self.qln2_inv) >> 16
@@ -129,10 +122,7 @@ class Normaliser:
         return (near * near + self.qc) >> (power & 31)
 
     def activated(self, values: Array) -> Array:
-        """Return int32 values (S, columns) after the activation.
-
-        ReLU is not applied here, because it follows the scale.
-        """
+        """Return int32 values (S, columns) after the activation. ReLU is applied later, after the scale."""
         if self.activation == Activation.IGELU:
             near = np.minimum(np.abs(values), -self.qb) + self.qb
             erf = np.where(values < 0, -1, 1).astype(np.int32) * (near * near + self.qc)

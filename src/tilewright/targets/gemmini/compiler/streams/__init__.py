@@ -78,7 +78,6 @@ class _Emission:
         return self.issue.array()
 
     def _job(self, inputs: Inputs, sums: Sums, after: tuple[Inputs, Sums] | None) -> None:
-        """Append the products of a job."""
         shape = self.shape
         issue = self.issue
         job = sums.job
@@ -124,7 +123,6 @@ class _Emission:
                 return
 
     def _weights(self) -> Iterator[int]:
-        """Yield the loads of weights in the order in which products use them."""
         shape = self.shape
         before = -1
         for _, sums in self.work:
@@ -172,7 +170,6 @@ class _Emission:
             self.arrives[load] = self.arrives.get(load, arrived) if cut.first else arrived
 
     def _store_results(self, tile: Tile, sums: Sums) -> None:
-        """Append the stores of a job."""
         layer = self.shape.layer
         job = sums.job
         config = self.shape.config
@@ -194,7 +191,6 @@ class _Emission:
                 self.stored[row + pixel : row + pixel + rows] = self.issue.stored
 
     def _pool(self, tile: Tile, job: Job, row: int, columns: int, channel: int) -> None:
-        """Append the pooled store of a block of outputs."""
         layer = self.shape.layer
         pool = self.shape.layer.pool
         image = *tile.pooled[2:], *tile.out[2:], *tile.pads

@@ -83,10 +83,7 @@ class Issue:
         return self.loaded + config.memory_latency + ARRIVES
 
     def compute(self, ready: float, blocks: tuple[int, ...], group: Group) -> None:
-        """Compute a group of products, starting in cycle `ready` at the earliest.
-
-        `blocks`: the rows of each block of A.
-        """
+        """Compute a group of products from cycle `ready` on. `blocks`: the rows of each block of A."""
         # During the last block, the array takes the next weights, and all rows of the array stream.
         self.began = start = max(self.computed, ready)
         self._groups.setdefault(blocks, []).append(Group(start, *group[1:]))

@@ -132,10 +132,7 @@ class Shape:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The products of a group's sums, in order.
-
-        Channels, and blocks of channels, count from the start of the group.
-        """
+        """The products of a group's sums, in order. Channels and their blocks are numbered inside the group."""
         layer = self.layer
         dim = self.config.dim
         steps = list[Step]()
@@ -273,10 +270,7 @@ class Shape:
 
     @property
     def flat(self) -> bool:
-        """Whether the result has one row.
-
-        Small tiles of such a result have fewer columns; other small tiles have fewer rows.
-        """
+        """Whether the result has one row. Small tiles then have fewer columns; otherwise, they have fewer rows."""
         return self.layer.pooled[0] == 1
 
     @property
@@ -307,10 +301,7 @@ class Shape:
                 yield from self._falling(job) if self.ends and ends and not self.few else (job,)
 
     def _keeps(self, block: int) -> bool:
-        """Return whether the scratchpad has room for a block's weights for all steps.
-
-        Jobs may then share the weights.
-        """
+        """Return whether jobs can share a block's weights: the scratchpad has room for the weights of all steps."""
         rows = len(self.steps) * self.units[block].blocks * self.config.dim
         return rows <= sum(lane.rows for lane in self.lanes[1])
 

@@ -171,7 +171,6 @@ class Sums:
         return True
 
     def _free(self) -> float:
-        """Return the cycle in which the rows of the next offsets become free."""
         block, first, rows = self._pieces[0]
         at = self.row(block) + first
         return float(self._stored[at : at + rows].max()) + 1
