@@ -23,8 +23,7 @@ from tilewright.targets.users import Execution
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.launch import GemminiLaunch
 
-#: The only timing model. Its numbers are fixed by the hardware; numbers that a user may change are keys of the
-#: configuration.
+#: The only timing model. Its numbers are fixed by the hardware; numbers that users may change are in the configuration.
 RTL = TimingModel(
     "rtl",
     "cycle by cycle after the units of the Chisel source; compared with two builds of generated RTL under a TileLink"

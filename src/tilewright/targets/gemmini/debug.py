@@ -23,8 +23,7 @@ from tilewright.targets.gemmini.passes import Passes
 from tilewright.targets.gemmini.values.machine import Machine
 from tilewright.targets.launched import ImageWalk, dram_spaces
 
-#: Spaces of the step table: the rows of the memories, and the whole array. The spaces from DRAM on are segments, in
-#: bytes.
+#: Spaces of the step table: the rows of the memories, the whole array, and from DRAM on the bytes of each segment.
 SPAD, ACC, ARRAY, DRAM = range(4)
 
 

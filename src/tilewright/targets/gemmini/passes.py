@@ -27,14 +27,12 @@ from tilewright.targets.gemmini.values.machine import Machine, Plan, plan
 if TYPE_CHECKING:
     from tilewright.targets.gemmini.timing import Times
 
-#: The cycles for which a request occupies a slot of the DMA, in addition to latency and beats [R: gemmini_timing rules
-#: 6 and 8].
+#: The cycles of a request in a slot of the DMA, in addition to latency and beats [R: gemmini_timing rules 6, 8].
 SLOT = 6
 #: The number of stages of the scale unit, and of accumulator rows in these stages [R: gemmini_timing rule 9].
 SCALE_CYCLES = 8
 SCALE_ROWS = 5
-#: The causes of a controller's wait: the next command has not arrived, or the next command waits for another
-#: controller.
+#: The causes of a controller's wait: its next command has not arrived, or waits for another controller.
 IDLE = ("command", *UNITS)
 
 

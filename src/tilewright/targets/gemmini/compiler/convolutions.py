@@ -136,16 +136,14 @@ class Convolution:
 
     def tilings(self, config: Config) -> Iterator[Convolution]:
         """Yield tilings of several shapes. Each tile is as large as the memories allow."""
-        # Kernel columns are packed only if the input has no border: the zeros of a border would overtake repeated
-        # pixels.
+        # Kernel columns are packed only without a border: the zeros of a border would overtake repeated pixels.
         dim = config.dim
         inputs, outputs = self.group
         packed = inputs <= dim // 2 and self.window.dilation == (1, 1) and not any(self.window.padding)
         packings = {1, min(self.window.kernel[1], dim // inputs) if packed else 1}
         blocks = -(-outputs // dim)
         for pixels, share in product(sorted(packings), sorted({1, 2, 4, blocks} & {*range(1, blocks + 1)})):
-            # All input channels at once are best: fewer channels need several loops for each tile, which load and store
-            # its sums.
+            # All input channels at once are best: with fewer channels, several loops load and store a tile's sums.
             depth = inputs
             while depth:
                 tiling = self._largest(config, min(outputs, share * dim), depth, pixels)

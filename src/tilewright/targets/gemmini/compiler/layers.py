@@ -66,7 +66,7 @@ def _convolved(
     if isinstance(convolution, str):
         return [], convolution
     frame = NO_FRAME
-    if any(convolution.window.padding) and zero:  # the hardware pads with the code 0
+    if any(convolution.window.padding) and zero:  # the hardware pads with code 0
         if (framed := _framed(convolution)) is None:
             return [], f"has a border of more than {MOST_FRAME} pixels of the code {zero}"
         convolution, frame = framed

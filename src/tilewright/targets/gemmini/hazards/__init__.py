@@ -32,8 +32,7 @@ ROW_US = 3
 DISTANCE = 3
 #: The smallest number of rows that a compute must stream if a config_ex follows immediately [R].
 CONFIG_ROWS = 5
-#: If the next compute reads a result immediately, the compute before the producer must stream at least this number of
-#: rows [R].
+#: If a result is read immediately, the compute before its producer must stream at least SAFE_ROWS rows [R].
 SAFE_ROWS = 6
 
 

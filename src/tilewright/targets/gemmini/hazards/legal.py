@@ -94,8 +94,7 @@ def _split(moves: Moves, among: Array, config: Config) -> Array:
     place = moves.local
     if not among.any():
         return among
-    # A request ends at a multiple of dma_bytes, so a request cuts an element only if the row is not aligned to
-    # elements.
+    # A request ends at a multiple of dma_bytes, so it cuts elements only if the row is not aligned to elements.
     row = np.arange(config.dim)
     at = moves.dram[:, None] + row * moves.settings["stride"][:, None]
     crosses = at % config.dma_bytes + (4 * place.cols)[:, None] > config.dma_bytes
@@ -143,8 +142,7 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     configured = work.config != NONE
     yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
     yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
-    # `before`: the dataflow of the previous compute, whose weights or sums the array keeps (NONE for the first
-    # compute).
+    # `before`: the dataflow of the previous compute, whose weights or sums the array keeps, or NONE.
     before = _previous(weights)
     kept = (work.fresh == 0) & configured
     left = ~weights & (before == 0) & (_previous(work.c.garbage == 0) == 1)

@@ -118,8 +118,7 @@ def touched(work: Work, config: Config, preloads: bool = True) -> Touches:
 
 def _repeated(loads: Moves, config: Config) -> Touches:
     """Return the touches of pixel repeats: copy q of a row is q rows above and q row widths to the right."""
-    # Copies before the start of the row's half of the scratchpad (PixelRepeater.scala), or before row 0, are not
-    # written.
+    # Copies before the row's half of the scratchpad (PixelRepeater.scala), or before row 0, are not written.
     place = loads.local
     more = np.where(place.acc, 0, np.maximum(loads.settings["pixels"], 1) - 1)
     copy, of = numbers(np.ones(len(more), np.int64), more)

@@ -109,8 +109,7 @@ def _notation() -> Notation:
         names = {place.name: _NAMES[place.name] for place in form.places if place.name in _NAMES}
         names |= {place.name: Hex(()) for place in form.places if place.width == 64}
         declared = {place.name for place in form.places}
-        # A declared field of one bit appears as its name when the bit is set. A field that no format declares is a
-        # number.
+        # A declared field of one bit appears as its name when it is set. An undeclared field is a number.
         bits = {place.name: place.name for place in form.places if place.width == 1 and place.name not in names}
         places = [name for name in layout.by_name if name not in (*bits, "funct", "kind")]
         optional = {name for name in places if name not in declared or name not in _WRITTEN}

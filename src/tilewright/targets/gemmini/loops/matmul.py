@@ -82,8 +82,7 @@ def _load_ab(r: Registers, place: OnChip, config: Config) -> tuple[CommandStream
         a = a._replace(rows=r["k"], columns=r["i"], row_pad=r["pad_k"], column_pad=r["pad_i"])
     if r["transpose_b"]:
         b = b._replace(rows=r["j"], columns=r["k"], column_pad=r["pad_k"])
-    # k is the outer loop of both operands. B's last block of rows is loaded completely, because the RTL compares its
-    # index with itself.
+    # k is the outer loop of both. B's last rows are loaded completely: the RTL compares their block number with itself.
     loaded_b = _loads(b, Funct.MVIN2, not r["transpose_b"], config)
     return loaded_b, _loads(a, Funct.MVIN, bool(r["transpose_a"]), config)
 
@@ -113,8 +112,7 @@ def _execute(r: Registers, place: OnChip, config: Config) -> CommandStream:
     nowhere = garbage(config)
     k, j, i = grid(np.arange(r["k"]), np.arange(r["j"]), np.arange(r["i"]))
     a = place.a + (k * r["i"] + i if r["transpose_a"] else i * r["k"] + k) * dim
-    # In a half of the scratchpad, A begins at the first row and B ends at the last row, so operands of all sizes are
-    # apart.
+    # In a half of the scratchpad, A begins at the first row and B ends at the last row, so they do not overlap.
     b = place.b_end + (-r["k"] * r["j"] + (j * r["k"] + k if r["transpose_b"] else k * r["j"] + j)) * dim
     c = place.c + (i * r["j"] + j) * dim
     rows, columns, depth = (

@@ -96,8 +96,7 @@ class Range(NamedTuple):
 
 def united(first: Array, end: Array) -> list[Range]:
     """Return the union of ranges first..end (int64 [n] each) as sorted ranges with gaps between them."""
-    # Ranges are sorted by their first byte. A range starts a new result range if it begins beyond the ends of all
-    # earlier ranges.
+    # Sorted by its first byte, a range starts a new result range if it begins beyond the ends of all earlier ranges.
     used = end > first
     order = np.argsort(first[used], kind="stable")
     low = first[used][order]

@@ -12,8 +12,7 @@ HERE = Path(__file__).parent
 #: that the machine needs, asks for each range, and sends its bytes. Then the host asks for the number of ranges that
 #: the machine stored, for each range, and for its bytes.
 REQUESTS = ("source", "record", "needed", "needed_ranges", "content", "run", "stored_ranges", "take", "cycles")
-#: The number of rows for which a program collects statistics together, as in the functional model (libgemmini at
-#: 5b1254a).
+#: The number of rows with statistics at the same time, as in the functional model (libgemmini at 5b1254a).
 STATISTICS = 4
 
 

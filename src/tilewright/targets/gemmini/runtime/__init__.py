@@ -92,7 +92,7 @@ class RunResult:
 class Gemmini(Commands):
     """A Gemmini with its DRAM. `config` is a Config or a preset's name. `run` executes the commands and clears them.
 
-    The memories of the machine start as zeros in each run; DRAM keeps its content.
+    In each run, the on-chip memories start as zeros. DRAM keeps its content between runs.
     """
 
     def __init__(self, config: Config | str | None = None) -> None:
@@ -109,7 +109,7 @@ class Gemmini(Commands):
     def to_device(self, array: Array, name: str = "") -> Buffer:
         """Return a new buffer with a copy of an array.
 
-        Raises ProgramError if the array is empty or does not fit, or if the name is taken.
+        Raises ProgramError if the array is empty or too large for DRAM, or if a buffer has this name already.
         """
         last = self._buffers[-1] if self._buffers else None
         address = BASE if last is None else last.address + -(-max(last.data.nbytes, 1) // ALIGN) * ALIGN

@@ -65,7 +65,7 @@ def complete_slot(m: Array, valid: int, left: int) -> int:
 
 @part
 def is_busy(m: Array) -> bool:
-    """Return the busy wire (Controller.scala), without the front end."""
+    """Return whether any unit after the front end is busy (Controller.scala)."""
     # A single preload that waits for its compute does not make the machine busy (ReservationStation.scala:
     # solitary_preload), so a fence may end before this preload.
     entries = m[SHARED.number] + m[SHARED.number + 1] + m[SHARED.number + 2]
@@ -156,8 +156,7 @@ def run_machine(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo
         seen = m[SHARED.progress]
         if waited == PATIENCE:
             return -1
-        # No register changed. If there is no future event, the run is complete, or the machine stalls with unfinished
-        # work.
+        # No register changed. Without a future event, the run is complete, or stalls with unfinished work.
         if not moved and m[SHARED.active] == 0:
             after = next_event(m, t)
             if after == NEVER:

@@ -100,8 +100,7 @@ def step_transposes(m: Array, t: int) -> None:
 @part
 def step_execute(m: Array, t: int) -> None:
     """Run the controller: begin an operation, read a row of each operand, end it."""
-    # The station takes one completion per cycle. A command without a result waits here while the array reports a
-    # completion.
+    # The station takes one completion per cycle. A command without a result waits here while the array reports.
     pending = m[SHARED.pending] >= 0 or m[SHARED.pending + 1] >= 0
     if pending and m[SHARED.ex_done] < 0:
         which = SHARED.pending if m[SHARED.pending] >= 0 else SHARED.pending + 1
@@ -131,8 +130,7 @@ def begin(m: Array, t: int, pending: bool) -> None:
     `pending`: the completion of an earlier command is not reported yet.
     """
     n = count(m, Q.executes)
-    # Places beyond the queue's end contain old commands. The code reads a place only if the queue has enough commands
-    # (n).
+    # Places beyond the queue's end contain old commands. A place is valid only if the queue has enough commands (n).
     first = row_offset(peek(m, Q.executes, 0))
     second = row_offset(peek(m, Q.executes, 1))
     third = row_offset(peek(m, Q.executes, 2))

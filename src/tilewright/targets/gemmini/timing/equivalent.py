@@ -74,7 +74,7 @@ def store_move(m: Array, p: Program, prim: int) -> Move:
 
 @part
 def equivalent(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: int) -> bool:
-    """Return whether two primitive commands are equivalent (see the head of this file)."""
+    """Return whether two primitive commands are equivalent. The module's docstring defines the conditions."""
     rs1 = p.prims[old, 1]
     rs2 = p.prims[old, 2]
     new_rs1 = p.prims[new, 1]
@@ -86,8 +86,7 @@ def equivalent(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new:
         return False
     if p.unroller[old] != p.unroller[new]:
         return False
-    # The unrollers compare steps between streams, so the steps of both commands must be equal. The host's commands have
-    # no steps.
+    # The unrollers compare steps between streams, so both commands must have equal steps. Host commands have no steps.
     for x in range(3 if p.unroller[old] else 0):
         if plan.loops.at[old, x] != plan.loops.at[new, x] or plan.loops.idle[old] != plan.loops.idle[new]:
             return False

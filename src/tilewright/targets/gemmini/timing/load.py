@@ -71,8 +71,7 @@ def step_loads(m: Array, p: Program, t: int) -> None:
             return
         m[LOADER.state] = MOVE_STATE.waiting_dma
     load = row_offset(m[LOADER.slot])
-    # A load from address 0 loads zeros. A separate writer generates these zeros, so they may overtake loads from
-    # memory.
+    # Address 0 loads zeros. A separate writer generates these zeros, so they may overtake loads from memory.
     if m[load + LOADS.address] == 0:
         if m[SHARED.zeros_valid]:
             return

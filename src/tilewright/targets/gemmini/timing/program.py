@@ -1,4 +1,4 @@
-"""The program that the machine runs, and the configuration that applies to each command.
+"""The program that the machine runs, and the configuration of each command.
 
 The hardware stores configurations in registers. Each queue issues its commands in order, so program order alone
 determines the configuration of a command. The model finds all configurations once, before the run, and snapshots need

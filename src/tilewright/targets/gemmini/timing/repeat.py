@@ -49,8 +49,7 @@ class SnapshotColumns:
 
 
 SNAPSHOT = columns(SnapshotColumns)
-#: The largest number of snapshots of a run, and of words of a snapshot. When this memory is full, no more snapshots are
-#: saved.
+#: The largest number of snapshots of a run, and of words of a snapshot. When the memory is full, no more are saved.
 MAX_SNAPSHOTS = 8192
 MAX_WORDS = 1 << 15
 #: The number of places in the hash table of states, and in the hash table of pages.
@@ -99,8 +98,7 @@ def memo(expansion: Expansion, config: Config) -> Memo:
     sizes[run >= 0] = (starts[:, -1] - starts[:, 0])[run[run >= 0]]
     fingerprints = _fingerprints(expansion, config, n)
     least = np.pad(fingerprints, WINDOW, constant_values=np.iinfo(np.int64).max)
-    # A sliding minimum by doubling the width of the window. numpy has no sliding minimum, and a Python loop would be
-    # slow.
+    # A sliding minimum by doubling the window. numpy has no sliding minimum, and a Python loop would be slow.
     width = 1
     while width <= 2 * WINDOW:
         step = min(width, 2 * WINDOW + 1 - width)
@@ -195,8 +193,7 @@ def check(m: Array, p: Program, plan: FrontPlan, accept: Array, memo: Memo, t: i
                     identity = how
             old = older[SNAPSHOT.previous]
     if end >= 0:
-        # The memo has the relation for the last snapshot that was tried. `repeat` needs the relation for the best
-        # snapshot.
+        # The memo has the relation for the last tried snapshot. `repeat` needs the relation for the best snapshot.
         if last != start or how != identity:
             agreement(m, p, plan, memo, start, new, identity)
         repeat(m, p, plan, accept, memo, start, end)
@@ -273,8 +270,7 @@ def agreement(m: Array, p: Program, plan: FrontPlan, memo: Memo, old: int, new: 
     earlier = memo.snapshots[old]
     later = memo.snapshots[new]
     clear(memo, identity)
-    # Both states list pages and rows in the same order, so the k-th entry of one state belongs to the k-th entry of the
-    # other state.
+    # Both states list pages and rows in the same order, so the entries number k of both states belong together.
     shift = later[SNAPSHOT.related_begin] - earlier[SNAPSHOT.related_begin]
     for at in range(earlier[SNAPSHOT.related_begin], earlier[SNAPSHOT.related_end]):
         kind = memo.archive[at] & (1 << KIND_BITS) - 1

@@ -245,7 +245,7 @@ def serialise_execute(m: Array, p: Program, archive: Array) -> None:
         for i in range(count(m, q)):
             serialise_row(m, p, archive, COMMAND_RULES, peek(m, q, i), ALWAYS)
     queue(m, Q.control, archive, m[EXECUTION.op] << 32, RING << 32)
-    # An operation is live until the array has taken its last control signals. The oldest signal has the oldest live
+    # An operation is live until the array has taken its last control signals. The oldest signal has the oldest
     # operation.
     used = 1 if m[SHARED.ex_state] == EX_STATE.computes else 0
     if count(m, Q.control):
@@ -255,8 +255,7 @@ def serialise_execute(m: Array, p: Program, archive: Array) -> None:
     queue(m, Q.tags, archive, 0, 0)
     for i in range(count(m, Q.tags)):
         serialise_row(m, p, archive, TAG_RULES, (m[Q.tags + QUEUE.head] + i) & (RING - 1), ALWAYS)
-    # An item contains rows and an identity. The identity is relative to the newest operation's identity, modulo
-    # PRODUCTS.
+    # An item contains rows and an identity, which is relative to the newest operation's identity modulo PRODUCTS.
     newest = m[ARRAY.newest]
     for i in range(length(m, Q.totals, archive)):
         total = item(m, Q.totals, i)

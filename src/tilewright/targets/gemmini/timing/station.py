@@ -92,8 +92,7 @@ def step_station(m: Array, p: Program, plan: FrontPlan, t: int) -> bool:
             issue(m, p, EX, execute, t)
         if store >= 0:
             issue(m, p, ST, store, t)
-    # One completion per cycle, in this order of priority [R: gemmini_timing rule 22]. Other completions are reported
-    # again.
+    # One completion per cycle, in this order of priority [R: gemmini_timing rule 22]. Others are reported again.
     if m[SHARED.ex_done] >= 0:
         complete(m, p, EX, m[SHARED.ex_done], t)
     elif m[SHARED.ld_done] >= 0:
@@ -217,8 +216,7 @@ def set_operands(m: Array, p: Program, e: int) -> None:
     m[e + ENTRIES.b] = ABSENT
     if funct == CONFIG:
         return
-    # A range contains all rows from an operand's first row to its last row, including the gaps between blocks and
-    # strides.
+    # A range contains all rows from an operand's first row to its last row, with the gaps between blocks and strides.
     if p.queue[prim] == LD:
         pixels = 0 if is_acc(rs2) else max((config >> 8 & 0xFF) - 1, 0)
         set_span(m, e + ENTRIES.a, rs2, (blocks_of(m, rs2) - 1) * (config >> 16 & 0xFFFF) + rows_of(rs2), pixels)
@@ -227,7 +225,7 @@ def set_operands(m: Array, p: Program, e: int) -> None:
         if config >> 4 & 3:  # with pooling: all rows up to the end of the accumulator bank
             end = (((rs2 & m[SHARED.acc]) >> m[SHARED.lg_acc_bank]) + 1) << m[SHARED.lg_acc_bank]
             m[e + ENTRIES.a + SPAN.wraps] = end > m[SHARED.acc]
-            # In the hardware, the end is always a row of the accumulator (next_bank_addr), even for a store from the
+            # In the hardware, the end is a row of the accumulator (next_bank_addr), even for stores from the
             # scratchpad.
             m[e + ENTRIES.a + SPAN.end] = end & m[SHARED.acc] if is_acc(rs2) else 0
     elif funct == PRELOAD:

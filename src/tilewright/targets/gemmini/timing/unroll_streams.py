@@ -123,8 +123,7 @@ def advance_slots(m: Array, plan: FrontPlan, u: int, idle: int, residual: bool) 
     """
     head = m[FRONT.head + u]
     first = row_offset(2 * u + head)
-    # Decide from the registers at the start of the cycle: a stream that starts in this cycle cannot trigger another
-    # stream.
+    # Decide from the registers at the start of the cycle: a stream that starts now cannot trigger another stream.
     started = m[at(SLOT.started, 2 * u)], m[at(SLOT.started, 2 * u + 1)]
     moved = done = m[first + SLOT.finished] == ALL_BITS
     for x in range(5):

@@ -42,8 +42,7 @@ def step_writer(m: Array, t: int) -> None:
             go = True
         if go:
             take(m, Q.issue)
-            # The writer collects rows that do not end a request, such as the pixels of a pooling window before the last
-            # pixel.
+            # The writer collects rows that do not end a request, such as window pixels before the last pixel.
             m[WRITER.state] = NEW_REQUEST if m[w + OUTGOING.ends] else IDLE
             m[WRITER.address] = m[w + OUTGOING.address]
             m[WRITER.bytes] = m[w + OUTGOING.block] * m[SHARED.dim] + m[w + OUTGOING.bytes]

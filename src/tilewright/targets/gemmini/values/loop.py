@@ -166,8 +166,7 @@ def wrapped(value: int, bits: int) -> int:
 
 def scaled(value: int, scale: float) -> int:
     """Return int32 times float32, rounded to float32, then half to even, saturated to int8."""
-    # After adding 1.5 * 2**23, float32 has no bits for a fraction, so the sum is rounded half to even. `rint` is not
-    # available.
+    # After adding 1.5 * 2**23, float32 has no bits for a fraction, so it rounds half to even. `rint` is not available.
     product = np.float32(np.float32(value) * np.float32(scale))
     product = min(max(product, FLOOR), CEILING)
     return min(max(int(np.float32(product + ROUNDER) - ROUNDER), LOW), HIGH)
@@ -237,8 +236,7 @@ def stored_code(mvout: Array, scale: float, spad: Array, acc: Array, row: int, c
     if mvout[S_ACC] == 0:
         return int(spad[row, col])
     value = int(acc[row, col])
-    # The RTL applies ReLU before the scale; libgemmini applies it after the scale. The results differ if the scale is
-    # negative.
+    # The RTL applies ReLU before the scale, libgemmini after the scale. Results differ if the scale is negative.
     if mvout[S_RELU] and relu_first:
         value = max(value, 0)
     value = scaled(value, scale)

@@ -28,8 +28,7 @@ from tilewright.targets.gemmini.compiler.streams.stage import Addresses, Inputs,
 from tilewright.targets.gemmini.config import ACC_BYTES, Config
 from tilewright.targets.gemmini.isa.macros import WEIGHT_STATIONARY, Commands, acc
 
-#: If the array computes for at least this number of cycles with the weights of one load, few loads in advance are
-#: enough.
+#: If the array computes for at least SLOW cycles with the weights of one load, few loads in advance are enough.
 SLOW = 128
 #: For each number of lanes, the number of loads of weights in advance of the products. The first number is for loads
 #: that serve few products, the second number for all other loads. With these numbers, no lane is written while the
@@ -87,8 +86,7 @@ class _Emission:
         sums.complete()
         for index, step in enumerate(shape.steps):
             channels = below + step.block
-            # The other jobs of the tile begin with the tile's first chunk again. The last job releases each chunk after
-            # its last use.
+            # Other jobs of the tile begin with the tile's first chunk again. The last job releases chunks after use.
             if ends:
                 self.input_buffer.keep = inputs.chunk(channels)
             for block in range(job.first, job.first + job.blocks):
@@ -231,8 +229,8 @@ class Stream(Shape):
 
     def tilings(self, config: Config) -> Iterator[Stream]:
         """Yield tiles of several shapes. The sums of each tile fit half of the accumulator."""
-        # Pooling windows overlap, so some results are computed twice. Large tiles come first, because they repeat the
-        # fewest results.
+        # Pooling windows overlap, so some results are computed twice. Large tiles repeat the fewest, so they come
+        # first.
         half = config.acc_rows // 2
         tilings = dict[Stream, None]()
         sizes = sorted({max(half // share, 1) for share in (1, 2, 4, 8)})

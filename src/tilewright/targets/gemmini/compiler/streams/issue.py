@@ -76,8 +76,7 @@ class Issue:
         if state == OFFSETS:
             self.loaded = start + rows + REPEATED
         else:
-            # A row takes one cycle per beat. If the memory latency keeps all slots of the DMA busy, the slots limit the
-            # rate (rule 6).
+            # A row takes one cycle per beat, or more if memory latency keeps all slots of the DMA busy (rule 6).
             held = config.memory_latency + SLOT + beats
             self.loaded = start + rows * max(beats, held / config.reads_in_flight)
         return self.loaded + config.memory_latency + ARRIVES

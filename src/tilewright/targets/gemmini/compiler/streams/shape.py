@@ -169,7 +169,7 @@ class Shape:
         return last.load - (-len(self.steps) // last.steps)
 
     def load_of(self, group: int, block: int, step: int) -> int:
-        """Return the number of the load that brings the weights of a block of outputs for a step."""
+        """Return the number of the load that contains the weights of a block of outputs for a step."""
         unit = self.units[block]
         return group * self.loads + unit.load + step // unit.steps
 
