@@ -307,7 +307,7 @@ def _takes(record: Record, extensions: Collection[str], buffer_rows: int, tuned:
 
 
 def in_place(operators: Mapping[str, Operator], outside: Collection[str]) -> dict[str, Operator]:
-    """Return the operators with copies that have no effect: the output of a copy is then the same tensor as its input.
+    """Make the output of each unnecessary copy the same tensor as the copy's input. Return all operators.
 
     `outside` has the names of the tensors that the host has written or will read. Copies of these tensors remain.
     """

@@ -1,4 +1,4 @@
-"""The sequencer of a convolution, and the lanes of the array, each of which reads its own window byte by byte."""
+"""The sequencer of a convolution, and the lanes of the array. Each lane reads its own window byte by byte."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tilewright.targets.cfu.config import Config
 from .array import LEFT_BITS
 from .image import ADDRESS, IN_PAIR, LAYER, PAIR
 
-#: Bits of the coordinate of a window element, which may lie outside of the image.
+#: Bits of a window element's coordinate. The element may lie outside of the image.
 COORDINATE = 15
-#: A pixel of the output: its column and row, and the column, row and byte address of its window's first element.
-#: `line` is the address of the first window in this row of the output.
+#: A pixel of the output: column, row; and column, row and byte address of the first element in its window. `line` is
+#: the address of the first window in this row of the output.
 PIXEL = data.StructLayout(
     {"column": 10, "row": 10, "x": signed(COORDINATE), "y": signed(COORDINATE), "address": ADDRESS, "line": ADDRESS}
 )
-#: What the lanes do in a cycle, passed on from lane to lane: `active`: read an element; `first`: of a new window;
-#: `last_c`: of its pixel, the last element; `last_x`: of this row of the window, the last pixel.
+#: The step of a lane in a cycle, passed on from lane to lane. `active`: read an element. `first`: the element is the
+#: first of a window. `last_c`: it is the last of its pixel. `last_x`: its pixel is the last in this row of the window.
 STEP = data.StructLayout({"active": 1, "first": 1, "last_c": 1, "last_x": 1})
 
 
 class WindowLane(Part):
-    """A lane of the array: it reads the elements of one window, one per cycle, as `step` says.
+    """A lane of the array. It reads the elements of one window, one per cycle, controlled by `step`.
 
-    With `step.first` the window begins at `pixel`. `address` is that of an element. In the next cycle `pair` has it,
-    and `value` is the element plus its offset, or 0 if it lies outside of the image. `next_step` is `step` of the cycle
-    before, for the next lane.
+    With `step.first`, the window begins at `pixel`. `address` is the address of an element. In the next cycle, the
+    element is in `pair`, and `value` is the element plus its offset, or 0 outside of the image. `next_step` is the
+    previous cycle's `step`, for the next lane.
     """
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class WindowLane(Part):
 
 
 class PixelWalker(Part):
-    """Walks over the pixels of the output, row by row: `pixel` is the current one; `last`: no other follows.
+    """Steps through the pixels of the output, row by row. `pixel` is the current pixel; `last`: it is the last pixel.
 
-    `launch`: go to the first one. `next`: go on. `again`: go back to the first pixel of the tile; `mark`: the tile
-    begins at the current one.
+    `launch`: go to the first pixel. `next`: go to the next pixel. `again`: return to the first pixel of the tile.
+    `mark`: the tile begins at the current pixel.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class PixelWalker(Part):
 
 
 class Phase(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What a convolution does: nothing, wait for fetches, read elements, let the sums settle, write them, store."""
+    """The phase of a convolution: idle, wait for fetches, read elements, let sums settle, write sums, store."""
 
     IDLE = 0
     LAUNCH = 1
@@ -124,15 +124,16 @@ class Convolution(Part):
     """Convolves within the image memory. A tile is up to n pixels of n channels.
 
     A tile takes a cycle for each element of a window, n cycles until its first row of sums is complete, and a cycle per
-    row. Lane r of the array runs r cycles behind lane 0, so its window is found r cycles later, by one PixelWalker.
+    row. Lane r of the array runs r cycles behind lane 0, so one PixelWalker can find the windows of all lanes, one per
+    cycle.
 
-    `start` is high in the cycle of the command. The launch is the first cycle after it without `hold`; `launch` is then
-    high, and the first tile begins in the next cycle. `layer` must not change. `computed` is high after the last tile,
-    until a cycle with `finished`; `tile_done` is high in the last cycle of a tile.
+    `start` is high in the cycle of the command. `launch` is high in the first cycle after `start` without `hold`, and
+    the first tile begins in the next cycle. `layer` must not change. `computed` is high after the last tile, until a
+    cycle with `finished`. `tile_done` is high in the last cycle of a tile.
 
-    `address_r` is the byte that lane r reads, `pair_r` is there in the next cycle, and `left` then has its value.
-    `b_row` is the row of B that belongs to lane 0. `clear` and `row` control the array; with `write`, row `row` of the
-    sums goes to row `c_row` of C.
+    `address_r` is the byte address for lane r. In the next cycle, `pair_r` has the data and `left` the lane's value.
+    `b_row` is the row of B for lane 0. `clear` and `row` control the array; with `write`, row `row` of the sums goes to
+    row `c_row` of C.
     """
 
     def __init__(self, config: Config) -> None:
@@ -153,11 +154,11 @@ class Convolution(Part):
         state = Signal(Phase)
         walker = add(m, "walker", PixelWalker(), layer=layer, launch=self.launch)
         began = Signal(name="began")  # the first cycle of a tile
-        # Of the tile: its number of rows, less 1; whether it has the last pixel; its first channel.
+        # For the tile: the number of rows minus 1; whether it has the last pixel; its first channel.
         height = Signal(range(lanes))
         last_tile = Signal(name="last_tile")
         column = Signal(16, name="column")
-        count = Signal(range(lanes))  # within the 16 cycles of SETTLE, or of rows
+        count = Signal(range(lanes))  # the cycle within the 16 cycles of SETTLE, or the row
         m.d.comb += drive(
             self,
             busy=state != Phase.IDLE,
@@ -201,7 +202,7 @@ class Convolution(Part):
                 m.d.sync += state.eq(Phase.IDLE)
 
     def _elements(self, m: Module, state: Signal, began: Signal) -> Value:
-        """Add the lanes, and the counters of the element that lane 0 reads. Return whether it is the window's last."""
+        """Add the lanes, and the counters of lane 0's element. Return whether this element is the window's last."""
         layer = self.layer
         c, x, y = (Signal(bits, name=name) for name, bits in (("c", 16), ("x", 10), ("y", 10)))
         step = Signal(STEP)
@@ -212,7 +213,7 @@ class Convolution(Part):
         with m.If(step.active):
             step_loops(m, (c, step.last_c), (x, step.last_x), (y, last_y))
         values = list[Value]()
-        now = step  # of lane 0; each lane passes its step on, a cycle later
+        now = step  # the step of lane 0; each lane passes its step on, a cycle later
         for number in range(self.config.array):
             pair = getattr(self, f"pair_{number}")
             lane = add(m, f"lane_{number}", WindowLane(), step=now, pixel=self._pixel, layer=layer, pair=pair)

@@ -1,4 +1,4 @@
-"""The compiled gateware as a CFU of the simulated CPU, and its comparison with the model, command by command."""
+"""The compiled gateware as the CFU of the simulated CPU, and a comparison with the model, command by command."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tilewright.targets.gateware import CosimCase
 
 
 class MainMemory:
-    """Main memory `ram` (uint8) behind the port `dma` of a compiled CFU. Beats outside of it are answered as errors.
+    """Main memory `ram` (uint8), connected to the port `dma` of a compiled CFU. Beats outside of `ram` are errors.
 
-    A request is taken in its first cycle, q. Without `burst` the last beat comes in cycle q + LINE_CYCLES - 1, else the
-    first one in cycle q + ROW_CYCLES; a beat per cycle.
+    A request is accepted in its first cycle, q. There is one beat per cycle. Without `burst`, the last beat comes in
+    cycle q + LINE_CYCLES - 1. With `burst`, the first beat comes in cycle q + ROW_CYCLES.
     """
 
     def __init__(self, model: Model, ram: Array, burst: bool) -> None:
@@ -73,7 +73,7 @@ class MainMemory:
         self.beats -= 1
 
 
-#: Cycles that an answer may take: more than the longest launch, which is 1,023 rows, columns and products.
+#: The largest number of cycles until an answer. The longest launch, with M = N = K = 1,023, takes less.
 LIMIT = 1 << 25
 LOW = (1 << 32) - 1
 
@@ -85,9 +85,9 @@ def component(config: Config) -> Any:
 
 
 class Gateware:
-    """One CFU after reset, as compiled gateware. Its `execute` is the CFU that `core.run` calls.
+    """A CFU after reset, as compiled gateware. `core.run` calls its method `execute`.
 
-    The CPU takes every answer in its first cycle. `engine` is verilator or cxxrtl. Raises ConfigError if a tool
+    The CPU accepts every answer in its first cycle. `engine` is verilator or cxxrtl. Raises ConfigError if a tool
     is missing.
     """
 
@@ -100,7 +100,7 @@ class Gateware:
             self.attach(np.zeros(PORT_BYTES, np.uint8))
 
     def attach(self, ram: Array) -> None:
-        """Let the DMA read main memory `ram`, uint8. A CFU without DMA ignores it."""
+        """Let the DMA read main memory `ram`, uint8. A CFU without DMA ignores `ram`."""
         if "dma__valid" in self.model.ports:
             self.memory = MainMemory(self.model, ram, self.burst)
 
@@ -112,9 +112,10 @@ class Gateware:
             self.model.step(cycle - self.model.cycle)
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
-        """Give the CFU a command in `cycle`. Return its answer as int32 and the first cycle of the answer.
+        """Send a command to the CFU in `cycle`. Return the answer as int32, and the first cycle of the answer.
 
-        Raises MachineError if the CFU does not take the command in this cycle, or does not answer within LIMIT cycles.
+        Raises MachineError if the CFU does not accept the command in this cycle, or does not answer within LIMIT
+        cycles.
         """
         model = self.model
         self.advance(cycle)
@@ -135,15 +136,15 @@ class Gateware:
         return answer - ((answer & 1 << 31) << 1), model.cycle
 
 
-#: Differences that a comparison reports.
+#: The largest number of differences that a comparison reports.
 MOST = 20
 
 
 class Compared:
-    """A CFU of which each command runs on the gateware and on the model. The CPU gets the gateware's answers.
+    """A CFU that runs each command on the gateware and on the model. The CPU gets the gateware's answers.
 
-    `differences` are sentences, at most MOST; `bits` counts the bits of answers that differ, `late` the answers that
-    differ in their cycle.
+    `differences` has at most MOST sentences. `bits` counts the differing bits in answers, and `late` the answers with a
+    different cycle.
     """
 
     def __init__(self, config: Config, engine: str = "verilator") -> None:
@@ -160,11 +161,11 @@ class Compared:
 
     @property
     def misuses(self) -> set[str]:
-        """The kinds of misuse that the model noted."""
+        """The kinds of misuse that the model recorded."""
         return {note.kind for note in notes(self.model.regs)}
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
-        """Give both CFUs a command in `cycle`, and compare their answers."""
+        """Send a command to both CFUs in `cycle`, and compare their answers."""
         modelled, answer = (unit.execute(funct7, funct3, a, b, cycle) for unit in (self.model, self.gateware))
         if modelled != answer:
             self.bits += ((modelled[0] ^ answer[0]) & 0xFFFFFFFF).bit_count()
@@ -196,7 +197,7 @@ def compare(launch: Launch, config: Config, values: Mapping[str, Array], engine:
 def waveform(
     launch: Launch, config: Config, values: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
-    """Write a waveform (VCD) of the CFU in `cycles` of a launch on one sample; None: in all."""
+    """Write a waveform (VCD) of the CFU in `cycles` (None: all cycles) of a launch on one sample."""
     image = FirmwareImage.of(launch)
     setup = Setup(config)
     gateware = Gateware(config, "cxxrtl")

@@ -1,4 +1,4 @@
-"""The extensions that work on the image memory, in one unit: its memories, its sequencers and requantisation."""
+"""The unit of all extensions that work on the image memory: memories, sequencers and requantisation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .image import IN_PAIR, LAYER, ImageMemory, LayerRegisters
 from .pool_add import Addition, MeanPool
 from .results import LANES, ChannelTables, ResultReader, ScalingLane
 
-#: Cycles from the read of C to the write of its results, and to the end of the convolution.
+#: Cycles from a read of C to the write of the results, and to the end of the convolution.
 STORE_LATENCY = 3
 END_LATENCY = 4
 COMMANDS = (
@@ -30,16 +30,17 @@ COMMANDS = (
 #: Cycles from the read of two operands to the write of their sum, without and with `add4`.
 ADD_LATENCY = 4
 ADD4_LATENCY = 3
-#: The left shift of operands of an addition: the second one is also halved.
+#: The left shift of an addition's operands. The second operand is also halved.
 ADD_BITS = 20
 
 
 class CoupledUnit(Part):
-    """The image memory, and the commands on it. Each command's port is high in its cycle, with the operands beside it.
+    """The image memory and its commands. A command's port is high in the cycle of the command and its operands.
 
-    A start latches the layer registers. It has no effect while the unit or the array (`array_busy`) works, or if a size
-    is 0; `begins` is high in the cycle of a start that has. `busy` is high from the cycle after it to the last one of
-    its work. `word` answers get_image. The other ports, with im2col, drive the array and buffer C: see MatrixUnit.
+    A start latches the layer registers. A start has no effect while the unit or the array (`array_busy`) works, or if a
+    size is 0. `begins` is high in the cycle of a start with an effect. `busy` is high from the next cycle to the last
+    cycle of the work. `word` is the answer of get_image. With im2col, the other ports drive the array and buffer C (see
+    MatrixUnit).
     """
 
     def __init__(self, config: Config) -> None:
@@ -65,14 +66,14 @@ class CoupledUnit(Part):
         free = ~(self.busy | self.array_busy)
         dma = self._fetch(m, image, command) if self.fetches else None
         filling, tabling, waiting = (dma.filling, dma.tabling, dma.waiting) if dma else (Const(0), Const(0), Const(0))
-        # The word of get_image is read in the cycle before the command, when a fetch may just have written it: so a
-        # fetch blocks it for one cycle more than a push.
+        # The word of get_image is read in the cycle before the command, in which a fetch may write this word. So a
+        # fetch blocks get_image for one cycle more than push_image.
         was_filling = after(m, filling, 1)
         m.d.comb += image.busy.eq(~free | filling)
         m.d.comb += self.word.eq(Mux(image.busy | was_filling, 0, image.word))
         with m.If(self.begins):
             m.d.sync += layer.eq(now)
-        works = list[tuple[Value, Value]]()  # of each sequencer: whether it begins, and whether it is busy
+        works = list[tuple[Value, Value]]()  # for each sequencer: whether it begins, and whether it is busy
         if "im2col" in names or "add" in names:
             bounds = {**ports(layer, "low", "high"), "offset": layer.output_offset}
             scaling = [add(m, f"scaling_{at}", ScalingLane("add4" in names), **bounds) for at in range(LANES)]
@@ -113,7 +114,7 @@ class CoupledUnit(Part):
         )
 
     def _fetch(self, m: Module, image: ImageMemory, command: dict[str, Any]) -> Dma:
-        """Add the DMA, which fills B and the image memory."""
+        """Add the DMA, which writes to B and to the image memory."""
         dma = add(
             m,
             "dma",
@@ -142,7 +143,7 @@ class CoupledUnit(Part):
         convolution: Convolution,
         tables: ChannelTables,
     ) -> None:
-        """Connect the convolution to the array, and add the way from C to the image memory."""
+        """Connect the convolution to the array, and add the path from C to the image memory."""
         reader = add(m, "reader", ResultReader(self.config), launch=convolution.launch, layer=layer)
         m.d.comb += tables.entry.eq(reader.entry)
         m.d.comb += image.gather.eq(convolution.gather)
@@ -156,14 +157,15 @@ class CoupledUnit(Part):
         )
         ready: Value = convolution.computed
         if "overlap" in self.config.extension_names:
-            tiles = Signal(len(reader.c_row), name="tiles")  # those in C that are not stored yet
+            tiles = Signal(len(reader.c_row), name="tiles")  # the number of tiles in C that are not stored yet
             m.d.sync += tiles.eq(Mux(convolution.launch, 0, tiles + convolution.tile_done - reader.taken))
             ready = Mux((layer.stride_w == 1) | (layer.in_c[:2] != 1), tiles.any(), ready)
         m.d.comb += reader.ready.eq(ready)
         for lane in range(self.config.array):
             m.d.comb += drive(image, **ports(convolution, f"address_{lane}"))
             m.d.comb += drive(convolution, **ports(image, f"pair_{lane}"))
-        # Lane b takes the channel of bank b of the tables. Its place among the four results is b - entry, modulo 4.
+        # Lane b scales the channel from bank b of the tables. Its position among the four results is b - entry, modulo
+        # 4.
         quad = after(m, reader.quad, 1)
         rotation = after(m, reader.entry[:2], 1)
         for number, lane in enumerate(scaling):
@@ -207,10 +209,10 @@ class CoupledUnit(Part):
 
 
 class ArrayControl(wiring.Signature):
-    """The signals by which a convolution drives the array and C while it is `active`. `begins`: its command comes now.
+    """The signals from an `active` convolution to the array and C. `begins` is high in the cycle of its command.
 
-    `left` is a value for each lane, of which lane r runs r cycles late; `b_row` is the row of B for lane 0. With
-    `write`, row `row` of the sums goes to row `write_row` of C. With `reads`, row `read_row` of C is read.
+    `left` has a value for each lane. Lane r runs r cycles after lane 0. `b_row` is the row of B for lane 0. With
+    `write`, row `row` of the sums is written to row `write_row` of C. With `reads`, row `read_row` of C is read.
     """
 
     def __init__(self, config: Config) -> None:
@@ -222,11 +224,11 @@ class ArrayControl(wiring.Signature):
 
 
 def unaligned(m: Module, address: Value, pair: Value) -> Value:
-    """Return the four bytes from byte `address` of the cycle before on, of which `pair` has the two words."""
+    """Return the four bytes at the previous cycle's byte `address`, taken from the two words in `pair`."""
     place = after(m, address[:IN_PAIR], 1)
     return (Cat(pair, pair) >> (place << 3))[:32]
 
 
 def _positive(layer: Any, *sizes: str) -> Value:
-    """Return whether all these sizes of a layer are above 0."""
+    """Return whether all sizes of a layer with these names are above 0."""
     return ~Cat(layer[size] == 0 for size in sizes).any()

@@ -1,4 +1,4 @@
-"""The DMA: a bus master that reads main memory in bursts, and gives their beats to B, image memory and tables."""
+"""The DMA: a bus master that reads main memory in bursts, and writes the beats to B, image memory or tables."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS, QUEUE
 
 from .image import ADDRESS
 
-#: Bits of a beat, and of the number of beats in a fetch.
+#: The number of bits of a beat, and of a fetch's beat counter.
 BEAT = 8 * PORT_BYTES
 COUNT = 17
-#: The kinds of fetches, by where the bytes go.
+#: The kinds of fetches, by destination.
 TO_B, TO_IMAGE, TO_TABLES = range(3)
-#: A fetch: address of its first beat in units of beats, number of beats, and its first row, byte or entry.
+#: A fetch: address of the first beat in units of beats, number of beats, first destination (row, byte or entry).
 FETCH = data.StructLayout({"kind": 2, "address": 29, "beats": COUNT, "place": ADDRESS})
 
 
 class BusMaster(wiring.Signature):
     """A port that reads main memory. A burst is requested in a cycle with `valid` and `ready`.
 
-    It has `bytes` bytes, a multiple of 8, from `address` on, also a multiple of 8. Its beats of 8 bytes come in order,
-    each in a cycle with `data_valid`, and are always taken. With `data_error` a beat is not written. There is one burst
-    at a time: the next request follows its last beat.
+    A burst has `bytes` bytes from `address` on; both are multiples of 8. Its beats of 8 bytes come in order, each in a
+    cycle with `data_valid`, and are always accepted. A beat with `data_error` is not written. Bursts do not overlap:
+    the next request follows the last beat.
     """
 
     def __init__(self) -> None:
@@ -48,14 +48,15 @@ class BusMaster(wiring.Signature):
 
 
 class Dma(Part):
-    """Carries out fetches one after the other. Up to QUEUE fetches can wait; another one is lost.
+    """Executes fetches one after the other. Up to QUEUE fetches can be unfinished; further fetches are lost.
 
     `fetch`, `fetch_image`, `fetch_channels` and `put` are high in the cycle of their command. `pointer` and `channel`
-    are the places in image memory and tables where a fetch begins then; FETCH_ROW is a register of this block.
-    `fetching`: a fetch is not finished; `filling`, `tabling`: one to image memory or to the tables. `waiting` is high
-    from the cycle after `mark` on until all fetches of that cycle are finished.
+    are the first destinations in image memory and tables; for B, this part has the register FETCH_ROW. `fetching`: a
+    fetch is unfinished. `filling`, `tabling`: a fetch to image memory, or to the tables, is unfinished. `waiting` is
+    high from the cycle after `mark` until all fetches that were unfinished at `mark` are finished.
 
-    With `to_b`, `to_image` or `to_tables` beat number `beat` of a fetch is written there, from `place` on.
+    With `to_b`, `to_image` or `to_tables`, beat number `beat` of a fetch is written to this destination, from `place`
+    on.
     """
 
     def __init__(self, config: Config) -> None:
@@ -81,7 +82,7 @@ class Dma(Part):
         row = Signal(ADDRESS, name="fetch_row")
         with m.If(self.put & (self.first == FIELDS["FETCH_ROW"])):
             m.d.sync += row.eq(self.second)
-        size = Signal(37)  # bytes, of channels more than the operand
+        size = Signal(37)  # in bytes; the operand of fetch_channels counts channels
         most = Mux(self.fetch, self.config.buffer_rows * self.config.array, IMAGE_BYTES)
         most = Mux(self.fetch_channels, CHANNELS * CHANNEL_BYTES, most)
         asks = Signal(name="asks")
@@ -101,9 +102,9 @@ class Dma(Part):
             pushes.eq(asks & (size != 0) & (size <= most) & queue.w_rdy),
             self.fetching.eq(queue.level != 0),
         ]
-        # Fetches end in the order in which they were queued. So one that is queued now has ended when as many fetches
-        # have ended as are in the queue, itself included: a counter that ends of fetches decrement.
-        left = queue.level - pops  # fetches that are not finished after this cycle
+        # Fetches end in the order in which they were queued. So a counter can tell when a fetch ends: it starts with
+        # the number of fetches in the queue, including the new fetch, and each end of a fetch decrements the counter.
+        left = queue.level - pops  # the number of unfinished fetches after this cycle
         for told, sets, count in (
             (self.filling, pushes & self.fetch_image, left + 1),
             (self.tabling, pushes & self.fetch_channels, left + 1),
@@ -122,7 +123,7 @@ class Dma(Part):
         bus = self.bus
         receives = Signal(name="receives")
         most = self.burst // PORT_BYTES
-        open_ = Signal(range(most + 1), name="open")  # beats of this burst that have not come
+        open_ = Signal(range(most + 1), name="open")  # the number of missing beats of this burst
         left = Signal(COUNT)
         length = Signal(range(most + 1), name="length")
         arrives = receives & bus.data_valid

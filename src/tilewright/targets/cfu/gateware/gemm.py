@@ -1,4 +1,4 @@
-"""The matrix unit: buffers A, B and C around the array, and the sequencer that addresses them tile by tile."""
+"""The matrix unit: the array, the buffers A, B and C, and the sequencer that addresses the buffers tile by tile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE_BITS = 10
 
 
 class Activity(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """What the array does: nothing, read operands, write sums to C, end a launch."""
+    """The activity of the array: idle, read operands, write sums to C, end a launch."""
 
     IDLE = 0
     FEED = 1
@@ -34,12 +34,12 @@ class Sequencer(Part):
     """Steps through the tiles of a launch, row of tiles by row of tiles.
 
     A tile takes K cycles to read A and B, n cycles until its first row of sums is complete, and a cycle per row of C.
-    `launch` (a cycle) starts a launch, even while another one runs. The array works from the cycle after it on, for all
-    tiles and one cycle more: `busy`. `last` is high in the cycle before the last one.
+    `launch`, high for a cycle, starts a launch, even while another launch runs. The array works (`busy`) from the next
+    cycle on, for all tiles and one additional cycle. `last` is high in the cycle before the last busy cycle.
 
-    `a_row` and `b_row` are the rows to read; `fed` is high if the rows that were read in the cycle before count.
-    `clear` is high in the first cycle of a tile. In cycles with `write`, row `row` of the sums goes to row `c_row` - 1
-    of C. `reads` is high while C must read row `c_row`: the next one to write. A launch without rows or columns never
+    `a_row` and `b_row` are the rows to read. `fed` is high if the rows read in the previous cycle are operands. `clear`
+    is high in the first cycle of a tile. In cycles with `write`, row `row` of the sums is written to row `c_row` - 1 of
+    C. `reads` is high while C must read row `c_row`, the next row to write. A launch without rows or columns never
     ends.
     """
 
@@ -66,7 +66,7 @@ class Sequencer(Part):
         row = Signal(range(lanes))
         m_left, n_left = (Signal(SIZE_BITS, name=name) for name in ("m_left", "n_left"))
         a_base, b_base, top, c_base = (Signal(rows, name=name) for name in ("a_base", "b_base", "top", "c_base"))
-        # c_base: the tile's first row of C; top: that of the first tile in this row of tiles.
+        # c_base: the tile's first row of C. top: the first row of C of the first tile in this row of tiles.
         last_m, last_n, last_row = (Signal(name=name) for name in ("last_m", "last_n", "last_row"))
         m.d.comb += [
             last_m.eq(m_left <= lanes),
@@ -106,20 +106,21 @@ class Sequencer(Part):
         m.d.comb += self.busy.eq(state != Activity.IDLE)
 
 
-#: The bit of the first operand of start_GEMM that makes the launch add to C. K, N and M are in the bits below.
+#: The bit in start_GEMM's first operand for adding to C. The lower bits have K, N and M.
 ACCUMULATE = 30
 
 
 class MatrixUnit(Part):
     """The instructions of the array. `set_a`, `set_b`, `start` and `get` are high in the cycle of their command.
 
-    The cycle after `start`, the launch, has the operands in registers. The array works from the next one on: `busy`;
-    `last` is high in the cycle before the last one. `sum` is the sum for `get`: in the same cycle, or, with
-    readout=random, in the next one. While the array works, it is a sum of the row that the array writes next.
+    In the cycle after `start`, called the launch, registers have the operands. The array works (`busy`) from the next
+    cycle on; `last` is high in the cycle before the last busy cycle. `sum` is the answer of `get`, in the same cycle or
+    (with readout=random) in the next cycle. While the array works, `sum` comes from the row that the array writes next.
 
-    With an image memory, the port `other_busy` says that a command on it runs. Buffers are not written then, and `sum`
-    is 0. With im2col, a convolution drives the array and C at the port `convolution`; `sums` is the row of C that it
-    reads. With a DMA, `filled` writes halves of rows of B, and while it is `fetching`, rows of the CPU wait.
+    With an image memory, the port `other_busy` is high while a command on the image memory runs. Buffers are then not
+    written, and `sum` is 0. With im2col, a convolution drives the array and C through the port `convolution`; `sums` is
+    the row of C that the convolution reads. With a DMA, `filled` writes halves of rows of B. While the DMA is
+    `fetching`, rows of the CPU wait.
     """
 
     def __init__(self, config: Config) -> None:
@@ -180,7 +181,7 @@ class MatrixUnit(Part):
     def _buffer_c(
         self, m: Module, sequencer: Sequencer, array: SystolicArray, accumulate: Signal, height: Signal
     ) -> None:
-        """Add buffer C. Its write goes to the row before the one that it reads, whose old sums are then there."""
+        """Add buffer C. A write goes to the row that was read in the previous cycle, so its old sums are available."""
         config = self.config
         lanes = self.config.array
         write, read = ram(m, "buffer_c", SUM_BITS * lanes, config.buffer_rows)

@@ -1,4 +1,4 @@
-"""The image memory, as the CPU, the array and requantisation access it; the registers of a layer; and dot products."""
+"""The image memory with ports for the CPU, the array and requantisation; the registers of a layer; dot products."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tilewright.targets.cfu.config import IMAGE_BYTES
 from tilewright.targets.cfu.isa.coupled import BANKS
 from tilewright.targets.cfu.isa.state import FIELDS, LAYER_BITS, Reg
 
-#: Registers that other blocks keep, because they count on by themselves.
+#: Registers in other parts, which increment these registers.
 ELSEWHERE = (Reg.POINTER, Reg.CHANNEL, Reg.FETCH_ROW, Reg.DOT)
 ADDRESS = 16
-#: Derived values. row_pitch: bytes of a row of the input; step_x, step_y: bytes from a window to the next one to the
-#: right and below; row_jump: from the last byte of a row of a window to the first one of its next row; origin: the
-#: address of the first window; size: bytes of an output; all_banks: whether an addition may run at full speed.
+#: Derived values. row_pitch: bytes of an input row. step_x, step_y: bytes from a window to the next window on the right
+#: and below. row_jump: bytes from the last byte of a window row to the first byte of the next window row. origin:
+#: address of the first window. size: bytes of an output. all_banks: whether an addition may run at full speed.
 PRODUCTS = {
     **dict.fromkeys(("row_pitch", "step_x", "step_y", "row_jump", "origin"), ADDRESS),
     "size": 36,
@@ -33,10 +33,10 @@ LAYER = data.StructLayout(
 
 
 class LayerRegisters(Part):
-    """The layer registers. `put` is high in the cycle of its command: it sets register number `first` to `second`.
+    """The layer registers. `put`, high in the cycle of the command, sets register number `first` to `second`.
 
-    `layer` is a struct of their values and of the products. Products are valid from the second cycle after `put` on,
-    which is the first in which the CFU can take the next command.
+    `layer` is a struct of the registers and the derived products. Products are valid from the second cycle after `put`
+    on. This is the first cycle in which the CFU can accept the next command.
     """
 
     def __init__(self) -> None:
@@ -66,27 +66,27 @@ class LayerRegisters(Part):
         )
 
 
-#: Bytes of a word. Words of even and odd numbers are in separate memories, so that two can be written in a cycle.
+#: Bytes of a word. Even and odd words are in separate memories, so that two words can be written in a cycle.
 WORD_BYTES = 4
 ADDRESS = ceil_log2(IMAGE_BYTES)
-#: Bits of two words that lie side by side, and of the number of a byte in them.
+#: The number of bits of two neighbouring words, and of a byte index in these words.
 PAIR = 64
 IN_PAIR = 3
 
 
 class ImageMemory(Part):
-    """The image memory, 64 KiB. `push` writes `first` and `second` as its next two words; `word` is the next one.
+    """The image memory, 64 KiB. `push` writes `first` and `second` as the next two words. `word` reads the next word.
 
     `put` and `get` are high in the cycle of their command, like `push`. `put` sets the byte address of the next word to
-    `second` if `first` is the number of the register POINTER. `get` goes to the next word. A push is at the start of a
-    word: the two low bits of the address are ignored. While `busy`, a push writes nothing, but goes on.
+    `second` if `first` is the number of the register POINTER. `get` advances to the next word. A push ignores the two
+    low bits of the address. While `busy`, a push advances the address without a write.
 
-    There are equal copies of the memory, which are written together. Each has a port that reads at any time, and one
-    that reads and writes. Read port i takes byte address `address_i`; `pair_i` has its word and the next one in the
-    cycle after, an even word in the low half. Ports from number `copies.number` on share the port that writes, and are
-    read while `gather` is high. While `store` is high, the first `store_count` bytes of `store_data` are written from
-    byte address `store_address` on. While `fill` is high, the two words `fill_data` are written from the word of byte
-    `fill_address` on. `pointer` is the byte address for the next push or get.
+    The memory has several equal copies, which are written together. Each copy has a read port, and a port for reads and
+    writes. Read port i has the input `address_i`, a byte address; in the next cycle, `pair_i` has the word at this
+    address and the next word, with the even word in the low half. Read ports from number `copies.number` on use the
+    write ports, and work only while `gather` is high. While `store` is high, the first `store_count` bytes of
+    `store_data` are written from byte address `store_address` on. While `fill` is high, the two words `fill_data` are
+    written from the word with byte `fill_address` on. `pointer` is the byte address for the next push or get.
     """
 
     def __init__(self, copies: Copies) -> None:
@@ -108,7 +108,7 @@ class ImageMemory(Part):
             m.d.sync += pointer.eq(pointer + 2 * WORD_BYTES)
         with m.If(self.get):
             m.d.sync += pointer.eq(pointer + WORD_BYTES)
-        # What is written: 8 bytes from an address on, rotated to the places of an even and an odd word.
+        # The data to write: 8 bytes from an address on, rotated to match an even and an odd word.
         word = Signal(ADDRESS, name="word_address")
         address = Signal(ADDRESS, name="address")
         enables = Signal(8)
@@ -139,7 +139,7 @@ class ImageMemory(Part):
                 m.d.comb += self.word.eq(written.word_select(pointer[2], 32))
 
     def _copy(self, m: Module, number: int, place: Value, enables: Value, content: Value) -> tuple[Value, Value]:
-        """Add a copy. Return the pair of words at byte address `place`, and the pair that the copy's own port reads."""
+        """Add a copy. Return the pair of words at byte address `place`, and the pair at the copy's read port."""
         written = Signal(PAIR, name=f"written_{number}")
         read = Signal(PAIR, name=f"read_{number}")
         for odd in (0, 1):
@@ -161,16 +161,16 @@ class ImageMemory(Part):
 
 
 def _row(address: Value, odd: int) -> Value:
-    """Return the row of the even or odd words: from an odd word on, the even one is in the next row."""
+    """Return the row of the even or odd words. If the first word is odd, the even word is in the next row."""
     row = address[IN_PAIR:]
     return row if odd else (row + address[2])[: len(row)]
 
 
 class DotProduct(Part):
-    """The instruction dot: `total` is the register DOT with four products of code and weight added, modulo 2^32.
+    """The instruction dot. `total` is the register DOT plus four products of code and weight, modulo 2^32.
 
-    A code has the zero point -128, so its value is 0 to 255. `dot` (in the cycle of the command) sets the register to
-    `total`; `put` sets it to `second` if `first` is its number.
+    A code has the zero point -128, so its value is 0 to 255. `dot`, in the cycle of the command, sets DOT to `total`.
+    `put` sets DOT to `second` if `first` is the number of DOT.
     """
 
     def __init__(self) -> None:

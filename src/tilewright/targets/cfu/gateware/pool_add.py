@@ -1,4 +1,4 @@
-"""The sequencers of a mean over all pixels, and of an addition of two tensors in the image memory."""
+"""Two sequencers for tensors in the image memory: the mean over all pixels, and the addition."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tilewright.targets.cfu.isa.coupled import DIVIDE
 from .image import ADDRESS, LAYER
 from .results import PLACE, bounded
 
-#: LANES: channels that are added up together. Bits: COUNT of a number of pixels, SUM of a sum of their int8 values.
+#: LANES: the number of channels that are summed together. COUNT: bits of the number of pixels. SUM: bits of a sum of
+#: int8 values.
 LANES = 4
 COUNT = 20
 SUM = 28
 
 
 class PoolState(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """What the unit does: nothing, read and add, divide, end."""
+    """The state of the unit: idle, read and add, divide, end."""
 
     IDLE = 0
     READ = 1
@@ -32,9 +33,9 @@ class PoolState(enum.Enum, shape=2):  # type: ignore[call-arg]
 class MeanPool(Part):
     """Computes the mean of each channel over all pixels, with ties away from zero.
 
-    `start` is high in the cycle of the command, in which `now` describes the layer; `layer` is the same from the next
-    cycle on. The first pixel is read in the first cycle after `start` without `hold`. `address` is that of the bytes
-    which are there as `word` in the next cycle. In cycles with `place.valid`, `code` is stored at `place`.
+    `start` is high in the cycle of the command. In this cycle `now` describes the layer, and from the next cycle on
+    `layer`. The first pixel is read in the first cycle after `start` without `hold`. `word` has the bytes at the
+    `address` of the previous cycle. In cycles with `place.valid`, `code` is stored at `place`.
     """
 
     def __init__(self) -> None:
@@ -94,7 +95,7 @@ class MeanPool(Part):
         rest = Signal(COUNT)
         quotient = Signal(SUM, name="quotient")
         negative = Signal(name="negative")
-        # The quotient enters from below while the dividend leaves to the top.
+        # Bits of the quotient enter at the low end, and bits of the dividend leave at the high end.
         shifted = Signal(COUNT + 1, name="shifted")
         m.d.comb += shifted.eq(Cat(quotient[-1], rest))
         fits = shifted >= count
@@ -108,12 +109,12 @@ class MeanPool(Part):
 
 
 class Addition(Part):
-    """Walks over the elements of a tensor, four per group, a group every two cycles.
+    """Steps through the elements of a tensor in groups of four, with a group every two cycles.
 
-    `start` is high in the cycle of the command, in which `now` describes the layer; `layer` is the same from the next
-    cycle on. The first group is read in the first cycle after `start` without `hold`. In a cycle with `place.valid`,
-    the bytes from `address_x` and `address_y` on are read, and `place` is where their sums go. With `four`, large
-    tensors have a group in each cycle. `busy` is high until the last sum is stored, and one cycle more.
+    `start` is high in the cycle of the command. In this cycle `now` describes the layer, and from the next cycle on
+    `layer`. The first group is read in the first cycle after `start` without `hold`. In a cycle with `place.valid`, the
+    bytes from `address_x` and `address_y` on are read, and `place` is the destination of their sums. With `four`, large
+    tensors have a group in each cycle. `busy` is high until one cycle after the last sum is stored.
     """
 
     def __init__(self, four: bool = False) -> None:
@@ -140,7 +141,7 @@ class Addition(Part):
         m.d.sync += [pause.eq(valid & ~fast), ending.eq(ending >> 1)]
         with m.If(valid):
             m.d.sync += [index.eq(index + 4), left.eq(left - 4)]
-            with m.If(last):  # busy for four or five cycles more
+            with m.If(last):  # busy for four or five more cycles
                 m.d.sync += [active.eq(0), ending.eq(Mux(fast, 0b01000, 0b10000))]
         with m.If(self.start):
             m.d.sync += [active.eq(1), *clear(pause, index), left.eq(self.now.size)]

@@ -1,6 +1,7 @@
 """Post-processing: gemmlowp's operations as blocks, and the results of a convolution.
 
-These are the sums that are read from C, the channel tables, and the lanes that scale sums to codes.
+The results of a convolution need a reader for the sums in C, the channel tables, and the lanes that scale sums to
+codes.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tilewright.targets.cfu.isa.state import CHANNELS, FIELDS
 from .image import ADDRESS, LAYER
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
-#: The bit of a product of int32 values that the doubled high half is rounded by.
+#: The rounding bit of the doubled high half of a product of int32 values.
 HALF = 30
 
 
 class HighProduct(Part):
     """SRDHM: the rounded high half of twice a product of int32 values, saturated.
 
-    `set` latches the product of `a` and `b`. `high` follows from it in the cycle after.
+    `set` latches the product of `a` and `b`. `high` is valid in the next cycle.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class HighProduct(Part):
         overflow = Signal(name="overflow")
         with m.If(self.set):
             m.d.sync += [product.eq(self.a * self.b), overflow.eq((self.a == INT_MIN) & (self.b == INT_MIN))]
-        # gemmlowp adds 2^30 or 1 - 2^30 and truncates towards zero. That is to add 2^30 and round down.
+        # gemmlowp adds 2^30 or 1 - 2^30, and truncates towards zero. Adding 2^30 and rounding down is equivalent.
         rounded = (product >> (HALF + 1)) + product[HALF]
         m.d.comb += self.high.eq(Mux(overflow, INT_MAX, rounded))
 
@@ -75,7 +76,7 @@ class OffsetClamp(Part):
 
 
 def bounded(value: Value, low: Value, high: Value) -> Value:
-    """Return `value`, or the bound that it exceeds; `high` wins if the bounds cross."""
+    """Return `value` limited to the range `low` to `high`. If `low` exceeds `high`, `high` has priority."""
     raised = Mux(value < low, low, value)
     return Mux(raised > high, high, raised)
 
@@ -85,19 +86,19 @@ LANES = 4
 SUM = 32
 SHIFT = 6
 ENTRY = 8
-#: Low bits that are 0 in an operand of an addition.
+#: The number of low bits that are 0 in an operand of an addition.
 EARLY = 20
 #: An entry of the tables.
 CHANNEL = data.StructLayout({"bias": signed(SUM), "multiplier": signed(SUM), "shift": signed(SHIFT)})
 
 
 class ChannelTables(Part):
-    """The tables of biases, multipliers and shifts of 256 channels. They give four entries per cycle.
+    """The tables of biases, multipliers and shifts of 256 channels, with four entries per cycle.
 
     `push_channel`, `push_shift` and `put` are high in the cycle of their command, with its operands in `first` and
-    `second`; while `busy`, a push writes nothing. `restart`: the next push is of entry 0. `bank_b` is the entry in bank
-    b of the four from number `entry` of the cycle before on. While `fill` is high, `fill_data` is written to entry
-    `fill_entry`: bias and multiplier, or with `fill_half` the shift. `next` is the entry of the next push.
+    `second`; while `busy`, a push writes nothing. `restart`: the next push writes entry 0. `bank_b` is the output of
+    bank b, for the four entries from the previous cycle's `entry` on. While `fill` is high, `fill_data` is written to
+    entry `fill_entry`: bias and multiplier, or with `fill_half` the shift. `next` is the entry of the next push.
     """
 
     def __init__(self) -> None:
@@ -137,12 +138,12 @@ class ChannelTables(Part):
 class ScalingLane(Part):
     """Scales `value` by `factor` * 2^(`shift` - 31) with gemmlowp's double rounding. Each step takes a cycle.
 
-    The three are given in a cycle; their product is there after the next one, and `scaled` then, two cycles after the
-    operands. In the cycle of `scaled`, with `again`, `scaled` + `addend` is scaled by `again_factor` and `again_shift`:
-    `scaled` of the next cycle is the result. `code` is `scaled` + `offset`, clamped to `low` and `high`.
+    `scaled` is valid two cycles after these operands. With `again` in the cycle of `scaled`, `scaled` + `addend` is
+    scaled by `again_factor` and `again_shift`; the result is `scaled` in the next cycle. `code` is `scaled` + `offset`,
+    clamped to `low` and `high`.
 
-    With `early`, there is another multiplier, for values of which the low EARLY bits are 0. Its `scaled` is there one
-    cycle after the operands, and `again` belongs to this one: a value can then be scaled twice in each cycle.
+    With `early`, a second multiplier scales values whose low EARLY bits are 0. Its result is valid one cycle after the
+    operands, and `again` belongs to that cycle: a value can then be scaled twice in each cycle.
     """
 
     def __init__(self, early: bool = False) -> None:
@@ -164,7 +165,7 @@ class ScalingLane(Part):
     def define(self, m: Module) -> None:
         value, factor, product = (Signal(Shape(bits, True)) for bits in (SUM, SUM, 2 * SUM))
         right = Signal(SHIFT)
-        later = Signal(SHIFT)  # shifts to the right, of the product and of `value`
+        later = Signal(SHIFT)  # the right shift for `value`; `right` is the shift for `product`
         scaled = Signal(signed(SUM + 1), name="scaled")
         moved = Signal(signed(SUM + 2), name="moved")
         first = scaled
@@ -206,16 +207,16 @@ def _right(shift: Value) -> Value:
     return Mux(shift < 0, -shift, 0)[:SHIFT]
 
 
-#: Up to four results of a cycle: the byte address of the first, and their number.
+#: Up to four results of a cycle: the byte address of the first result, and the number of results.
 PLACE = data.StructLayout({"valid": 1, "address": ADDRESS, "count": 3})
 
 
 class ResultReader(Part):
-    """Walks over the rows of sums in C in the order in which the array wrote them: tile by tile, row by row.
+    """Steps through the rows of sums in C in the order of their writing: tile by tile, row by row.
 
-    `launch` begins. A tile begins in a cycle with `ready`: `taken` is then high. In a cycle with `place.valid`, row
-    `c_row` of C is read, of which the sums from 4 * `quad` on belong to `place`, and to the channels from entry `entry`
-    of the tables on. `last` is high with the last ones.
+    `launch` begins a convolution. A tile begins in a cycle with `ready`, and `taken` is high in this cycle. In a cycle
+    with `place.valid`, row `c_row` of C is read. The four sums from number 4 * `quad` on have the destination `place`,
+    and use the table entries from `entry` on. `last` is high with the last sums.
     """
 
     def __init__(self, config: Config) -> None:
@@ -240,8 +241,8 @@ class ResultReader(Part):
         inside = Signal(name="inside")
         column = Signal(16, name="first_channel")
         number = Signal(range(lanes), name="number")
-        left = Signal(16)  # channels of this row from here on
-        # Tiles go over the channels first: each tile of a row of tiles begins at the pixel `marked`.
+        left = Signal(16)  # the number of remaining channels in this row
+        # Tiles advance through the channels first, so each tile in a row of tiles begins at the pixel `marked`.
         first = column + (self.quad << 2)
         last_x = here.column == layer.out_w - 1
         last_pixel = last_x & (here.row == layer.out_h - 1)

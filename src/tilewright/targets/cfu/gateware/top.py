@@ -1,4 +1,4 @@
-"""The CFU: its port to the CPU, and the instructions; and the files of a design for a board."""
+"""The CFU: its port to the CPU and its instructions. Also the files of a design for a board."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .results import HighProduct, OffsetClamp, RoundingShift
 
 
 def instructions(config: Config) -> dict[int, Custom]:
-    """Return the instructions of a machine by funct7: the document's, and the ones of its extensions."""
+    """Return the instructions of a machine by funct7: the document's instructions, and those of its extensions."""
     names = set(config.extension_names)
     return {code: row for code, row in CUSTOM.items() if not row.extensions or set(row.extensions) & names}
 
@@ -34,10 +34,10 @@ def instructions(config: Config) -> dict[int, Custom]:
 class Cfu(Part):
     """The custom function unit, with CFU-Playground's ports. The function is funct7 << 3 | funct3.
 
-    The CFU takes a command in a cycle in which cmd_valid and cmd_ready are high, and no other one until its answer is
-    taken. The answer comes in the next cycle, except: a cycle later for get_matrixC with readout=random and for
-    set_SRDHM with srdhm=single, and in the last cycle of the launch for start_GEMM with start=blocking. Instructions
-    without a result, and unknown ones, repeat the previous answer; funct3 is ignored.
+    The CFU accepts a command in a cycle in which cmd_valid and cmd_ready are high. It accepts the next command after
+    the answer is taken. The answer usually comes in the next cycle. It comes a cycle later for get_matrixC with
+    readout=random and for set_SRDHM with srdhm=single, and in the last cycle of the launch for start_GEMM with
+    start=blocking. Instructions without a result, and unknown ones, repeat the previous answer; funct3 is ignored.
     """
 
     def __init__(self, config: Config) -> None:
@@ -66,7 +66,7 @@ class Cfu(Part):
         funct7 = self.cmd_payload_function_id[3:]
         m.d.comb += [command.eq(taken & (funct7 == number)) for number, command in commands.items()]
 
-        # works: a command on the image memory; fetching: the DMA
+        # works: a command on the image memory runs; fetching: the DMA runs
         start = commands[custom.START]
         works = Signal(name="works")
         fetching = Signal(name="fetching")
@@ -84,14 +84,14 @@ class Cfu(Part):
             custom.OFF_MAXMIN: add(m, "off_maxmin", OffsetClamp(), x=first, offset=second).result,
         }
         results |= self._extensions(m, commands, gemm, works, fetching)
-        late = {}  # instructions that answer a cycle later, with their results
+        late = {}  # results of the instructions that answer a cycle later
         if config.readout == "random":
             late[custom.GET] = results.pop(custom.GET)
         if config.srdhm == "single":
             late[custom.SET_SRDHM] = srdhm.high
 
-        # The answer is a register, valid in the cycle after the command and until it is taken. Late results keep it
-        # invalid for another cycle; `waits` then keeps the next command out.
+        # The answer is a register, valid in the cycle after the command and until it is taken. With a late result, it
+        # stays invalid for another cycle, and `waits` delays the next command.
         latch(m, self.rsp_valid, taken, self.rsp_ready)
         for number, result in results.items():
             with m.If(commands[number]):
@@ -112,7 +112,7 @@ class Cfu(Part):
     def _extensions(
         self, m: Module, commands: Mapping[int, Signal], gemm: MatrixUnit, works: Signal, fetching: Signal
     ) -> dict[int, Any]:
-        """Add the blocks of the extensions. Return the results of their instructions, or 0."""
+        """Add the parts of the extensions. Return the results of their instructions, or 0."""
         operands = {"first": self.cmd_payload_inputs_0, "second": self.cmd_payload_inputs_1}
         results: dict[int, Any] = {number: 0 for number in commands if number >= custom.PUT}
         if custom.PUT in commands:

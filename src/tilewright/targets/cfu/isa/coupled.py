@@ -1,10 +1,10 @@
-"""Extensions of the CFU: it keeps activations in an image memory and addresses their elements itself.
+"""Extensions of the CFU: activations are kept in an image memory, and the CFU addresses their elements itself.
 
 Each lane of the array reads one byte of the image memory per cycle, at any address, so a launch takes as many array
 cycles as in the document. Four results per cycle are then requantised and written back as bytes. Registers are latched
-when a command starts. While it runs, further commands that write memories or start work are lost, and reads answer 0;
-the model reports them. Meanings of instructions take the arguments of gemm.py and answer 0 unless their docstring says
-otherwise.
+when a command starts. While the command runs, further commands that write memories or start work are lost, and reads
+answer 0; the model reports such commands. The functions have the arguments of gemm.py. An instruction answers 0 unless
+its docstring specifies an answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .gemm import busy_cycles, scaled, work, wrapped
 from .memory import B, command, filled, image_at, registers_at, row_at, sums_at, tables_at, tables_idle
 from .state import CHANNELS, IMAGE_PENDING, IMAGE_WORDS, LAYER_BITS, Misuse, Reg, note
 
-PIPELINE = 3  # latency of requantisation, once per launch: product, high half, shift and clamp
+PIPELINE = 3  # latency of requantisation, added once per launch: product, high half, shift and clamp
 DIVIDE = 34  # cycles of the division of a mean, as in the CPU's divider
 OVERLAP = 1 << EXTENSIONS.index("overlap")
 ADD4 = 1 << EXTENSIONS.index("add4")
@@ -28,7 +28,7 @@ REGISTERS = Reg.TABLE + 1 - Reg.IN_H
 #: The bits of each layer register in the order of `put`: negative if it is signed, 0 if `put` does not set it.
 BITS = np.array([LAYER_BITS.get(Reg(Reg.IN_H + number), 0) for number in range(REGISTERS)], np.int64)
 SHIFT_BITS = 6
-OFFSET_BITS = 9  # of a shift in the channel tables; of a value with its offset
+OFFSET_BITS = 9  # bits of a shift in the channel tables; bits of a value with its offset
 
 
 def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
@@ -60,7 +60,7 @@ def get_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
     idle = command(regs, Misuse.READ_BUSY, cycle)
     at = regs[Reg.POINTER] & IMAGE_BYTES - 1
     regs[Reg.POINTER] = at + 4
-    # The word is read a cycle before the answer, when the last one of a fetch may just be written.
+    # The word is read a cycle before the answer. The last word of a fetch may be written in the same cycle.
     if filled(regs, Misuse.READ_BUSY, cycle - 1) and idle:
         regs[Reg.ANSWER] = buffers[image_at(regs) + (at >> 2)]
 
@@ -81,7 +81,7 @@ def push_shift(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 
 def _begins(regs: Array, cycle: int, empty: bool) -> bool:
-    """Return whether a command on the image memory is carried out: the CFU is idle, and no size is 0."""
+    """Return whether a command on the image memory is executed: the CFU must be idle, and no size may be 0."""
     idle = command(regs, Misuse.WRITE_BUSY, cycle)
     if empty:
         note(regs, Misuse.EMPTY, cycle, 0)
@@ -104,19 +104,19 @@ def start_conv(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: i
 
 
 def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
-    """Convolve within the image memory; return the cycles. Weights lie in buffer B by window row, column, channel.
+    """Convolve within the image memory. Return the cycles. Weights are in buffer B by window row, column, channel.
 
     Rows of sums go to C in the order in which the array computes them, and from there to requantisation.
     """
     out_c = regs[Reg.OUT_C]
     lanes = regs[Reg.LANES]
     rows = regs[Reg.ROWS]
-    # Results can be written while the array reads if a port of each bank is free for them. A word of four channels
-    # serves the array for four cycles, so this is so. But a last word of a single channel serves it for one cycle only,
-    # in which windows of stride 2 need both ports: then nothing overlaps.
+    # Results can be written while the array reads if each bank has a free port. This is usually the case, because a
+    # word of four channels supplies the array for four cycles. But if the last word of a pixel has a single channel, it
+    # supplies the array for one cycle only, and windows of stride 2 then need both ports: writes do not overlap.
     overlaps = regs[Reg.EXTENSIONS] & OVERLAP and (regs[Reg.STRIDE_W] == 1 or regs[Reg.IN_C] % 4 != 1)
     if overlaps and _aliases(regs, regs[Reg.IN_H] * regs[Reg.IN_W] * regs[Reg.IN_C], pixels * out_c):
-        # The hardware would read results in the place of inputs. The model computes tile after tile.
+        # The hardware would read results instead of inputs. The model computes one tile after another.
         note(regs, Misuse.WRITE_BUSY, regs[Reg.BUSY_UNTIL], regs[Reg.FUNCT7])
     row = 0
     for first in range(0, pixels, lanes):
@@ -141,7 +141,7 @@ def _convolve(regs: Array, buffers: Array, pixels: int, depth: int) -> int:
 
 
 def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> None:
-    """Write a row of sums to index `at` of the memories: the window of output `pixel` times rows of B from `row` on."""
+    """Write a row of sums to index `at` of the memories: the window of output `pixel` by rows of B from `row` on."""
     in_w = regs[Reg.IN_W]
     in_c = regs[Reg.IN_C]
     y_first = pixel // regs[Reg.OUT_W] * regs[Reg.STRIDE_H] - regs[Reg.PAD_H]
@@ -158,7 +158,7 @@ def _sum_window(regs: Array, buffers: Array, pixel: int, row: int, at: int) -> N
 
 @part
 def _add_products(regs: Array, buffers: Array, first: int, row: int, at: int) -> None:
-    """Add the products of a pixel, whose channels begin at byte `first` of the image memory, and rows of B."""
+    """Add the products of an input pixel and rows of B. The pixel begins at byte `first` of the image memory."""
     image = image_at(regs)
     for c in range(regs[Reg.IN_C]):
         value = signed(_byte(buffers, image, first + c) + regs[Reg.INPUT_OFFSET], OFFSET_BITS)
@@ -183,7 +183,7 @@ def _store_tile(regs: Array, buffers: Array, first: int, height: int, column: in
 
 
 def _aliases(regs: Array, read: int, written: int) -> bool:
-    """Return whether `read` bytes of the input and `written` bytes of the output lie in the same place."""
+    """Return whether `read` bytes of the input and `written` bytes of the output overlap in memory."""
     distance = regs[Reg.OUTPUT] - regs[Reg.INPUT]
     return (distance & IMAGE_BYTES - 1) < read or (-distance & IMAGE_BYTES - 1) < written
 
@@ -191,7 +191,7 @@ def _aliases(regs: Array, read: int, written: int) -> bool:
 def overlapped_cycles(pixels: int, out_c: int, depth: int, lanes: int) -> int:
     """Return the cycles of a convolution that stores each tile while the array computes the next tiles.
 
-    A tile is stored, four results of a row per cycle, when it is in buffer C and all tiles before it are stored.
+    A tile is stored when it is in buffer C and all earlier tiles are stored. Each cycle stores four results of a row.
     """
     computed = 1
     stored = 1
@@ -208,8 +208,8 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
     """The CFU instruction start_add: add tensors like TFLite, the second with factor 1/2. Two elements per cycle.
 
     With `add4` it adds four elements per cycle if the tensors have at least 16 pixels. Groups of four elements go
-    through a pipeline: `depth` groups are read before the results of the first one are stored. This matters if the
-    output overlaps an input, so the loop reads and stores in the same order.
+    through a pipeline: `depth` groups are read before the results of the first group are stored. The order matters if
+    the output overlaps an input, so the loop reads and stores in this order.
     """
     pixels = regs[Reg.OUT_H] * regs[Reg.OUT_W]
     size = pixels * regs[Reg.OUT_C]
@@ -236,11 +236,12 @@ def start_add(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: in
 def start_pool(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction start_pool: compute the mean of each channel, with ties away from zero.
 
-    It adds up four channels per cycle, and then divides once per channel.
+    It adds four channels per cycle, and then divides once per channel.
     """
     pixels = regs[Reg.IN_H] * regs[Reg.IN_W]
     channels = regs[Reg.IN_C]
-    # A word of four channels is read per cycle; the division is the CPU's, a bit per cycle, and not pipelined.
+    # A word of four channels is read per cycle; the division computes one bit per cycle, like the CPU's division, and
+    # is not pipelined.
     image = image_at(regs)
     if not _begins(regs, cycle, pixels * channels == 0):
         return

@@ -1,10 +1,10 @@
 """The custom-0 instructions (number, name, operands, purpose and meaning), and the CFU that executes them.
 
-CFU-Playground's macro is `cfu_op(funct3, funct7, a, b)`. funct3 is 0; the RTL ignores it. The CFU is the function
-`execute(regs, buffers, ram, function, a, b, cycle)`, with `function = funct7 << 3 | funct3`: it leaves the answer in
-Reg.ANSWER and the cycle in which it is ready in Reg.READY. Values and cycles equal those of the
-author's cfu.v, even if a program misuses the CFU. The answer is ready in the cycle after the command unless the meaning
-sets Reg.READY. The CPU loop gives no new command before the last answer is taken.
+CFU-Playground's macro is `cfu_op(funct3, funct7, a, b)`. funct3 is 0, and the RTL ignores it. The CFU is the function
+`execute(regs, buffers, ram, function, a, b, cycle)`, with `function = funct7 << 3 | funct3`. It writes the answer to
+Reg.ANSWER, and the cycle of the answer to Reg.READY. Values and cycles equal the author's cfu.v, even if a program
+misuses the CFU. The answer is ready in the cycle after the command unless the meaning sets Reg.READY. The CPU loop
+gives no new command before the last answer is taken.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .state import Misuse, Reg, note
 
 
 class Role(StrEnum):
-    """The purpose of a CFU instruction: it moves data, waits for the array, or post-processes sums."""
+    """The purpose of a CFU instruction: to move data, to wait for the array, or to post-process sums."""
 
     TRANSFER = "transfer"
     WAIT = "waiting for the array"
@@ -33,12 +33,12 @@ class Role(StrEnum):
 
 #: Executes one instruction: (regs, buffers, ram, a, b, cycle).
 Meaning = Callable[[Array, Array, Array, int, int, int], None]
-#: Executes an instruction, (regs, buffers, ram, funct7, a, b, cycle), or returns False.
+#: Executes an instruction (regs, buffers, ram, funct7, a, b, cycle). Returns False if it is unknown.
 Dispatch = Callable[[Array, Array, Array, int, int, int, int], bool]
 
 
 class Custom(NamedTuple):
-    """A CFU instruction. It needs one of `extensions`, if any."""
+    """A CFU instruction. If `extensions` is not empty, the machine must have one of them."""
 
     name: str
     operands: str
@@ -112,7 +112,7 @@ CUSTOM: dict[int, Custom] = {
         ("stream",),
     ),
 }
-#: By funct7, a mask of extensions (bits of Reg.EXTENSIONS). The machine must have one of them.
+#: By funct7, a mask of extensions (bits of Reg.EXTENSIONS). The machine must have one of these extensions.
 NEEDS = np.array(
     [
         sum(1 << EXTENSIONS.index(key) for key in CUSTOM[code].extensions) if code in CUSTOM else 0
@@ -129,10 +129,10 @@ def name(function: int) -> str:
 
 
 def _dispatched(codes: Iterable[int]) -> Dispatch:
-    """Return a function that executes the instruction `funct7` if it is one of `codes`, and returns whether it is.
+    """Return a function that executes the instruction `funct7` if `codes` contains it, and returns whether it does.
 
-    Compiled code cannot look functions up in a table. So this is a chain: each link compares the number with its own,
-    and calls the next link. LLVM inlines them all.
+    Compiled code has no table of functions. So this is a chain: each link compares `funct7` with its own number, and
+    calls the next link if they differ. LLVM inlines the whole chain.
     """
 
     def nothing(regs: Array, buffers: Array, ram: Array, funct7: int, a: int, b: int, cycle: int) -> bool:
@@ -161,7 +161,7 @@ _extended = _dispatched(code for code, custom in CUSTOM.items() if custom.extens
 
 @compiled
 def execute(regs: Array, buffers: Array, ram: Array, function: int, a: int, b: int, cycle: int) -> None:
-    """Execute the command that a CFU without extensions takes in `cycle`: custom-0 with `funct7 << 3 | funct3`."""
+    """Execute a command in `cycle`, in a CFU without extensions: custom-0 with `funct7 << 3 | funct3`."""
     begin(regs, buffers, function, cycle)
     executed = _documented(regs, buffers, ram, function >> 3, a, b, cycle)
     if function & 7 or not executed:
@@ -180,7 +180,7 @@ def execute_extended(regs: Array, buffers: Array, ram: Array, function: int, a: 
 
 
 def begin(regs: Array, buffers: Array, function: int, cycle: int) -> None:
-    """Note the command in the registers, and let the CFU do the work of the cycles before it."""
+    """Record the command in the registers, and do the CFU's work of all earlier cycles."""
     regs[Reg.FUNCT7] = function >> 3
     regs[Reg.READY] = cycle + 1
     gemm.settle(regs, buffers, cycle)

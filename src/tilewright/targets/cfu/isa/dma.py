@@ -1,7 +1,8 @@
-"""The DMA of the extensions: it reads weights, activations and channel tables from main memory, one after the other.
+"""The DMA of the extensions, which fetches weights, activations and channel tables from main memory, one at a time.
 
-A fetch takes effect at once in the model. `Reg.FETCHED` and `Reg.FILLED` say when the hardware has finished it; the
-commands that need the data wait. The DMA bypasses the L2 cache, so it must not read bytes that the program has written.
+In the model, a fetch takes effect at once. `Reg.FETCHED` and `Reg.FILLED` have the cycles in which the hardware
+finishes, and commands that need the data wait. The DMA bypasses the L2 cache, so it must not read bytes that the
+program has written.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from .memory import B, command, image_at, row_at, tables_at
 from .state import CHANNELS, ENDS, IMAGE_WORDS, PRODUCT_PENDING, QUEUE, Misuse, Reg, note
 
 #: Like the L2 cache, the DMA reads one line at a time from an open row: 16 bytes in 15 cycles (LiteDRAM, as dram_read
-#: in timing/costs.py). With `burst` it waits once for each row of 2 KiB, and then reads the port's 64 bits per cycle.
-#: Both are assumptions: the document has no DMA, and CPU traffic on the same DRAM is ignored.
+#: in timing/costs.py). With `burst`, the DMA waits once for each row of 2 KiB, and then reads 64 bits per cycle. Both
+#: are assumptions: the document has no DMA, and CPU traffic on the same DRAM is ignored.
 LINE_BYTES = 16
 LINE_CYCLES = 15
 ROW_BYTES = 2048
 ROW_CYCLES = 20
 PORT_BYTES = 8
 BURST = 1 << EXTENSIONS.index("burst")
-#: Bytes of a channel in main memory: bias, multiplier, shift and a word of padding.
+#: The size of a channel in main memory, in bytes: bias, multiplier, shift and a word of padding.
 CHANNEL_BYTES = 16
 
 
 def fetch(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction fetch: read b bytes at address a into rows of B. Note a misuse if these rows are in use."""
+    """The CFU instruction fetch: read b bytes at address a into rows of B. Record a misuse if these rows are in use."""
     regs[Reg.ANSWER] = 0
     if cycle <= regs[Reg.BUSY_UNTIL] and regs[Reg.PENDING] == PRODUCT_PENDING:
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
         return
     if fetch_meets_rows(regs, b, cycle):
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])
-    size = regs[Reg.ROWS] * regs[Reg.LANES]  # bytes of B
+    size = regs[Reg.ROWS] * regs[Reg.LANES]  # in bytes of B
     words = regs[Reg.LANES] // 4  # of a row
     for word in range(_words(regs, b, size, cycle)):
         if _inside(ram, a, word):
@@ -62,7 +63,7 @@ def fetch_image(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: 
 def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
     """The CFU instruction fetch_channels: read bias, multiplier and shift of b channels at address a.
 
-    They go to the channel tables, from entry CHANNEL on. Note a misuse if the running convolution uses these entries.
+    They go to the channel tables, from entry CHANNEL on. Record a misuse if the running convolution uses these entries.
     """
     distance = regs[Reg.CHANNEL] - regs[Reg.TABLE] & CHANNELS - 1
     if cycle <= regs[Reg.CONVOLVED] and (distance < regs[Reg.OUT_C] or distance + b > CHANNELS):
@@ -81,10 +82,10 @@ def fetch_channels(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycl
 
 
 def _words(regs: Array, nbytes: int, most: int, cycle: int) -> int:
-    """Queue a fetch behind the running ones, and note its end. Return its number of words, an even one.
+    """Queue a fetch after all running fetches, and record its end. Return its number of words, which is even.
 
-    A fetch of no bytes or of more than `most` is lost, and so is one while QUEUE others are not finished. Fetch i is in
-    slot i mod QUEUE; if the fetch that was there before has not ended, the queue is full.
+    A fetch is lost if it has 0 bytes or more than `most`, or if QUEUE fetches have not finished. Fetch i is in slot i
+    mod QUEUE. If the previous fetch in this slot has not ended, the queue is full.
     """
     slot = ENDS + regs[Reg.FETCHES] % QUEUE
     if not 0 < nbytes <= most:
@@ -104,12 +105,12 @@ def _words(regs: Array, nbytes: int, most: int, cycle: int) -> int:
 
 
 def _at(address: int, word: int) -> int:
-    """Return the index in main memory of word number `word` of a fetch. It begins at a multiple of 8 bytes."""
+    """Return the index in main memory of word number `word` of a fetch. A fetch begins at a multiple of 8 bytes."""
     return (address & 0xFFFFFFF8) + 4 * word - RAM_BASE
 
 
 def _inside(ram: Array, address: int, word: int) -> bool:
-    """Return whether the beat with this word lies in main memory. The memory answers others with an error."""
+    """Return whether the beat with this word lies in main memory. Outside, the memory answers with an error."""
     return 0 <= _at(address, word) < ram.shape[0]
 
 

@@ -1,15 +1,17 @@
 """CFU instructions: write rows of A and B, multiply them into C, read sums from C; and fixed-point post-processing.
 
-Values equal those of the author's cfu.v; post-processing is gemmlowp's. The meaning of an instruction is a function
-of (regs, buffers, ram, a, b, cycle): a and b are int32 operands, and the CFU takes the command in `cycle`. A meaning
-with a new answer writes Reg.ANSWER. If the answer is not ready in the next cycle, it also writes Reg.READY.
+Values equal those of the author's cfu.v; post-processing is gemmlowp's. The meaning of an instruction is a function of
+(regs, buffers, ram, a, b, cycle): a and b are int32 operands, and the CFU accepts the command in `cycle`. An
+instruction with a new answer writes Reg.ANSWER. If the answer is not ready in the next cycle, the instruction also
+writes Reg.READY.
 
-Row `n_tile * M + m` of C gets the sums over k of row `m_tile * K + k` of A times row `n_tile * K + k` of B. Tiles are
-computed one after the other, with m outermost. A tile takes one cycle per k, `array` cycles until the skewed operands
-have passed the array, and one cycle per row of C, none of which overlap.
+Row `n_tile * M + m` of C gets the sum over k of row `m_tile * K + k` of A times row `n_tile * K + k` of B. Tiles are
+computed one after the other, with m outermost. A tile takes one cycle per k, then `array` cycles for the skewed
+operands to pass through the array, then one cycle per row of C.
 
-The model is lazy: a launch only notes its end (BUSY_UNTIL). Its sums are written when the first command after the end
-comes (`settle`), or as far as needed when a command comes too early. Nothing else can see C meanwhile.
+The model is lazy: a launch only records its end (BUSY_UNTIL). The first command after the end writes the sums to C
+(`settle`). A command before the end writes only the sums that are complete in its cycle. Only commands can see C, so
+this laziness is exact.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ BLOCKING = CHOICES["start"].index("blocking")
 
 
 def set_srdhm(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction set_SRDHM: latch `a * b`. With srdhm=single, answer like get_SRDHM, but a cycle later."""
+    """The CFU instruction set_SRDHM: latch `a * b`. With srdhm=single, give the answer of get_SRDHM a cycle later."""
     regs[Reg.PRODUCT] = a * b
     regs[Reg.OVERFLOW] = a == INT_MIN and b == INT_MIN
     if regs[Reg.SRDHM] == SINGLE:
@@ -67,11 +69,11 @@ def high_product(product: int) -> int:
 def shifted(x: int, exponent: int) -> int:
     """Return `x / 2**exponent`, to nearest, ties away from zero: gemmlowp's RoundingDivideByPOT.
 
-    gemmlowp allows no exponents above 31; the results for them are those of the RTL.
+    gemmlowp excludes exponents above 31. For these, the results equal the RTL.
     """
     if exponent > 31:
         return -1 if x == INT_MIN else 0
-    # The shift rounds down; 1 is added if the rest is above half, or for a positive x equal to half.
+    # The shift rounds down. 1 is added if the remainder is above half, or if x is positive and the remainder is half.
     mask = (1 << exponent) - 1
     threshold = (mask >> 1) + (1 if x < 0 else 0)
     return (x >> exponent) + (1 if x & mask > threshold else 0)
@@ -98,7 +100,10 @@ def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
-    """Write buffer A or B. With transfer=addressed, word number a becomes b; otherwise a, b are the next two words."""
+    """Write buffer A or B.
+
+    With transfer=addressed, word number a is set to b; otherwise a, b are the next two words.
+    """
     words = regs[Reg.LANES] // 4
     busy = cycle <= regs[Reg.BUSY_UNTIL] or (which == B and cycle <= regs[Reg.FETCHED])
     if busy:
@@ -130,17 +135,17 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
 
 
 def _commit(regs: Array, buffers: Array, which: int) -> None:
-    """Write the latched row into buffer number `which` (0: A, 1: B), if the write of this row is enabled."""
+    """Write the latched row to buffer number `which` (0: A, 1: B), if the write of this row is enabled."""
     if regs[Reg.A_ENABLED + which]:
         at = row_at(regs, which, regs[Reg.A_ROW + which])
         for word in range(regs[Reg.LANES] // 4):
             buffers[at + word] = regs[Reg.LATCH + which * MAX_WORDS + word]
         if which == B:
-            regs[Reg.B_ENABLED] = 0  # once only: a fetch may write the same row later
+            regs[Reg.B_ENABLED] = 0  # only once, because a fetch may write the same row later
 
 
 def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction start_GEMM: a is `accumulate << 30 | M << 20 | N << 10 | K`, b is the offset added to A."""
+    """The CFU instruction start_GEMM: a is `accumulate << 30 | M << 20 | N << 10 | K`; b is an offset for A."""
     m = a >> 20 & 1023
     n = a >> 10 & 1023
     k = a & 1023
@@ -152,7 +157,7 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, Misuse.START_BUSY, cycle, regs[Reg.BUSY_UNTIL] - cycle)
         if regs[Reg.PENDING] == IMAGE_PENDING:
-            return  # the array belongs to the other command
+            return  # the array is in use by another command
         _multiply(regs, buffers, cycle - regs[Reg.STARTED])  # the rest of that launch is lost
     for which in range(2):
         if regs[Reg.A_WORDS + which]:
@@ -167,8 +172,8 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
     if b < -256 or b > 255:
         note(regs, Misuse.OFFSET, cycle, b)
     regs[Reg.A_ROW] = regs[Reg.B_ROW] = -1
-    # A quirk of the author's RTL: start clears the write enable of B, but not that of A. Its row number is now -1, so
-    # the last row that the CPU sent is written once more, to the end of the buffer.
+    # A quirk of the author's RTL: start clears the write enable of B, but not that of A. The row number is now -1, so
+    # the last row from the CPU is written again, to the end of the buffer.
     _commit(regs, buffers, A)
     regs[Reg.B_ENABLED] = regs[Reg.C_ROW] = 0
     regs[Reg.M] = m
@@ -188,11 +193,11 @@ def start(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 def busy_cycles(m: int, n: int, k: int, lanes: int) -> int:
     """Return the cycles of a matrix product on the array, as measured on the RTL, or NEVER if m or n is 0.
 
-    They are 1 plus, for each tile, `k + lanes` and the number of rows that it writes to C.
+    The number of cycles is 1 plus, for each tile, `k + lanes` plus the number of the tile's rows in C.
     """
     if m == 0 or n == 0:
         return NEVER  # the RTL's tile counters never reach their end
-    # Tiles of a ragged N take as long as whole ones; a ragged M saves only rows of C.
+    # The last tile of N takes as long as a whole tile. The last tile of M is only shorter by its missing rows of C.
     m_tiles = -(-m // lanes)
     n_tiles = -(-n // lanes)
     return 1 + n_tiles * (m_tiles * (k + lanes) + m)
@@ -208,7 +213,7 @@ def work(regs: Array, cycle: int, cycles: int) -> None:
 def settle(regs: Array, buffers: Array, cycle: int) -> None:
     """Bring the memories up to date before a command in `cycle`.
 
-    If the CFU's work has ended, write C, and the rows of A and B that the CPU sent meanwhile.
+    If the CFU's work has ended, write C, and write rows of A and B that the CPU has sent during the work.
     """
     if regs[Reg.PENDING] and cycle > regs[Reg.BUSY_UNTIL]:
         if regs[Reg.PENDING] == PRODUCT_PENDING:
@@ -220,9 +225,9 @@ def settle(regs: Array, buffers: Array, cycle: int) -> None:
 
 
 def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
-    """Write the sums to C that the running launch has written after `cycles`. Rows past the buffers wrap.
+    """Write to C all sums that the running launch writes in its first `cycles` cycles. Rows past the buffers wrap.
 
-    Return the row of C that the array reads in this cycle, which is the next one that it writes; -1 after the last row.
+    Return the row of C that the array reads in this cycle, which is the next row to write; -1 after the last row.
     """
     lanes = regs[Reg.LANES]
     m = regs[Reg.M]
@@ -240,8 +245,8 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
             before -= k + lanes
             if cycles <= 0:
                 return first
-            # Here `cycles` and `before` count from the first row that this tile writes. The sums of a tile are computed
-            # only if some of its rows are new: a program may read C in every cycle of a launch.
+            # From here, `cycles` and `before` count from the tile's first write to C. A tile is computed only if it has
+            # new rows, because a program may read C in every cycle of a launch.
             if before < height:
                 _sum_tile(regs, buffers, m_tile, n_tile, height)
                 for i in range(max(before, 0), min(height, cycles)):
@@ -255,7 +260,7 @@ def _multiply(regs: Array, buffers: Array, cycles: int) -> int:
 
 @part
 def _sum_tile(regs: Array, buffers: Array, m_tile: int, n_tile: int, height: int) -> None:
-    """Sum up the products of a tile with `height` rows in the registers of the multiplier array."""
+    """Add up the products of a tile with `height` rows in the registers of the multiplier array."""
     lanes = regs[Reg.LANES]
     k = regs[Reg.K]
     left = registers_at(regs, buffers)
@@ -284,7 +289,7 @@ def _store_sums(regs: Array, buffers: Array, i: int, row: int) -> None:
 
 
 def _unpack(buffers: Array, row: int, to: int, lanes: int) -> None:
-    """Unpack the int8 lanes at index `row` of `buffers` to one word each, from index `to` on, highest bytes first."""
+    """Unpack the int8 lanes at index `row` of `buffers` to words from index `to` on, highest bytes first."""
     for j in range(lanes):
         buffers[to + j] = np.int8(buffers[row + (j >> 2)] >> (24 - 8 * (j & 3)))
 
@@ -295,11 +300,11 @@ def check(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 
 def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction get_matrixC: answer with the next sum of C or, with readout=random, that of row a, column b.
+    """The CFU instruction get_matrixC: answer with the next sum of C. With readout=random, take row a, column b.
 
-    With readout=random the answer comes one cycle later, because the address is computed first. While the array works,
-    C reads the row that the array writes next, and the answer is a sum of that row. While a command on the image memory
-    runs, the answer is 0.
+    With readout=random, the answer comes one cycle later, because the address is computed first. While the array works,
+    C outputs the row that the array writes next, and the answer is a sum of this row. While a command on the image
+    memory runs, the answer is 0.
     """
     lanes = regs[Reg.LANES]
     rows = regs[Reg.ROWS]
@@ -308,7 +313,7 @@ def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> 
     if cycle <= regs[Reg.BUSY_UNTIL]:  # the array drives the address of C
         note(regs, Misuse.READ_BUSY, cycle, 0)
         zero = regs[Reg.PENDING] == IMAGE_PENDING
-        if not zero:  # the buffer's address is that of the cycle before, or with readout=random of this cycle
+        if not zero:  # the buffer's address comes from the previous cycle, or with readout=random from this cycle
             begun = cycle - regs[Reg.STARTED] - (0 if regs[Reg.READOUT] == RANDOM else 1)
             written = _multiply(regs, buffers, begun)
     if regs[Reg.READOUT] == RANDOM:

@@ -1,4 +1,4 @@
-"""The places of the CFU's memories in one array (`state.buffers`), and checks for commands on those of extensions.
+"""The positions of the CFU's memories in one array (`state.buffers`), and checks for commands on extension memories.
 
 The buffers A and B have four int8 per word, the first in the most significant byte; C has int32 sums. With extensions,
 the image memory and the channel tables follow C. The registers of the multiplier array are last: a row of A, a row of
@@ -32,7 +32,7 @@ def registers_at(regs: Array, buffers: Array) -> int:
 
 
 def command(regs: Array, misuse: int, cycle: int) -> bool:
-    """Begin a command of the CFU: set the answer to 0. If the CFU works, note `misuse` and return False."""
+    """Begin a command of the CFU: set the answer to 0. If the CFU is busy, record `misuse` and return False."""
     regs[Reg.ANSWER] = 0
     if cycle <= regs[Reg.BUSY_UNTIL]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
@@ -51,7 +51,7 @@ def tables_at(regs: Array) -> int:
 
 
 def filled(regs: Array, misuse: int, cycle: int) -> bool:
-    """Return True if no fetch to the image memory is running. Otherwise note `misuse` and return False."""
+    """Return True if no fetch to the image memory is running. Otherwise record `misuse` and return False."""
     if cycle <= regs[Reg.FILLED]:
         note(regs, misuse, cycle, regs[Reg.FUNCT7])
         return False
@@ -59,7 +59,7 @@ def filled(regs: Array, misuse: int, cycle: int) -> bool:
 
 
 def tables_idle(regs: Array, cycle: int) -> bool:
-    """Begin a command that writes the channel tables. If the CFU or a fetch uses them, note this and return False."""
+    """Begin a write to the channel tables. If the CFU or a fetch uses the tables, record a misuse and return False."""
     idle = command(regs, Misuse.WRITE_BUSY, cycle)
     if cycle <= regs[Reg.TABLED]:
         note(regs, Misuse.WRITE_BUSY, cycle, regs[Reg.FUNCT7])

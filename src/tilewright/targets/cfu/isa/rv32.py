@@ -15,8 +15,8 @@ from tilewright.sim.jit import part
 
 from . import custom
 
-#: Operations are 8-bit numbers: the kind of instruction in the high three bits, the function in the low five. The kinds
-#: are in the order in which the loop compares them, so that `op < LOAD` means any arithmetic. SYSTEM includes custom-0.
+#: Operations are 8-bit numbers: the kind of instruction in the high three bits, the function in the low five. The loop
+#: compares kinds in this order, so `op < LOAD` means any arithmetic. SYSTEM includes custom-0.
 REGISTER, IMMEDIATE, UPPER, LOAD, STORE, BRANCH, JUMP, SYSTEM = range(0, 256, 32)
 #: The function of arithmetic: funct3, plus 8 if funct7 is 32, plus 16 if funct7 is 1.
 ADD, SLL, SLT, SLTU, XOR, SRL, OR, AND, SUB = range(9)
@@ -49,7 +49,7 @@ LOW = 0xFFFFFFFF
 
 @part
 def arithmetic(function: int, a: int, b: int) -> int:
-    """Return the result of the arithmetic `function` on two int32 values; only the low 32 bits of it are valid."""
+    """Return the result of the arithmetic `function` on two int32 values. Only its low 32 bits are valid."""
     if function == ADD:
         return a + b
     if function == SUB:
@@ -78,12 +78,12 @@ def arithmetic(function: int, a: int, b: int) -> int:
         return a * (b & LOW) >> 32
     if function == MULHU:
         high = a * (b & LOW) >> 32
-        return high + b if a < 0 else high  # as an unsigned number, a is larger by 2**32
+        return high + b if a < 0 else high  # the unsigned value of a is larger by 2**32
     return _divide(function, a, b)
 
 
 def _divide(function: int, a: int, b: int) -> int:
-    """Return the quotient of a and b, rounded towards zero, or the remainder. If b is 0, these are -1 and a."""
+    """Return the quotient of a and b, rounded towards zero, or the remainder. If b is 0, they are -1 and a."""
     if function == DIVU or function == REMU:
         a, b = a & LOW, b & LOW
     quotient = -1
@@ -97,7 +97,7 @@ def _divide(function: int, a: int, b: int) -> int:
 
 
 def taken(function: int, a: int, b: int) -> bool:
-    """Return whether a branch that compares a and b by `function` is taken."""
+    """Return whether a branch is taken that compares a and b by `function`."""
     if function == EQUAL:
         return a == b
     if function == NOT_EQUAL:
@@ -168,7 +168,7 @@ class Instruction(NamedTuple):
 
 
 def _family(names: str, form: Form, kind: int, opcode: int, funct7: int | None = None) -> list[Instruction]:
-    """Return the instructions in `names`, with funct3 0, 1, 2 ... in this order; the name `-` skips a number."""
+    """Return the instructions in `names`, with funct3 = 0, 1, 2 ... in this order. The name `-` skips a number."""
     high = {None: 0, 0: 0, 32: 8, 1: 16}[funct7]
     rows = enumerate(names.split())
     return [Instruction(name, form, kind | high | f3, opcode, f3, funct7) for f3, name in rows if name != "-"]
@@ -195,7 +195,7 @@ INSTRUCTIONS = (
     Instruction("fence.i", NONE, FENCE_I, 0x0F, 1),
     Instruction("flush", NONE, FLUSH, 0x0F, 5),  # flush of the data cache; LiteX
 )
-#: Instructions without operands, by their only encoding.
+#: Instructions without operands, by encoding.
 FIXED = {0x00000073: ECALL, 0x00100073: EBREAK, 0x30200073: MRET, 0x10500073: WFI}
 _BY_OP = {row.op: row for row in INSTRUCTIONS} | {
     op: Instruction(name, NONE, op, 0x73)
@@ -207,7 +207,7 @@ RD = 8
 RS1 = 16
 RS2 = 24
 IMM = 32
-#: The register written in place of x0. It is never read.
+#: The register that is written instead of x0. It is never read.
 NOWHERE = 32
 NAMES = (
     *("zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1"),
@@ -232,7 +232,7 @@ def decode(words: Array, address: int) -> Array:
     rs1 = word >> 15 & 31
     rs2 = word >> 20 & 31
     pc = address + 4 * np.arange(len(word), dtype=np.int64)
-    # LUI and AUIPC are constants when the address is known; both become additions of an immediate to x0.
+    # The results of LUI and AUIPC are constants, so both become additions of an immediate to x0.
     upper = (signed >> 12 << 12) + np.where(opcode == 0x17, pc, 0)
     immediates = {
         "": np.zeros_like(word),

@@ -1,6 +1,6 @@
-"""The CFU's registers and memories, and notes of misuse.
+"""The CFU's registers and memories, and records of misuse.
 
-The hardware does not detect misuse. The model notes it, and then computes the same wrong values as the RTL.
+The hardware does not detect misuse. The model records it, and then computes the same wrong values as the RTL.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class Reg(IntEnum):
     REGION = 1
     # The machine: n, rows of each buffer, indices into config.CHOICES, and bit i for config.EXTENSIONS[i].
     LANES, ROWS, TRANSFER, READOUT, START, SRDHM, EXTENSIONS = range(2, 9)
-    # Buffers A and B: the last row written (-1: none since start), the number of words of the next row that are
-    # latched, and whether the write of the last row is still enabled. C: the next row and lane to read.
+    # Buffers A and B: the last written row (-1: none since start), the number of latched words of the next row, and
+    # whether the write of the last row is still enabled. C: the next row and lane to read.
     A_ROW, B_ROW, A_WORDS, B_WORDS, A_ENABLED, B_ENABLED, C_ROW, C_LANE = range(9, 17)
-    # The launch: the operands of start, its cycle, the kind of work that has not ended (PRODUCT_PENDING: C must still
-    # be computed), and the last cycle in which the CFU works.
+    # The launch: the operands and the cycle of start, the kind of unfinished work (PRODUCT_PENDING: C must still be
+    # computed), and the last cycle in which the CFU works.
     M, N, K, OFFSET, ACCUMULATE, STARTED, PENDING, BUSY_UNTIL = range(17, 25)
-    # The command; its answer, which instructions without a result repeat; the cycle in which the answer is ready (these
-    # two are neighbours, because a CFU that is not the model writes both).
+    # The command; its answer, which instructions without a result repeat; the cycle of the answer. Answer and cycle
+    # must be neighbours, because a CFU that replaces the model writes them as a pair.
     FUNCT7, PRODUCT, OVERFLOW, ANSWER, READY = range(25, 30)
-    # Counters. FETCHED_BYTES are bytes that the CFU itself reads from main memory.
+    # Counters. FETCHED_BYTES counts the bytes that the CFU itself reads from main memory.
     BUSY_CYCLES, LAUNCHES, MACS, FETCHED_BYTES = range(30, 34)
     # The layer registers of the extensions, in the order of `put`. INPUT, INPUT2 and OUTPUT are byte addresses in the
     # image memory.
@@ -43,26 +43,26 @@ class Reg(IntEnum):
     FETCH_ROW = 61  # row of B where fetched weights go
     CONVOLVED = 62  # the last cycle in which a convolution reads B
     DOT = 63  # the sum of dot
-    FETCHED = 64  # the last cycle of the running fetches; a convolution waits for it
-    TABLE = 65  # the entry of the channel tables where those of a convolution begin
-    FILLED = 66  # the last cycle of the running fetches to the image memory; additions and pools wait for it
-    NOTED = 67  # number of notes
-    COMPUTED = 68  # cycles of the pending launch whose rows of C are written
-    TABLED = 69  # the last cycle of the running fetches to the channel tables; pushes to them are lost before
+    FETCHED = 64  # the last cycle of the running fetches; convolutions wait for this cycle
+    TABLE = 65  # the first entry of a convolution in the channel tables
+    FILLED = 66  # the last cycle of the running fetches to the image memory; additions and pools wait for this cycle
+    NOTED = 67  # number of misuse records
+    COMPUTED = 68  # the pending launch has written C up to this cycle
+    TABLED = 69  # the last cycle of the running fetches to the channel tables; earlier pushes to the tables are lost
     FETCHES = 70  # number of fetches
     LATCH = 71  # words of the row being filled: MAX_WORDS for A, then MAX_WORDS for B
 
 
 MAX_WORDS = 8
-#: Fetches that can wait for each other. The last cycle of fetch i is in register ENDS + i mod QUEUE.
+#: The largest number of unfinished fetches. The last cycle of fetch i is in register ENDS + i mod QUEUE.
 QUEUE = 8
 ENDS = Reg.LATCH + 2 * MAX_WORDS
-#: Index of the notes: MAX_NOTES notes of NOTE words each.
+#: Index of the misuse records: MAX_NOTES records of NOTE words each.
 NOTES = ENDS + QUEUE
 #: Reg.PENDING while a matrix product runs, and while a command on the image memory runs.
 PRODUCT_PENDING = 1
 IMAGE_PENDING = 2
-#: The layer registers and their bits; negative: of a signed register. `put` keeps the low bits.
+#: The layer registers and their numbers of bits; negative for a signed register. `put` keeps the low bits.
 LAYER_BITS = {
     **dict.fromkeys((Reg.IN_H, Reg.IN_W, Reg.OUT_H, Reg.OUT_W, Reg.KERNEL_H, Reg.KERNEL_W, Reg.PAD_H, Reg.PAD_W), 10),
     **dict.fromkeys((Reg.IN_C, Reg.OUT_C, Reg.INPUT, Reg.INPUT2, Reg.OUTPUT, Reg.POINTER), 16),
@@ -97,7 +97,7 @@ def registers(config: Config) -> Array:
 
 
 def buffers(config: Config) -> Array:
-    """Return the CFU's memories as one int32 array, of zeros; memory.py says where each lies."""
+    """Return the CFU's memories as one int32 array of zeros. memory.py has the position of each memory."""
     words = config.buffer_rows * config.array
     lanes = config.array
     image = IMAGE_WORDS + 3 * CHANNELS if config.extensions else 0
@@ -105,7 +105,7 @@ def buffers(config: Config) -> Array:
 
 
 class Misuse(IntEnum):
-    """A kind of program error in the use of the CFU, which the hardware does not detect."""
+    """A kind of misuse of the CFU by a program. The hardware does not detect misuse."""
 
     WRITE_BUSY, READ_BUSY, START_BUSY, HALF_ROW, PARTIAL_READ, ROWS, OFFSET, EMPTY, UNKNOWN = range(1, 10)
 
@@ -125,7 +125,7 @@ MESSAGES = {
 
 
 class Note(NamedTuple):
-    """A misuse of the CFU by the instruction at `pc`: its first cycle and its count. `detail` is the wrong number."""
+    """A misuse of the CFU by the instruction at `pc`: the first cycle and the count. `detail` is the wrong number."""
 
     kind: str
     pc: int
@@ -140,13 +140,14 @@ class Note(NamedTuple):
 
 
 MAX_NOTES = 64
-#: The words of a note in the registers, in the order of Note.
+#: The words of a misuse record in the registers, in the order of Note.
 KIND, PC, CYCLE, TIMES, REGION, DETAIL, NOTE = range(7)
 
 
 def note(regs: Array, kind: int, cycle: int, detail: int) -> None:
     """Record a misuse in the CFU's registers."""
-    # One note for each kind and pc, with its first cycle and a count: a loop may repeat a misuse millions of times.
+    # One record for each kind and pc, with the first cycle and a count, because a loop may repeat a misuse millions of
+    # times.
     count = regs[Reg.NOTED]
     for at in range(NOTES, NOTES + NOTE * count, NOTE):
         if regs[at + KIND] == kind and regs[at + PC] == regs[Reg.PC]:
@@ -160,6 +161,6 @@ def note(regs: Array, kind: int, cycle: int, detail: int) -> None:
 
 
 def notes(regs: Array) -> tuple[Note, ...]:
-    """Return the notes in the CFU's registers, in the order of their first occurrence."""
+    """Return the misuses recorded in the CFU's registers, in the order of their first occurrence."""
     rows = regs[NOTES : NOTES + NOTE * int(regs[Reg.NOTED])].reshape(-1, NOTE).tolist()
     return tuple(Note(Misuse(kind).name.lower(), *rest) for kind, *rest in rows)
