@@ -224,7 +224,7 @@ class Convolution(Part):
         return step.last_c & step.last_x & last_y
 
     def _walk(self, m: Module, walker: PixelWalker, began: Signal, height: Signal, last_tile: Signal) -> None:
-        """Let the walker find the windows of a tile, one per cycle from its first cycle on, and its last pixel."""
+        """Let the walker find the windows of a tile, one per cycle, and the last pixel of the tile."""
         lanes = self.config.array
         number = Signal(range(lanes), name="number")
         walks = Signal(name="walks")

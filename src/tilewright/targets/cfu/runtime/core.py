@@ -1,9 +1,9 @@
-"""Run a program on the CPU with its CFU, and return the result of the run.
+"""Run a program on the CPU with its CFU.
 
 `run` loads a program into RAM and builds a `Process`: the machine's arrays, the CFU, the devices. A process alternates
-between the compiled loop (timing/loop.py), which executes almost all instructions, and `handle`, which does in Python
-what the loop cannot do: CSRs, devices, stores into code, traps. The loop keeps its whole state in arrays, so it can be
-left after any instruction and entered again.
+between the compiled loop (timing/loop.py), which executes almost all instructions, and `handle`, which executes the
+rest in Python: CSR instructions, device accesses, stores into code, traps. The loop has its whole state in arrays, so
+it can stop after any instruction and continue later.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from .elf import Executable
 from .seam import Cfu, Difference, Seam
 from .system import Devices
 
-#: An operation that no word decodes to. The loop does not know it and stops there: a breakpoint without a check.
+#: An operation without an encoding. The loop stops at this unknown operation, so breakpoints need no check.
 PAUSE = SYSTEM + 20
-#: Instructions between two chances for Ctrl-C: compiled code sees no signal.
+#: The number of instructions between two checks for Ctrl-C, because compiled code does not react to signals.
 SLICE = 200_000_000
 
 
 def paused(code: Array) -> Array:
-    """Return instructions with the operation PAUSE. Their operands stay: the loop waits for these before it stops."""
+    """Return instructions with the operation PAUSE. Operands remain: the loop waits for operands before it stops."""
     return code & ~255 | PAUSE
 
 
 @dataclass(frozen=True)
 class Trap:
-    """The event that stopped a program: its `kind`, the `pc`, and the address `value` that was accessed (0: none)."""
+    """The event that stopped a program: its `kind`, the `pc`, and the accessed address `value` (0: none)."""
 
     kind: str
     pc: int
@@ -52,9 +52,9 @@ class Trap:
 
 
 class Process:
-    """A program on a machine. It ends when `devices` has its exit code, or with a trap.
+    """A program on a machine. The program ends when `devices` has an exit code, or with a trap.
 
-    `limit` is the number of instructions after which it is trapped.
+    `limit` is the number of instructions after which the program is trapped.
     """
 
     def __init__(self, m: Machine, costs: Costs, seam: Seam, devices: Devices, limit: int) -> None:
@@ -90,8 +90,8 @@ class Process:
     def go(self) -> Trap | None:
         """Run until the program ends. Return the trap that ended it, or None."""
         while self.devices.exit_code is None:
-            # The loop compares with its limit only after a jump. Without a jump it executes at most all of the code, so
-            # as long as more instructions than that are left, it cannot pass the bound.
+            # The loop checks its limit only after a jump. Between two jumps, it executes at most the whole code. So it
+            # cannot exceed the bound while more instructions than the whole code remain.
             left = self.bound - self.instructions
             longest = len(self.m.code)
             if left > longest:
@@ -104,9 +104,9 @@ class Process:
         return None
 
     def _last(self, left: int) -> int:
-        """Run to the next jump, but at most `left` instructions; return the reason why the loop stopped.
+        """Run to the next jump, but at most `left` instructions. Return the reason why the loop stopped.
 
-        To stop exactly there, the instruction after the last one becomes a PAUSE while the loop runs.
+        To stop after exactly `left` instructions, the next instruction is a PAUSE while the loop runs.
         """
         if left <= 0:
             return state.TO_LIMIT
@@ -123,10 +123,10 @@ class Process:
         return state.TO_LIMIT if self.instructions >= self.bound else reason
 
     def part(self, retired: int, m: Machine, watching: bool = False) -> int:
-        """Run the loop once; return the reason why it stopped (timing/state.py).
+        """Run the loop once. Return the reason why it stopped (timing/state.py).
 
-        `m` is the machine, or a copy of it that has other code and shares all other arrays. The first jump after
-        `retired` instructions ends the part. Raises the error of a CFU that fails.
+        `m` is the machine, or a copy with other code that shares all other arrays. The part ends at the first jump
+        after `retired` instructions. Raises the CFU's error if the CFU fails.
         """
         m.cpu[Cpu.LIMIT] = min(self.bound, retired)
         (watching_loop if watching else loop)(m, self.costs, self.seam.port)
@@ -135,7 +135,7 @@ class Process:
         return int(m.cpu[Cpu.REASON])
 
     def handle(self, reason: int) -> Trap | None:
-        """Execute the instruction at which the loop stopped for `reason`. Return the trap that it causes, if any."""
+        """Execute the instruction at which the loop stopped for `reason`. Return the resulting trap, or None."""
         m = self.m
         kind = ""
         if reason == state.TO_LIMIT:
@@ -157,14 +157,14 @@ class Process:
         return Trap(kind, self.pc, int(self.m.cpu[Cpu.CYCLE]), int(self.m.cpu[Cpu.ADDRESS]))
 
 
-#: The default limit of instructions: more than any sensible program runs. They take about a minute to simulate.
+#: The default limit of instructions, which is more than a normal program executes. Simulation takes about a minute.
 MAX_INSTRUCTIONS = 10_000_000_000
 MAX_CODE_BYTES = 1 << 24
 ELF_MAGIC = b"\x7fELF"
-#: Called at a marker with the number that the program wrote there, and with RAM, uint8. Returns how many instructions
-#: the program may take until the next marker (0: any number).
+#: A function that is called at each marker, with the number that the program wrote and with RAM, uint8. Its result is
+#: the limit of instructions until the next marker (0: no limit).
 Watch = Callable[[int, Array], int]
-#: Runs a program to its end; returns the trap that ended it, if one did.
+#: A function that runs a program to its end. It returns the trap that ended the program, or None.
 Drive = Callable[[Process], Trap | None]
 
 
@@ -183,12 +183,12 @@ class Region(NamedTuple):
 class Run:
     """The result of a program's run.
 
-    `exit_code`: None if a trap ended the run. `text`: what the program wrote to the UART. `reads`: the bytes of RAM
-    that were asked for, by name. `misuses`: misuses of the CFU's model. `regions`: the parts of the run between
-    markers, in order. A region has the number that the program wrote at its marker; the first one has 0. `executed`:
-    how often each instruction of `machine.code` was executed, int64 [n]. `spent`: the cycles of each instruction, int64
-    [n], for each region; () unless they were asked for. `undefined`: the first answer of a user's CFU that differs
-    between initial values; None: no answer does.
+    `exit_code`: None if a trap ended the run. `text`: the program's output to the UART. `reads`: the requested bytes of
+    RAM, by name. `misuses`: misuses of the CFU's model. `regions`: the parts of the run between markers, in order. A
+    region has the number that the program wrote at its marker; the first region has number 0. `executed`: the number of
+    executions of each instruction in `machine.code`, int64 [n]. `spent`: for each region, the cycles of each
+    instruction, int64 [n]; () without `profiled`. `undefined`: the first answer of a user's CFU that depends on initial
+    values, or None.
     """
 
     exit_code: int | None
@@ -207,10 +207,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Setup:
-    """The settings of a run: a machine, a timing model, and the most instructions.
+    """The settings of a run: a machine, a timing model, and the limit of instructions.
 
-    `cfu` replaces the CFU's model (None: the model). `drive` runs a process to its end and returns its trap, if any; a
-    debugger is one.
+    `cfu` replaces the CFU's model (None: the model). `drive`, such as a debugger, runs a process to its end and returns
+    the trap or None.
     """
 
     config: Config
@@ -230,11 +230,11 @@ def run(
     profiled: bool = False,
     watch: Watch | None = None,
 ) -> Run:
-    """Run the program `image` until it stores to HALT, traps, or has executed the most instructions.
+    """Run the program `image` until it stores to HALT, traps, or reaches the limit of instructions.
 
-    `setup` may be a machine alone: then `cfu` is the CFU (None: the model), and the timing model is the first.
-    `writes`: bytes to put into RAM after the program is loaded, by address. `reads`: the (address, size) of bytes to
-    return at the end, by name. `profiled` asks for `Run.spent`. `watch` is called at each marker of a region.
+    If `setup` is only a machine, `cfu` is the CFU (None: the model), and the first timing model is used. `writes`:
+    bytes to write to RAM after the program is loaded, by address. `reads`: the (address, size) of bytes to return at
+    the end, by name. With `profiled`, the result has `Run.spent`. `watch` is called at each marker of a region.
     Raises ProgramError if the program, `writes` or `reads` are not in RAM.
     """
     setup = setup if isinstance(setup, Setup) else Setup(setup, cfu=cfu)
@@ -244,7 +244,7 @@ def run(
     ram = _loaded(image, config, writes or {})
     code = _code(image, ram)
     words = decode(ram[code.start - RAM_BASE : code.stop - RAM_BASE].view("<u4"), code.start)
-    regs = registers(config)  # shared by the model and the loop, which reads answers there
+    regs = registers(config)  # shared by the model and the loop, which reads the CFU's answers
     m = machine(config, words, code.start, ram, regs, buffers(config), costs.write_slots)
     devices = Devices(spent=[] if profiled else None)
     devices.watch = (lambda region: watch(region, ram)) if watch else None
@@ -256,7 +256,7 @@ def run(
     cpu = m.cpu
     # Cumulative cycles at each marker; their differences are the cycles of each region.
     spent = [np.zeros(len(words), np.int64), *devices.spent, system.spent(m)] if devices.spent is not None else []
-    m.entered[cpu[Cpu.POSITION]] -= 1  # the last run of instructions ends here; then the running sum counts executions
+    m.entered[cpu[Cpu.POSITION]] -= 1  # end the last sequence; then the running sum counts executions
     return Run(
         exit_code=devices.exit_code,
         trap=trap,
@@ -274,7 +274,7 @@ def run(
 
 
 def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> Array:
-    """Return RAM, uint8, with the program and `writes` in it. Raises ProgramError if something is not in RAM."""
+    """Return RAM, uint8, with the program and `writes` in it. Raises ProgramError if a part does not fit into RAM."""
     ram = np.zeros(config.ram_bytes, np.uint8)
     for segment in image.segments:
         if segment.data[:4] == ELF_MAGIC and segment.address < RAM_BASE:
@@ -292,7 +292,7 @@ def _loaded(image: Executable, config: Config, writes: Mapping[int, bytes]) -> A
 def _code(image: Executable, ram: Array) -> range:
     """Return the addresses of a program's code, in whole cache lines. Raises ProgramError if it is not in RAM."""
     low = min(part.start for part in image.code) & -LINE_BYTES
-    # One line more than the code: the loop reads the instruction after a branch, even after the last one.
+    # One additional line, because the loop reads the instruction after a branch, even after the last branch.
     high = (max(part.stop for part in image.code) & -LINE_BYTES) + LINE_BYTES
     if not RAM_BASE <= low <= high <= RAM_BASE + len(ram) or high - low > MAX_CODE_BYTES:
         reason = f"its code at {low:#x}..{high:#x} is not in RAM, or is larger than {MAX_CODE_BYTES >> 20} MiB"
@@ -301,9 +301,9 @@ def _code(image: Executable, ram: Array) -> range:
 
 
 def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | None:
-    """Return the earliest difference that matters; None: none does.
+    """Return the earliest relevant difference, or None.
 
-    An answer that goes to x0 is thrown away. Then only its cycle matters.
+    An answer that is written to x0 is ignored. For such an answer, only the cycle is relevant.
     """
     relevant = [
         difference
@@ -316,7 +316,8 @@ def _undefined(differences: Iterable[Difference], m: Machine) -> Difference | No
 def _regions(marks: Iterable[tuple[int, Array]]) -> tuple[Region, ...]:
     """Return the regions between one marker and the next; `marks` are results of `system.mark`.
 
-    A mark has the region that *begins* there and the counters so far. Regions without cycles are left out.
+    A mark has the number of the region that *begins* at the marker, and the counters so far. Regions without cycles are
+    left out.
     """
     regions = []
     region = 0

@@ -29,7 +29,7 @@ MAX_LINES = 1 << 22
 
 
 class Segment(NamedTuple):
-    """A part of a program to load at an address. If `size` is larger than the data, zeros follow the data."""
+    """A part of a program, and its load address. If `size` is larger than the data, zeros follow the data."""
 
     address: int
     data: bytes
@@ -45,7 +45,7 @@ class Symbol(NamedTuple):
 
 @dataclass(frozen=True)
 class Executable:
-    """A program to load. `code`: its address ranges; `functions`: the symbols in them; `file`: the whole ELF file."""
+    """A program to load. `code`: its address ranges. `functions`: symbols in code. `file`: the whole ELF file."""
 
     name: str
     entry: int
@@ -70,7 +70,7 @@ def load(source: str | Path | bytes) -> Executable:
         return _read(name, data, ELFFile(io.BytesIO(data)))
     except ProgramError:
         raise
-    except Exception as error:  # pyelftools raises many kinds for damaged files
+    except Exception as error:  # pyelftools raises many kinds of exceptions for damaged files
         raise ProgramError(name, f"is not an ELF file, or a damaged one: {error}".rstrip(": ")) from None
 
 
@@ -94,7 +94,7 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
         segments.append(Segment(address, data[first : first + size], segment["p_memsz"]))
         if segment["p_flags"] & PF_X:
             code.append(range(address, address + size))
-    # Executable segments may also hold data; sections tell code and data apart.
+    # Executable segments may also contain data. Sections distinguish code and data.
     sections = [section for section in elf.iter_sections() if section["sh_flags"] & SHF_EXECINSTR]
     code = [range(section["sh_addr"], section["sh_addr"] + section["sh_size"]) for section in sections] or code
     if not any(code):
@@ -107,9 +107,9 @@ def _read(name: str, data: bytes, elf: Any) -> Executable:
 
 
 def _symbols(name: str, table: SymbolTableSection, code: Sequence[range]) -> Iterator[tuple[str, Symbol, bool]]:
-    """Yield the name and place of each symbol, and whether it is a function.
+    """Yield the name and address range of each symbol, and whether it is a function.
 
-    Labels of assembly code have no type: they count as functions if they are in code and not local (`.L`, `$`).
+    Labels of assembly code have no type. A label counts as a function if it is in code and not local (`.L`, `$`).
     """
     if table.num_symbols() > MAX_SYMBOLS:
         raise ProgramError(name, f"has {table.num_symbols()} symbols, more than {MAX_SYMBOLS}")
@@ -169,7 +169,7 @@ class Source:
                     program = dwarf.line_program_for_CU(unit)
                     if program is not None and not _add(rows, program):
                         break
-        except Exception:  # damaged: treat it like a stripped program
+        except Exception:  # treat damaged line tables like a stripped program
             rows = []
         return sorted(rows, key=itemgetter(0, 1))
 
@@ -177,7 +177,7 @@ class Source:
 def _add(rows: list[tuple[int, int, SourceLine]], program: Any) -> bool:
     """Append the rows (address, rank, line) of a DWARF line program. Return False if there are too many.
 
-    The last row of a sequence only says where it ends: it has no file.
+    The last row of a sequence has only the end address, and no file.
     """
     entries = (entry.name for entry in program["file_entry"])
     names = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in entries]
@@ -189,8 +189,8 @@ def _add(rows: list[tuple[int, int, SourceLine]], program: Any) -> bool:
         index = state.file - first
         in_file = not state.end_sequence and 0 <= index < len(names)
         place = SourceLine(names[index], state.line) if in_file else SourceLine("", 0)
-        # Rows are sorted by address and rank, and the last one of an address counts. So the beginning of a sequence
-        # wins over the end of another one at the same address; among others, the later row wins.
+        # Rows are sorted by address and rank, and the last row of an address counts. So at the same address, the begin
+        # of a sequence has priority over the end of another sequence. Among other rows, the later row has priority.
         rows.append((state.address, len(rows) if in_file else -1, place))
         if len(rows) >= MAX_LINES:
             return False

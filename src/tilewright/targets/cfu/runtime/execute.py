@@ -1,7 +1,7 @@
-"""Run any ELF file, such as firmware without a network, and report how its cycles are spent.
+"""Run any ELF file, such as firmware without a network, and report the use of its cycles.
 
-The loop counts, for each instruction of the program, its executions and the cycles that it lost by cause. A profile
-sums these counts by function, source line, category and cause. It is written as text, as JSON and for speedscope.
+For each instruction of the program, the loop counts executions, and lost cycles by cause. A profile adds up these
+counts by function, source line, category and cause. Output formats are text, JSON and speedscope.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ OF_CAUSE = {
     Cause.SYSTEM: DEVICES,
 }
 TOP = 12  # rows of a long table
-#: The default limit of instructions of an ELF file: some seconds, after which an endless loop is likely.
+#: The default limit of instructions of an ELF file. It is reached after some seconds; an endless loop is then likely.
 EXEC_INSTRUCTIONS = 1_000_000_000
 
 
 class Row(NamedTuple):
-    """A function or source line in a profile: cycles and instructions without callees, and cycles by category."""
+    """A function or source line in a profile: cycles and instructions (without callees), and cycles by category."""
 
     name: str
     cycles: int
@@ -63,9 +63,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile of a run. Rows are sorted by cycles, the largest first.
+    """The profile of a run. Rows are in descending order of cycles.
 
-    `misses` counts the lines fetched into each L1 cache. `stacks` are the cycles by (function, shown line, file, line
+    `misses` counts the lines fetched into each L1 cache. `stacks` has the cycles by (function, shown line, file, line
     number), in the order of addresses.
     """
 
@@ -87,7 +87,7 @@ class Profile:
 
 
 def profile(run: Run, source: Source) -> Profile:
-    """Return the profile of a run. The cycles in the rows of each table add up to all cycles of the run."""
+    """Return the profile of a run. In each table, the cycles of all rows add up to the cycles of the run."""
     m = run.machine
     used = np.flatnonzero((run.executed > 0) | m.lost.any(axis=1))
     executed = run.executed[used]
@@ -123,10 +123,10 @@ def profile(run: Run, source: Source) -> Profile:
 
 
 def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...]:
-    """Return one Row for each distinct name, with sums over the instructions of that name.
+    """Return one Row for each distinct name, with the totals of all instructions with this name.
 
     `names` has the function or line of each of n instructions. `spent` (cycles) and `category` (indices into
-    CATEGORIES) are int64 [n, causes + 1]: a column for each cause of lost cycles, and last one for the execution.
+    CATEGORIES) are int64 [n, causes + 1]: a column for each cause of lost cycles, and a last column for the execution.
     """
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}
     row = np.array([index[name] for name in names], np.int64)
@@ -145,15 +145,15 @@ def _rows(names: Sequence[str], spent: Array, category: Array) -> tuple[Row, ...
 def _categories(code: Array, used: Array) -> Array:
     """Return the categories of the cycles of n instructions, as indices into CATEGORIES, int64 [n, causes + 1].
 
-    `used` has the n instructions, as indices into `code`. There is a column for each cause of lost cycles; the last one
-    is the execution.
+    `used` has the n instructions, as indices into `code`. There is a column for each cause of lost cycles, and a last
+    column for the execution.
     """
     of_instruction = np.array([CATEGORIES.index(_category(code, int(index))) for index in used], np.int64)
     categories = np.repeat(of_instruction[:, None], len(Cause) + 1, axis=1)
     for cause, name in OF_CAUSE.items():
         categories[:, cause] = CATEGORIES.index(name)
     for row, index in enumerate(used.tolist()):
-        # A wait for the CFU's answer counts for the custom instruction that gives it.
+        # A wait for the CFU's answer counts for the custom instruction of this answer.
         for before in (index - 1, index - 2):
             if before >= 0 and int(code[before]) & 255 == CUSTOM0:
                 categories[row, Cause.CFU_USE] = CATEGORIES.index(_category(code, before))
@@ -162,7 +162,7 @@ def _categories(code: Array, used: Array) -> Array:
 
 
 def _category(code: Array, index: int) -> str:
-    """Return the category of `code[index]`. A branch on the answer of check_GEMM is part of waiting for the array."""
+    """Return the category of `code[index]`. A branch on check_GEMM's answer counts as waiting for the array."""
     insn = int(code[index])
     op = insn & 255
     if op < LOAD:
@@ -181,7 +181,7 @@ def _category(code: Array, index: int) -> str:
 
 
 def report(profile: Profile) -> Iterator[str]:
-    """Yield the lines of the text report on a profile: tables, each with the largest rows first."""
+    """Yield the lines of a profile's text report: tables with rows in descending order."""
     yield f"{profile.cycles:,} cycles, {profile.instructions:,} instructions"
     yield from _shares("where the cycles go", profile.categories, profile.cycles, len(profile.categories))
     yield from _shares("waits by cause", profile.causes, profile.cycles, len(profile.causes))
@@ -204,10 +204,10 @@ def _shares(title: str, values: Mapping[str, int], total: int, top: int = TOP) -
 
 
 def speedscope(profile: Profile, name: str) -> dict[str, Any]:
-    """Return JSON values for speedscope.app: each function with its source lines, weighted by cycles.
+    """Return JSON values for speedscope.app: the functions and their source lines, weighted by cycles.
 
-    The format is https://www.speedscope.app/file-format-schema.json: a sampled profile with one sample per stack (a
-    function and a line). The format has no unit for cycles.
+    The schema is https://www.speedscope.app/file-format-schema.json. The profile is sampled, with one sample per stack
+    (a function and a line). The schema has no unit for cycles.
     """
     frames: dict[tuple[str, str, int], int] = {}
     weights: dict[tuple[int, int], int] = {}
@@ -237,7 +237,7 @@ def speedscope(profile: Profile, name: str) -> dict[str, Any]:
 
 
 def execute(path: str | Path, setup: Setup) -> Execution:
-    """Run an ELF file and return a report. A trap, a nonzero exit code and a misuse of the CFU make the run fail.
+    """Run an ELF file and return a report. The run fails at a trap, a nonzero exit code or a misuse of the CFU.
 
     Raises MachineError if the CFU breaks the rules of its ports.
     """

@@ -1,10 +1,10 @@
-"""Check the user's kernels while a launch runs: their results, stores outside of their output, and endless loops.
+"""Check the user's kernels while a launch runs: results, stores outside of the output, and endless loops.
 
-The firmware stores the layer's number to the device REGION before each layer, and 0 after it. `LayerWatch` is called at
-these markers: it copies RAM before a layer, and compares the copy with RAM after it.
+The firmware stores the layer's number to the device REGION before each layer, and 0 after it. At each marker,
+`LayerWatch` is called. It copies RAM before a layer, and compares the copy with RAM after the layer.
 
-The result of a layer is compared with the reference on the input that the layer really had, not on the reference's
-input. So a wrong kernel does not make the layers after it look wrong.
+The reference is computed on the layer's actual input, not on the reference's result for the previous layer. So a wrong
+kernel does not cause findings in later layers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from . import core, elf
 
 
 def program_of(name: str, image: FirmwareImage) -> elf.Executable:
-    """Return the program that the machine loads: code, data and model, with symbols for profiles."""
+    """Return the program to load into the machine: code, data and model, with symbols for profiles."""
     code = image.words.astype("<u4").tobytes()
     parts = ((RAM_BASE, code), (RAM_BASE + len(code), image.data.tobytes()), (image.model, image.blob.tobytes()))
     segments = tuple(elf.Segment(address, raw, len(raw)) for address, raw in parts if raw)
@@ -40,13 +40,13 @@ def program_of(name: str, image: FirmwareImage) -> elf.Executable:
 
 
 def source_of(launch: Launch, image: FirmwareImage) -> elf.Source:
-    """Return the functions of a launch, and its source lines if the ELF file is in it."""
+    """Return the functions of a launch, and the source lines if the launch contains the ELF file."""
     file = launch.arrays.get("elf", np.zeros(0, np.uint8)).tobytes()
     return elf.Source(replace(program_of(launch.name, image), file=file))
 
 
-#: A kernel that executes more instructions than PER_ELEMENT for each element of its work, and AT_LEAST more, is taken
-#: to be in an endless loop. The portable kernels execute about 25 for each element.
+#: The instruction limit of a kernel is AT_LEAST plus PER_ELEMENT for each element of its work. A kernel over this limit
+#: is assumed to be in an endless loop. The portable kernels execute about 25 instructions per element.
 PER_ELEMENT = 1000
 AT_LEAST = 10_000_000
 WRONG = "wrong_layer"
@@ -54,7 +54,7 @@ OUTSIDE = "outside_write"
 
 
 class LayerWatch:
-    """The markers of one run: collects each operator's output codes, and the bytes that it changes elsewhere.
+    """The watch of one run. It records each operator's output codes, and the bytes changed outside of its output.
 
     `outputs` are int8 [n] by operator.
     """
@@ -62,14 +62,14 @@ class LayerWatch:
     def __init__(self, image: FirmwareImage) -> None:
         self.image = image
         self.outputs: dict[int, Array] = {}
-        self.changed: dict[int, tuple[int, int]] = {}  # by operator: the first address, and how many
+        self.changed: dict[int, tuple[int, int]] = {}  # by operator: the first address, and the number of bytes
         self._index = -1
         self._before = np.zeros(0, np.uint8)
 
     def __call__(self, region: int, ram: Array) -> int:
         """Handle the marker `region`: the current operator has ended, and operator `region` - 1 begins (0: none).
 
-        Return the number of instructions that the operator may take (0: any). `ram` is uint8.
+        Return the instruction limit of the operator (0: no limit). `ram` is uint8.
         """
         memory = ram[: self.image.end - RAM_BASE]
         if self._index >= 0:
@@ -79,7 +79,7 @@ class LayerWatch:
             return 0
         self._before = memory.copy()
         record = self.image.records[self._index]
-        # Pools and depthwise layers visit their windows too, but have few multiply-accumulates or none.
+        # Pools and depthwise layers also visit windows, but have few or no multiply-accumulates.
         window = record["kernel_h"] * record["kernel_w"]
         output = activation_bytes(record)["output"]
         elements = max(macs(record), output * window) + sum(activation_bytes(record).values())
@@ -92,8 +92,8 @@ class LayerWatch:
         end = first + activation_bytes(record)["output"]
         self.outputs[index] = memory[first:end].view(np.int8).copy()
         differs = memory != self._before
-        differs[4 * len(image.words) : image.model - RAM_BASE] = False  # variables of the program may change
-        differs[first:end] = False  # and so may the output
+        differs[4 * len(image.words) : image.model - RAM_BASE] = False  # the program's variables may change
+        differs[first:end] = False  # and the output may change
         if differs.any():
             self.changed[index] = RAM_BASE + int(differs.argmax()), int(differs.sum())
 
@@ -133,16 +133,16 @@ class KernelCheck:
             raise MachineError(f"layer '{missing[0]}'", reason, "use lib/main.c of a new project")
 
     def _before(self, watch: LayerWatch) -> str:
-        """Return a remedy: the first earlier store outside of a tensor, which may have stopped the kernel; or ""."""
+        """Return a remedy that names the first store outside of a tensor, which may have stopped the kernel; or ""."""
         return next((f"first see {finding.message}" for finding in self._outside(watch)), "")
 
     def findings(self, graph: Graph, rounding: str, values: Mapping[str, Array]) -> Iterator[Finding]:
         """Yield the findings of all samples, layer by layer. `values` are the inputs of the launch, (S, *shape).
 
-        Raises ProgramError if a layer's record does not fit the graph.
+        Raises ProgramError if the record of a layer does not match the graph.
         """
         tensors = {name: array.reshape(len(array), *graph.tensors[name].shape) for name, array in values.items()}
-        # The finding of the first sample remains for each operator: it is put in last.
+        # For each operator, the finding of the first sample is kept, because this sample is handled last.
         outside = {finding.steps: finding for watch in reversed(self.watches) for finding in self._outside(watch)}
         for index, name in enumerate(self.launch.nodes):
             node = graph.node(name)
@@ -179,7 +179,7 @@ class KernelCheck:
             yield Finding(OUTSIDE, message, (index,), "RAM", address, address + 1)
 
     def _named(self, index: int, address: int) -> str:
-        """Return text such as "12 bytes after its end": where an address is, as seen from an operator's output."""
+        """Return the position of an address relative to an operator's output: text such as "12 bytes after its end"."""
         image = self.image
         if address < image.model:
             return f"in the code, at {self.source.where(address)}"

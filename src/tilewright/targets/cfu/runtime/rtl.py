@@ -106,7 +106,7 @@ class RtlCfu:
         return int(self.model.library.tw_lockstep_clocked(self._unit))
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
-        """Give the CFU a command in `cycle`. Return its answer as int32 and the first cycle of the answer.
+        """Send a command to the CFU in `cycle`. Return the answer as int32, and the first cycle of the answer.
 
         Raises CfuError if the CFU answers without a command, or does not accept or answer this command within LIMIT
         cycles.

@@ -1,8 +1,8 @@
-"""The interface between CPU and CFU: how the CPU's loop calls a CFU for each custom-0 instruction.
+"""The interface between CPU and CFU. The CPU's loop calls the CFU for each custom-0 instruction.
 
 A CFU in Python is called as `execute(funct7, funct3, a, b, cycle) -> (value, ready cycle)`. Operands are int32 values.
-The CFU takes the command in `cycle`; the answer is ready in `ready cycle`, which is the next cycle for most
-instructions. The CFU takes its next command one cycle after that.
+The CFU accepts the command in `cycle`. The answer is ready in `ready cycle`, which is the next cycle for most
+instructions. The CFU accepts the next command one cycle after `ready cycle`.
 
 The compiled loop calls addresses of machine code (timing/loop.Port). There are three kinds: the compiled model
 (isa/custom.py), a CFU in C (`Native`: RTL in lock step, rtl.py), and a callback into Python.
@@ -26,13 +26,13 @@ from tilewright.targets.cfu.timing.loop import Port
 
 Execute = Callable[[int, int, int, int, int], tuple[int, int]]
 CUSTOM_0 = 0b0001011  # the opcode of instructions for the CFU
-#: Functions of Python for machine code: Port.command and Port.fail.
+#: C types of Python functions that machine code calls: Port.command and Port.fail.
 COMMAND: Any = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 8)
 FAIL: Any = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 
 
 class Unit(Protocol):
-    """A CFU written in Python, with state. If it has a method `attach`, `run` calls this with main memory, uint8."""
+    """A CFU in Python, with state. If it has a method `attach`, `run` calls `attach` with main memory, uint8."""
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]: ...
 
@@ -41,11 +41,11 @@ Cfu = Execute | Unit
 
 
 class Difference(NamedTuple):
-    """A command whose answer depends on initial values that the CFU's Verilog does not give.
+    """A command whose answer depends on uninitialised registers in the CFU's Verilog.
 
-    The CFU that starts from zeros gives `answer` in cycle `ready`. The one that starts from the random values of `seed`
-    gives `other` in cycle `other_ready`; or it breaks the rules of its ports, as `fault` says, and `other_ready` is
-    None.
+    If the registers start from zeros, the CFU answers `answer` in cycle `ready`. If the registers start from the random
+    values of `seed`, the CFU answers `other` in cycle `other_ready`. If this CFU breaks the rules of its ports, `fault`
+    describes the violation, and `other_ready` is None.
     """
 
     pc: int
@@ -72,12 +72,12 @@ class Difference(NamedTuple):
 
 
 class Native(NamedTuple):
-    """A CFU in C. A Unit whose attribute `native` is one is called without Python.
+    """A CFU in C. If a Unit has a Native as its attribute `native`, it is called without Python.
 
     `command` is the address of a function of seven 64-bit integers: `unit`; funct7 * 8 + funct3; two operands; `start`,
-    the number of cycles before cycle 0 of the CPU; a cycle; and the address of two integers, where it writes the answer
-    and the cycle of the answer. It returns 0, or the number of a fault. Then `fail(fault, funct7 * 8 + funct3, cycle,
-    pc)` is called: it returns the error to raise, or None if the run goes on.
+    the number of cycles before cycle 0 of the CPU; a cycle; and the address of two integers for the answer and the
+    cycle of the answer. The function returns 0 or the number of a fault. After a fault, `fail(fault, funct7 * 8 +
+    funct3, cycle, pc)` is called, and returns the error to raise, or None to continue the run.
     """
 
     command: int
@@ -87,7 +87,7 @@ class Native(NamedTuple):
 
 
 class CfuError(MachineError):
-    """The error of a CFU that breaks the rules of its ports, at a command with `funct7` and `funct3`."""
+    """The error of a CFU that breaks the rules of its ports, in a command with `funct7` and `funct3`."""
 
     def __init__(self, where: str | Path, reason: str, remedy: str = "", funct7: int = 0, funct3: int = 0) -> None:
         super().__init__(where, reason, remedy)
@@ -95,7 +95,7 @@ class CfuError(MachineError):
         self.funct3 = funct3
 
     def located(self, words: Array, base: int, where: Callable[[int], str]) -> MachineError:
-        """Return the error with the first three places of its command in the program, as `where(pc)` describes them.
+        """Return the error with the first three positions of its command in the program, described by `where(pc)`.
 
         `words` are the program's instructions, uint32 [n], from address `base` on.
         """
@@ -106,11 +106,11 @@ class CfuError(MachineError):
 
 
 class Seam:
-    """A CFU, connected to the compiled loop by `port`. `cfu` is None for the model.
+    """A connection of a CFU to the compiled loop, by `port`. `cfu` is None for the model.
 
-    The model works on `regs`, `buffers` and `ram`. Of other CFUs, the loop reads only the answer and its cycle, in
-    `regs`. `error` is what the CFU raised in a command: machine code cannot raise it, so it stops, and the caller of
-    the loop raises it.
+    The model works on `regs`, `buffers` and `ram`. Other CFUs use only two elements of `regs`: the answer, and the
+    cycle of the answer. `error` is the exception of a CFU's command. Machine code cannot raise exceptions, so the loop
+    stops, and the loop's caller raises `error`.
     """
 
     def __init__(self, cfu: Cfu | None, regs: Array, buffers: Array, ram: Array) -> None:
@@ -154,7 +154,7 @@ def _address(function: Any) -> int:
 
 
 class ModelUnit:
-    """One CFU after reset, as the simulator's compiled model; its fetch sees a main memory of `ram_bytes`.
+    """A CFU after reset, as the simulator's compiled model. Its fetches read a main memory of `ram_bytes` bytes.
 
     `regs` are its registers, indexed by isa.state.Reg; `buffers` are its memories.
     """
@@ -166,6 +166,6 @@ class ModelUnit:
         self._execute = model(self.regs)
 
     def execute(self, funct7: int, funct3: int, a: int, b: int, cycle: int) -> tuple[int, int]:
-        """Give the CFU a command in `cycle`. Return its answer as int32 and the cycle of the answer."""
+        """Send a command to the CFU in `cycle`. Return the answer as int32, and the cycle of the answer."""
         self._execute(self.regs, self.buffers, self.ram, funct7 << 3 | funct3, a, b, cycle)
         return int(self.regs[Reg.ANSWER]), int(self.regs[Reg.READY])

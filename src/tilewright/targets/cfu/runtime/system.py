@@ -1,10 +1,10 @@
-"""Instructions that the CPU's loop leaves to Python: CSRs, fences, device accesses, stores into code.
+"""The instructions that run in Python, not in the CPU's loop: CSRs, fences, device accesses, stores into code.
 
 `instruction`, `device` and `store_code` execute the instruction at Cpu.POSITION and advance past it, or return the name
 of a trap.
 
-Devices have addresses with bit 31 set: a UART for output, a device that ends the run, and markers of regions. All of
-LiteX's register area answers: registers that are not modelled read as 0 and ignore writes.
+Devices have addresses with bit 31 set: a UART for output, a device that ends the run, and markers of regions. Registers
+of LiteX that are not modelled read as 0 and ignore writes.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ HIGH = 0x80
 class Devices:
     """The state of the devices. `exit_code` is None while the program runs.
 
-    A store to REGION is a marker. At each one, the result of the function `mark` is appended to `marks`, and that of
-    the function `spent` to `spent` (None: not wanted). `watch` is called with the value of each marker. It returns how
-    many instructions may follow (0: any number). `began` is the number of instructions of the program so far, and
-    `limit` the number at which it must stop (0: none).
+    A store to REGION is a marker. At each marker, the result of the function `mark` is appended to `marks`, and the
+    result of the function `spent` to `spent` (None: not recorded). `watch` is called with the value of each marker, and
+    returns the limit of instructions until the next marker (0: no limit). `began` is the number of instructions at the
+    last marker, and `limit` the number of instructions at which the program must stop (0: no limit).
     """
 
     text: bytearray = field(default_factory=bytearray)
@@ -63,13 +63,13 @@ class Devices:
     limit: int = 0
 
     def load(self, address: int) -> int | None:
-        """Return the 32-bit value that a device gives at `address`, or None if no device answers."""
+        """Return the 32-bit value of a device at `address`, or None if there is no device."""
         if address not in AREA:
             return None
         return 1 if address & ~3 == UART_EMPTY else 0
 
     def store(self, address: int, value: int) -> bool:
-        """Store a value at a device's address; return whether there is one. The UART keeps at most MAX_TEXT bytes."""
+        """Store a value to a device. Return whether the device exists. The UART keeps at most MAX_TEXT bytes."""
         if address == UART and len(self.text) < MAX_TEXT:
             self.text.append(value & 255)
         elif address == HALT:
@@ -84,12 +84,12 @@ def _fields(m: Machine) -> tuple[int, int, int, int, int]:
 
 
 def _lose(m: Machine, cause: Cause, cycles: int) -> None:
-    """Count `cycles` that the current instruction loses to `cause`, and advance the clock by them."""
+    """Record that the current instruction loses `cycles` to `cause`, and advance the clock by `cycles`."""
     m.cpu[Cpu.CYCLE] += wait(m, m.cpu[Cpu.POSITION], cause, cycles)
 
 
 def _step(m: Machine, c: Costs, cause: Cause, cycles: int) -> None:
-    """Advance past the current instruction. It takes one cycle, and loses `cycles` more to `cause`."""
+    """Advance past the current instruction, which takes one cycle and loses `cycles` to `cause`."""
     m.cpu[Cpu.BARRIER] = m.cpu[Cpu.CYCLE] + cycles + c.drain
     _lose(m, cause, cycles)
     m.cpu[Cpu.CYCLE] += 1
@@ -121,8 +121,8 @@ def instruction(m: Machine, c: Costs) -> str:
         return ""
     if not rv32.CSR < op < rv32.CSR + 8:
         return "illegal instruction"
-    # A CSR instruction waits until all earlier instructions are done (Costs.drain). Directly after a jump, part of that
-    # time has passed: the jump has noted its end in BARRIER.
+    # A CSR instruction waits until all earlier instructions are done (Costs.drain). Directly after a jump, part of this
+    # time has passed: BARRIER has the cycle in which the jump completes.
     jumped = m.cpu[Cpu.POSITION] == m.cpu[Cpu.FIRST]
     done = m.cpu[Cpu.BARRIER] if jumped else m.cpu[Cpu.CYCLE] + c.drain - 1
     _lose(m, Cause.DRAIN, max(0, int(done - m.cpu[Cpu.CYCLE])))
@@ -159,7 +159,7 @@ def _read_csr(m: Machine, number: int) -> int | None:
 
 
 def _write_csr(m: Machine, number: int, value: int) -> None:
-    """Write a CSR. A counter goes on counting: the machine keeps only the difference from the real count."""
+    """Write a CSR. A counter continues from the new value: the machine stores the difference from the real count."""
     if number in PLAIN:
         m.csrs[number] = value
         return
@@ -182,7 +182,7 @@ def mark(m: Machine) -> tuple[int, Array]:
 
 
 def spent(m: Machine) -> Array:
-    """Return the cycles of each instruction of `m.code` so far, int64 [n]: one per execution, and those it lost."""
+    """Return the cycles of each instruction of `m.code` so far, int64 [n]: one per execution, plus the lost cycles."""
     entered = m.entered.copy()
     entered[m.cpu[Cpu.POSITION]] -= 1
     return np.cumsum(entered)[:-1] + m.lost.sum(axis=1)
@@ -200,7 +200,7 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
         word = devices.load(address)
         if word is None:
             return "load access fault"
-        value = word >> 8 * (address & 3) & (1 << 8 * size) - 1  # sign extension: bit 2 of the operation is "unsigned"
+        value = word >> 8 * (address & 3) & (1 << 8 * size) - 1  # sign extension, if bit 2 of `op` is 0
         _write(m, rd, value - (0 if op & 4 else value >> 8 * size - 1 << 8 * size))
     elif not devices.store(address, int(m.regs[two]) & 0xFFFFFFFF):
         return "store access fault"
@@ -221,7 +221,7 @@ def device(m: Machine, c: Costs, devices: Devices) -> str:
 
 
 def store_code(m: Machine, c: Costs) -> str:
-    """Execute a store into code; return "" (no trap). The stored word is decoded again, as if a FENCE.I followed.
+    """Execute a store into code, and return "" (no trap). The stored word is decoded again, as if a FENCE.I followed.
 
     The real CPU executes the old instruction until its cache line is fetched again.
     """

@@ -2,7 +2,7 @@
 
 Sources: *RTL*: measured by micro-benchmarks on VexRiscv_FullCfu (litex-hub/pythondata-cpu-vexriscv 1.0.1.post407) under
 Verilator, with LiteX's bus and caches behind it; *LiteX*: read from its source (wishbone.Cache and the arbiter
-wishbone.InterconnectShared); *LiteDRAM*: measured in its simulation (2024.12, MT47H64M16 at 1:2); *fitted*: the one
+wishbone.InterconnectShared); *LiteDRAM*: measured in its simulation (2024.12, MT47H64M16 at 1:2); *fitted*: the only
 number that is adjusted to the document's seven times of ResNet-8.
 """
 
@@ -15,18 +15,18 @@ from tilewright.targets.base import TimingModel
 
 
 class Costs(NamedTuple):
-    """Costs in cycles. Each instruction takes one cycle; costs are added to it unless the comment says otherwise."""
+    """Costs in cycles. An instruction takes one cycle; costs are additional if the comment states no exception."""
 
-    load_use: int = 2  # RTL: the next instruction uses a load's result; one less if the one after it does
+    load_use: int = 2  # RTL: the next instruction uses a load's result; 1 less if the second next uses it
     shift_use: int = 1  # RTL: the next instruction uses a shift's result
     multiply_use: int = 2  # RTL: the next instruction uses a product
     divide: int = 33  # RTL: DIV, DIVU, REM, REMU
-    divide_use: int = 1  # RTL: the next instruction uses their result
+    divide_use: int = 1  # RTL: the next instruction uses the result of a division
     taken: int = 1  # RTL: a backward branch, correctly predicted as taken
     mispredicted: int = 2  # RTL: a mispredicted branch
     jump: int = 1  # RTL: JAL
     jump_register: int = 2  # RTL: JALR
-    drain: int = 3  # RTL: from a load, store or jump to a custom-0 or CSR instruction directly after it
+    drain: int = 3  # RTL: from a load, store or jump to a directly following custom-0 or CSR instruction
     csr_use: int = 1  # RTL: the next instruction uses a CSR's value
     flush_code: int = 3  # RTL: FENCE.I, in addition to one per line
     flush_data: int = 2  # RTL: a flush of the data cache, in addition to one per line
@@ -39,7 +39,7 @@ class Costs(NamedTuple):
     l2_miss: int = 1  # LiteX: an L2 miss, in addition to the time of the DRAM
     dram_read: int = 15  # LiteDRAM: a line, 128 bits, from an open row
     dram_row: int = 5  # LiteDRAM: opening another row first
-    dram_write: int = 16  # LiteDRAM: a line written back: posted 6, with a row change 19..22
+    dram_write: int = 16  # LiteDRAM: a write-back of a line: posted 6, with a row change 19..22
     io: int = 3  # RTL: a load from a device that answers in its second cycle; stores are posted
 
 

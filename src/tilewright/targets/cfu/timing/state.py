@@ -4,7 +4,7 @@ The bus is LiteX's shared Wishbone bus of 32 bits. It connects the L1 caches to 
 and DRAM, for line fills and posted stores. The loop calls its functions. Times are cycles of the loop's clock, and
 addresses are offsets into RAM.
 
-Caches hold only tags: the values of all loads and stores are in `ram` at once. So the caches decide about time alone.
+Caches hold only tags. All stores change `ram` at once, and all loads read `ram`, so caches affect only time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from tilewright.targets.cfu.isa.rv32 import NOWHERE, Memory
 from .costs import Costs
 
 #: The reason why the loop stopped before the instruction at POSITION. TO_LIMIT: the instruction limit. TO_SYSTEM: an
-#: instruction that the loop does not execute. TO_CFU: the CFU has failed. STAYS: none, the loop goes on. These concern
-#: an ADDRESS: TO_DEVICE, a load or store outside RAM; TO_MISALIGNED, a misaligned one; TO_TARGET, a jump to an address
-#: without code; TO_CODE, a store into code; TO_WATCH, a load or store of watched memory.
+#: instruction that the loop does not execute. TO_CFU: the CFU has failed. STAYS: no reason, the loop continues. The
+#: following reasons have an ADDRESS. TO_DEVICE: a load or store outside of RAM. TO_MISALIGNED: a misaligned load or
+#: store. TO_TARGET: a jump to an address without code. TO_CODE: a store into code. TO_WATCH: a load or store of watched
+#: memory.
 STAYS, TO_LIMIT, TO_SYSTEM, TO_DEVICE, TO_MISALIGNED, TO_TARGET, TO_CODE, TO_WATCH, TO_CFU = range(9)
-#: Stands for the cycle of the end of an instruction if the CFU has failed.
+#: A value instead of an instruction's last cycle, which means that the CFU has failed.
 FAILED = -1
-#: What is watched: bits of the third column of Machine.watched.
+#: Watched accesses: bits in the third column of Machine.watched.
 READS, WRITES = 1, 2
 #: Owners of the bus.
 INSTRUCTIONS = 0
@@ -39,10 +40,10 @@ class Cpu(IntEnum):
 
     CYCLE = 0
     POSITION = auto()  # index of the next instruction
-    FIRST = auto()  # index of the first instruction after the last jump; earlier ones are counted
-    RETIRED = auto()  # instructions retired before FIRST
+    FIRST = auto()  # index of the first instruction after the last jump
+    RETIRED = auto()  # number of instructions retired before FIRST
     LIMIT = auto()  # the largest number of retired instructions
-    REASON = auto()  # why the loop stopped
+    REASON = auto()  # the reason why the loop stopped
     ADDRESS = auto()
     BUS_FREE = auto()  # the cycle when the bus becomes free
     CFU_FREE = auto()  # the cycle when the CFU can take the next command
@@ -55,12 +56,12 @@ class Cpu(IntEnum):
     OWNER = auto()  # the last owner of the bus
     REGION = auto()  # the region that the program has marked
     READ = auto()  # bytes that the L2 cache has read from DRAM
-    WRITTEN = auto()  # bytes that it has written to DRAM
+    WRITTEN = auto()  # bytes that the L2 cache has written to DRAM
     LAST = auto()  # the register of the last load or product
 
 
 class Cause(IntEnum):
-    """Causes of cycles beyond the one cycle of each instruction."""
+    """Causes of an instruction's cycles in addition to its first cycle."""
 
     LOAD_USE = 0  # waits for a load's result
     RESULT_USE = auto()  # waits for the result of a shift, product or quotient
@@ -101,7 +102,7 @@ class Machine(NamedTuple):
     dtags: Array
     bus: Bus
     cpu: Array  # int64, see Cpu
-    entered: Array  # int64 [n + 1], how often a run of instructions begins here, minus how often one ends before it
+    entered: Array  # int64 [n + 1], number of instruction sequences that begin here, minus those that end before here
     lost: Array  # int64 [n, causes], cycles
     times: Array  # int64 [n, causes], events
     csrs: Array  # int64 [4096]; for counters, the offset from the real count
@@ -157,13 +158,13 @@ def instructions(cpu: Array) -> int:
 
 
 def index_of(m: Machine, address: int) -> int | None:
-    """Return the index in the code of the instruction at an address; None if there is none."""
+    """Return the index of the instruction at an address, or None if there is no code."""
     at = address - m.base
     return None if at & 3 or not 0 <= at < 4 * len(m.code) else at >> 2
 
 
 def go_to(m: Machine, index: int) -> None:
-    """Continue with the instruction `index`, which need not follow the last one."""
+    """Continue with the instruction `index`, which need not follow the last instruction."""
     m.entered[m.cpu[Cpu.POSITION]] -= 1
     m.cpu[Cpu.RETIRED] = instructions(m.cpu)
     m.cpu[[Cpu.POSITION, Cpu.FIRST]] = index
@@ -171,7 +172,7 @@ def go_to(m: Machine, index: int) -> None:
 
 
 def open_row(bus: Bus, c: Costs, offset: int) -> int:
-    """Open the DRAM row that contains byte `offset` of RAM. Return the cycles that this takes: 0 if it is open.
+    """Open the DRAM row of byte `offset` of RAM. Return the necessary cycles, which are 0 for an open row.
 
     Neighbouring rows are in neighbouring banks (LiteDRAM's ROW_BANK_COL), and each bank keeps its last row open.
     """
@@ -186,8 +187,7 @@ def open_row(bus: Bus, c: Costs, offset: int) -> int:
 def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
     """Access the word at `offset` through the L2 cache. Return the additional cycles of a miss, or 0 on a hit.
 
-    A miss evicts the line that is there: a dirty one is written back first. A store also reads its line
-    (write-allocate).
+    A miss evicts the old line. A dirty line is first written back. A store also reads its line (write-allocate).
     """
     line = offset >> bus.line_shift
     place = line & (bus.tags.shape[0] - 1)
@@ -207,11 +207,11 @@ def access(bus: Bus, cpu: Array, c: Costs, offset: int, writes: int) -> int:
 
 
 def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> int:
-    """Fill the line of an L1 cache with `offset`, from cycle `now` on. Return the cycle in which the CPU continues.
+    """Fill the L1 cache line of `offset`, from cycle `now` on. Return the cycle in which the CPU continues.
 
-    The bus has no bursts: it reads word by word, each of them through the L2 cache.
+    The bus has no bursts: it reads word by word through the L2 cache.
     """
-    # The arbiter changes the owner only when the bus is free; as long as the owner stays, its grant does.
+    # The arbiter changes the owner only when the bus is free. The grant is kept while the owner does not change.
     now = max(now + c.request, cpu[Cpu.BUS_FREE])
     if cpu[Cpu.OWNER] != owner:
         cpu[Cpu.OWNER] = owner
@@ -227,7 +227,7 @@ def fill(bus: Bus, cpu: Array, c: Costs, owner: int, offset: int, now: int) -> i
 def post(bus: Bus, cpu: Array, c: Costs, offset: int, now: int) -> int:
     """Post a store to `offset` in cycle `now`. Return the cycle in which the CPU continues: `now` if a slot is free.
 
-    `written` is a ring of the cycles in which the last stores are done; slot `turn` is that of the oldest one.
+    `written` is a ring buffer with the completion cycles of the last stores. Slot `turn` has the oldest store.
     """
     turn = cpu[Cpu.TURN]
     cpu[Cpu.TURN] = turn + 1 if turn + 1 < bus.written.shape[0] else 0

@@ -1,1 +1,1 @@
-"""A server for GDB: the remote serial protocol, on one program that runs on the simulated CPU."""
+"""A server for GDB's remote serial protocol. It controls one program on the simulated CPU."""

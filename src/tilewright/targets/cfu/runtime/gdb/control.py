@@ -1,10 +1,10 @@
-"""Breakpoints, watchpoints and steps of a program, at the full speed of the loop between two stops.
+"""Breakpoints, watchpoints and steps of a program. Between two stops, the program runs at the loop's full speed.
 
-The loop has no check for breakpoints. It stops at an operation that it does not know, PAUSE. `_armed` is a copy of the
-decoded code in which PAUSE replaces the instructions at breakpoints; in `_paused` it replaces all, and a step puts one
-instruction back. Operands stay, because waits depend on them. Memory is watched by a second compiled loop, which runs
-only while there are watchpoints. The loop keeps its state between two calls, so a program takes the same cycles with
-and without stops.
+The loop does not check for breakpoints, but stops at the unknown operation PAUSE. `_armed` is a copy of the decoded
+code in which PAUSE replaces the operations at breakpoints. In the copy `_paused`, PAUSE replaces all operations, and a
+step restores one instruction. Operands do not change, because waits depend on operands. A second compiled loop, which
+runs only while watchpoints exist, watches memory. The loop's state persists between calls, so a program takes the same
+cycles with and without stops.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tilewright.targets.cfu.runtime.core import PAUSE, Process, Trap, paused
 from tilewright.targets.cfu.timing import state
 from tilewright.targets.cfu.timing.state import Cpu, Machine, index_of
 
-#: Seconds of a part of the run, after which the client may interrupt it; and the bounds of its instructions.
+#: Seconds of a part of the run, after which the client may interrupt; and bounds of the part's instructions.
 PART_SECONDS = 0.05
 LEAST = 1 << 10
 MOST = 1 << 26
 
 
 class Watchpoint(NamedTuple):
-    """Watched addresses, `first` to before `end`, and the watched accesses: state.READS | state.WRITES."""
+    """The watched addresses `first` to `end` (exclusive), and the watched accesses: state.READS | state.WRITES."""
 
     first: int
     end: int
@@ -61,7 +61,7 @@ class Control:
         self._part = 1 << 20
 
     def set_breakpoint(self, address: int, is_set: bool) -> bool:
-        """Set or remove a breakpoint. Return False if there is no code at its address."""
+        """Set or remove a breakpoint. Return False if there is no code at the address."""
         index = index_of(self.m, address)
         if index is None:
             return False
@@ -87,7 +87,7 @@ class Control:
         return True
 
     def arrive(self) -> None:
-        """Let the next instruction wait for its code and operands: then the clock shows the cycle of its execution."""
+        """Let the next instruction wait for its code and operands, to set the clock to its execution."""
         self.process.part(0, self._with(self._paused))
 
     def step(self) -> Stop:
@@ -95,7 +95,7 @@ class Control:
         return self._stepped(self._execute_one())
 
     def step_in(self, first: int, end: int, interrupted: Callable[[], bool]) -> Stop:
-        """Execute one instruction, then more until a breakpoint, or until one outside of `first`..`end`.
+        """Execute an instruction, then continue to a breakpoint or an instruction outside of `first`..`end`.
 
         This is GDB's range step, for a line of source.
         """
@@ -114,9 +114,9 @@ class Control:
         return Stop("breakpoint" if self.m.cpu[Cpu.POSITION] in self.breakpoints else "step")
 
     def go(self, interrupted: Callable[[], bool]) -> Stop:
-        """Run to the next breakpoint, watchpoint or end; `interrupted` is asked every PART_SECONDS.
+        """Run to the next breakpoint, watchpoint or end. `interrupted` is called every PART_SECONDS.
 
-        A breakpoint at pc does not stop: the program stands there.
+        A breakpoint at the current pc does not stop the program, because the program is already stopped there.
         """
         stop = self._execute_one() or self._on(self._armed, interrupted)
         self.arrive()
@@ -125,7 +125,7 @@ class Control:
     def _on(self, code: Array, interrupted: Callable[[], bool]) -> Stop:
         """Run `code` until there is a reason to stop, in parts of about PART_SECONDS.
 
-        `interrupted` can only be asked between two calls of the loop, so the length of a part follows the measured
+        `interrupted` can be called only between two calls of the loop, so the length of a part follows the measured
         time.
         """
         while not interrupted():
@@ -150,7 +150,7 @@ class Control:
         return stop if stop and stop.kind != "breakpoint" else None
 
     def _run(self, code: Array, retired: int, watching: bool = True) -> Stop | None:
-        """Run `code` until an instruction leaves the loop, and execute this one. Return a stop, or None to go on."""
+        """Run `code` until an instruction leaves the loop, and execute that instruction. Return a stop or None."""
         process = self.process
         cpu = self.m.cpu
         reason = process.part(retired, self._with(code), watching and bool(self.watches))
@@ -181,6 +181,6 @@ class Control:
         return self.m._replace(code=code, watched=rows)
 
     def _arm(self, index: int) -> None:
-        """Bring both copies of the code up to date after a change of an instruction or of its breakpoint."""
+        """Update both copies of the code after a change of an instruction or of its breakpoint."""
         self._paused[index] = paused(self.m.code[index])
         self._armed[index] = self._paused[index] if index in self.breakpoints else self.m.code[index]

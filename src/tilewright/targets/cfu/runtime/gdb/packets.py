@@ -1,6 +1,7 @@
 """Packets of GDB's remote serial protocol on a socket: framing, checksums, acknowledgements, escapes.
 
-The rules are in GDB's manual, "Remote Serial Protocol: Overview". What arrives is not trusted: a packet has a bound.
+The rules are in GDB's manual, "Remote Serial Protocol: Overview". Received data is not trusted, so the size of a packet
+is limited.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import select
 import socket
 from contextlib import suppress
 
-#: The largest packet that is received, in bytes; GDB is told of it.
+#: The largest accepted packet, in bytes. The server reports this limit to GDB.
 MAX_BYTES = 1 << 14
 #: Seconds that `finish` waits for the client.
 FAREWELL_SECONDS = 2
@@ -19,7 +20,7 @@ ESCAPED = b"#$}*"
 
 
 class Connection:
-    """A client. Packets are bytes without frame and escapes."""
+    """A connection to a client. Packets are bytes without frame and escapes."""
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
@@ -37,7 +38,7 @@ class Connection:
                 return None
 
     def interrupted(self) -> bool:
-        """Return whether the client asks for a stop, or has gone; do not wait for it."""
+        """Return whether the client asks for a stop or has disconnected. Do not wait."""
         while select.select([self.client], [], [], 0)[0]:
             if not self._more():
                 return True
@@ -46,13 +47,13 @@ class Connection:
         return interrupts
 
     def send(self, content: bytes) -> None:
-        """Send a packet. A client that has gone is noticed by `receive`."""
+        """Send a packet. If the client has disconnected, `receive` detects it."""
         escaped = b"".join(bytes((ESCAPE, byte ^ 32)) if byte in ESCAPED else bytes((byte,)) for byte in content)
         self._last = b"$%b#%02x" % (escaped, sum(escaped) & 255)
         self._write(self._last)
 
     def finish(self) -> None:
-        """End the connection when the client has read all: closing at once would discard the last packet."""
+        """End the connection when the client has read all data: closing at once would discard the last packet."""
         with suppress(OSError):
             self.client.shutdown(socket.SHUT_WR)
             self.client.settimeout(FAREWELL_SECONDS)
@@ -61,7 +62,7 @@ class Connection:
         self.client.close()
 
     def _next(self) -> bytes | None:
-        """Return the first packet in what was received, or None if there is no complete one."""
+        """Return the first packet in the received data, or None if no packet is complete."""
         while self._received:
             first = self._received[:1]
             rest = self._received[1:]
@@ -87,7 +88,7 @@ class Connection:
         return None
 
     def _more(self) -> bool:
-        """Receive bytes. Return False if the connection has ended, or if the bytes do not form a packet."""
+        """Receive bytes. Return False if the connection has ended, or if the bytes are not a packet."""
         try:
             data = self.client.recv(MAX_BYTES)
         except OSError:

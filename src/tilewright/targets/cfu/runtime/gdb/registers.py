@@ -1,6 +1,6 @@
-"""The registers that GDB sees: the CPU's, the counters of the run, and the registers of the CFU's model.
+"""The registers for GDB: CPU registers, counters of the run, and registers of the CFU's model.
 
-`monitor` answers questions that no register does.
+The command `monitor` shows other information.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.targets.cfu.timing.state import Cause, Cpu, go_to, index_of
 NAMES = (*("fp" if name == "s0" else name for name in rv32.NAMES), "pc")
 PC = NAMES.index("pc")
 POINTERS = {"ra": "code_ptr", "pc": "code_ptr", "sp": "data_ptr", "gp": "data_ptr", "tp": "data_ptr", "fp": "data_ptr"}
-#: Registers of the CFU that only its model needs, not its user.
+#: Internal registers of the CFU's model, which are not shown.
 INTERNAL = frozenset({Reg.NOTED, Reg.COMPUTED, Reg.FUNCT7, Reg.READY})
 
 
@@ -35,7 +35,7 @@ class Register(NamedTuple):
 
 
 class Registers:
-    """The registers of a process by GDB's number. Those of the CFU are there if it is the built-in model."""
+    """The registers of a process by GDB's number. The built-in model of the CFU has registers; other CFUs have none."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -61,7 +61,7 @@ class Registers:
         return (self.further[number - len(NAMES)].read() & (1 << 64) - 1).to_bytes(8, "little")
 
     def write(self, number: int, data: bytes) -> bool:
-        """Set a register of the CPU. Return False if there is no such one, or no code at a new pc."""
+        """Set a register of the CPU. Return False if the register does not exist, or if a new pc has no code."""
         if len(data) != 4 or number > PC:
             return False
         if number == PC:
@@ -77,7 +77,7 @@ class Registers:
         return lambda: int(settled(self._process)[0][reg])
 
     def description(self) -> str:
-        """Return target.xml: GDB's manual, "Target Descriptions"."""
+        """Return target.xml (see GDB's manual, "Target Descriptions")."""
         lines = ['<?xml version="1.0"?><!DOCTYPE target SYSTEM "gdb-target.dtd">']
         lines += ['<target version="1.0"><architecture>riscv:rv32</architecture><feature name="org.gnu.gdb.riscv.cpu">']
         for number, name in enumerate(NAMES):
@@ -89,10 +89,10 @@ class Registers:
 
 
 def settled(process: Process) -> tuple[Array, Array]:
-    """Return copies of the CFU's registers and memories as they are in the current cycle of the process.
+    """Return copies of the CFU's registers and memories with their values in the current cycle of the process.
 
-    The model is lazy: it writes the results of a launch only when the next command comes. So the copies get a command
-    that has no effect of its own, check_GEMM. The registers that every command changes are then restored.
+    The model is lazy: it writes the results of a launch only when the next command comes. So check_GEMM, a command
+    without side effects, is executed on the copies. Then the registers that every command changes are restored.
     """
     m = process.m
     cycle = int(process.m.cpu[Cpu.CYCLE])
@@ -111,7 +111,7 @@ a|b|c ROW      a row of a buffer of the CFU's model"""
 
 
 def monitor(command: str, process: Process) -> Iterator[str]:
-    """Execute a command of GDB's `monitor`; yield the lines of its answer."""
+    """Execute a command of GDB's `monitor`, and yield the lines of the answer."""
     name, *words = command.split() or ["help"]
     if name == "cycles" and not words:
         yield f"{int(process.m.cpu[Cpu.CYCLE]):,} cycles, {process.instructions:,} instructions"

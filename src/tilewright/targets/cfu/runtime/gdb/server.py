@@ -1,4 +1,4 @@
-"""The server: one client on the loopback interface, and the answers to its packets.
+"""The server: it accepts one client on the loopback interface, and answers the client's packets.
 
 The packets are described in GDB's manual, "Remote Serial Protocol: Packets" and "General Query Packets".
 """
@@ -24,26 +24,26 @@ OK = b"OK"
 BAD = b"E16"
 FAULT = b"E0e"  # EINVAL and EFAULT
 FEATURES = b"qXfer:features:read+;swbreak+;hwbreak+;vContSupported+;QStartNoAckMode+"
-#: GDB's numbers of signals, by the beginning of a trap's kind; others are SIGTRAP.
+#: GDB's signal numbers, by the beginning of a trap's kind. All other traps are SIGTRAP.
 SIGNALS = {"illegal": 4, "misaligned": 10, "instruction address misaligned": 10, "limit": 24, "environment": 12}
 SIGTRAP = 5
 SIGSEGV = 11
 SIGINT = 2
 SIGABRT = 6
-#: Watched accesses and the word in a stop reply, by the type in Z2, Z3 and Z4.
+#: By packet type Z2, Z3 or Z4: the watched accesses, and the word for a stop reply.
 WATCHES = {"2": (WRITES, "watch"), "3": (READS, "rwatch"), "4": (READS | WRITES, "awatch")}
 WORDS = dict(WATCHES.values())
 KILLED = "killed by the debugger"
-#: Most bytes of a number in a packet, and most watchpoints.
+#: The largest size of a number in a packet, in bytes; and the largest number of watchpoints.
 NUMBER = re.compile(rb"[0-9a-fA-F]{1,16}")
 MOST_WATCHES = 64
 
 
 class Server:
-    """A port for one client. `drive` runs a process as the client asks."""
+    """A port for one client. `drive` runs a process under the client's control."""
 
     def __init__(self, port: int) -> None:
-        """Open a port (0: any free one). Raises InputError if it cannot be opened."""
+        """Open a port (0: any free port). Raises InputError if the port cannot be opened."""
         self._socket = socket.socket()
         try:
             self._socket.bind((HOST, port))
@@ -57,10 +57,10 @@ class Server:
         self._socket.close()
 
     def drive(self, process: Process) -> Trap | None:
-        """Run a process until it ends. Wait for the client first. Return the trap that ended it, or None.
+        """Wait for the client, then run a process until it ends. Return the trap that ended the process, or None.
 
-        Until the process is ready, connections are refused, which GDB tries again. A client that waited for its first
-        answer instead would send its packet twice.
+        Until the process is ready, connections are refused, and GDB tries again. An accepted client would wait for its
+        first answer, and send its packet a second time.
         """
         control = Control(process)
         control.arrive()
@@ -76,7 +76,7 @@ class Server:
 
 
 class Session:
-    """A client and the process that it controls. The process has arrived at its first instruction."""
+    """A client and its process. At the begin, the process is at its first instruction."""
 
     def __init__(self, connection: Connection, control: Control) -> None:
         self.connection = connection
@@ -84,12 +84,12 @@ class Session:
         self.control = control
         self.registers = Registers(self.process)
         self._stop = Stop("step")
-        self._shown = 0  # bytes of the UART's text that the client has got
+        self._shown = 0  # number of bytes of the UART's text that were sent to the client
         self._ended = False
         self._trap: Trap | None = None
 
     def run(self) -> Trap | None:
-        """Serve until the program has ended, then return its trap, if any. After a detach, it runs on alone."""
+        """Serve until the program ends, and return its trap or None. After a detach, it runs without the client."""
         while not self._ended:
             packet = self.connection.receive()
             if packet is None:
@@ -99,7 +99,7 @@ class Session:
         return self._trap
 
     def _answer(self, packet: bytes) -> None:
-        """Carry out a packet and answer it. An unknown packet gets an empty answer, as the protocol demands."""
+        """Execute and answer a packet. The answer to an unknown packet is empty, as the protocol requires."""
         letter = packet[:1].decode("latin-1")
         rest = packet[1:]
         find: Callable[[bytes], bytes | None] | None = {
@@ -161,7 +161,7 @@ class Session:
         at = address - RAM_BASE
         if size > MAX_BYTES // 2:
             return BAD
-        if 0 <= at < len(m.ram.byte):  # fewer bytes may be answered than were asked for
+        if 0 <= at < len(m.ram.byte):  # the protocol allows an answer with fewer bytes than requested
             return m.ram.byte[at : at + size].tobytes().hex().encode()
         devices = [self.process.devices.load(place & ~3) for place in range(address, address + size)]
         if not size or None in devices:
@@ -179,7 +179,7 @@ class Session:
     # Breakpoints and watchpoints
 
     def _point(self, text: bytes, is_set: bool) -> bytes:
-        """Set (`is_set`) or remove a breakpoint or watchpoint. GDB may send a packet twice: that is no error."""
+        """Set (`is_set`) or remove a breakpoint or watchpoint. A repeated packet is not an error."""
         kind, place, size = text.split(b";")[0].split(b",")
         address = _number(place)
         watches = self.control.watches
@@ -205,13 +205,13 @@ class Session:
         return self._from(place) or self._resume(self.control.step)
 
     def _from(self, place: bytes) -> bytes:
-        """Set the pc to an address, if there is one. Return an error if there is no code."""
+        """Set the pc if the packet has an address. Return an error if there is no code at the address."""
         if place and not self.registers.write(PC, _number(place).to_bytes(8, "little")[:4]):
             return FAULT
         return b""
 
     def _resume(self, run: Callable[[], Stop]) -> bytes | None:
-        """Run to the next stop. A process that a trap has stopped ends, unless the client has moved its pc."""
+        """Run to the next stop. After a trap, the process ends here if the client has not changed the pc."""
         before = self._stop.trap
         if before and before.pc == self.process.pc:
             self._trap = before
