@@ -1,4 +1,4 @@
-// The engine CXXRTL, as harness.h and driver.h use it. Include it after `design.cc` and PORTS.
+// The engine CXXRTL for harness.h and driver.h. Include this file after `design.cc` and PORTS.
 struct Design {
     cxxrtl_design::p_top top;
     cxxrtl::debug_items items;

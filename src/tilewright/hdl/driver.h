@@ -35,10 +35,10 @@ void *tw_open() { return new Sim; }
 void tw_close(Sim *sim) { delete sim; }
 uint64_t tw_cycle(Sim *sim) { return sim->cycle; }
 
-// Makes a memory stall at random; the seed must not be 0.
+// Enables random stalls of a memory. The seed must not be 0.
 void tw_stall(Memory *memory, uint64_t seed) { memory->stalls = seed * 0x9e3779b97f4a7c15ull; }
 
-// Returns the name of port `number` and where its bits are; null past the last port.
+// Returns the name of port `number` and the location of its bits; null past the last port.
 const char *tw_port(Sim *sim, uint32_t number, void **data, uint32_t *bits, uint32_t *bytes) {
     if (number >= sim->ports.size()) return nullptr;
     Port &port = sim->ports[number];
@@ -54,7 +54,7 @@ uint64_t tw_events(Sim *sim, uint64_t **events) {
     return sim->events.size() / 2;
 }
 
-// Connects a memory to the ports PREFIX__ar .. PREFIX__b; returns null if the design has no such ports.
+// Connects a memory to the ports PREFIX__ar .. PREFIX__b. Returns null if the design lacks these ports.
 Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, uint64_t latency) {
     auto at = [&](const char *name) { return sim->find(std::string(prefix) + "__" + name); };
     Memory memory{bytes, size, latency < 1 ? 1 : latency, 0};
@@ -72,7 +72,7 @@ Memory *tw_memory(Sim *sim, const char *prefix, uint8_t *bytes, uint64_t size, u
     return &sim->memories.back();
 }
 
-// Returns the number of beats written to a memory, and their logs.
+// Returns the number of beats written to a memory, and the logs of these beats.
 uint64_t tw_written(Memory *memory, uint64_t **places, uint8_t **beats, uint64_t *bytes) {
     *places = memory->log_places.data(), *beats = memory->log_beats.data(), *bytes = memory->beat;
     return memory->log_places.size() / 2;
@@ -80,14 +80,14 @@ uint64_t tw_written(Memory *memory, uint64_t **places, uint8_t **beats, uint64_t
 
 uint64_t tw_faults(Memory *memory) { return memory->faults; }
 
-// Writes a waveform of the cycles `first` to `last` to a file; returns 0 if the engine cannot.
+// Writes a waveform of the cycles `first` to `last` to a file. Returns 0 if the engine has no waveforms.
 int tw_wave(Sim *sim, const char *path, uint64_t first, uint64_t last) {
     sim->wave_first = first, sim->wave_last = last;
     return sim->design.wave(path);
 }
 
-// Runs until the port `until` is not 0 (ignored if null), or `events` events have been logged: returns 1. Returns 0 if
-// `most` cycles pass before.
+// Runs until the port `until` is not 0 (ignored if null), or until `events` events have been logged. Returns 1 in this
+// case, or 0 after `most` cycles.
 int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
     Port *stop = until ? sim->find(until) : nullptr;
     for (uint64_t end = sim->cycle + most; sim->cycle < end;) {
@@ -109,8 +109,8 @@ int tw_run(Sim *sim, uint64_t most, const char *until, uint64_t events) {
     return 0;
 }
 
-// Runs `count` cycles, in cycle i with row i of `values` at each of `many` ports. Row i of `recorded` is the value of the
-// port `record` after cycle i (ignored if null).
+// Runs `count` cycles. In cycle i, each of `many` ports has row i of its `values`. Row i of `recorded` is the value of
+// the port `record` after cycle i (ignored if null).
 void tw_play(Sim *sim, uint32_t many, const char **names, const uint8_t **values, uint64_t count, const char *record,
              uint8_t *recorded) {
     std::vector<Port *> ports;

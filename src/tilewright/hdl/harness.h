@@ -23,9 +23,10 @@ static inline void set(const Port *port, uint64_t value) {
     memcpy(port->data, &value, port->bytes < 8 ? port->bytes : 8);
 }
 
-// The memory of a design's address space. The first beat of a read burst comes `latency` cycles after its command, or
-// after the burst before it; a write response comes `latency` cycles after the last beat. The memory is always ready.
-// With stalls, all of these are random within AXI's rules, and an offer of the design must not change until accepted.
+// The memory of a design's address space. The first beat of a read burst comes `latency` cycles after the command, or
+// after the previous burst. A write response comes `latency` cycles after the last beat. The memory is always ready.
+// With stalls, these times are random within AXI's rules, and an offer of the design must not change before it is
+// accepted.
 struct Memory {
     uint8_t *bytes;
     uint64_t size, latency;
@@ -39,14 +40,14 @@ struct Memory {
     };
     std::deque<Burst> reads, writes;
     std::deque<uint64_t> responses;
-    uint64_t written = 0;  // beats received of the oldest write burst
+    uint64_t written = 0;  // number of received beats of the oldest write burst
     std::vector<uint64_t> log_places;  // for each beat written: cycle, address
     std::vector<uint8_t> log_beats;    // for each beat written: data, strobes
     std::vector<uint8_t> payload;
     uint64_t stalls = 0;  // state of the random generator; 0: no stalls
     std::string offered[3];  // payloads of AR, AW and W that have not been accepted
 
-    // Whether the memory does something in this cycle: always, or with stalls in 3 of 4 cycles.
+    // Whether the memory is active in this cycle: always, or with stalls in 3 of 4 cycles.
     bool happens() { return !stalls || random() % 4; }
 
     uint64_t random() {  // xorshift

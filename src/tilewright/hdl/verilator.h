@@ -1,9 +1,10 @@
-// The engine Verilator, as harness.h and driver.h use it.
+// The engine Verilator for harness.h and driver.h.
 #include <atomic>
 #include "verilated.h"
 
-// Sign extensions as two shifts, which compilers combine with what is around them: a design full of products is a third
-// faster than with Verilator's own functions. As in those, the bits of `value` above `bits` are 0.
+// Sign extensions as two shifts. Compilers combine these shifts with the surrounding code: a design with many products
+// is a third faster than with Verilator's own functions. The bits of `value` above `bits` are 0, as in Verilator's
+// functions.
 static inline IData extend_i(int bits, IData value) { return IData(int32_t(value << (32 - bits)) >> (32 - bits)); }
 static inline QData extend_q(int bits, QData value) { return QData(int64_t(value << (64 - bits)) >> (64 - bits)); }
 #define VL_EXTENDS_II(to, bits, value) extend_i(bits, value)
@@ -12,7 +13,7 @@ static inline QData extend_q(int bits, QData value) { return QData(int64_t(value
 #define VL_MULS_III(bits, a, b) (extend_i(bits, a) * extend_i(bits, b))
 #define VL_MULS_QQQ(bits, a, b) (extend_q(bits, a) * extend_q(bits, b))
 
-// Elements of memories that may have changed: the place and the bytes of each one that was reached to be read or written.
+// Elements of memories that may have changed: the address and the old bytes of each accessed element.
 struct Journal {
     static constexpr size_t MOST = 1 << 14;
     bool on = false;
@@ -22,7 +23,7 @@ struct Journal {
     void note(const void *place, size_t count) {
         size_t whole = sizeof place + sizeof count + count;
         if (size + whole > MOST) {
-            size = MOST + 1;  // too many: as if one had changed
+            size = MOST + 1;  // too many elements: assume a change
             return;
         }
         memcpy(bytes + size, &place, sizeof place), memcpy(bytes + size + sizeof place, &count, sizeof count);
@@ -44,13 +45,13 @@ struct Journal {
     }
 };
 static thread_local Journal journal;
-static std::atomic<int> journals;  // that are on: while it is 0, no thread looks for its own
+static std::atomic<int> journals;  // number of active journals; while it is 0, no thread looks for its own journal
 
 #ifdef TW_UNTRACKED
 template <typename T, size_t depth>
 using Tracked = VlUnpacked<T, depth>;
 #else
-// A memory of the design. Its elements can only be reached through [], which notes them. Other uses do not compile.
+// A memory of the design. Its elements can be accessed only by [], which records the access. Other uses do not compile.
 template <typename T, size_t depth>
 class Tracked {
     VlUnpacked<T, depth> array;
@@ -69,7 +70,7 @@ class Tracked {
 #include "Vtop__Syms.h"
 void Vtop___024root___eval(Vtop___024root *root);
 
-// The seed of the values without initial value in designs that are made later; 0: all are 0.
+// The seed for uninitialised values in designs that are made later; 0: all values are 0.
 static uint64_t initial_seed = 0;
 extern "C" void tw_seed(uint64_t seed) { initial_seed = seed; }
 
@@ -91,7 +92,8 @@ struct Design {
     }
     ~Design() { delete top; }
 #ifdef TW_SELF_CONTAINED
-    // Without Verilator's work around an evaluation, which is for objects, events and messages: the design has none.
+    // Leaves out Verilator's work around an evaluation, which only serves objects, events and messages. The design has
+    // none.
     void eval() { VL_LIKELY(top->rootp->vlSymsp->__Vm_didInit) ? Vtop___024root___eval(top->rootp) : top->eval(); }
 #else
     void eval() { top->eval(); }
@@ -101,17 +103,18 @@ struct Design {
     void list(std::vector<Port> &ports);
     void list_memories();
 
-    // After an evaluation with the clock at 1, makes the next one a rising edge again. The clock is 0 then.
+    // After an evaluation with the clock at 1: sets the clock to 0, so that the next evaluation with 1 is a rising edge
+    // again.
     void fall() {
         top->clk = 0;
 #ifdef TW_EDGE
-        top->rootp->TW_EDGE = 0;  // the clock is used for rising edges only
+        top->rootp->TW_EDGE = 0;  // the design uses only rising edges of the clock
 #else
         eval();
 #endif
     }
 
-    // Remembers the whole state, for `unchanged`.
+    // Saves the whole state for `unchanged`.
     void remember() {
         if (spans.empty()) find();
         size_t at = 0;
@@ -119,7 +122,7 @@ struct Design {
         journal.size = 0, journal.on = true, journals++;
     }
 
-    // Whether the state is the one that was remembered.
+    // Whether the state equals the saved state.
     bool unchanged() {
         journal.on = false, journals--;
         size_t at = 0;

@@ -1,29 +1,29 @@
-// A CFU in lock step with the CPU, one command at a time, by the rules of CFU-Playground's ports: a command is taken in
-// a cycle in which cmd_valid and cmd_ready are 1, an answer in one in which rsp_valid and rsp_ready are 1.
+// A CFU in lock step with the CPU, one command at a time. The rules are those of CFU-Playground's ports: a command is
+// accepted when cmd_valid and cmd_ready are 1, and an answer when rsp_valid and rsp_ready are 1.
 //
-// Between two calls the clock is 0, and `cycle` is the cycle that has not been clocked yet. The design's outputs are
-// those of its inputs unless `stale`. A design whose state does not change in a cycle without a command does not change
-// in the next ones either: its inputs stay, and its next state depends on nothing else. Then cycles are only counted.
+// Between two calls the clock is 0, and `cycle` is the next cycle to clock. Outputs match the inputs if `stale` is
+// false. If the state of a design does not change in a cycle without a command, it does not change in the next cycles
+// either: the inputs are constant, and the next state depends only on state and inputs. Such cycles are only counted.
 struct Lockstep {
     enum Fault { NONE, UNASKED, NOT_TAKEN, NOT_ANSWERED, DIFFERS };
 
-    // The answer and its cycle; the number of a twin, its answer, the cycle of that, and its fault.
+    // The answer, the cycle of the answer; the number of a twin, the twin's answer, its cycle, its fault.
     struct Difference {
         int64_t answer, cycle, twin, other, late, fault;
     };
     std::vector<Lockstep *> twins;  // the same design from other initial values
-    bool lost = false;              // a twin that has once answered in another cycle
+    bool lost = false;              // a twin after a fault or an answer in another cycle
     Difference difference;
 
     Sim *sim;
     Design &design;
     Port *clk, *cmd_valid, *cmd_ready, *function, *a, *b, *rsp_valid, *output;
-    uint64_t limit;  // of cycles that a command or an answer may wait
+    uint64_t limit;  // the largest number of cycles that a command or an answer waits
     bool skips;      // whether cycles that change nothing are left out
     bool stale = true, stands = false;
     uint64_t clocked = 0, wins = 0;
     uint64_t last = 0;           // the number of the last command
-    uint8_t settles[1024] = {};  // by command: cycles after which the design stood still the last time
+    uint8_t settles[1024] = {};  // by command: cycles until the state stopped changing, the last time
 
     Lockstep(Sim *sim, uint64_t limit, bool skips)
         : sim(sim), design(sim->design), limit(limit), skips(skips && contained) {
@@ -45,14 +45,14 @@ struct Lockstep {
         sim->cycle++, clocked++;
     }
 
-    // Waits for a port, or for at most `most` cycles; returns whether it became 1.
+    // Waits until a port is 1, for at most `most` cycles. Returns whether the port became 1.
     bool wait(const Port *port, uint64_t most) {
         settle();
         for (; most && !get(port); most--) clock();
         return get(port);
     }
 
-    // Runs to cycle `end` without a command; returns false at the first cycle before it in which rsp_valid is 1.
+    // Runs to cycle `end` without a command. Returns false at the first earlier cycle in which rsp_valid is 1.
     bool idle(uint64_t end) {
         uint64_t check = settles[last], step = 1;
         settle();
@@ -70,12 +70,13 @@ struct Lockstep {
             clock();
             stands = design.unchanged();
             if (!stands) check = cycles + step, step *= 2;
-            else if (cycles < 256) settles[last] = ++wins % 16 ? cycles : cycles / 2;  // try earlier now and then
+            else if (cycles < 256) settles[last] = ++wins % 16 ? cycles : cycles / 2;  // sometimes try an earlier cycle
         }
         return true;
     }
 
-    // Gives the command to all twins as well; returns DIFFERS if one of them does not answer the same in the same cycle.
+    // Sends the command to all twins as well. Returns DIFFERS if a twin's answer, or the cycle of the answer, is
+    // different.
     Fault compared(uint64_t number, uint32_t first, uint32_t second, uint64_t cycle, int64_t *answer) {
         Fault fault = command(number, first, second, cycle, answer);
         if (fault) return fault;
@@ -96,7 +97,7 @@ struct Lockstep {
         set(cmd_valid, 1), set(function, number), set(a, first), set(b, second);
         stale = true, stands = false, last = number % 1024;
         if (!wait(cmd_ready, limit)) return NOT_TAKEN;
-        if (!get(rsp_valid)) {  // else the answer comes at once
+        if (!get(rsp_valid)) {  // otherwise the answer comes at once
             clock();
             set(cmd_valid, 0), stale = true;
             if (!wait(rsp_valid, limit)) return NOT_ANSWERED;
@@ -121,7 +122,7 @@ void tw_lockstep_twin(Lockstep *unit, Lockstep *twin) { unit->twins.push_back(tw
 int64_t *tw_lockstep_difference(Lockstep *unit) { return &unit->difference.answer; }
 uint64_t tw_lockstep_clocked(Lockstep *unit) { return unit->clocked; }
 
-// Gives a command in `cycle`, counted from `start`. Writes the answer and its cycle to `answer`; returns a Fault.
+// Sends a command in `cycle`, counted from `start`. Writes the answer and its cycle to `answer`. Returns a Fault.
 int64_t tw_lockstep_command(Lockstep *unit, int64_t number, int64_t a, int64_t b, int64_t start, int64_t cycle,
                             int64_t *answer) {
     Lockstep::Fault fault = unit->compared(number, a, b, start + cycle, answer);
