@@ -105,7 +105,7 @@ def product(a: Value, b: Value, logic: bool) -> Value:
 
 
 def signed_values(word: Value, bits: int) -> list[Value]:
-    """Return the signed values of `bits` bits in a word, the one in the low bits first."""
+    """Return the signed values of `bits` bits in a word, beginning with the low bits."""
     return [word[at : at + bits].as_signed() for at in range(0, len(word), bits)]
 
 

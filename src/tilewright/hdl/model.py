@@ -201,7 +201,7 @@ class Model:
         return recorded
 
     def _rows(self, port: str, values: Array) -> Array:
-        """Return the values of a port, one per row, as its bytes in memory, uint8 [n, bytes of the port]."""
+        """Return the values of a port in the format of its memory, one per row: uint8 [n, bytes of the port]."""
         size = len(self._port(port))
         data = values if values.ndim == 2 else values.astype("<u8").view(np.uint8).reshape(-1, 8)
         rows = np.zeros((len(values), size), np.uint8)

@@ -116,7 +116,7 @@ class _Modules:
         return Instance(f"@{number}", src_loc=src, **clock, **ports)
 
     def named(self, top: str) -> list[str]:
-        """Return the name of each module; the last one is called `top`."""
+        """Return the name of each module. The last module is the top module, with the name `top`."""
         names = [module.name for module in self.modules[:-1]]
         namesakes = {name: [m.path for m in self.modules[:-1] if m.name == name] for name in names}
         return [_placed(name, m.path, namesakes[name]) for name, m in zip(names, self.modules, strict=False)] + [top]

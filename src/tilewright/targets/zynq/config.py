@@ -40,7 +40,7 @@ BRAM_PORT_BYTES = 4
 class Config(MachineConfig):
     """The configuration of one engine.
 
-    Raises ConfigError if a value is out of range, if two values exclude each other, or if the engine takes more DSP48
+    Raises ConfigError if a value is out of range, if two values exclude each other, or if the engine needs more DSP48
     or BRAM36 than the chip has.
     """
 

@@ -192,7 +192,7 @@ class ArrayRow(Part):
 
 
 class Skew(Part):
-    """Delays lane r of `values` by r cycles. Values have `bits` bits, lane 0 in the low ones."""
+    """Delays lane r of `values` by r cycles. Values have `bits` bits, with lane 0 in the low bits."""
 
     def __init__(self, lanes: int, bits: int) -> None:
         self.lanes = lanes

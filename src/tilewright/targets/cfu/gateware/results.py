@@ -81,7 +81,7 @@ def bounded(value: Value, low: Value, high: Value) -> Value:
     return Mux(raised > high, high, raised)
 
 
-#: Results per cycle. The tables have as many banks: entry e is in bank e mod 4.
+#: Results per cycle, and also banks of the tables: entry e is in bank e mod 4.
 LANES = 4
 SUM = 32
 SHIFT = 6

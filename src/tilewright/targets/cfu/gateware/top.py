@@ -37,7 +37,8 @@ class Cfu(Part):
     The CFU accepts a command in a cycle in which cmd_valid and cmd_ready are high. It accepts the next command after
     the answer is taken. The answer usually comes in the next cycle. It comes a cycle later for get_matrixC with
     readout=random and for set_SRDHM with srdhm=single, and in the last cycle of the launch for start_GEMM with
-    start=blocking. Instructions without a result, and unknown ones, repeat the previous answer; funct3 is ignored.
+    start=blocking. Unknown instructions and instructions without a result repeat the previous answer. funct3 is
+    ignored.
     """
 
     def __init__(self, config: Config) -> None:

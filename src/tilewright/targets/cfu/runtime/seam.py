@@ -133,7 +133,8 @@ class Seam:
             self.port = self.port._replace(command=_address(self._callback))
 
     def _failed(self, function: Callable[[], BaseException | None]) -> bool:
-        """Call a function, and keep the error that it returns or raises in `error`. Return whether there is one."""
+        """Call a function, and store its error (returned or raised) in `error`. Return whether an error occurred.
+        """
         try:
             self.error = function()
         except BaseException as error:

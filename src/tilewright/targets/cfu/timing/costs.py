@@ -1,7 +1,7 @@
 """Cycle costs of the CPU and its memories: one table per timing model, each number with its source.
 
 Sources: *RTL*: measured by micro-benchmarks on VexRiscv_FullCfu (litex-hub/pythondata-cpu-vexriscv 1.0.1.post407) under
-Verilator, with LiteX's bus and caches behind it; *LiteX*: read from its source (wishbone.Cache and the arbiter
+Verilator, connected to LiteX's bus and caches; *LiteX*: read from its source (wishbone.Cache and the arbiter
 wishbone.InterconnectShared); *LiteDRAM*: measured in its simulation (2024.12, MT47H64M16 at 1:2); *fitted*: the only
 number that is adjusted to the document's seven times of ResNet-8.
 """
@@ -28,8 +28,8 @@ class Costs(NamedTuple):
     jump_register: int = 2  # RTL: JALR
     drain: int = 3  # RTL: from a load, store or jump to a directly following custom-0 or CSR instruction
     csr_use: int = 1  # RTL: the next instruction uses a CSR's value
-    flush_code: int = 3  # RTL: FENCE.I, in addition to one per line
-    flush_data: int = 2  # RTL: a flush of the data cache, in addition to one per line
+    flush_code: int = 3  # RTL: FENCE.I, in addition to one cycle per line
+    flush_data: int = 2  # RTL: a flush of the data cache, in addition to one cycle per line
     word: int = 2  # LiteX: a word from the L2 cache: wishbone.Cache answers in its second state
     request: int = 1  # RTL: from the CPU to the bus
     grant: int = 1  # LiteX: switch between instructions and data: the arbiter's grant is a register

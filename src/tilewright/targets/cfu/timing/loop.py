@@ -345,9 +345,9 @@ def bytes_of(op: int, at: int) -> int:
 
 
 def branch_cycles(c: Costs, taken: bool, imm: int, wrong: int, ready: Array, t: int) -> int:
-    """Return the extra cycles of a branch that is taken or goes backward. `wrong` is the next instruction in memory.
+    """Return the extra cycles of a taken or backward branch. `wrong` is the next instruction in memory.
 
-    VexRiscv predicts backward branches as taken and forward ones as not taken.
+    VexRiscv predicts backward branches as taken and forward branches as not taken.
     """
     if taken and imm < 0:
         return c.taken

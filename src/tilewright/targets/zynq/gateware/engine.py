@@ -91,7 +91,7 @@ OPERANDS = {"data": 8, "weight": 8, "bias": 32}
 
 
 class Engine(Part):
-    """The engine behind its registers.
+    """The engine without its registers on AXI4-Lite.
 
     `start` runs the layer of `descriptor`. The descriptor must be stable from four cycles before `start`.
     """

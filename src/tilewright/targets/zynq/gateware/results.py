@@ -49,7 +49,7 @@ class Requantiser(Part):
 
     def __init__(self, logic: bool = False) -> None:
         # The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits.
-        # With `logic`, the multiplier takes no multiplier blocks.
+        # With `logic`, the multiplier is made of logic cells.
         self.logic = logic
         super().__init__(
             sum=In(signed(BITS)),

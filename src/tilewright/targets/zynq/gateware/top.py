@@ -1,4 +1,4 @@
-"""The engine behind its registers on AXI4-Lite, and the files of a design for a board.
+"""The engine with registers on AXI4-Lite, and the files of a design for a board.
 
 The registers are those of the PS driver (runtime/driver.py). Blocks move through a second port, which is a block RAM
 port for the vendor's AXI BRAM controller, as in the document.

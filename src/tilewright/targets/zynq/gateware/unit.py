@@ -37,7 +37,7 @@ class ComputeUnit(Part):
     """Multiplies and adds LANES pairs of operands."""
 
     def __init__(self) -> None:
-        # `fill`: lane number `lane` takes `data` and `weight`. `take`: in the next cycle, `sum` is the sum of all
+        # `fill`: lane number `lane` latches `data` and `weight`. `take`: in the next cycle, `sum` is the sum of all
         # lanes. The lanes must have been filled in order, the last lane no later than in the previous cycle. `clear`:
         # `sum` becomes 0.
         super().__init__(

@@ -29,7 +29,8 @@ def engine_of(config: Config) -> Engine:
 
 
 class WindowEngine(Engine):
-    """The engine behind its registers. Engine documents the ports; `hold`, `waiting`, `block`, `write` are not used."""
+    """The engine without AXI4-Lite registers. Ports: see Engine; `hold`, `waiting`, `block`, `write` are unused.
+    """
 
     def define(self, m: Module) -> None:
         config = self.config

@@ -112,7 +112,7 @@ class Layer:
 
     @property
     def depth(self) -> int:
-        """The number of engine iterations that one sum takes."""
+        """The number of engine iterations per sum."""
         return -(-self["r"] // self.config.fc_lanes) if self.kind == Kind.FC else -(-self["ic"] // GROUP)
 
     @property

@@ -161,7 +161,7 @@ def _requests(uses: Mapping[str, Uses], engine: int) -> list[Request]:
 
 
 def _thrashing(layer: Layer, engine: int) -> list[Request]:
-    """Return one request per store, which stands for all its page services: these may be as many as the words."""
+    """Return one request per store, which stands for all its page services. There may be a service for every word."""
     results = -(-layer.outputs // layer.config.block_words("result"))
     biases = -(-layer["oc"] // layer.config.block_words("bias"))
     counts = (walk.data_loads(layer), walk.weight_loads(layer), biases)
@@ -260,7 +260,7 @@ def timed(layer: Layer, model: str) -> tuple[Trace, Figures]:
 def _trace(layer: Layer, planned: Schedule) -> Trace:
     """Return the trace. Engine steps lie between points at which the engine may wait. CPU steps are page services."""
     # The k-th wait for a store (or for results to be re-laid out) ends with the k-th service of the same cause, which
-    # gives the engine a token if the engine did wait.
+    # sends a token to the engine if the engine did wait.
     service = planned.service
     waits = planned.waits
     share = layer.samples
@@ -293,8 +293,8 @@ def _trace(layer: Layer, planned: Schedule) -> Trace:
         pops=column(np.where(wait > 0, 1 << cause, 0), 0),
         pushes=column(none, np.where(waited > 0, 1 << service.cause, 0)),
     )
-    # Times are those of one sample of a batch. Rounding must not let a step begin before the service that it waited
-    # for.
+    # Times are those of one sample of a batch. Rounding must not make a step begin before the end of the service that
+    # it waited for.
     ready = np.where(wait > 0, -(-begin // share), begin // share)
     trace = Trace(
         table=table,

@@ -304,7 +304,7 @@ class Session:
 
 
 def _number(text: bytes) -> int:
-    """Return the hexadecimal number in a packet. Raises ValueError if the text is not one."""
+    """Return the hexadecimal number in a packet. Raises ValueError for other text."""
     if not NUMBER.fullmatch(text):
         raise ValueError(text)
     return int(text, 16)
