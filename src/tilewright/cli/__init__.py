@@ -1,6 +1,6 @@
 """The command `tilewright`. Status 0: done, 1: a finding, 2: bad usage or input (one line on stderr), 130: interrupted.
 
-A bug in Tilewright itself shows a traceback and ends with status 70.
+A bug in Tilewright itself prints a traceback and ends with status 70.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright import __version__
 from tilewright.cli.options import say
 from tilewright.errors import LONGEST, HazardError, TilewrightError, at_shell, shortened
 
-#: The modules with the commands that all targets share. A module is imported when a command of it runs.
+#: The modules with the commands that all targets share. A module is imported when one of its commands runs.
 COMMANDS = {
     **dict.fromkeys(("compile", "explain", "quantize", "run"), "networks"),
     **dict.fromkeys(("asm", "check", "compare", "cosim", "disasm", "exec", "report"), "programs"),
@@ -30,7 +30,7 @@ COMMANDS = {
     **dict.fromkeys(("completion", "doctor", "examples"), "setup"),
     "debug": "debug",
 }
-#: The environment variable by which a completion script asks this program what fits.
+#: The environment variable in which a completion script sends a request for completions.
 COMPLETE = "_TILEWRIGHT_COMPLETE"
 FINDING = 1
 BAD = 2
@@ -44,13 +44,13 @@ class Interrupted(click.ClickException):
 
 
 class Commands(click.Group):
-    """The click group that has all commands of `tilewright`, with those that single targets have."""
+    """The click group with all commands of `tilewright`, including the commands of single targets."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*COMMANDS, *_registered()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command. Targets are imported only for a name that is not a command of every target."""
+        """Return a command. Targets are imported only if no shared command has this name."""
         if cmd_name not in COMMANDS:
             return _registered().get(cmd_name)
         module = import_module(f"{__name__}.{COMMANDS[cmd_name]}")
@@ -67,7 +67,7 @@ class Commands(click.Group):
 
 
 def _registered() -> dict[str, click.Command]:
-    """Return the commands that one target alone has, by name: those of the module `cli` in the target's package."""
+    """Return the commands of single targets, by name. They are in the module `cli` of the target's package."""
     from tilewright import targets
 
     commands: dict[str, click.Command] = {}
@@ -75,7 +75,7 @@ def _registered() -> dict[str, click.Command]:
         try:
             target = targets.get(name)
         except TilewrightError:
-            continue  # `tilewright targets` says why it is none
+            continue  # `tilewright targets` prints the reason
         if (targets.folder(target) / "cli.py").is_file():
             module = import_module(f"{type(target).__module__}.cli")
             commands |= {command.name: command for command in module.COMMANDS}
@@ -83,7 +83,7 @@ def _registered() -> dict[str, click.Command]:
 
 
 def _name_folders(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
-    """Name folders with targets, until the command ends."""
+    """Add folders with targets for the duration of the command."""
     if not folders:
         return
     from tilewright import targets
@@ -130,7 +130,7 @@ def cli(context: click.Context) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (None: the process's own) and return the exit status."""
-    if asked := os.environ.get(COMPLETE):  # a shell completes a line
+    if asked := os.environ.get(COMPLETE):  # a shell requests completions
         from click.shell_completion import shell_complete
 
         return shell_complete(cli, {}, "tilewright", COMPLETE, asked)
@@ -164,7 +164,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return PIPE_CLOSED
     except MemoryError as error:
         return _refuse(f"not enough memory: {error or 'fewer samples may fit'}", BAD)
-    except OSError as error:  # files that are written name themselves: files.replacing
+    except OSError as error:  # errors about written files have the file's name: files.replacing
         where = "standard output" if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else "input or output"
         return _refuse(f"{error.filename or where}: {error.strerror or error}", BAD)
     except Exception:  # a bug in Tilewright: not status 1, which means a finding
@@ -173,6 +173,6 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _refuse(message: str, status: int) -> int:
-    with suppress(OSError):  # nobody reads the errors
+    with suppress(OSError):  # stderr is closed
         say(f"tilewright: {shortened(' '.join(message.split()), 3 * LONGEST)}", err=True)
     return status

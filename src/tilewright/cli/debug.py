@@ -1,4 +1,4 @@
-"""The command that walks through a program: debug."""
+"""The command that steps through a program: debug."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def debug(
 def _converse(
     session: Session, at: int | None, left_out: list[str], *, script: str | None, view: bool, echo: bool, as_json: bool
 ) -> int:
-    """Open the view or the prompt, or run the commands of a script, after those that show the moment `at`."""
+    """Open the view or the prompt, or run the commands of a script. The commands for the moment `at` run first."""
     from tilewright.debug import prompt
 
     if view:
@@ -112,7 +112,7 @@ def _converse(
 
 
 def _program(path: str, machine: Machine, rounding: str | None) -> tuple[Program, Mapping[str, Array]]:
-    """Load a program file or a folder, or compile a model. Return it, and the first bytes that outputs must have.
+    """Load a program file or a folder, or compile a model. Return the program, and the expected first bytes of outputs.
 
     Raises InputError if the target is missing, or for an ELF file.
     """
@@ -131,7 +131,7 @@ def _program(path: str, machine: Machine, rounding: str | None) -> tuple[Program
 
 
 def _of_run(path: str, run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Array]]:
-    """Return the program of a saved run, compiled again. Raises InputError if its file is missing or has changed."""
+    """Compile the program of a saved run again. Raises InputError if the model's file is missing or has changed."""
     from tilewright.files import digest
 
     source = Path(run["source"])
@@ -145,7 +145,7 @@ def _of_run(path: str, run: Mapping[str, Any]) -> tuple[Program, Mapping[str, Ar
 
 
 def _same_run(path: str, program: Program, session: Session, run: Mapping[str, Any]) -> None:
-    """Check that a compiled program is that of a saved run. Raises InputError if its launches differ."""
+    """Check that a compiled program equals the program of a saved run. Raises InputError if the launches differ."""
     names = [launch["name"] for launch in run["launches"]]
     compiled = [launch.nodes[0] if launch.nodes else launch.name for launch in program.launches]
     trace = session.walk.trace

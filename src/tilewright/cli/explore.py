@@ -18,7 +18,7 @@ from tilewright.errors import InputError
 if TYPE_CHECKING:
     from tilewright.explore import Study
 
-#: Objectives of a study unless some are given.
+#: The default objectives of a study.
 OBJECTIVES = "cycles,on_chip_kib"
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -92,7 +92,7 @@ class Exploration:
         if self.cluster:
             from tilewright.explore import cluster
 
-            cluster.opener(self.cluster)  # refuses bad options before anything runs
+            cluster.opener(self.cluster)  # checks options before the first machine runs
             pool = partial(cluster.Cluster, where=self.cluster)
         study = self._study()
         with options.progress_bar() as bar:
@@ -140,7 +140,7 @@ class Exploration:
 
 
 def _space(name: str, target: str) -> dict[str, Any]:
-    """Return the space in a file, or the target's space of this name."""
+    """Return the space in a file, or the target's space with this name."""
     from tilewright import fields, targets
     from tilewright.explore.space import FORM, Spaces
 
@@ -200,7 +200,7 @@ def explore(exploration: Exploration, trials: int | None, grid: bool, prune: boo
 
 
 def _checked(study: Study) -> list[str]:
-    """Run each machine of the front with values; return what differs from the study, by machine."""
+    """Run each machine of the front with values. Return the differences from the study, by machine."""
     from tilewright.explore.measure import differences
 
     front = study.front()

@@ -1,4 +1,4 @@
-"""Command-line options that say what a network's inputs are."""
+"""Command-line options that define a network's inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Read NAME=1,3,224,224 texts. Raises BadParameter for another text, or for a name that is given twice."""
+    """Read texts such as NAME=1,3,224,224. Raises BadParameter for any other text, or for a repeated name."""
     shapes: dict[str, tuple[int, ...]] = {}
     for value in values:
         name, mark, text = value.rpartition("=")
@@ -53,7 +53,7 @@ until = click.option(
 def numbers(
     kind: Callable[[str], float], what: str
 ) -> Callable[[click.Context, click.Parameter, str | None], tuple[float, ...] | None]:
-    """Return a click callback that reads numbers separated by commas, each by `kind`. `what` names them in errors."""
+    """Return a click callback that reads comma-separated numbers of type `kind`. `what` names the numbers in errors."""
 
     def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, ...] | None:
         try:
@@ -72,7 +72,7 @@ labels = click.option("--labels", metavar="FILE", help="The samples' true classe
 
 
 def pixels(mean: tuple[float, ...] | None, std: tuple[float, ...] | None, bgr: bool) -> Pixels | None:
-    """Return how images become inputs; None if no option says it. Raises InputError for a std of zero."""
+    """Return the conversion of images to inputs, or None without such options. Raises InputError for a std of zero."""
     if mean is None and std is None and not bgr:
         return None
     from tilewright.graph.ir import Pixels
@@ -85,9 +85,10 @@ def pixels(mean: tuple[float, ...] | None, std: tuple[float, ...] | None, bgr: b
 def samples_of(
     program: Program, source: str | None, count: int | None, labels: str | None, prepared: Pixels | None
 ) -> Samples | None:
-    """Return the samples in `source` (None: random ones), at most `count`; None for a program without a network.
+    """Return at most `count` samples from `source` (None: random samples), or None for a program without a network.
 
-    Raises InputError if a program without a network is given samples, or if samples or labels do not fit.
+    Raises InputError if there are samples for a program without a network, or if samples or labels do not fit the
+    network.
     """
     if program.graph is None:
         given = {"--input": source, "--samples": count, "--labels": labels}
@@ -104,7 +105,7 @@ def samples_of(
 
 
 def left_out(program: Program, samples: Samples | None) -> list[str]:
-    """Return lines on what a command that runs the launches of one sample leaves out."""
+    """Return lines about the skipped parts of a run, for a command that runs the launches of one sample."""
     hosts = len(program.steps) - len(program.launches)
     count = len(next(iter(samples.values.values()))) if samples else 1
     lines = [f"left out: {hosts} step{'s' * (hosts > 1)} on the host, which the reference computes"] * (hosts > 0)
@@ -112,7 +113,7 @@ def left_out(program: Program, samples: Samples | None) -> list[str]:
 
 
 def class_names(path: str | None) -> tuple[str, ...] | None:
-    """Return the names of a network's classes in the file at `path`; None if there is no path."""
+    """Return the names of a network's classes from the file at `path`, or None if `path` is None."""
     if path is None:
         return None
     from tilewright.model.inputs import names_of

@@ -43,7 +43,7 @@ def targets(target: str | None, config: str | None, overrides: dict[str, str], a
         except InputError as error:
             if target:
                 raise
-            say(f"tilewright: {error}", err=True)  # a package named like a target that is not one
+            say(f"tilewright: {error}", err=True)  # a package is named like a target but exports no target
     about = [_to_json(machine, config, overrides) for machine in machines]
     if as_json:
         say_json({"targets": about})
@@ -244,7 +244,7 @@ def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> 
 
 
 def _area(machine: Occupies, config: Config) -> dict[str, Any] | None:
-    """Return the area of a machine on an FPGA, or None if its gateware cannot be built."""
+    """Return the area of a machine on an FPGA, or None if the gateware cannot be built."""
     try:
         return machine.area(config)
     except ConfigError:
@@ -271,7 +271,7 @@ def _show(about: dict[str, Any]) -> None:
 
 
 def _show_presets(presets: dict[str, dict[str, Any]], to: Console) -> None:
-    """Print a table of the sizes that differ between presets, then those that all have."""
+    """Print a table of the sizes that differ between presets, then the sizes that are equal in all presets."""
     from tilewright.report.table import Grid
 
     columns = ("macs_per_cycle", "clock_mhz")

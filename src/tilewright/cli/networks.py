@@ -44,7 +44,7 @@ class Compilation:
     until: tuple[str, ...] = shared(inputs.until)
 
     def planned(self) -> UserSchedule | None:
-        """Return the user's schedule, if any. Raises InputError if it does not fit, or if a search starts from none."""
+        """Return the user's schedule, or None. Raises InputError if it does not fit, or is missing for a search."""
         if self.schedule is None and self.search:
             raise InputError("--search", "starts from a schedule", "add --schedule FILE.json")
         if self.schedule is None:
@@ -133,7 +133,7 @@ def compile_(
         from tilewright.model.inputs import random
 
         dump(program, random(program.graph).values, raw)
-    file.save(program, output)  # last: nothing is written if the target refuses --raw
+    file.save(program, output)  # last, so that nothing is written if the target refuses --raw
     on_host = len(program.steps) - len(program.launches)
     said = f"{output}: {len(program.launches)} launches on {program.target}, {on_host} steps on the host"
     options.answer(as_json, {"file": str(output), **program.outline()}, said)
@@ -297,12 +297,12 @@ def _show_comparison(comparison: ScheduleComparison) -> None:
 
 
 def _compiled(asked: Compilation, timing: str | None = None, firmware: str | None = None) -> Program:
-    """Compile a model. Print a line on stderr if it should be quantised first.
+    """Compile a model. Print a line on stderr if the model should be quantised first.
 
-    A program with the user's firmware is not kept in the cache, as its sources may change.
+    A program with the user's firmware is not cached, because the sources of the firmware may change.
     """
-    # At some depths of the stack, CPython 3.11 allocates and frees a chunk of it with each call. The modules below
-    # import NumPy so deep that it took up to 30 ms longer.
+    # At some stack depths, CPython 3.11 allocates and frees a chunk of the stack with each call. The modules below
+    # import NumPy at such a depth, which took up to 30 ms longer.
     import numpy as np  # noqa: F401
 
     from tilewright.api import compile as compile_model
@@ -310,7 +310,7 @@ def _compiled(asked: Compilation, timing: str | None = None, firmware: str | Non
     from tilewright.report.summary import HALF, real_share
 
     target = asked.target, asked.config, asked.overrides
-    with options.progress_bar() as bar:  # the first time, a firmware and the simulator's loops are compiled as well
+    with options.progress_bar() as bar:  # the first run also compiles a firmware and the simulator's loops
         if bar:
             bar(0, 0, f"compiling for {asked.target}")
         program = compile_model(

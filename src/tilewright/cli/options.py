@@ -1,7 +1,7 @@
-"""Command-line options that several commands share, as click decorators, and how commands print what they say.
+"""Command-line options that several commands share, as click decorators, and functions that print a command's output.
 
-A shell can complete the values of options. Only printable characters are printed: names in files can have escape
-sequences.
+A shell can complete the values of options. Unprintable characters are replaced, because names in files can contain
+escape sequences.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tilewright.targets.users import Processor
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-#: Suffixes of pages, and of timelines: Perfetto's own format, and Chrome's.
+#: File name suffixes of pages, and of timelines in Perfetto's own format and in Chrome's format.
 HTML = (".html", ".htm")
 TRACES = (".pftrace", ".json", ".perfetto-trace")
 
 
 def answer(as_json: bool, told: Mapping[str, Any], *lines: str) -> None:
-    """Print the answer of a command: one JSON object, or lines of text."""
+    """Print the output of a command: one JSON object, or lines of text."""
     if as_json:
         say_json(told)
         return
@@ -45,19 +45,19 @@ def say(text: object = "", err: bool = False) -> None:
 
 
 def say_json(told: object) -> None:
-    """Print one JSON object, in which all but printable ASCII is escaped."""
+    """Print one JSON object. All characters except printable ASCII are escaped."""
     click.echo(json.dumps(told).replace("\x7f", "\\u007f"))
 
 
 def refuse(options: Mapping[str, object], reason: str, remedy: str = "") -> None:
-    """Check that none of some options is given. Raises InputError with the first one that is."""
+    """Check that none of these options is given. Raises InputError for the first given option."""
     for name, value in options.items():
         if value:
             raise InputError(name, reason, remedy)
 
 
 def able(kind: type[Any], target: str, where: str, lacks: str, remedy: str) -> Any:
-    """Return a target that is of a kind. Raises InputError, which names `where`, if it `lacks` what the kind has."""
+    """Return a target that has the protocol `kind`. Raises InputError with `where` and the text `lacks` otherwise."""
     from tilewright import targets
 
     machine = targets.get(target)
@@ -67,7 +67,7 @@ def able(kind: type[Any], target: str, where: str, lacks: str, remedy: str) -> A
 
 
 def processor(target: str, where: str, lacks: str) -> Processor:
-    """Return a target with a processor. Raises InputError, which names `where`, if it is none: then it `lacks` this."""
+    """Return a target with a processor. Raises InputError with `where` and the text `lacks` for any other target."""
     from tilewright.targets.users import Processor
 
     machine: Processor = able(Processor, target, where, lacks, "choose -t cfu")
@@ -75,18 +75,18 @@ def processor(target: str, where: str, lacks: str) -> Processor:
 
 
 def shared(decorator: Callable[[Any], Any]) -> Any:
-    """Declare a field of a `bundle` whose value an option gives that other commands have too."""
+    """Declare a field of a `bundle`. Its value comes from an option that other commands share."""
     return field(metadata={"option": decorator})
 
 
 def taken(*names: str, **about: Any) -> Any:
-    """Declare a field of a `bundle` whose value a click option gives."""
+    """Declare a field of a `bundle`. Its value comes from a click option."""
     return field(metadata={"option": names, "about": about})
 
 
 @dataclass(frozen=True)
 class UserCfu:
-    """The files of a custom function unit of the user's, and the number of other initial values to try."""
+    """The files of the user's custom function unit, and the number of other initial values to try."""
 
     files: tuple[str, ...] = taken(
         "--cfu",
@@ -104,9 +104,9 @@ class UserCfu:
 
 
 def replaced(target: str, user_cfu: UserCfu) -> AbstractContextManager[None]:
-    """Return a context in which the custom function unit of a target is replaced by the user's, if there is one.
+    """Return a context in which the user's custom function unit, if given, replaces the unit of a target.
 
-    Raises InputError if the target has no such unit, or if there are initial values to try but no unit.
+    Raises InputError if the target has no such unit, or if initial values are given without a unit.
     """
     if not user_cfu.files:
         if user_cfu.states:
@@ -117,9 +117,9 @@ def replaced(target: str, user_cfu: UserCfu) -> AbstractContextManager[None]:
 
 @contextmanager
 def debugged(target: str, port: int | None) -> Iterator[None]:
-    """Let programs wait for GDB at a port of this computer, if there is one, in a `with` block.
+    """Let programs in a `with` block wait for GDB at a port of this computer, if a port is given.
 
-    Raises InputError if the target's processor cannot be debugged, or if the port cannot be opened.
+    Raises InputError if the target has no processor to debug, or if the port cannot be opened.
     """
     if port is None:
         yield
@@ -130,16 +130,16 @@ def debugged(target: str, port: int | None) -> Iterator[None]:
 
 
 def with_firmware(target: str, path: str | None) -> AbstractContextManager[None]:
-    """Return a context in which networks are compiled with the user's firmware at a path, if there is one.
+    """Return a context in which networks are compiled with the user's firmware, if a path is given.
 
-    Raises InputError if the target runs no firmware, or if there is none at the path.
+    Raises InputError if the target runs no firmware, or if the path has no firmware.
     """
     return nullcontext() if path is None else processor(target, "--firmware", "runs no firmware").with_firmware(path)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
-    """Yield a callback (steps done, all steps or 0, text) that draws a bar on stderr; None if it is no terminal."""
+    """Yield a callback (steps done, all steps or 0, text) that draws a bar on stderr, or None without a terminal."""
     if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         yield None
         return
@@ -156,10 +156,10 @@ def progress_bar() -> Iterator[Callable[[int, int, str], None] | None]:
 def new_file(
     *names: str, metavar: str, about: str, required: bool = False, suffixes: tuple[str, ...] = ()
 ) -> Callable[[Command], Command]:
-    """Return a click decorator that adds an option for a file to write; its path is checked before a long run.
+    """Return a click decorator that adds an option for an output file. The path is checked before a long run.
 
-    BadParameter is raised if the folder is missing, or if the name ends in another suffix than `suffixes` [any], and so
-    does not say what is written. Any name may be without a suffix.
+    The option raises BadParameter if the folder is missing, or if the name has a suffix that is not in `suffixes`
+    [any]. A name without a suffix is allowed.
     """
 
     def check(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
@@ -177,7 +177,7 @@ def new_file(
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Read KEY=VALUE texts. Raises BadParameter for another text."""
+    """Read KEY=VALUE texts. Raises BadParameter for any other text."""
     pairs = {}
     for value in values:
         key, mark, text = value.partition("=")
@@ -194,8 +194,8 @@ def _all(*decorators: Callable[[Command], Command]) -> Callable[[Command], Comma
 def bundle(name: str, kind: type[Any], *first: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command, and passes them as the argument `name`.
 
-    The argument is an object of the dataclass `kind`, which declares its fields by `taken` or `shared`; the decorators
-    `first` give the others.
+    The argument is an object of the dataclass `kind`. Its fields are declared by `taken` or `shared`, or get their
+    values from the decorators `first`.
     """
     decorators = list(first)
     for declared in fields(kind):
@@ -223,9 +223,9 @@ def _targets(context: click.Context, parameter: click.Parameter, typed: str) -> 
 
 
 def _completed(offered: Callable[[Target], Iterable[str]]) -> Callable[..., list[str]]:
-    """Return a completion from the target that the command line names before.
+    """Return a completion that depends on the target earlier on the command line.
 
-    Without one, it offers nothing: the user is still typing, so no error is raised.
+    Without a target, the completion offers nothing. No error is raised, because the user is still typing.
     """
 
     def complete(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:

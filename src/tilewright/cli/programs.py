@@ -31,9 +31,10 @@ class Machine:
     overrides: dict[str, str] = shared(options.overrides)
 
     def of(self, kind: type[Any], file: str, such_as: str, lacks: str, remedy: str) -> tuple[Any, Config]:
-        """Return the target, which must be of a kind, and the configuration.
+        """Return the target, which must have a protocol, and the configuration.
 
-        Raises InputError if the target `lacks` what the kind has, or if none is given: a file of this sort names none.
+        Raises InputError with the text `lacks` if the target does not have the protocol, and with the text `file` if no
+        target is given.
         """
         if self.target is None:
             raise InputError("--target", f"is missing: {file}", f"give one, such as -t {such_as}")
@@ -51,7 +52,7 @@ class Machine:
 
 
 def on_machine(text: str) -> Callable[[Any], Any]:
-    """Return a decorator that adds a target, with its help, and its machine, as the argument `machine`."""
+    """Return a decorator that adds the options of a target and its machine, as the argument `machine`."""
     return options.bundle("machine", Machine, options.of_target(text))
 
 
@@ -277,7 +278,7 @@ def cosim(
 
 
 def _not_shown(compared: list[CosimCase], wave: Path | None, whole: bool) -> Iterator[str]:
-    """Yield lines on what was not compared, and on what the waveform does not show."""
+    """Yield lines about launches that were not compared, or that the waveform does not show."""
     differ = [case.name for case in compared if case.differences]
     if not compared:
         yield "nothing was compared: no layer runs on the machine"
@@ -290,7 +291,7 @@ def _not_shown(compared: list[CosimCase], wave: Path | None, whole: bool) -> Ite
 
 
 def _shown(program: Program, cases: Iterable[CosimCase], as_json: bool) -> list[CosimCase]:
-    """Return the cases of a comparison. Print each one when it comes, or all after a progress bar."""
+    """Return the cases of a comparison. Print each case when it is finished, or all cases after a progress bar."""
     compared: list[CosimCase] = []
     names = [*(launch.name for launch in program.launches), ""]
     with options.progress_bar() as bar:
@@ -316,7 +317,7 @@ def _tell(case: CosimCase) -> None:
 
 
 def is_elf(path: str) -> bool:
-    """Return whether a file is an ELF file, by its first bytes and not by its name."""
+    """Return whether a file is an ELF file, judged by the first bytes and not by the name."""
     from tilewright.files import regular
 
     with regular(path, ProgramError).open("rb") as file:
@@ -324,10 +325,10 @@ def is_elf(path: str) -> bool:
 
 
 def load(path: str, config: str | None = None) -> Program:
-    """Load a program, with the code that its machine's file `config` names.
+    """Load a program, with the code that the machine file `config` names.
 
-    Raises ProgramError, naming the file, if it is malformed or its machine does not exist, and if `config` is another
-    machine; InputError if machines of its target name no code.
+    Raises ProgramError, naming the file, if the program is malformed, if its machine does not exist, or if `config` is
+    another machine. Raises InputError if machine files of its target cannot name code.
     """
     from tilewright import targets
     from tilewright.graph.rounding import rounding_mode

@@ -104,6 +104,6 @@ def completion(shell: str) -> None:
         raise InputError("completion", f"click has no completion for {shell}")
     root = click.get_current_context().find_root().command
     script = kind(root, {}, "tilewright", COMPLETE)
-    # `source` of click's bash class starts bash to look at its version; the template alone needs no shell.
+    # `source` of click's bash class starts bash to check the version. The template alone needs no shell.
     text = script.source_template % script.source_vars()
-    say(text.replace("complete -o nosort", "complete -o nosort -o default"))  # bash: a path where nothing else fits
+    say(text.replace("complete -o nosort", "complete -o nosort -o default"))  # bash: otherwise paths

@@ -1,4 +1,4 @@
-"""The options of a run, and what commands do with its result: files, and a report."""
+"""The options of a run, and functions that write the result to files and print the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The command-line options of a run: the file of its samples, the files for its results, and its settings."""
+    """The command-line options of a run: the file with the samples, the files for the results, and the settings."""
 
     source: str | None = taken(
         "-i",
@@ -83,11 +83,11 @@ class Simulation:
         recompile: Callable[[Mapping[str, str]], Program] | None = None,
         loaded: Loaded | None = None,
     ) -> int:
-        """Run a program, which was made from the file `path`, write the requested files and return the exit status.
+        """Run a program from the file `path`, write the requested files and return the exit status.
 
-        With `verify`, the imported graph is also compared with that file's own framework. `recompile` compiles the
-        network for what-ifs, with some configuration keys changed. `loaded` is what is known of another compiler's
-        program.
+        With `verify`, the imported graph is also compared with the framework of the file. `recompile` compiles the
+        network for a what-if, with changed configuration keys. `loaded` has facts about a program from another
+        compiler.
         """
         from tilewright.files import write_outputs
         from tilewright.report import perfetto, render
@@ -139,7 +139,7 @@ class Simulation:
             return simulation.of_network(program, samples, model=model, recompile=recompile, progress=progress)
 
     def write(self, summary: Summary, path: str) -> None:
-        """Write the page, the saved run and the timeline of the file `path`, as far as they are asked for."""
+        """Write the requested files of a run of `path`: the page, the saved run and the timeline."""
         from tilewright.files import digest
         from tilewright.report import perfetto
 
@@ -159,7 +159,7 @@ class Simulation:
 
 
 def show_where(program: Program, path: str, findings: Sequence[Finding]) -> None:
-    """Print the command that shows a finding of a program file in the debugger: the first about an instruction."""
+    """Print the command that opens a program file in the debugger at the first finding about an instruction."""
     from tilewright import targets
     from tilewright.targets.base import Walks
 

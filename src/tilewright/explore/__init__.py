@@ -1,7 +1,8 @@
-"""Explores machines: which configuration of a target runs some networks best?
+"""Explore machines: find the configuration of a target that runs networks best.
 
-A study (study.py) measures machines of a space (space.py), which a sampler (sampler.py) chooses and workers (pool.py)
-measure (measure.py). Every figure is exact: the network is compiled for the machine and timed as `tilewright run` does.
+A study (study.py) measures machines of a space (space.py). A sampler (sampler.py) chooses the machines, and workers
+(pool.py) measure them (measure.py). Every figure is exact: the network is compiled for the machine and timed as in
+`tilewright run`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tilewright.targets import given
 
 __all__ = ["Space", "Study", "Trial", "explore", "study_of"]
 
-#: Called with (machines measured, machines to measure or None, text) after each trial.
+#: A callback after each trial, with the number of measured machines, the number of all machines (or None), and a text.
 Progress = Callable[[int, int, str], None]
 
 
@@ -43,10 +44,10 @@ def study_of(
 ) -> Study:
     """Return a new study of networks on machines of a target.
 
-    `overrides` are keys that all machines share, beside those that the space fixes. `shapes` are those of ONNX inputs
-    with open extents, by name: each model takes those of the inputs that it has. Raises InputError if a model, a
-    rule or an option is wrong, ModelError or UnsupportedError if a model cannot be loaded, and ConfigError if the base
-    machine is illegal.
+    `overrides` are configuration keys for all machines, in addition to the fixed keys of the space. `shapes` are the
+    shapes of ONNX inputs with open extents, by name; a model ignores the shapes of inputs that it does not have. Raises
+    InputError if a model, a rule or an option is wrong, ModelError or UnsupportedError if a model cannot be loaded, and
+    ConfigError if the base machine is illegal.
     """
     chosen = targets.get(target)
     if not models:
@@ -57,7 +58,7 @@ def study_of(
     if len({model.name for model in loaded}) < len(loaded):
         raise InputError("explore", "two models have the same file name", "rename one")
     for model in loaded:
-        model.load()  # here, so that a damaged model is not reported as a fault of the base machine
+        model.load()  # loaded here, so that a damaged model is not reported as an error of the base machine
     fixed = {**space.fixed, **(overrides or {})}
     if twice := next((axis.key for axis in space.axes if axis.key in fixed), None):
         raise InputError(
@@ -84,11 +85,11 @@ def explore(
     pool: Callable[[Subject], Pool] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Measure machines of a study until it has `trials` of them, or until the space is exhausted.
+    """Measure machines of a study until `trials` machines are measured, or until the space is exhausted.
 
-    `grid` measures the whole space, in order; so does a space of up to SMALL points without `trials`. `prune` leaves
-    out machines whose lower bounds are worse than a measured machine. `pool` makes the workers [`workers` processes].
-    Raises InputError if the base machine cannot run, or has no objective of this name.
+    With `grid`, the whole space is measured in order; so is a space of up to SMALL points if `trials` is missing.
+    `prune` leaves out machines whose lower bounds are worse than a measured machine. `pool` creates the workers
+    [default: `workers` processes]. Raises InputError if the base machine cannot run, or lacks an objective.
     """
     whole = grid or (trials is None and study.space.size <= SMALL)
     if trials is None and not whole:
@@ -105,8 +106,8 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
     """Keep all workers busy until the study has `wanted` measured machines or the sampler has no more points."""
     busy = 0
     exhausted = False
-    # The base machine runs first, but the other workers start at once. A trial that ends before it must wait:
-    # whether it counts depends on the layers that the base machine leaves to the host.
+    # The base machine is submitted first, and other machines follow at once. A trial that ends before the base machine
+    # must wait: the trial counts only if the host runs no more layers than on the base machine.
     waiting = list[Trial]()
     if study.base is None:
         pool.submit(BASE, {})
@@ -144,7 +145,7 @@ def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool
 
 
 def _check_base(study: Study, base: Trial) -> None:
-    """Raise InputError if the base machine cannot run, or if it lacks what an objective or a rule names."""
+    """Raise InputError if the base machine cannot run, or lacks a value that an objective or a rule names."""
     if not base.measured:
         raise InputError("the base machine", base.reason, "change its configuration")
     numbers = {name for name, value in base.values.items() if not isinstance(value, str)}
@@ -158,7 +159,7 @@ def _check_base(study: Study, base: Trial) -> None:
 
 
 def _complete(study: Study, base: Trial, trial: Trial) -> Trial:
-    """Return a trial, refused if the host runs more layers than on the base machine, or if it lacks an objective.
+    """Return a trial, as refused if an objective is missing, or if the host runs more layers than on the base machine.
 
     A machine that cannot be built has no `area`.
     """
@@ -170,7 +171,7 @@ def _complete(study: Study, base: Trial, trial: Trial) -> Trial:
 
 
 def _without_running(study: Study, point: int, prune: bool) -> Trial | None:
-    """Return the trial of a point that need not be run: it is illegal, breaks a rule, or cannot reach the front."""
+    """Return the trial of a machine that need not run: it is illegal, breaks a rule, or cannot reach the front."""
     keys = study.space.at(point)
     config = machine(study.subject, point, keys)
     if isinstance(config, Trial):

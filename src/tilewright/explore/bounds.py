@@ -1,4 +1,4 @@
-"""Lower bounds of a machine's objectives, for a search: a machine whose bounds are worse than the front is not run."""
+"""Lower bounds of a machine's objectives. A search does not run a machine with bounds that are worse than the front."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from tilewright.program.program import Configuration
 from tilewright.run import timing_model
 from tilewright.sim.events import Events
 
-#: The layers that the host runs, by model.
+#: The names of the layers on the host, by model.
 Hosts = Mapping[str, Sequence[str]]
 
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A target that knows what every program of a network does at least, without compiling it."""
+    """A target with lower bounds for all programs of a network, computed without compiling."""
 
     def floor(self, graph: Graph, config: Configuration, rounding: str, timing: str, host: Collection[str]) -> Events:
-        """Return events of which every program has at least as many, its cycles included.
+        """Return a lower bound for each count of events, including cycles, in all programs of a network.
 
-        The host may run the nodes `host`; the machine runs all others.
+        The host may run the nodes `host`. The machine runs all other nodes.
         """
 
 
 def least(
     subject: Subject, objectives: Sequence[str], config: Configuration, sizes: Mapping[str, Value], host: Hosts
 ) -> tuple[float, ...]:
-    """Return what each objective of a machine is at least. `sizes` are its sizes, `host` the layers that the host runs.
+    """Return a lower bound for each objective of a machine with these `sizes`. `host` are the layers on the host.
 
-    A target with `floor` knows the least cycles, DRAM bytes and energy. On the others, the cycles are at least the
-    products that no program can leave out, divided by the products per cycle: those with padding are not counted. An
-    objective that is a size is known; the others are at least 0.
+    For cycles, DRAM bytes and energy, the bound comes from the target's `floor`. For a target without `floor`, the
+    bound of the cycles is the number of necessary products (products with padding do not count), divided by the
+    products per cycle. An objective that is a size is exact. The bound of any other objective is 0.
     """
     lowest = {name: float(value) for name, value in sizes.items() if not isinstance(value, str)}
     lowest |= {"cycles": 0.0, "dram_bytes": 0.0, "energy": 0.0}
@@ -65,12 +65,12 @@ def least(
 
 @lru_cache(maxsize=64)
 def _products(model: Model, host: frozenset[str]) -> int:
-    """Return the products, without those with padding, of the layers that the machine runs."""
+    """Return the number of products, except products with padding, in the layers on the machine."""
     return sum(_inside(site) for site in model.load().sites() if site.node.name not in host)
 
 
 def _inside(site: Site) -> int:
-    """Return the products of a node's codes with its weights, without those with padding (0: it has no weights)."""
+    """Return the number of products of a node's codes and weights, except products with padding (0: no weights)."""
     op = site.node.op
     if not isinstance(op, Linear):
         return 0

@@ -1,8 +1,8 @@
-"""Measures machines on a Dask cluster. Workers, the scheduler or the client may be killed at any moment.
+"""Measure machines on a Dask cluster. Workers, the scheduler or the client may be killed at any moment.
 
-A worker that dies costs its machine only: Dask gives it to another worker. If the scheduler dies, the client connects
-again and submits all that had not ended. What the client has received is in the study's journal (study.py). Arguments
-and results of a task are JSON texts. A worker finds a model by the hash of its file, and refuses any other.
+If a worker dies, Dask gives the worker's machine to another worker. If the scheduler dies, the client connects again
+and submits all unfinished machines again. Received results are in the study's journal (study.py). Arguments and results
+of a task are JSON texts. A worker finds a model by the hash of its file, and refuses any other file.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ if TYPE_CHECKING:
     from distributed import Client
     from distributed import Future as Task
 
-#: What Dask is told where we start its scheduler or workers: no pages over HTTP, which asks nobody who they are (this
-#: module's `dask_setup` closes the ports), and no modules from the current folder. Workers get it from their parent.
+#: Dask's settings for a scheduler or workers that Tilewright starts. They disable HTTP pages, which need no login (the
+#: `dask_setup` of this module closes the ports), and modules from the current folder. Workers inherit the settings.
 SETTINGS = {
     **{f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")},
     **{f"distributed.{role}.preload": [__name__] for role in ("scheduler", "worker")},
     "distributed.nanny.pre-spawn-environ.PYTHONSAFEPATH": "1",
 }
-#: Seconds: to wait for a scheduler, or for one that died; between two looks at it; for a task before looking again.
+#: In seconds: the longest wait for a scheduler to start or to come back; the time between two attempts to connect; the
+#: longest wait for a task between two checks of the connection.
 PATIENCE = 120.0
 PAUSE = 1.0
 LOOK = 5.0
 
 
 class Connections(NamedTuple):
-    """A connection to a cluster, and what to close after it (None: the cluster goes on without us)."""
+    """A connection to a cluster, and a cluster to close after the connection (None: the cluster continues)."""
 
     client: Client
     cluster: Any
 
     def close(self) -> None:
-        """Close both."""
+        """Close the connection, then the cluster."""
         for connection in self:
             if connection is not None:
                 with suppress(OSError, RuntimeError, TimeoutError):
@@ -64,7 +65,7 @@ class Connections(NamedTuple):
 
 
 class Cluster:
-    """Measures machines on the workers of a Dask cluster; `where` is what `--cluster` gives."""
+    """A pool that measures machines on the workers of a Dask cluster; `where` is the value of `--cluster`."""
 
     def __init__(self, subject: Subject, where: str) -> None:
         opened = opener(where)
@@ -84,7 +85,7 @@ class Cluster:
 
     @property
     def workers(self) -> int:
-        """The machines that the cluster can measure at a time, at least 1; workers may come and go."""
+        """The number of machines that the cluster can measure at a time, at least 1. Workers may come and go."""
         try:
             return max(1, sum(self._opened.client.nthreads().values()))
         except (OSError, RuntimeError, TypeError):  # the scheduler is gone: `ended` connects again
@@ -101,7 +102,7 @@ class Cluster:
 
     def ended(self) -> Trial:
         while True:
-            # Dask tells its futures nothing when the scheduler dies, so the wait is cut into pieces.
+            # Dask's futures do not learn that the scheduler has died, so this loop waits in short intervals.
             if self._lost or not self._connected:
                 self._reconnect()
             with suppress(Empty):
@@ -110,10 +111,10 @@ class Cluster:
                     return trial
 
     def _trial(self, future: Task[Any]) -> Trial | None:
-        """Return the trial of a task that is done; None if its result was lost, or if it lacked a model."""
+        """Return the trial of a finished task, or None if the result was lost, or if the worker lacked a model."""
         from distributed.scheduler import KilledWorker
 
-        if future not in self._waiting:  # of a connection that was given up
+        if future not in self._waiting:  # the future is from a closed connection
             return None
         point, keys = self._waiting.pop(future)
         try:
@@ -157,7 +158,7 @@ class Cluster:
 
 
 def opener(where: str) -> Callable[[float], Connections]:
-    """Return a function that connects to a cluster within some seconds: `where` is ADDRESS, or KIND:WORKERS.
+    """Return a function that connects to a cluster within a number of seconds. `where` is ADDRESS, or KIND:WORKERS.
 
     Raises InputError if `where` is malformed, or if a package is not installed.
     """
@@ -167,7 +168,7 @@ def opener(where: str) -> Callable[[float], Connections]:
         remedy = f"{hint('cluster')}, or use processes: {option('--workers', '`workers`')}"
         raise InputError(option("--cluster"), "needs Dask", remedy) from None
     for name in logging.root.manager.loggerDict:
-        if name.startswith("distributed"):  # its tracebacks of a scheduler that died: we connect again, or say so
+        if name.startswith("distributed"):  # hides tracebacks about a dead scheduler
             logging.getLogger(name).setLevel(logging.CRITICAL)
     if re.match(r"(tcp|tls)://.+:\d+$", where):
         return lambda seconds: _connect(where, seconds)
@@ -193,10 +194,10 @@ def opener(where: str) -> Callable[[float], Connections]:
         missing = package.partition(".")[0].replace("_", "-")
         raise InputError(option("--cluster"), f"{kind} needs {missing}", f"pip install {missing}") from None
 
-    secure = {"security": True} if kind == "slurm" else {}  # its scheduler is in this process, and listens
+    secure = {"security": True} if kind == "slurm" else {}  # the scheduler runs in this process, and listens on a port
 
     def launch() -> Any:
-        cluster = launcher(**secure)  # its size, queue and image come from Dask's own configuration files
+        cluster = launcher(**secure)  # Dask's own configuration files define the size, the queue and the image
         cluster.scale(count)
         return cluster
 
@@ -204,14 +205,14 @@ def opener(where: str) -> Callable[[float], Connections]:
 
 
 def dask_setup(server: Any) -> None:
-    """Close the port for HTTP of a scheduler or worker, which Dask opens in any case. Dask calls this at its start."""
+    """Close the HTTP port of a scheduler or worker, which Dask always opens. Dask calls this function at its start."""
     server.http_server.stop()
 
 
 def _private() -> str:
-    """Return a new folder that only this user may write, until this process ends.
+    """Return a new folder that only this user may write. The folder is deleted when this process ends.
 
-    Workers import modules from their folder; Dask's own is one for all users of a computer.
+    Workers import modules from their folder, and Dask's default folder is the same for all users of a computer.
     """
     folder = mkdtemp(prefix="tilewright-")
     atexit.register(rmtree, folder, ignore_errors=True)
@@ -219,13 +220,14 @@ def _private() -> str:
 
 
 def _shielded(start: Callable[[], Connections]) -> Connections:
-    """Call `start` in a thread that Ctrl-C does not reach, so that it reaches no process that Dask starts there either.
+    """Call `start` in a thread that ignores Ctrl-C, so that the processes that Dask starts ignore Ctrl-C too.
 
-    Each of them would print a traceback. This thread can be interrupted; what was started is closed then.
+    Otherwise, each of these processes would print a traceback. The calling thread can be interrupted; in this case, the
+    new cluster is closed.
     """
     opened = Future[Connections]()
     context = copy_context()
-    resource_tracker.ensure_running()  # when it starts, it unblocks the signal
+    resource_tracker.ensure_running()  # started before, because its start unblocks the signal
 
     def work() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -252,7 +254,7 @@ def _launched(start: Callable[[], Any]) -> Connections:
 
 
 def _connect(address: str, seconds: float) -> Connections:
-    """Connect to a scheduler. Raises InputError if it cannot be reached in time, or if TLS lacks certificates."""
+    """Connect to a scheduler. Raises InputError if it does not answer in time, or if TLS lacks certificates."""
     from distributed import Client
 
     until = monotonic() + seconds
@@ -271,7 +273,7 @@ def _connect(address: str, seconds: float) -> Connections:
 
 
 async def _reached(address: str) -> None:
-    """Connect to a scheduler and part again. A Client that fails to connect prints a traceback when it is deleted."""
+    """Connect to a scheduler and disconnect. (A Client that fails to connect prints a traceback when it is deleted.)"""
     from distributed import Security
     from distributed.comm.core import connect
 
@@ -280,9 +282,10 @@ async def _reached(address: str) -> None:
 
 
 def _measure(subject: str, asked: str) -> str:
-    """Measure a machine on a worker; or say which models the worker lacks, or what failed.
+    """Measure a machine on a worker. Return the trial, or the models that the worker lacks, or an error.
 
-    An error is text as well: Dask would pickle it, and a client that cannot read it would wait forever.
+    An error is returned as text, because Dask would pickle an exception, and a client that cannot unpickle it would
+    wait forever.
     """
     parsed = Subject.from_json(json.loads(subject))
     point, keys = json.loads(asked)

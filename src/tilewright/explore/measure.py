@@ -1,6 +1,6 @@
-"""Measures one machine of a study: its sizes, and the cycles and traffic of the study's networks on it.
+"""Measure one machine of a study: the machine's sizes, and the cycles and traffic of the networks on the machine.
 
-Nothing here depends on a study in progress, so any process that has the models can measure any machine.
+This module does not depend on the state of a study, so that any process with the models can measure any machine.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from tilewright.whatif import Explores
 
 @runtime_checkable
 class Remembers(Protocol):
-    """A target whose compiler can use again what it found for other machines."""
+    """A target whose compiler can reuse results of earlier compilations, even for other machines."""
 
     def remembering(self, folder: Path) -> AbstractContextManager[None]:
-        """Keep what is found during a `with` block in a folder; other processes may use it at the same time."""
+        """Store the compiler's results of a `with` block in a folder, which several processes may use at once."""
 
 
 class Model(NamedTuple):
     """A network of a study: its name in results, its file, and the SHA-256 (hex) of the file.
 
-    `shapes` are (name, shape) of inputs whose extents the file leaves open.
+    `shapes` are pairs (name, shape) for the inputs that have undefined extents in the file.
     """
 
     name: str
@@ -53,9 +53,9 @@ class Model(NamedTuple):
 
     @classmethod
     def of(cls, path: str | Path, shapes: Shapes | None = None) -> Self:
-        """Return the model in a file, with the shapes of the inputs that it has.
+        """Return the model in a file. Shapes of inputs that the model does not have are ignored.
 
-        Raises InputError if it is not a regular file.
+        Raises InputError if the path is not a regular file.
         """
         path = regular(path)
         input_names = _inputs(path) if shapes else ()
@@ -63,28 +63,28 @@ class Model(NamedTuple):
         return cls(path.stem, str(path.resolve()), sha256(path.read_bytes()).hexdigest(), kept)
 
     def load(self) -> Graph:
-        """Return the network. Raises InputError if the file is no longer the one that the study began with."""
+        """Return the network. Raises InputError if the file has changed since the start of the study."""
         return _loaded(self)
 
     @property
     def here(self) -> bool:
-        """Whether this computer has the file."""
+        """Whether the file exists on this computer."""
         return any(path.is_file() and _digest(path, path.stat().st_mtime_ns) == self.digest for path in self._places)
 
     def keep(self, data: bytes) -> None:
-        """Keep the file's content in the user's cache folder. Raises InputError if it is not the model's."""
+        """Store the file's content in the user's cache folder. Raises InputError if the content has another hash."""
         if sha256(data).hexdigest() != self.digest:
             raise InputError(self.name, "the content that was sent is not the model's")
         kept(_models(), lambda folder: write_folder(folder, {self._name: data}))
 
     @property
     def _name(self) -> str:
-        """The name of the file on a computer that does not have it."""
+        """The name under which a worker stores the file's content."""
         return f"{self.digest}{Path(self.path).suffix}"
 
     @property
     def _places(self) -> list[Path]:
-        """The file, and where its content is kept on a computer that does not have it."""
+        """The possible paths of the file: the original path, and the paths at which a worker stores the content."""
         return [Path(self.path), *(place / self._name for place in kept_places(_models()))]
 
 
@@ -93,12 +93,12 @@ def _models() -> Path:
 
 
 def _inputs(path: Path) -> frozenset[str]:
-    """Return the names of the inputs of an ONNX model; none for other files, and for files that onnx cannot read."""
+    """Return the names of the inputs of an ONNX model, or an empty set for other files and unreadable files."""
     if path.suffix != ".onnx":
         return frozenset()
     try:
         model = ort.package("onnx").load(str(path), load_external_data=False)
-    except Exception:  # protobuf's own; loading the model says what is wrong
+    except Exception:  # protobuf's own error; loading the model later raises a clear error
         return frozenset()
     return frozenset(value.name for value in model.graph.input)
 
@@ -118,10 +118,10 @@ def _loaded(model: Model) -> Graph:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a study measures: networks on machines of a target, in a rounding mode and by a timing model.
+    """The subject of a study: networks on machines of a target, with a rounding mode and a timing model.
 
-    `config` is the base machine's configuration; `rules` are the expressions that each machine must fulfil. `energy` is
-    the table of energies, by name or file.
+    `config` is the base machine's configuration. `rules` are conditions that each machine must fulfil. `energy` is the
+    name or the file of a table of energies.
     """
 
     target: str
@@ -138,11 +138,11 @@ class Subject:
         return targets.get(self.target)
 
     def configured(self, keys: Mapping[str, str]) -> Configuration:
-        """Return the configuration of the base machine with some keys changed."""
+        """Return the configuration of the base machine with these keys changed."""
         return self.machine.config(self.config, keys)
 
     def compiled(self, graph: Graph, config: Configuration) -> tuple[Program, str | None]:
-        """Compile a network for a machine. Return the program, and the timing model of the study."""
+        """Compile a network for a machine. Return the program and the study's timing model."""
         timing = timing_model(self.machine, self.timing)
         return self.machine.compile(graph, config, self.rounding or graph.rounding, timing), timing
 
@@ -153,20 +153,20 @@ class Subject:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` returns. Raises FieldError if the data are malformed."""
+        """Read the JSON values of `to_json`. Raises FieldError if the data are malformed."""
         return cls(**record(types(cls), data, ""))
 
 
 def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
-    """Return what is known of a machine before it runs: its keys, the numbers of `describe`, and its FPGA cells.
+    """Return the values of a machine that are known without running: keys, the numbers of `describe`, and FPGA cells.
 
-    Cells (lut, ff, dsp, bram36) and `area` are known if the target has gateware that can be built with this
-    configuration. `estimates` names, with spaces between them, those that are not exact.
+    Cells (lut, ff, dsp, bram36) and `area` are included if the target has gateware that can be built with this
+    configuration. `estimates` is a text with the names of the inexact values, separated by spaces.
     """
     keys: dict[str, Any] = {}
     if is_dataclass(config):
         given = {key.name: getattr(config, key.name) for key in fields(config)}
-        keys = {name: value for name, value in given.items() if value is not None}  # None: as `describe` says
+        keys = {name: value for name, value in given.items() if value is not None}  # None: use `describe`
     target = subject.machine
     about = target.describe(config)
     if isinstance(target, Occupies):
@@ -177,7 +177,7 @@ def sizes(subject: Subject, config: Configuration) -> dict[str, Value]:
 
 
 def machine(subject: Subject, point: int, keys: Mapping[str, str]) -> Configuration | Trial:
-    """Return the configuration of a point, or the trial that says why it need not be measured."""
+    """Return the configuration of a point, or a trial with the reason why the machine need not be measured."""
     try:
         config = subject.configured(keys)
     except TilewrightError as error:
@@ -186,7 +186,7 @@ def machine(subject: Subject, point: int, keys: Mapping[str, str]) -> Configurat
 
 
 def measured(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
-    """Return the trial of a point. The base machine, point BASE, need not fulfil the rules."""
+    """Measure a point and return its trial. The base machine, point BASE, need not fulfil the rules."""
     began = perf_counter()
     if point == BASE:
         subject = replace(subject, rules=())
@@ -223,10 +223,10 @@ def measured(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
 
 
 def differences(subject: Subject, trial: Trial) -> list[str]:
-    """Run each network on a trial's machine, on a random sample, and return how the runs contradict the trial.
+    """Run each network on a trial's machine, on a random sample, and return the contradictions to the trial.
 
-    The cycles of the networks must add up to the trial's, outputs must be those of the reference, bit by bit (on
-    targets that do not approximate it), and there must be no hazards.
+    The cycles of the networks must add up to the cycles of the trial. Outputs must equal the reference, bit by bit (on
+    targets that do not approximate the reference). Runs must have no hazards.
     """
     config = subject.configured(trial.set)
     contradictions = list[str]()
@@ -248,9 +248,9 @@ def differences(subject: Subject, trial: Trial) -> list[str]:
 
 
 class _Network(NamedTuple):
-    """The results of one network: cycles by layer and cause, bytes from and to DRAM, nodes that the host runs.
+    """The results of one network: cycles by layer and cause, bytes from and to DRAM, and nodes on the host.
 
-    `picojoules` is the estimated energy; None if the target counts no events.
+    `picojoules` is the estimated energy, or None if the target counts no events.
     """
 
     layers: dict[str, Mapping[str, int]]
@@ -315,7 +315,7 @@ def _totals(networks: Mapping[str, _Network], about: Mapping[str, Any]) -> dict[
 def _excluded(
     subject: Subject, point: int, keys: Mapping[str, str], config: Configuration, values: Mapping[str, Value]
 ) -> Trial | None:
-    """Return the trial of a machine that breaks a rule whose names are all in `values`; None if it breaks none."""
+    """Return the trial of a machine that breaks a rule, or None. Only rules with all names in `values` are checked."""
     for text in subject.rules:
         rule = Rule(text)
         if rule.names <= values.keys() and not rule.holds(values):

@@ -1,4 +1,4 @@
-"""The page of a study: one HTML file with the Pareto front, all machines as parallel coordinates, and the reasons."""
+"""The page of a study: an HTML file with the Pareto front, all machines in parallel coordinates, and reasons."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STYLE = """
 #front svg, #all svg { width: 100%; display: block; touch-action: none }
 svg text { fill: var(--ink); font: 11px system-ui, sans-serif }
 """
-#: Causes, and layers, listed as the reason why a machine is better.
+#: The numbers of causes and of layers in the reason why a machine is better.
 SHOWN = 3
 
 
 def write(study: Study, path: Path) -> None:
-    """Write the page of a study, whole or not at all."""
+    """Write the page of a study completely, or not at all."""
     save(page(study), path)
 
 
@@ -94,7 +94,7 @@ def _row(study: Study, trial: Trial, keys: list[str]) -> str:
 
 
 def because(study: Study, trial: Trial) -> str:
-    """Return how a machine's cycles differ from the base machine's: by cause, then by layer with its main cause."""
+    """Compare a machine's cycles with the base machine's: by cause, then by layer with its main cause."""
     if not study.base:
         return ""
     total = Counter[str]()

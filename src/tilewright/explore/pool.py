@@ -1,4 +1,4 @@
-"""Where machines are measured: in this process, or in several processes of this computer."""
+"""Pools that measure machines: in this process, or in several processes of this computer."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from tilewright.explore.measure import Subject
 from tilewright.explore.trial import REFUSED, Trial
 from tilewright.explore.worker import Worker, collecting
 
-#: A machine is given up if more of its workers die than this.
+#: If more workers than this die while measuring a machine, the machine is abandoned.
 DEATHS = 3
-#: A study is given up if more workers in a row than this die as they start.
+#: If more consecutive workers than this die at their start, the study is abandoned.
 STARTS = 20
-#: A machine to measure: its point and its keys.
+#: A machine to measure: a point, and the machine's varying keys.
 Task = tuple[int, Mapping[str, str]]
 
 
 class Pool(Protocol):
-    """Measures machines."""
+    """A pool of workers that measure machines."""
 
     @property
     def workers(self) -> int:
-        """How many machines can be measured at a time."""
+        """The number of machines that can be measured at a time."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None: ...
 
     def submit(self, point: int, keys: Mapping[str, str]) -> None:
-        """Have a machine measured."""
+        """Submit a machine to be measured."""
 
     def ended(self) -> Trial:
         """Wait for the next of the submitted machines to be measured, and return its trial."""
 
 
 class InProcess:
-    """Measures machines in this process, in order."""
+    """A pool that measures machines in this process, one after another."""
 
     workers = 1
 
@@ -65,7 +65,7 @@ class InProcess:
 
 
 class Processes:
-    """Measures machines in processes of this computer. A process that dies is replaced, and its machine tried again."""
+    """A pool of processes on this computer. A process that dies is replaced, and its machine is measured again."""
 
     def __init__(self, subject: Subject, workers: int) -> None:
         self.workers = workers
@@ -113,7 +113,7 @@ class Processes:
             worker.measure(*self._waiting.popleft())
 
     def _hear(self, worker: Worker) -> None:
-        """Take what a worker says. If it has died, have its machine measured again, or give the machine up."""
+        """Receive the trials of a worker. If the worker has died, submit its machine again, or abandon the machine."""
         try:
             self._done.extend(worker.said())
         except EOFError as cause:

@@ -17,14 +17,14 @@ from tilewright.explore.trial import BASE
 from tilewright.files import replacing, write_folder
 from tilewright.install import hint
 
-#: The beginning of what spreadsheets take as a formula (in wide letters, too), and a number.
+#: The first characters of a text that a spreadsheet treats as a formula (also full-width ones); the form of a number.
 _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FIRST = ("point", "status", "reason", "on_front")
 
 
 def rows(study: Study) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the columns and the rows of a table with one row a trial: keys that vary, then sizes and results."""
+    """Return the columns and rows of a table with one row per trial: first the varying keys, then sizes and results."""
     front = {trial.point for trial in study.front()}
     keys = [axis.key for axis in study.space.axes]
     trials = [trial for point, trial in sorted(study.trials.items()) if point != BASE]
@@ -50,11 +50,11 @@ def write_csv(study: Study, path: Path) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet takes as a formula: an apostrophe comes before such a text."""
+    """Return a cell that no spreadsheet treats as a formula: an apostrophe is put before the text of a formula."""
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
     mark = "'" if _FORMULA.match(normalize("NFKC", value)) else ""
-    return (mark + value).replace("\r", " ")  # csv does not quote a carriage return, which ends a row for others
+    return (mark + value).replace("\r", " ")  # csv does not quote a carriage return, but other programs end a row there
 
 
 def require_parquet() -> None:
@@ -78,7 +78,7 @@ def write_parquet(study: Study, path: Path) -> None:
 
 
 def _column(values: Sequence[Any]) -> list[Any]:
-    """Return the values of a column, all of one type: as text if some are text."""
+    """Return the values of a column, all of the same type. If one value is text, all values are converted to text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {int} or kinds <= {bool} or kinds <= {str}:
         return list(values)
@@ -87,13 +87,13 @@ def _column(values: Sequence[Any]) -> list[Any]:
 
 
 def write_front(study: Study, folder: Path) -> list[Path]:
-    """Write the configuration of each machine of the front as a file for `-c`; return the files, in that order."""
+    """Write the configuration of each machine of the front to a file for `-c`. Return the files in the same order."""
     files = {
         f"machine_{number}.json": json.dumps(study.config(trial), indent=2) + "\n"
         for number, trial in enumerate(study.front(), start=1)
     }
     write_folder(folder, files)
     for path in folder.glob("machine_*.json"):
-        if path.name not in files:  # of an earlier, longer front
+        if path.name not in files:  # files of an earlier, longer front
             path.unlink()
     return [folder / name for name in files]

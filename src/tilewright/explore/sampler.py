@@ -1,10 +1,10 @@
 """Samplers: they choose the machines that a study measures next.
 
-`Grid` measures a small space whole. `GuidedSampler` searches a large one. It begins with a few machines between the
-smallest and the largest. Then it fits a model to the measured machines and takes the point that the model promises most
-for. Later, every second point is a neighbour of the front: it differs from a machine on the front by one step in one
-key. This works because each size of a machine changes its time in steps of its own, so that a front is mostly
-connected. docs/explore.md has figures.
+`Grid` measures a small space whole. `GuidedSampler` searches a large one. The search begins with a few machines between
+the smallest and the largest. After these, it fits a model to the measured machines and chooses the point with the best
+prediction. Later, every second point is a neighbour of the front: the neighbour differs from a machine on the front by
+one step in one key. Neighbours are good candidates, because most machines on a front differ by single steps.
+docs/explore.md has figures.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from tilewright.install import hint
 if TYPE_CHECKING:
     import optuna
 
-#: Spaces of up to this many points are measured whole unless a number of trials is given.
+#: A space of up to this many points is measured completely, if no number of trials is given.
 SMALL = 256
-#: The first machines: how far their sizes lie between the smallest (0) and the largest (1). A fit needs as many.
+#: The positions of the first machines' sizes between the smallest (0) and the largest (1). A fit needs as many
+#: machines.
 FIRST = (0.0, 1.0, 0.5, 0.25, 0.75)
-#: Measured machines from which on neighbours of the front are chosen as often as guesses.
+#: The number of measured machines after which every second point is a neighbour of the front.
 FEW = 30
-#: Points that are looked at for one guess, and the least value of an objective in the fit.
+#: The number of candidate points for one guess, and the smallest value of an objective in the fit.
 GUESSES = 5000
 TINY = 1e-9
-#: Optuna's choices that the study already has, before a random point is taken instead.
+#: The number of already measured points that Optuna may choose before a random point is used.
 REPEATS = 20
-#: Penalties in the fit of the squares of the constant, a slope and a step, beside squared errors of logarithms.
+#: Ridge penalties of the fit: the weights of the squared constant, slope and step, relative to squared errors.
 CONSTANT = 1e-9
 SLOPE = 1e-4
 STEP = 1e-2
 
 
 class Sampler(Protocol):
-    """Chooses points of a space. It never gives a point twice."""
+    """A sampler chooses points of a space, each point at most once."""
 
     def ask(self) -> int | None:
-        """Return the next point; None if there is none left."""
+        """Return the next point, or None if no point is left."""
 
     def tell(self, trial: Trial) -> None:
-        """Take note of a trial's result."""
+        """Record a trial's result."""
 
 
 class Grid:
@@ -66,9 +67,9 @@ class Grid:
 
 
 class GuidedSampler:
-    """Points chosen by what earlier trials found; the study's seed makes the choice repeatable with one worker.
+    """A sampler that learns from earlier trials. With one worker, the study's seed makes the choice repeatable.
 
-    If the fit promises no machine that beats the front, and all neighbours of the front are known, Optuna's sampler
+    If the fit predicts no machine that beats the front, and all neighbours of the front are measured, Optuna's sampler
     NSGA-II chooses.
     """
 
@@ -94,7 +95,7 @@ class GuidedSampler:
         return point
 
     def _ways(self) -> Iterator[Callable[[], int | None]]:
-        """Yield the ways to choose the next point, the best first; the last one always finds a point."""
+        """Yield methods that choose the next point, the best method first. The last method always finds a point."""
         yield self._between
         measured = len(self._study.machines)
         if measured >= len(FIRST):
@@ -111,7 +112,7 @@ class GuidedSampler:
             self._optuna.add_trial(_finished(self._space, trial, self._study.objectives))
 
     def _answer(self, asked: optuna.Trial, trial: Trial | None) -> None:
-        """Report the trial of a point to Optuna, which chose it: the objectives of a measured machine, or a failure."""
+        """Report to Optuna the trial of a point that Optuna chose: a measured machine's objectives, or a failure."""
         import optuna
 
         if trial and trial.measured:
@@ -120,7 +121,7 @@ class GuidedSampler:
             self._optuna.tell(asked, state=optuna.trial.TrialState.FAIL)
 
     def _between(self) -> int | None:
-        """Return the next of the FIRST points, with random words; None if there is none left."""
+        """Return the next of the FIRST points, with random values for unordered keys, or None if no point is left."""
         while self._first:
             part = self._first.pop(0)
             axes = self._space.axes
@@ -132,7 +133,7 @@ class GuidedSampler:
         return None
 
     def _guess(self) -> int | None:
-        """Return the most promising of many unmeasured points; None if the fit lets none of them beat the front."""
+        """Return the most promising of many unmeasured points, or None if no point can beat the front by the fit."""
         study = self._study
         size = self._space.size
         looked = np.arange(size) if size <= GUESSES else self._points.integers(size, size=GUESSES)
@@ -147,13 +148,13 @@ class GuidedSampler:
         return int(left[best]) if gained[best] > 0 else None
 
     def _neighbour(self) -> int | None:
-        """Return a random unmeasured neighbour of the front; None if all neighbours are measured."""
+        """Return a random unmeasured neighbour of the front, or None if all neighbours are measured."""
         beside = [point for trial in self._study.front() for point in self._space.neighbours(trial.point)]
         unknown = [point for point in beside if point not in self._given]
         return self._random.choice(unknown) if unknown else None
 
     def _chosen(self) -> int:
-        """Return a point that Optuna chooses. If it keeps choosing measured points, the point is random."""
+        """Return a point that Optuna chooses, or a random point if Optuna repeatedly chooses measured points."""
         for _ in range(REPEATS):
             asked = self._optuna.ask(_distributions(self._space))
             point = self._space.point([asked.params[axis.key] for axis in self._space.axes])
@@ -169,10 +170,10 @@ class GuidedSampler:
 def guessed(space: Space, points: Array, values: Array, unmeasured: Array) -> Array:
     """Return the predicted logarithms of the objectives at the points `unmeasured` int64 [m]: float [m, objectives].
 
-    `values` float [n, objectives] are the logarithms at the measured `points` int64 [n]. A key of a machine mostly
-    multiplies its cycles, bytes or cells by some factor, whatever the other keys are. So the logarithm of an objective
-    is fitted as a sum with a term for each key: a slope, and a step at each of its values. Ridge
-    regression keeps a step small if the measured machines do not show it.
+    `values` float [n, objectives] are the logarithms at the measured `points` int64 [n]. A changed key mostly
+    multiplies a machine's cycles, bytes or cells by a factor that does not depend on the other keys. Therefore the fit
+    is a model of the objective's logarithm, with a sum of terms for each key: a slope, and a step at each value. Ridge
+    regression keeps a step small if the measured machines give no evidence for the step.
     """
     tables, costs = zip(*map(_table, space.axes), strict=True)
     parts = [table[index] for table, index in zip(tables, _indices(space, points), strict=True)]
@@ -188,7 +189,7 @@ def guessed(space: Space, points: Array, values: Array, unmeasured: Array) -> Ar
 
 
 def _table(axis: Axis) -> tuple[Array, Array]:
-    """Return the terms of a key, float [values, terms], and the penalty of each in the fit, float [terms]."""
+    """Return the terms of a key, float [values, terms], and each term's penalty in the fit, float [terms]."""
     count = len(axis.values)
     if not axis.ordered:
         return np.eye(count), np.full(count, STEP)
@@ -197,7 +198,7 @@ def _table(axis: Axis) -> tuple[Array, Array]:
 
 
 def _indices(space: Space, points: Array) -> Iterator[Array]:
-    """Yield the index of each point's value on each axis, int64 [n], the first axis first."""
+    """For each axis in order, yield the index of each point's value on this axis, int64 [n]."""
     size = space.size
     for axis in space.axes:
         size //= len(axis.values)
@@ -205,9 +206,10 @@ def _indices(space: Space, points: Array) -> Iterator[Array]:
 
 
 def gains(front: Array, guesses: Array) -> Array:
-    """Return by how much each guess is better than every machine of the front in some objective: float [m].
+    """Return the gain of each guess over the front, float [m]. A guess with a positive gain is not dominated.
 
-    That is the least, over the machines of the front, of the largest difference in an objective; all are logarithms.
+    The gain over one machine is the largest difference in an objective (a logarithm). The gain over the front is the
+    smallest of these gains.
     """
     least = np.full(len(guesses), np.inf)
     columns = np.ascontiguousarray(guesses.T)

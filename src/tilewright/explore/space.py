@@ -2,7 +2,7 @@
 
 A file of a space is a JSON object: {"config": PRESET or object, "set": {KEY: VALUE}, "keys": {KEY: VALUES}, "where":
 [RULE]}. Only `keys` is required. VALUES is a list, or a text such as "13..17" (each integer), "64..1024 * 2" (each
-twice the one before), "0..64 + 16" (steps of 16), or "upstream, fused".
+value is twice the previous value), "0..64 + 16" (steps of 16), or "upstream, fused".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.errors import InputError, option
 from tilewright.fields import decode, naming, record
 from tilewright.targets import given
 
-#: Values of one key, and keys of a space.
+#: The largest number of values of a key, and the largest number of keys in a space.
 MOST_VALUES = 4096
 MOST_KEYS = 64
 FORM = 'write {"keys": {KEY: [VALUE, ...]}}'
@@ -31,13 +31,13 @@ _RANGE = re.compile(r"\s*(-?\w+)\s*\.\.\s*(-?\w+)\s*(?:([*+])\s*(\w+)\s*)?")
 
 @runtime_checkable
 class Spaces(Protocol):
-    """A target that offers spaces of machines to explore, by name, each in the form of a space's file."""
+    """A target with named spaces of machines to explore. Each space has the form of a space's file."""
 
     spaces: Mapping[str, Mapping[str, Any]]
 
 
 class Axis(NamedTuple):
-    """A configuration key and its values, as texts for `--set`. `ordered`: whether they are numbers, ascending."""
+    """A configuration key and its values, as texts for `--set`. `ordered` is true for ascending numbers."""
 
     key: str
     values: tuple[str, ...]
@@ -45,7 +45,7 @@ class Axis(NamedTuple):
 
     @classmethod
     def of(cls, key: str, values: object) -> Axis:
-        """Read the values of a key: a list, or a text. Raises InputError if they are neither or repeat."""
+        """Read the values of a key from a list or a text. Raises InputError for other types and repeated values."""
         with naming(key, InputError, 'give a list, or a text such as "13..17"'):
             given = decode(str | tuple[int | bool | str, ...], values, "")
         if isinstance(given, str):
@@ -61,10 +61,10 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Space:
-    """The machines of a study: a base configuration, and axes. A point is the index of one of their combinations.
+    """The machines of a study: a base configuration, and axes. A point is the index of a combination of values.
 
-    The last axis varies fastest. `config` is a preset's name or a configuration; `fixed` are keys that differ from it
-    on all machines; `rules` are expressions that each machine must fulfil.
+    The last axis varies fastest. `config` is a preset's name or a configuration. `fixed` has the keys that are changed
+    in the same way on all machines. `rules` are conditions that each machine must fulfil.
     """
 
     axes: tuple[Axis, ...]
@@ -73,7 +73,7 @@ class Space:
     rules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise InputError if the space has no key, too many, or one twice."""
+        """Raise InputError if the space has no key, too many keys, or a repeated key."""
         keys = [axis.key for axis in self.axes]
         if not 0 < len(keys) <= MOST_KEYS:
             raise InputError(option("--space"), f"has {len(keys)} keys that vary", f"give 1 to {MOST_KEYS}")
@@ -105,7 +105,7 @@ class Space:
         return point
 
     def neighbours(self, point: int) -> Iterator[int]:
-        """Yield the points that differ in one key: by one step if its values are ordered, else in any way."""
+        """Yield the points that differ in one key: by one step if the key's values are ordered, else by any change."""
         indices = self.indices(point)
         for place, axis in enumerate(self.axes):
             steps = (indices[place] - 1, indices[place] + 1) if axis.ordered else range(len(axis.values))
@@ -130,9 +130,9 @@ class Space:
         vary: Mapping[str, Any] = MappingProxyType({}),
         rules: Sequence[str] = (),
     ) -> Space:
-        """Read a space in the form of its file; `vary` are keys to add or replace, `rules` more rules.
+        """Read a space from the JSON values of its file. `vary` has keys to add or replace, `rules` further rules.
 
-        Raises InputError, with `where`, if it is malformed.
+        Raises InputError, with `where`, if the values are malformed.
         """
         with naming(where, InputError):
             values = record(_SPACE, data, "", {"config": None, "set": {}, "keys": {}, "where": (), "about": None})
@@ -142,7 +142,7 @@ class Space:
 
     @classmethod
     def read(cls, path: Path) -> Space:
-        """Read a file. Raises InputError if it is malformed."""
+        """Read a space's file. Raises InputError if the file is malformed."""
         try:
             return cls.from_json(fields.read(path, InputError, FORM), str(path))
         except InputError as error:

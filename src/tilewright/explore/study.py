@@ -1,8 +1,8 @@
 """A study on disk: its definition, and a journal of its trials that survives a kill at any moment.
 
-The folder has `study.json`, written once, and `trials.jsonl`, one trial a line in the order in which they ended. A line
-is written whole and synced before the trial counts. A torn last line, left by a kill, is cut off when the study is
-opened again. Everything is JSON: nothing is pickled.
+The folder has `study.json`, which is written once, and `trials.jsonl`, with one line per finished trial. A trial counts
+after its line is written completely and synced to disk. If a kill leaves an incomplete last line, this line is removed
+when the study is opened again. All data is JSON: nothing is pickled.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ REMEDY = "give the folder of a study, or begin a new one"
 
 @dataclass
 class Study:
-    """A study in progress: what it measures, on which machines, for which objectives, and its trials by point.
+    """A study in progress: its subject, its space of machines, its objectives, and its trials by point.
 
-    All objectives are to be as small as possible. Point BASE is the base machine.
+    All objectives are minimised. Point BASE is the base machine.
     """
 
     subject: Subject
@@ -48,11 +48,11 @@ class Study:
     seed: int = 0
     trials: dict[int, Trial] = field(default_factory=dict)
     journal: IO[bytes] | None = None
-    machines: dict[str, Trial] = field(default_factory=dict)  # measured, by the digest of the configuration
+    machines: dict[str, Trial] = field(default_factory=dict)  # measured machines, by the digest of the configuration
     _front: list[Trial] = field(default_factory=list)
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial that has ended: once this returns, no kill can lose it.
+        """Store a finished trial on disk. After the return of this method, a kill cannot lose the trial.
 
         Raises UnwritableError if the journal cannot be written.
         """
@@ -70,7 +70,7 @@ class Study:
                 raise UnwritableError(self.journal.name, reason, "make room, and resume the study") from None
 
     def _kept(self, journal: IO[bytes], path: Path) -> list[Trial]:
-        """Return the trials of a journal, and cut off a torn last line. Raises InputError if another is damaged."""
+        """Return a journal's trials, and remove an incomplete last line. Raises InputError for another damaged line."""
         journal.seek(0)
         trials = []
         whole = 0
@@ -84,7 +84,7 @@ class Study:
         return trials
 
     def _trial(self, line: bytes) -> Trial:
-        """Return the trial in a line of the journal. Raises FieldError if the study has no such trial."""
+        """Return the trial in a line of the journal. Raises FieldError if the trial does not fit the study."""
         try:
             trial = Trial.from_json(parsed(line))
         except ValueError as error:
@@ -100,7 +100,7 @@ class Study:
         return trial
 
     def _count(self, trial: Trial) -> None:
-        """Take note of a measured machine, and of the front with it: of equal machines, the first is kept."""
+        """Record a measured machine and update the front. Of machines with equal objectives, the first is kept."""
         if not trial.measured or trial.point == BASE or trial.digest in self.machines:
             return
         objectives = trial.objectives(self.objectives)
@@ -117,12 +117,12 @@ class Study:
 
     @property
     def measured(self) -> list[Trial]:
-        """The measured machines of the space, each once: of points that describe the same machine, the first."""
+        """The measured machines of the space. If several points describe the same machine, the first point is used."""
         return list(self.machines.values())
 
     @property
     def estimates(self) -> list[str]:
-        """The results and sizes that are estimates, on one of the measured machines at least."""
+        """The names of the results and sizes that are estimates on at least one measured machine."""
         trials = [*self.measured, *([self.base] if self.base else [])]
         return sorted({name for trial in trials for name in str(trial.values.get("estimates", "")).split()})
 
@@ -133,23 +133,23 @@ class Study:
         )
 
     def front(self) -> list[Trial]:
-        """Return the measured machines that no other dominates, by the first objective."""
+        """Return the measured machines that no other machine dominates, sorted by the first objective."""
         return self._front
 
     def count(self, status: str) -> int:
         return sum(trial.status == status for point, trial in self.trials.items() if point != BASE)
 
     def refusals(self) -> dict[str, int]:
-        """Return how many machines the target refuses, by the reason of one of them, the most frequent first.
+        """Return the number of refused machines for each reason, the most frequent reason first.
 
-        Reasons that differ in numbers alone count as one.
+        Reasons that differ only in numbers count as one reason; the text is the reason of one machine.
         """
         refused = [trial for point, trial in self.trials.items() if point != BASE and trial.status == REFUSED]
         reasons = {trial.rule: trial.reason for trial in reversed(refused)}
         return {reasons[rule]: count for rule, count in Counter(trial.rule for trial in refused).most_common()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `--json` prints of the study."""
+        """Return the study as JSON values, for `--json`."""
         return {
             "target": self.subject.target,
             "models": [model.name for model in self.subject.models],
@@ -165,7 +165,7 @@ class Study:
         }
 
     def config(self, trial: Trial) -> dict[str, Any]:
-        """Return the whole configuration of a trial's machine, as `-c` takes it."""
+        """Return the complete configuration of a trial's machine, in the form for `-c`."""
         return self.subject.configured(trial.set).to_dict()
 
     def definition(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Study:
         }
 
     def keep(self, folder: Path) -> None:
-        """Keep the study in a folder from now on. Raises InputError if the folder has another study, or is in use."""
+        """Store the study in a folder from now on. Raises InputError if the folder has another study, or is in use."""
         definition = folder / DEFINITION
         if not definition.exists():
             journal = {} if (folder / JOURNAL).exists() else {JOURNAL: ""}
@@ -194,7 +194,7 @@ class Study:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Open a kept study to go on with it. Raises InputError if the folder has none, or is in use."""
+        """Open a stored study to continue it. Raises InputError if the folder has no study, or is in use."""
         path = folder / DEFINITION
         if not path.is_file():
             raise InputError(folder, "has no study", REMEDY)
@@ -217,7 +217,7 @@ def _sources(target: str) -> str:
 
 
 def _journal(folder: Path) -> IO[bytes]:
-    """Open a study's journal for this process alone. Raises InputError if another process has it open."""
+    """Open a study's journal with an exclusive lock. Raises InputError if another process has the lock."""
     journal = (folder / JOURNAL).open("a+b")
     try:
         fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)

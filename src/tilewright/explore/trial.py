@@ -1,4 +1,4 @@
-"""A trial: one machine of a study, and what was found of it. Rules are expressions over it, such as `dsp <= 220`."""
+"""A trial: one machine of a study, with its results. A rule is a condition on these results, such as `dsp <= 220`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.fields import record, types
 
 Value: TypeAlias = bool | int | float | str
 FORM = Form(REAL, (int, float, str))
-#: What became of a machine: it was timed; the target refuses it; it breaks a rule; its bound is worse than the front.
+#: The status of a machine: timed; refused by the target; excluded by a rule; or with a bound worse than the front.
 Status = Literal["measured", "refused", "excluded", "pruned"]
 MEASURED, REFUSED, EXCLUDED, PRUNED = STATUSES = get_args(Status)
 #: The point of the base machine.
@@ -22,19 +22,19 @@ BASE = -1
 
 
 def dominates(left: Sequence[float], right: Sequence[float]) -> bool:
-    """Return whether the objectives `left` are nowhere worse than `right`, and somewhere better. Smaller is better."""
+    """Return whether `left` is at least as good as `right` in all objectives and better in one. Smaller is better."""
     pairs = list(zip(left, right, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One machine: its point in the space, or BASE, its varying keys, and its results.
+    """One machine: the point in the space (or BASE), the varying keys, and the results.
 
-    `status` is one of STATUSES, and `reason` says why the machine was not measured. `values` are its keys, sizes and
-    results by name. `layers` are the cycles of each layer on the machine, by model and name: a list with the cycles of
-    each of `causes`, which add up to the layer's. `host` are the layers that the host runs, by model. `seconds` is the
-    wall time that the trial took in its worker.
+    `status` is one of STATUSES, and `reason` says why the machine was not measured. `values` has the keys, sizes and
+    results by name. `layers` has, by model and layer name, a list with the layer's cycles for each of `causes`; their
+    sum is the layer's cycles. `host` has the layers on the host, by model. `seconds` is the wall time of the trial in
+    its worker.
     """
 
     point: int
@@ -54,7 +54,7 @@ class Trial:
 
     @property
     def rule(self) -> str:
-        """The reason without its numbers, by which refused machines are counted."""
+        """The reason without its numbers. Refused machines are counted by this text."""
         return re.sub(r"\d[\d,.]*", "N", self.reason)
 
     def objectives(self, names: tuple[str, ...]) -> tuple[float, ...]:
@@ -62,7 +62,7 @@ class Trial:
         return tuple(float(self.values[name]) for name in names)
 
     def by_cause(self, model: str, layer: str) -> dict[str, int]:
-        """Return the cycles of a layer by cause; {} if the machine does not run it."""
+        """Return the cycles of a layer by cause, or {} if the layer does not run on the machine."""
         return dict(zip(self.causes, self.layers.get(model, {}).get(layer, ()), strict=False))
 
     def to_json(self) -> dict[str, Any]:
@@ -77,12 +77,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Rule:
-    """An expression that every machine of a study must fulfil."""
+    """A condition that every machine of a study must fulfil."""
 
     text: str
 
     def __post_init__(self) -> None:
-        """Raise InputError if the text is not such an expression."""
+        """Raise InputError if the text is not a valid condition."""
         if len(self.text) > LONGEST:
             raise InputError(option("--where"), f"a rule has {len(self.text)} characters", f"the longest has {LONGEST}")
         _ = self._expression
@@ -101,11 +101,11 @@ class Rule:
 
     @property
     def names(self) -> frozenset[str]:
-        """The keys and results that the rule reads."""
+        """The names of the keys and results in the rule."""
         return frozenset(self._expression.names)
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Return whether the rule holds for `values`. Raises InputError if it cannot be computed from them."""
+        """Return whether `values` fulfil the rule. Raises InputError if the rule cannot be computed from the values."""
         try:
             return bool(self._expression.value(values.__getitem__, str))
         except KeyError as error:

@@ -1,7 +1,8 @@
 """A worker: a process of this computer that measures machines, one after the other.
 
-Both sides talk in lines of JSON, through pipes. The worker's first line, an empty one, says that it has started. A
-worker has a session of its own, so that Ctrl-C reaches only the process that began it; it ends when that process ends.
+A worker and its parent process exchange lines of JSON through pipes. The worker's first line is empty, and means that
+the worker has started. A worker has its own session, so that Ctrl-C reaches only the parent process. The worker ends
+when the parent process ends.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from tilewright.errors import InputError, TilewrightError
 from tilewright.explore.measure import Subject, measured
 from tilewright.explore.trial import Trial
 
-#: One thread a worker: the workers share the cores.
+#: One thread per worker, because the workers share the cores.
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-#: What a worker runs. Its modules come from where this process finds them (-P: none from the current folder before).
+#: The Python code of a worker. It uses the module path of its parent (with -P, the current folder is not added).
 _BEGIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tilewright.explore.worker import serve; serve()"
-#: How many machines are measured between two runs of the garbage collector.
+#: The number of machines that are measured between two runs of the garbage collector.
 UNCOLLECTED = 64
-#: Seconds that a worker has for its clean-up.
+#: The time limit of a worker's clean-up, in seconds.
 PATIENCE = 1.0
 _MEASURED = count()
 
 
 class Worker:
-    """A worker as the process sees it that began it. `task` is the machine that it measures."""
+    """The parent's view of a worker. `task` is the machine that the worker measures."""
 
     def __init__(self, subject: Mapping[str, Any]) -> None:
         self.task: tuple[int, Mapping[str, str]] | None = None
@@ -53,16 +54,16 @@ class Worker:
         self._send(subject)
 
     def fileno(self) -> int:
-        """Return the file descriptor that can be read when the worker has said something, or has ended."""
+        """Return a file descriptor, which is readable when the worker has sent a line or has ended."""
         return self._pipe(self._process.stdout).fileno()
 
     def measure(self, point: int, keys: Mapping[str, str]) -> None:
-        """Have a machine measured."""
+        """Send a machine to the worker."""
         self.task = point, keys
         self._send([point, dict(keys)])
 
     def said(self) -> Iterator[Trial]:
-        """Yield the trials that have come. Raises EOFError if the worker has ended, or the error that it met."""
+        """Yield the received trials. Raises EOFError if the worker has ended, or raises the error of the worker."""
         part = os.read(self.fileno(), 1 << 16)
         if not part:
             raise EOFError(self._end())
@@ -80,7 +81,7 @@ class Worker:
             yield Trial.from_json(answer)
 
     def leave(self) -> None:
-        """Have the worker end, without waiting for it."""
+        """Ask the worker to end, without waiting for its end."""
         with suppress(OSError):
             self._pipe(self._process.stdin).close()
 
@@ -93,14 +94,14 @@ class Worker:
         self._pipe(self._process.stdout).close()
 
     def _end(self) -> str:
-        """End the worker and the processes that it has started. Return what ended it."""
+        """End the worker and its child processes. Return the cause of the worker's end."""
         with suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         status = self._process.wait()
         return signal.Signals(-status).name if status < 0 else f"status {status}"
 
     def _send(self, data: Any) -> None:
-        with suppress(OSError):  # it has ended: `said` says so
+        with suppress(OSError):  # the worker has ended, which `said` reports
             pipe = self._pipe(self._process.stdin)
             pipe.write(json.dumps(data).encode() + b"\n")
             pipe.flush()
@@ -112,9 +113,9 @@ class Worker:
 
 
 def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
-    """Measure a machine, and run the garbage collector now and then, which is off while machines are measured.
+    """Measure a machine without the garbage collector, which runs only between machines, now and then.
 
-    It would scan everything twice for each machine, a tenth of the time.
+    If enabled, the collector would scan all objects twice per machine, which takes a tenth of the time.
     """
     if next(_MEASURED) % UNCOLLECTED == UNCOLLECTED - 1:
         gc.collect()
@@ -122,9 +123,9 @@ def collecting(subject: Subject, point: int, keys: Mapping[str, str]) -> Trial:
 
 
 def serve() -> None:
-    """Measure the machines that come on stdin, until it is closed."""
+    """Measure the machines that stdin lists, until stdin is closed."""
     answers = os.dup(1)
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # the output of a library must not mix with the answers
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asked = SimpleQueue[bytes]()
     Thread(target=_listen, args=(asked,), daemon=True).start()
@@ -140,7 +141,7 @@ def serve() -> None:
 
 
 def _listen(asked: SimpleQueue[bytes]) -> None:
-    """Pass on the lines of stdin. At its end, interrupt the main thread, and end the session if that takes too long."""
+    """Forward the lines of stdin. When stdin is closed, interrupt the main thread, and later kill the session."""
     for line in sys.stdin.buffer:
         asked.put(line)
     signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)

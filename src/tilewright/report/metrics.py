@@ -231,8 +231,7 @@ class Result:
 
     @property
     def coverage(self) -> float:
-        """The share (0 to 1) of multiply-accumulates on the target, or of layers if the network has no such
-        operation."""
+        """The share (0 to 1) of multiply-accumulates on the target; in a network without them, the share of layers."""
         if self.macs:
             return self.macs_on_target / self.macs
         return sum(layer.where != HOST for layer in self.layers) / max(1, len(self.layers))

@@ -36,8 +36,7 @@ Args = Mapping[str, int | float | str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A slice of `duration` cycles, or an instant (None). Arrows with ids in `gives` start here, in `takes` end
-    here."""
+    """A slice of `duration` cycles, or an instant (None). Arrows with ids in `gives` start, ids in `takes` end here."""
 
     track: int
     name: str

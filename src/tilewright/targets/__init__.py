@@ -1,9 +1,9 @@
-"""Finds targets: sub-packages of this one, installed packages, and packages in folders that the user names.
+"""Find targets: sub-packages of this package, installed packages, and packages in folders that the user names.
 
-An installed package declares an entry point in the group `tilewright.targets`. A folder is named by `--targets DIR`, or
-in the environment variable TILEWRIGHT_TARGETS; its packages are called tilewright_NAME. A target runs with the user's
-rights, and its name may come from a stranger's program file: so neither the current folder nor Python's path is
-searched. See docs/new-target.md and SECURITY.md.
+An installed package declares an entry point in the group `tilewright.targets`. The user names a folder by `--targets
+DIR`, or in the environment variable TILEWRIGHT_TARGETS; packages in this folder are called tilewright_NAME. The code of
+a target runs with the user's rights, and the target's name may come from an untrusted program file. Therefore neither
+the current folder nor Python's path is searched. See docs/new-target.md and SECURITY.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["FOLDERS", "GROUP", "PREFIX", "Target", "add_folder", "folder", "get"
 PREFIX = "tilewright_"
 #: The group of entry points that are targets.
 GROUP = "tilewright.targets"
-#: The environment variable with the folders that the user names, separated as in PATH. Worker processes inherit it.
+#: The environment variable with the user's folders, separated as in PATH. Worker processes inherit this variable.
 FOLDERS = "TILEWRIGHT_TARGETS"
 
 
@@ -46,10 +46,10 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Target:
     """Return the target called `name`.
 
-    Raises InputError if there is no such target, if two packages have this name, or if the package exports no TARGET
-    of this name.
+    Raises InputError if the target does not exist, if two packages have this name, or if the package exports no TARGET
+    with this name.
     """
-    # A name must have one meaning: a package in a folder never replaces a built-in target or another package.
+    # A name must be unambiguous: a package in a folder never replaces a built-in target or another package.
     packages = list(_packages(name))
     if name in _built_in():
         if packages:
@@ -77,7 +77,7 @@ def get(name: str) -> Target:
 def add_folder(path: Path) -> None:
     """Add a folder with packages of targets, for this process and its child processes.
 
-    Raises InputError if there are no such packages, or if the folder's name has the character that separates folders.
+    Raises InputError if the folder has no such packages, or if its name contains the character that separates folders.
     """
     if not any(path.glob(f"{PREFIX}*/__init__.py")):
         remedy = f"name the folder that has a package {PREFIX}NAME in it"
@@ -109,7 +109,7 @@ def _packages(name: str) -> Iterator[Path]:
 
 
 def _imported(package: Path) -> ModuleType:
-    """Import a package by its path, and not another one of this name on Python's path."""
+    """Import a package from this path, even if Python's path has another package with this name."""
     name = package.name
     file = package / "__init__.py"
     loaded = sys.modules.get(name)
@@ -138,8 +138,8 @@ def _installed() -> dict[str, EntryPoint]:
 
 @cache
 def _entry_points(places: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Return the entry points of the packages that are installed in some folders; the first of a name counts."""
-    from importlib.metadata import distributions  # slow to import, and not needed for built-in targets
+    """Return the entry points of packages in these folders. Of entry points with the same name, the first is used."""
+    from importlib.metadata import distributions  # slow; not needed for built-in targets
 
     points = [
         point
@@ -150,7 +150,7 @@ def _entry_points(places: tuple[str, ...]) -> dict[str, EntryPoint]:
 
 
 def _loaded(point: EntryPoint) -> Target:
-    """Import the target of an entry point. Raises InputError if that fails."""
+    """Import the target of an entry point. Raises InputError if the import fails."""
     try:
         return point.load()
     except (ImportError, AttributeError) as error:

@@ -1,6 +1,7 @@
-"""The contract that a target's object `TARGET` satisfies (see docs/new-target.md), and optional protocols.
+"""The contract of a target's object `TARGET` (see docs/new-target.md), and optional protocols.
 
-The command line tests for an optional protocol by `isinstance`, and refuses a command whose protocol is missing.
+The command line checks for an optional protocol by `isinstance`, and refuses a command if the target lacks the
+protocol.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Config: TypeAlias = Configuration
 
 
 class Number(NamedTuple):
-    """A number of a timing model that a what-if may change, to no less than `least`. An integer stays an integer."""
+    """A number of a timing model that a what-if may set to `least` or more. An integer stays an integer."""
 
     value: float
     least: float
@@ -32,9 +33,9 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class TimingModel:
-    """A named table of cycle counts, and the evidence for them. A what-if may change `numbers`, by key.
+    """A named table of cycle counts, with evidence. A what-if may change the values in `numbers`.
 
-    The what-if "NAME,KEY=VALUE,..." is the model NAME with these numbers; this text is its name.
+    The what-if "NAME,KEY=VALUE,..." is the model NAME with changed numbers. Its name is this whole text.
     """
 
     name: str
@@ -48,9 +49,9 @@ class TimingModel:
 
 @dataclass(frozen=True)
 class ConformCase:
-    """The outcome of one golden vector; `reason` describes the difference, if it did not pass.
+    """The outcome of one golden vector. If the vector did not pass, `reason` describes the difference.
 
-    `counts` are further comparisons by name: (values that are exactly equal, compared values).
+    `counts` are further comparisons by name: (the number of equal values, the number of compared values).
     """
 
     name: str
@@ -62,8 +63,9 @@ class ConformCase:
 class Target(Protocol):
     """A machine: its configurations, compiler, simulation passes and golden vectors.
 
-    `passes` names its simulation passes: some of "order", "time" and "values". A request for another pass is refused.
-    Arguments called `config` are results of the method `config`, so a target may declare a class of its own.
+    `passes` has the names of the available simulation passes, out of "order", "time" and "values". A request for any
+    other pass is refused. Each argument called `config` is a result of the method `config`, so that a target may use
+    its own class.
     """
 
     name: str
@@ -82,9 +84,9 @@ class Target(Protocol):
         """Return a C header for gateware, drivers and runtimes: sizes, codes and instruction bit fields."""
 
     def compile(self, graph: Graph, config: Any, rounding: str, timing: str | None = None) -> Program:
-        """Compile a network. Plans that depend on timing use the timing model `timing` (None: the first).
+        """Compile a network. The compiler plans for the timing model `timing` (None: the first).
 
-        Raises UnsupportedError only if neither the target nor the host can run a node.
+        Raises UnsupportedError if a node can run neither on the target nor on the host.
         """
 
     def launch(
@@ -93,7 +95,7 @@ class Target(Protocol):
         """Run one launch on S samples. Raises MachineError if the program cannot run to its end."""
 
     def check(self, program: Program) -> Iterator[Finding]:
-        """Yield findings without running the program: hazards, and behaviour that differs between implementations."""
+        """Yield findings, without running the program: hazards, and behaviour that differs between implementations."""
 
     def disassemble(self, program: Program) -> str:
         """Return the program as text that `assemble` reads back exactly."""
@@ -104,8 +106,8 @@ class Target(Protocol):
     def explain(self, program: Program, timing: str | None = None) -> Stages:
         """Return each compile stage: plans, volumes, counts and cycles per layer.
 
-        `timing` names the timing model (None: the first). If cycles depend on the data, None gives no cycles, and a
-        named timing model gives the cycles of a sample of zeros.
+        `timing` names the timing model (None: the first). If cycles depend on the data, the stages have no cycles for
+        None, and the cycles of a sample of zeros for a named timing model.
         """
 
     def conform(self, path: Path) -> ConformCase | Iterator[ConformCase]:
@@ -116,8 +118,9 @@ class Target(Protocol):
 class Change:
     """A change of a machine that may save cycles; `text` describes it.
 
-    `set` are configuration keys to set, `timing` numbers of the timing model. With `recompile`, the network must be
-    compiled for the changed machine; otherwise all keys in `set` only change time.
+    `set` are the changed configuration keys, and `timing` the changed numbers of the timing model. With `recompile`,
+    the network must be compiled for the changed machine. Without it, all keys in `set` change only the time of a
+    program.
     """
 
     text: str
@@ -131,8 +134,8 @@ class Walks(Protocol):
     """A target whose launches can be run instruction by instruction, forwards and back (`tilewright debug`)."""
 
     def walk(self, program: Program, launch: Launch, values: Mapping[str, Array], timing: str | None) -> Walk:
-        """Return a launch with its inputs: `values` has one sample, (1, *shape), of each tensor that it reads.
+        """Return a launch with its inputs. `values` has one sample, (1, *shape), of each tensor that the launch reads.
 
-        `timing` names the timing model (None: the first). Raises ProgramError if the launch is malformed. A launch with
-        hazards is no error: it can be walked up to the instruction that cannot run.
+        `timing` names the timing model (None: the first). Raises ProgramError if the launch is malformed. Hazards are
+        allowed: the launch can be run up to the instruction that cannot run.
         """

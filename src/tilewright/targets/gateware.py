@@ -1,4 +1,4 @@
-"""Protocols of targets with gateware: Verilog, runs of it beside the simulator, and its size."""
+"""Protocols of targets with gateware: Verilog, comparisons with the simulator, and FPGA area."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.targets.base import Config
 
 @dataclass(frozen=True)
 class CosimCase:
-    """One launch on the compiled gateware, compared with the simulator. `differences` are sentences, earliest first."""
+    """One launch on the compiled gateware, compared with the simulator. `differences` are sentences by time."""
 
     name: str
     instructions: int
@@ -29,9 +29,9 @@ class CosimCase:
 
 
 class OnGateware(NamedTuple):
-    """A launch on the gateware. `compare` runs it on an RTL engine and on the simulator, and compares them.
+    """A launch on the gateware. `compare` runs the launch on an RTL engine and on the simulator, and compares the runs.
 
-    `waveform` runs it and writes a waveform (VCD) of its cycles from a first to a last one (None: of all).
+    `waveform` runs the launch and writes a waveform (VCD) from a first to a last cycle (None: of all cycles).
     """
 
     compare: Callable[[str], CosimCase]
@@ -43,13 +43,13 @@ class Gateware(Protocol):
     """A target with gateware. The methods raise ConfigError if a tool or a part of the machine is missing."""
 
     def excess(self, config: Config) -> str:
-        """Return a text that says why the design does not fit the configured board, and a remedy; "" if it fits."""
+        """Return the reason why the design does not fit the configured board, with a remedy; "" if the design fits."""
 
     def rtl(self, config: Config) -> Mapping[str, str]:
         """Return the text of each file of a design for a board, by file name: Verilog, constraints, README."""
 
     def on_gateware(self, program: Program, launch: Launch, values: Mapping[str, Array]) -> OnGateware:
-        """Return the actions on one launch with one sample on the gateware."""
+        """Return a launch, with one sample, on the gateware."""
 
 
 @runtime_checkable
@@ -59,15 +59,15 @@ class Occupies(Protocol):
     def area(self, config: Config) -> dict[str, Any]:
         """Return the cells by kind, `lut`, `ff`, `dsp` and `bram36` (half a block has 18 Kbit), and their accuracy.
 
-        `area` sums them up in percent of one FPGA, which is the same for all machines of the target. `estimate` lists
-        the keys that are estimates, and `error` has the largest relative error of each count that was measured. Raises
-        ConfigError if the gateware cannot be built.
+        `area` is the total of all kinds in percent of one FPGA, which is the same FPGA for all machines of the target.
+        `estimate` lists the keys that are estimates, and `error` has the largest relative error of each measured count.
+        Raises ConfigError if the gateware cannot be built.
         """
 
 
 @contextmanager
 def tools() -> Iterator[None]:
-    """Import gateware inside this context. Raises ConfigError if Amaranth or another package is missing."""
+    """Return a context for importing gateware. Raises ConfigError if Amaranth or another package is missing."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Checks that targets share for their inputs: machine configurations, saved programs and launches."""
+"""Checks of inputs that targets share: machine configurations, saved programs and launches."""
 
 from __future__ import annotations
 
@@ -37,25 +37,26 @@ M = TypeVar("M", bound=HasSource)
 N = TypeVar("N", bound=NamedTuple)
 
 
-#: Metadata of a configuration key that changes nothing of a compiled program but its time.
+#: Metadata of a configuration key that changes only the time of a compiled program.
 ONLY_TIME = {"only_time": True}
 #: The key of a configuration file that names the preset from which it starts.
 PRESET = "preset"
 FORM = 'write {"KEY": VALUE, ...} with the keys to set'
-#: The largest number of a what-if of a timing model.
+#: The largest number that a what-if may set in a timing model.
 LARGEST = 1 << 20
 
 
 def number(default: int, low: int, high: int, power: bool = False, multiple: int = 1, only_time: bool = False) -> Any:
     """Declare a MachineConfig key that is an integer in `low`..`high`, a multiple of `multiple`.
 
-    `power`: it is a power of two. `only_time`: it changes only the time of a compiled program.
+    With `power`, the value must be a power of two. With `only_time`, the key changes only the time of a compiled
+    program.
     """
     return field(default=default, metadata={"range": (low, high, power, multiple), "only_time": only_time})
 
 
 def word(default: str, *words: str, only_time: bool = False) -> Any:
-    """Declare a MachineConfig key that is one of `words`; `only_time`: as in `number`."""
+    """Declare a MachineConfig key that is one of `words`. `only_time` is as in `number`."""
     return field(default=default, metadata={"words": words, "only_time": only_time})
 
 
@@ -66,9 +67,9 @@ def only_time(config: Config) -> list[str]:
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """Base of the frozen dataclasses that configure a machine. Each key is a `number`, a `word` or free text.
+    """The base class of machine configurations (frozen dataclasses). Each key is a `number`, a `word` or free text.
 
-    `where` begins the messages of its ConfigErrors. `presets` are configurations or mappings by name, default first.
+    `where` begins the messages of ConfigErrors. `presets` are configurations or mappings by name, the default first.
     """
 
     where: ClassVar[str]
@@ -100,7 +101,7 @@ class MachineConfig:
 
     @classmethod
     def read(cls, source: str | Path | Mapping[str, Any] | None, overrides: Mapping[str, str]) -> Self:
-        """Read a preset's name, a JSON file or its content (None: the first preset), then override single keys.
+        """Read a preset's name, a JSON file or a file's content (None: the first preset), then override single keys.
 
         Raises ConfigError if a preset, a file, a key or a value is wrong.
         """
@@ -135,9 +136,9 @@ def preset_named(presets: Mapping[str, Any], name: object, where: str) -> Mappin
 
 
 def on_preset(presets: Mapping[str, Any], data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the keys of a configuration file, on top of those of the preset that its key `preset` names, if any.
+    """Return the keys of a configuration file. If the file names a `preset`, missing keys are from this preset.
 
-    Raises ConfigError, naming `where`, if there is no such preset.
+    Raises ConfigError, naming `where`, if the preset does not exist.
     """
     if PRESET not in data:
         return data
@@ -146,7 +147,7 @@ def on_preset(presets: Mapping[str, Any], data: Mapping[str, Any], where: str) -
 
 
 def only_time_differs(first: Config, second: Config) -> bool:
-    """Return whether two configurations differ only in keys that change only time."""
+    """Return whether all differences of two configurations are in keys that change only time."""
     ignored = dict.fromkeys(only_time(first))
     return type(first) is type(second) and first.to_dict() | ignored == second.to_dict() | ignored
 
@@ -172,22 +173,22 @@ def integer(where: str, key: str, text: str) -> int:
 
 
 def digest(keys: Mapping[str, Any]) -> str:
-    """Return the SHA-256 (hex) of a configuration as canonical JSON. It ties a saved program to its machine."""
+    """Return the SHA-256 (hex) of a configuration as canonical JSON, by which a program identifies its machine."""
     return hashlib.sha256(json.dumps(keys, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def require_digest(program: Program, config: Config) -> None:
-    """Check that a program was compiled for `config`, its own configuration. Raises ProgramError if it was changed."""
+    """Check the digest of a program's configuration `config`. Raises ProgramError if the configuration was changed."""
     if config.digest() != program.digest:
         reason = "its configuration was changed: it does not match the saved digest"
         raise ProgramError("program", reason, "compile it again")
 
 
 def timing_model(models: Iterable[TimingModel], name: str, owner: str = "the target") -> TimingModel:
-    """Return the timing model called `name`: one of `models`, or "NAME,KEY=VALUE,..." for a what-if of one.
+    """Return the timing model called `name`: one of `models`, or a what-if "NAME,KEY=VALUE,...".
 
-    The result of a what-if has the whole text as its name, and the changed numbers. Raises InputError if there is no
-    such model or number, or if a value is illegal. `owner` is the subject of these messages.
+    A what-if has the whole text as its name, and the changed numbers. Raises InputError if there is no such model or
+    number, or if a value is illegal. `owner` is the subject of the error messages.
     """
     by_name = {model.name: model for model in models}
     name, *changes = text.split(",") if "," in (text := name) else [name]
@@ -235,8 +236,8 @@ class Numbers(NamedTuple, Generic[N]):
 class Models(dict[str, M]):
     """The timing models of a target by name. `models["NAME,KEY=VALUE,..."]` is a what-if: NAME with other numbers.
 
-    `numbers(model)` are the numbers that a what-if may change. `change(model, source)` is the model with the numbers of
-    `source`, and `source` as its evidence.
+    `numbers(model)` returns the numbers that a what-if may change. `change(model, source)` returns the model with the
+    numbers of `source`, and with `source` as the evidence.
     """
 
     def __init__(
@@ -251,7 +252,7 @@ class Models(dict[str, M]):
 
     @classmethod
     def of(cls, models: Iterable[M], **least: float) -> Models[M]:
-        """Return timing models that are dataclasses. `least` has the numbers that a what-if may change."""
+        """Return timing models that are dataclasses. `least` has the minimum of each changeable number."""
         return cls(
             models,
             lambda model: {key: Number(getattr(model, key), low) for key, low in least.items()},
@@ -260,7 +261,7 @@ class Models(dict[str, M]):
 
     @classmethod
     def of_numbers(cls, *models: Numbers[N], least: Callable[[str], float]) -> Models[Numbers[N]]:
-        """Return timing models all of whose numbers a what-if may change, to no less than `least(key)`."""
+        """Return timing models. A what-if may change each number to `least(key)` or more."""
         return Models(
             models,
             lambda model: {key: Number(value, least(key)) for key, value in model.numbers._asdict().items()},
@@ -275,9 +276,9 @@ class Models(dict[str, M]):
 
 
 class Machine(Generic[C]):
-    """The part of the contract (base.py) that all targets implement alike.
+    """The part of the contract (base.py) with the same implementation in all targets.
 
-    `kind` is the class of the target's configurations; `no_vectors` says why the target has no golden vectors.
+    `kind` is the class of the target's configurations. `no_vectors` is the reason why the target has no golden vectors.
     """
 
     name: str
@@ -289,7 +290,7 @@ class Machine(Generic[C]):
         return self.kind.read(source, overrides)
 
     def config_of(self, program: Program) -> C:
-        """Return the configuration of a compiled program. Raises ProgramError if its digest does not match."""
+        """Return the configuration of a compiled program. Raises ProgramError if the digest does not match."""
         config = self.kind.read(program.config, {})
         require_digest(program, config)
         return config
@@ -320,7 +321,7 @@ class Machine(Generic[C]):
 
 @contextmanager
 def untrusted(launch: Launch) -> Iterator[None]:
-    """Run a `with` block that uses a saved launch; its exceptions on a malformed launch become ProgramError.
+    """Run a `with` block that uses a saved launch, and replace exceptions on a malformed launch by ProgramError.
 
     Raises ProgramError if the layout stored in the launch does not fit its network or its data.
     """
@@ -333,7 +334,7 @@ def untrusted(launch: Launch) -> Iterator[None]:
 
 @contextmanager
 def named(launch: Launch) -> Iterator[None]:
-    """Run a `with` block. Raises its HazardError again, with the launch's name in the error and its findings."""
+    """Run a `with` block. Raises a HazardError again, with the launch's name in the error and in the findings."""
     try:
         yield
     except HazardError as error:
@@ -342,6 +343,6 @@ def named(launch: Launch) -> Iterator[None]:
 
 
 def left_by(program: Program, launch: Launch, left: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the arrays `left` in memory after a launch. In a program with several, names begin with the launch's."""
+    """Return the arrays `left` after a launch. In a program with several launches, names begin with the launch's."""
     prefix = f"{launch.name}/" if len(program.launches) > 1 else ""
     return {prefix + name: data for name, data in left.items()}

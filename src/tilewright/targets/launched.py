@@ -1,9 +1,9 @@
-"""The driver of a launch: the steps of a run that are the same on all machines.
+"""The driver of a launch: the steps of a run that all machines share.
 
-`Launched` is one launch on its machine. Its method `run` packs the tensors of the network into the bytes of DRAM, runs
-the machine on blocks of samples, unpacks the results and reports them. A target adds the machine. `OnImage` is a launch
-that is a launch image, `ImageWalk` its view for the debugger. `LaunchedTarget` is a target with such launches.
-stream.py has launches of instructions that go through the shared passes.
+`Launched` is one launch on its machine. The method `run` packs the tensors of the network into the bytes of DRAM, runs
+the machine on blocks of samples, and unpacks and reports the results. A target adds the machine. `OnImage` is a launch
+in the form of a launch image, and `ImageWalk` is the debugger's view of such a launch. `LaunchedTarget` is a target
+with launches of the class `Launched`. stream.py has launches of instructions that use the shared passes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ C = TypeVar("C", bound=Configuration)
 
 
 class Stored(NamedTuple):
-    """A tensor of the network in a segment of DRAM. `node` computes it ("": an input of the launch).
+    """A tensor of the network in a segment of DRAM. `node` computes the tensor ("": an input of the launch).
 
-    With `sums`, the machine leaves the int32 sums of the launch's first node, and the host requantises them.
+    With `sums`, the segment has the int32 sums of the launch's first node, and the host requantises these sums.
     """
 
     segment: str
@@ -49,9 +49,9 @@ class Stored(NamedTuple):
 
 
 class Launched(ABC, Generic[C]):
-    """One launch of a program, whose machine is `config`, in the timing model `timing`.
+    """One launch of a program, on the machine `config`, with the timing model `timing`.
 
-    Making one raises ProgramError if the launch is malformed.
+    The constructor raises ProgramError if the launch is malformed.
     """
 
     def __init__(self, program: Program, launch: Launch, config: C, timing: str) -> None:
@@ -75,37 +75,37 @@ class Launched(ABC, Generic[C]):
     def stored(self) -> Sequence[Stored]:
         """The places in DRAM of the tensors that the launch reads and computes; () without a network.
 
-        A machine for which placements do not suffice overrides `pack` and `unpack`.
+        If placements cannot describe a machine's tensors, the machine overrides `pack` and `unpack`.
         """
         return ()
 
     @abstractmethod
     def compute(self, inputs: Mapping[str, Array], samples: int, options: RunOptions) -> Mapping[str, Array]:
-        """Run the machine on S samples. Return the bytes of each segment that it leaves, uint8 (S or 1, size).
+        """Run the machine on S samples. Return the final bytes of each returned segment, uint8 (S or 1, size).
 
         `inputs` are uint8 (S, size) by segment. Raises HazardError if the launch cannot run to its end.
         """
 
     @abstractmethod
     def report(self, options: RunOptions) -> LaunchResult:
-        """Return the result of the launch without values. Raises HazardError if it cannot run to its end."""
+        """Return the result of the launch without values. Raises HazardError if the launch cannot run to its end."""
 
     @abstractmethod
     def findings(self) -> Iterable[Finding]:
-        """Return the findings of all passes."""
+        """Return the findings of all simulation passes."""
 
     def lines(self) -> Sequence[str]:
-        """Return the lines of `explain` about the launch: its plan, counts and cycles."""
+        """Return the lines of `explain` about the launch: plan, counts and cycles."""
         raise NotImplementedError
 
     def run(self, values: Mapping[str, Array], options: RunOptions) -> LaunchResult:
-        """Run the launch on S samples: `values` are tensors of the network (S, *shape)."""
+        """Run the launch on S samples. `values` are tensors of the network, (S, *shape), by name."""
         with given.named(self.launch):
             if not options.values:
                 return self.report(options)
             inputs = self.pack(values)
             samples = max((len(data) for data in inputs.values()), default=1)
-            # Blocks bound the memory of the machine; its report is the same for all samples.
+            # Blocks limit the memory that the machine uses. The report is the same for all samples.
             parts = []
             for start in range(0, samples, self.together):
                 block = {name: data[start : start + self.together] for name, data in inputs.items()}
@@ -121,13 +121,13 @@ class Launched(ABC, Generic[C]):
         with given.untrusted(self.launch):
             inputs = [part for part in self.stored if not part.node]
             packed = {part.segment: part.placement.pack(values[part.tensor.name]) for part in inputs}
-        samples = max((len(data) for data in packed.values()), default=1)  # a constant is there once
+        samples = max((len(data) for data in packed.values()), default=1)  # a constant has one row for all samples
         return {name: np.broadcast_to(data, (samples, data.shape[1])) for name, data in packed.items()}  # no copy
 
     def unpack(self, left: Mapping[str, Array], values: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Return the tensors that the launch computed. `left` are the bytes of segments, `values` the inputs of `pack`.
+        """Return the tensors that the launch computed. `left` has the bytes of segments, `values` the inputs of `pack`.
 
-        Without a network, return the bytes themselves, by segment.
+        Without a network, return the bytes, by segment.
         """
         if not self.program.graph:
             return given.left_by(self.program, self.launch, left)
@@ -145,12 +145,12 @@ class Launched(ABC, Generic[C]):
 
 
 class OnImage(Launched[C]):
-    """A launch that is a launch image."""
+    """A launch in the form of a launch image."""
 
     @cached_property
     @abstractmethod
     def image(self) -> LaunchImage:
-        """The launch's content. Raises ProgramError if it is malformed."""
+        """The launch's content. Raises ProgramError if the launch is malformed."""
 
     @abstractmethod
     def execute(self, dram: Dram, samples: int, options: RunOptions) -> None:
@@ -163,7 +163,7 @@ class OnImage(Launched[C]):
         return self.left(dram)
 
     def left(self, dram: Dram) -> dict[str, Array]:
-        """Return the segments that the launch gives back to the host, uint8 (S or 1, size)."""
+        """Return the segments that the launch returns to the host, uint8 (S or 1, size)."""
         return {name: dram[name] for name in self.image.outputs}
 
 
@@ -174,7 +174,7 @@ def dram_spaces(dram: Dram) -> Sequence[Space]:
 
 
 class ImageWalk(Walk):
-    """A launch that is an image, for one sample, with its inputs in `dram`.
+    """The debugger's view of a launch in the form of a launch image, for one sample, with the inputs in `dram`.
 
     The step table has a space for each segment of DRAM, from the space `first` on.
     """
@@ -205,16 +205,16 @@ class ImageWalk(Walk):
 
 
 class LaunchedTarget(given.Machine[C]):
-    """The part of the contract (base.py) that targets share whose launches are `Launched`."""
+    """The part of the contract (base.py) that all targets with `Launched` launches share."""
 
     timing_models: tuple[TimingModel, ...]
 
     def driver(self) -> type[Launched[C]]:
-        """Return the class of a launch; it is imported when it is needed."""
+        """Return the class of a launch, which is imported when needed."""
         raise NotImplementedError
 
     def launched(self, program: Program, launch: Launch, timing: str | None = None) -> Launched[C]:
-        """Return a launch on its machine, in a timing model (None: the first)."""
+        """Return a launch on its machine, with a timing model (None: the first)."""
         return self.driver()(program, launch, self.config_of(program), timing or self.timing_models[0].name)
 
     def launch(
@@ -231,7 +231,7 @@ class LaunchedTarget(given.Machine[C]):
             return self.debugged(launched, values)
 
     def debugged(self, launched: Any, values: Mapping[str, Array]) -> Walk:
-        """Return a launch for the debugger. `values` has one sample, (1, *shape), of each tensor that it reads."""
+        """Return a launch for the debugger. `values` has one sample, (1, *shape), of each tensor to read."""
         raise NotImplementedError
 
     def explain(self, program: Program, timing: str | None = None) -> Stages:

@@ -1,8 +1,9 @@
 """Count the block RAMs of a memory on an FPGA of Xilinx's 7 series, without synthesis.
 
-Yosys (synth_xilinx) makes each memory of one kind of block, in the aspect ratio that takes the fewest blocks, or else
-of LUTs if they cost less. A memory whose parts are written one by one keeps each part in whole bytes of 9 bits. Costs
-and ratios: Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests compare the counts with Yosys's.
+Yosys (synth_xilinx) builds each memory from a single kind of block RAM, with the aspect ratio that needs the fewest
+blocks, or from LUTs if these cost less. If the parts of a word can be written separately, each part has its own bytes
+of 9 bits. Costs and ratios: Yosys 0.70, techlibs/xilinx, brams_xc4v.txt and lutrams_xc5v.txt. Tests compare the counts
+with the counts of Yosys.
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-#: Data widths, parity bits included, and log2 of the bits without parity: RAMB18E1 and RAMB36E1.
+#: RAMB18E1 and RAMB36E1: the possible data widths (with parity bits), and log2 of the capacity in bits (without
+#: parity).
 HALF = ((1, 2, 4, 9, 18, 36), 14)
 FULL = ((1, 2, 4, 9, 18, 36, 72), 15)
-#: Yosys's costs of one RAMB18E1, one RAMB36E1, and one group of LUTs that holds 6 bits x 32 or 3 bits x 64.
+#: Yosys's costs of one RAMB18E1, of one RAMB36E1, and of one group of LUTs that stores 6 bits x 32 or 3 bits x 64.
 HALF_COST = 129
 FULL_COST = 257
 LUT_COST = 8
 LUT_RAMS = ((6, 32), (3, 64))
-#: LUTs in such a group (RAM32M, RAM64M).
+#: The number of LUTs in such a group (RAM32M, RAM64M).
 LUTS = 4
 BYTE = 9
 
 
 class Ram(NamedTuple):
-    """`number` memories of `depth` words. A word has `parts` parts of `bits` bits; each part can be written alone."""
+    """`number` memories of `depth` words. A word has `parts` parts of `bits` bits with separate write enables."""
 
     name: str
     number: int
@@ -34,17 +36,17 @@ class Ram(NamedTuple):
 
     @property
     def halves(self) -> int:
-        """The number of halves of a RAMB36E1 that all these memories take; 0 if they are made of LUTs."""
+        """The total size of all these memories in halves of a RAMB36E1; 0 if the memories are made of LUTs."""
         return self.number * min(self._choices())[1]
 
     @property
     def luts(self) -> int:
-        """The number of LUTs that hold all these memories; 0 if they are made of block RAMs."""
+        """The number of LUTs in all these memories; 0 if the memories are made of block RAMs."""
         cost, halves = min(self._choices())
         return 0 if halves else self.number * LUTS * round(cost / LUT_COST)
 
     def _choices(self) -> Iterator[tuple[float, int]]:
-        """Yield the cost of each way to make one memory, and its number of halves (0: of LUTs)."""
+        """Yield each way to build one memory: its cost, and its size in halves of a RAMB36E1 (0: made of LUTs)."""
         for (widths, log), cost, halves in ((HALF, HALF_COST, 1), (FULL, FULL_COST, 2)):
             for width in widths:
                 deep = -(-self.depth // ((1 << log) // (width - width // BYTE)))
@@ -54,7 +56,7 @@ class Ram(NamedTuple):
             yield LUT_COST * -(-self.depth // rows) * -(-self.parts * self.bits // width), 0
 
     def _across(self, width: int) -> int:
-        """Return how many blocks of this width lie side by side."""
+        """Return the number of blocks of this width that together make one word."""
         if width < BYTE:
             return self.parts * -(-self.bits // width)
         if self.parts == 1:

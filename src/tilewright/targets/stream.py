@@ -1,7 +1,7 @@
-"""Launches that are streams of instructions on units that run concurrently, with tokens between them.
+"""Launches that are streams of instructions on concurrent units, which synchronise by tokens.
 
-`Stream` is a launch whose instructions go through the shared passes (sim/passes.py): the target gives their step table,
-their costs and their meaning. `StreamTarget` is a target all of whose launches are such streams.
+The shared passes (sim/passes.py) simulate the instructions of a `Stream`. The target defines the step table, the costs
+and the meaning of the instructions. `StreamTarget` is a target with only such launches.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ C = TypeVar("C", bound=Configuration)
 class Stream(OnImage[C]):
     """A launch that is a stream of instructions.
 
-    `units` are the names of the units. `unit_of` has the number of the unit that executes each opcode. `works` is the
-    name of the unit that does the multiply-accumulates.
+    `units` are the names of the units. `unit_of` maps an opcode to the number of its unit. `works` is the name of the
+    unit that does the multiply-accumulates.
     """
 
     isa: ClassVar[InstructionSet]
@@ -60,39 +60,39 @@ class Stream(OnImage[C]):
 
     @abstractmethod
     def tokens(self, unit: Array) -> tuple[Array, Array]:
-        """Return the tokens that each instruction pops and pushes, as bits by queue; `unit` is its unit, int64 [n]."""
+        """Return the tokens that each instruction pops and pushes, as masks of queues. `unit` is int64 [n]."""
 
     @abstractmethod
     def touches(self, row: Mapping[str, int], dram: tuple[int, int]) -> Sequence[tuple[int, int, int, int]]:
-        """Return the accesses of an instruction: (memory, READ or WRITE, first element, number of elements) of each.
+        """Return the accesses of an instruction, each as (memory, READ or WRITE, first element, number of elements).
 
-        `dram` has the number of the memory and of the element for the instruction's address in DRAM.
+        `dram` has the memory number and the element number of the instruction's address in DRAM.
         """
 
     @abstractmethod
     def simulated(self) -> Simulated:
-        """Return the input of the time pass: the instructions' costs, the DRAM port, and their fetch."""
+        """Return the input of the time pass: the costs and the fetch of the instructions, and the DRAM port."""
 
     @abstractmethod
     def machine(self, dram: Dram, samples: int) -> Any:
         """Return a machine: `dram`, an attribute (S, depth, ..) for each of `memories`, and `execute(row, where)`.
 
-        `execute` executes one decoded instruction, which its errors call `where`.
+        `execute` executes one decoded instruction. Error messages call this instruction `where`.
         """
 
     @property
     @abstractmethod
     def memories(self) -> Sequence[Scratchpad]:
-        """The machine's on-chip memories: the first spaces of the step table. The segments of DRAM follow."""
+        """The machine's on-chip memories: the first spaces of the step table. The segments of DRAM follow them."""
 
     @property
     @abstractmethod
     def macs(self) -> int:
-        """The multiply-accumulates that the instructions request."""
+        """The number of multiply-accumulates that the instructions request."""
 
     @property
     def bound(self) -> int:
-        """The least cycles that the instructions can take in any order: the work of the busiest unit."""
+        """A lower bound of the cycles for any order of the instructions: the work of the busiest unit."""
         busy = np.bincount(self.passes.table.unit, least_cycles(self._simulated), len(self.units))
         return int(busy.max())
 
@@ -115,7 +115,7 @@ class Stream(OnImage[C]):
         spaces = [Space(chip.name, chip.depth, scratchpad=chip.name) for chip in self.memories]
         footprints = []
         for row in instructions:
-            # The segment of an address is the last one that begins at or before it.
+            # The segment of an address is the last segment that begins at or before the address.
             index = max(0, sum(segment.address <= row["dram"] for segment in dram.segments) - 1)
             place = len(spaces) + index, row["dram"] - dram.segments[index].address
             footprints.append(np.array([(*touch, 1, 0) for touch in self.touches(row, place)], np.int64))
@@ -140,7 +140,7 @@ class Stream(OnImage[C]):
         self.run_steps(self.machine(dram, samples), self.passes.sequence(options))
 
     def run_steps(self, machine: Any, steps: Array) -> None:
-        """Execute the instructions `steps`, int64 [k], in this order."""
+        """Execute the instructions with the indices `steps`, int64 [k], in this order."""
         instructions = rows({name: column[steps] for name, column in self.columns.items()})
         for step, row in zip(steps.tolist(), instructions, strict=True):
             machine.execute(row, f"instruction {step}")
@@ -182,7 +182,7 @@ class _StreamWalk(ImageWalk):
 
 
 class StreamTarget(LaunchedTarget[C]):
-    """The part of the contract (base.py) that targets share whose launches are streams of instructions.
+    """The part of the contract (base.py) that all targets with launches of the class `Stream` share.
 
     `stream` is the class of a launch.
     """
@@ -198,7 +198,7 @@ class StreamTarget(LaunchedTarget[C]):
         return _StreamWalk(launched, launched.image.dram(launched.pack(values), 1))
 
     def lower(self, site: Site, config: C) -> Launch | str:
-        """Return the launch that computes a node of a network, or the reason why the host does."""
+        """Return the launch that computes a node of a network, or the reason why the host runs the node."""
         raise NotImplementedError
 
     def compile(self, graph: Graph, config: C, rounding: str, timing: str | None = None) -> Program:

@@ -1,4 +1,4 @@
-"""Protocols of targets for programs and parts that users bring: folders, ELF files, hosts in C, firmware, a CFU."""
+"""Protocols of targets for the user's own programs and parts: folders, ELF files, hosts in C, firmware, a CFU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tilewright.targets.base import Config, LaunchResult
 class Loaded(NamedTuple):
     """A program that another compiler wrote.
 
-    `expected` has the first bytes of each output, uint8 [n], by the name of the DRAM segment. `findings` are about the
-    files.
+    `expected` has the expected first bytes of each output, uint8 [n], by the name of the DRAM segment. `findings` are
+    findings about the files.
     """
 
     program: Program
@@ -28,21 +28,21 @@ class Loaded(NamedTuple):
 
 @runtime_checkable
 class Folders(Protocol):
-    """A target with programs in the form of folders, which other compilers and simulators share."""
+    """A target that reads and writes programs as folders, in a format of other compilers and simulators."""
 
     def load(self, folder: Path, config: Config) -> Loaded:
-        """Read a folder. Raises ProgramError, naming the file, if it is not a program of the machine."""
+        """Read a folder. Raises ProgramError, naming the file, if the folder is not a program for the machine."""
 
     def dump(self, program: Program, launch: Launch, values: Mapping[str, Array], end: str) -> Mapping[str, bytes]:
         """Return the files of a launch by name. `values` has one sample of each tensor that the launch reads.
 
-        `end` is appended to the names, to distinguish the launches in a folder. Raises ProgramError if the files cannot
-        express the launch.
+        `end` is appended to the names, so that a folder can contain several launches. Raises ProgramError if the files
+        cannot express the launch.
         """
 
 
 class Sections(NamedTuple):
-    """The sections of a program that ran on a processor. `result` has the figures of each, in the order of `names`."""
+    """The sections of a program that ran on a processor. `result` has the figures in the order of `names`."""
 
     names: tuple[str, ...]
     result: LaunchResult
@@ -52,8 +52,8 @@ class Sections(NamedTuple):
 class Execution:
     """The report of a program that ran on a target's processor: as text, as JSON values and as a speedscope profile.
 
-    A page and a timeline need a `program` (None: there is nothing to show). They show its `sections` as layers, timed
-    by the timing model `timing`. Without sections, they show a run of the program, with `findings`.
+    A page and a timeline are possible if there is a `program`. They show the program's `sections` as layers, timed with
+    the timing model `timing`. Without sections, the page and the timeline show a run of the program, with `findings`.
     """
 
     text: str
@@ -68,18 +68,18 @@ class Execution:
 
 @runtime_checkable
 class RunsC(Protocol):
-    """A target that compiles a host in C, and runs it."""
+    """A target that compiles and runs a host in C."""
 
     def run_c(self, source: Path, config: Config, flags: Sequence[str]) -> Execution:
-        """Run a C file, compiled with further arguments of the compiler. Raises InputError if it does not compile."""
+        """Compile a C file with further compiler arguments, and run it. Raises InputError if compiling fails."""
 
 
 @runtime_checkable
 class NamesCode(Protocol):
-    """A target whose machine files may name files with code of the user's.
+    """A target with machine files that may name files of the user's code.
 
-    A saved program has only the name of such code. It is loaded only if the user gives the machine file again: a
-    program file of a stranger must not run code.
+    A saved program has only the name of such code. The code is loaded only if the user gives the machine file again,
+    because an untrusted program file must not run code.
     """
 
     def with_code(self, program: Program, config: Config) -> Program:
@@ -90,9 +90,9 @@ class NamesCode(Protocol):
 
 
 class Firmware(NamedTuple):
-    """Firmware of the user's: its folder or file, its compiler, and the kernel of each layer by the layer's name.
+    """The user's firmware: the folder or file, the compiler, and the kernel of each layer by the layer's name.
 
-    `built_in` is the name of the firmware that comes with the machine, to compare it with.
+    `built_in` is the name of the machine's built-in firmware, for comparison.
     """
 
     path: str
@@ -111,16 +111,16 @@ class Processor(Protocol):
     def with_cfu(self, cfu: Sequence[str | Path] | Callable[[], Any], states: int = 0) -> AbstractContextManager[None]:
         """Return a context in which runs use another custom function unit.
 
-        `cfu` are Verilog files, or FILE.py:NAME for a class, or a function that makes an object for each run.
-        In each run, `states` twins start from other values where the Verilog gives no initial value; a run whose
-        answers depend on these has a finding. Raises InputError if a file cannot be read, ConfigError if it cannot be
-        compiled.
+        `cfu` is a list of Verilog files, or FILE.py:NAME for a class, or a function that makes an object for each run.
+        In each run, `states` additional copies of the unit start from other values in registers without an initial
+        value in the Verilog. A run has a finding if the responses of the copies differ. Raises InputError if a file
+        cannot be read, and ConfigError if it cannot be compiled.
         """
 
     def with_gdb(self, port: int) -> AbstractContextManager[int]:
         """Return a context in which the next run of a program waits for GDB, which then controls it.
 
-        The port is on the loopback interface only; 0 stands for any free one. The context yields the port's number.
+        The port is on the loopback interface only; 0 stands for any free port. The context yields the port's number.
         Raises InputError if the port cannot be opened.
         """
 
@@ -133,22 +133,23 @@ class Processor(Protocol):
     def with_firmware(self, path: str | Path) -> AbstractContextManager[None]:
         """Return a context in which networks are compiled with the firmware at `path`: a project, or an ELF file.
 
-        Raises InputError if there is none. In the context, `compile` raises InputError if it cannot be compiled.
+        Raises InputError if `path` does not exist. In the context, `compile` raises InputError if the firmware cannot
+        be compiled.
         """
 
     def built_in(self) -> AbstractContextManager[None]:
         """Return a context in which networks are compiled and run with the built-in firmware and CFU."""
 
     def firmware_of(self, program: Program) -> Firmware | None:
-        """Return the user's firmware of a program; None if it was compiled outside of such a context."""
+        """Return the user's firmware of a program, or None if the program was compiled outside of such a context."""
 
 
 @runtime_checkable
 class TakesHosts(Protocol):
-    """A target that hosts in C use through a library."""
+    """A target with a library through which hosts in C use the machine."""
 
     def host_flags(self, config: Config) -> Mapping[str, Sequence[str]]:
-        """Return the compiler's arguments for a host in C of a machine, by kind: `cflags` and `libs`.
+        """Return the compiler's arguments for a host in C of this machine, by kind: `cflags` and `libs`.
 
-        Raises InputError if the library that hosts are linked with cannot be made.
+        Raises InputError if the library for hosts cannot be built.
         """
