@@ -57,8 +57,6 @@ def main() -> int:
 
 
 class _Pressed:
-    """The time of the last Ctrl-C, in seconds."""
-
     last = -AGAIN
 
 

@@ -75,7 +75,6 @@ def tool(wanted: Tool) -> dict[str, Any]:
 
 
 def _version(path: str, arguments: tuple[str, ...]) -> str:
-    """Return the first line that a tool prints about its version; empty if it prints none."""
     try:
         done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False)
     except (OSError, subprocess.TimeoutExpired):

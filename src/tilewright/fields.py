@@ -232,7 +232,6 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _wanted(hint: Any) -> str:
-    """Return the name of a type for errors."""
     kind = get_origin(hint) or hint
     if kind is Annotated:
         return _wanted(get_args(hint)[0])

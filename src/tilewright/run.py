@@ -166,7 +166,7 @@ def executed(done: Execution, name: str) -> RunResult:
     """
     if done.program is None:
         where = option("--html, --save and --trace", "result")
-        raise InputError(where, "this run made no result to show", "leave them out")
+        raise InputError(where, "this run has no result to show", "leave out these options")
     if done.sections is None:
         return replace(run_bare(done.program, check=False), findings=done.findings, checked=True)
     job = _Job(done.program, done.timing, check=True)
@@ -236,8 +236,6 @@ def timing_model(target: Target, name: str | None) -> str | None:
 
 
 class _Job:
-    """A run in progress: the program, its target, the options and the start time."""
-
     def __init__(self, program: Program, timing: str | None, check: bool, order: str = "stream", seed: int = 0) -> None:
         self.began = perf_counter()
         self.program = program
@@ -347,7 +345,6 @@ def _graph(program: Program) -> Graph:
 
 
 def _host(program: Program, graph: Graph, step: HostStep, values: dict[str, Array]) -> Layer:
-    """Run a host step, add its results to `values`, and return its Layer for the report."""
     began = perf_counter()
     values.update(reference.run_node(graph, step.node, values, program.rounding))
     node = graph.node(step.node)

@@ -83,7 +83,6 @@ def _registered() -> dict[str, click.Command]:
 
 
 def _name_folders(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
-    """Add folders with targets for the duration of the command."""
     if not folders:
         return
     from tilewright import targets

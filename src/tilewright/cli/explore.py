@@ -200,7 +200,6 @@ def explore(exploration: Exploration, trials: int | None, grid: bool, prune: boo
 
 
 def _checked(study: Study) -> list[str]:
-    """Run each machine of the front with values. Return the differences from the study, by machine."""
     from tilewright.explore.measure import differences
 
     front = study.front()
@@ -264,7 +263,6 @@ def _cell(name: str, value: int | float | str) -> str:
 
 
 def _advise(study: Study, best: Path) -> None:
-    """Print the commands that run the front's first machine, look for races, and compare it with its gateware."""
     model = study.subject.models[0]
     target = study.subject.target
     spelt = (f"{name}={','.join(map(str, shape))}" for name, shape in model.shapes)

@@ -244,7 +244,6 @@ def _to_json(machine: Target, config: str | None, overrides: dict[str, str]) -> 
 
 
 def _area(machine: Occupies, config: Config) -> dict[str, Any] | None:
-    """Return the area of a machine on an FPGA, or None if the gateware cannot be built."""
     try:
         return machine.area(config)
     except ConfigError:
@@ -271,7 +270,6 @@ def _show(about: dict[str, Any]) -> None:
 
 
 def _show_presets(presets: dict[str, dict[str, Any]], to: Console) -> None:
-    """Print a table of the sizes that differ between presets, then the sizes that are equal in all presets."""
     from tilewright.report.table import Grid
 
     columns = ("macs_per_cycle", "clock_mhz")

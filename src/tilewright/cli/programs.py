@@ -278,7 +278,6 @@ def cosim(
 
 
 def _not_shown(compared: list[CosimCase], wave: Path | None, whole: bool) -> Iterator[str]:
-    """Yield lines about launches that were not compared, or that the waveform does not show."""
     differ = [case.name for case in compared if case.differences]
     if not compared:
         yield "nothing was compared: no layer runs on the machine"
@@ -348,7 +347,7 @@ def load(path: str, config: str | None = None) -> Program:
     if config is None:
         return program
     if not isinstance(machine, NamesCode):
-        remedy = f"leave it out: machines of {program.target} name no code"
+        remedy = f"leave it out: machine files of {program.target} cannot name code"
         raise InputError("--config", "is not needed: a program file names its own machine", remedy)
     return machine.with_code(program, machine.config(config, {}))
 

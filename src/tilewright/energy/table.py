@@ -287,7 +287,6 @@ def estimate(events: Events, table: Table) -> Energy:
 
 
 def _per_bit(table: Table, event: str) -> Cost | None:
-    """Return the energy per bit of the smallest published DRAM access, or None if the table has no DRAM access."""
     listed = table.listed(event)
     if not listed:
         return None

@@ -65,7 +65,6 @@ def least(
 
 @lru_cache(maxsize=64)
 def _products(model: Model, host: frozenset[str]) -> int:
-    """Return the number of products, except products with padding, in the layers on the machine."""
     return sum(_inside(site) for site in model.load().sites() if site.node.name not in host)
 
 

@@ -120,7 +120,7 @@ class Cluster:
         try:
             answer = json.loads(future.result(timeout=LOOK))
         except KilledWorker:
-            return Trial(point, keys, REFUSED, reason="the worker that measures it dies")
+            return Trial(point, keys, REFUSED, reason="the worker that measures this machine dies")
         except (OSError, TimeoutError, CancelledError):
             self._lost.append((point, keys))
             return None
@@ -175,7 +175,7 @@ def opener(where: str) -> Callable[[float], Connections]:
     kind, _, number = where.partition(":")
     if kind not in ("local", "slurm", "kubernetes") or not re.fullmatch(r"[1-9]\d{0,4}", number):
         remedy = "give tcp://HOST:PORT, tls://HOST:PORT, local:N, slurm:N or kubernetes:N"
-        raise InputError(option("--cluster"), f"'{where}' is no cluster", remedy)
+        raise InputError(option("--cluster"), f"'{where}' is not the address or kind of a cluster", remedy)
     count = int(number)
     if kind == "local":
         if find_spec("cryptography") is None:

@@ -148,7 +148,6 @@ class GuidedSampler:
         return int(left[best]) if gained[best] > 0 else None
 
     def _neighbour(self) -> int | None:
-        """Return a random unmeasured neighbour of the front, or None if all neighbours are measured."""
         beside = [point for trial in self._study.front() for point in self._space.neighbours(trial.point)]
         unknown = [point for point in beside if point not in self._given]
         return self._random.choice(unknown) if unknown else None

@@ -92,7 +92,7 @@ class Study:
         if not BASE <= trial.point < self.space.size or (
             trial.point != BASE and trial.set != self.space.at(trial.point)
         ):
-            raise FieldError("", f"is no machine of this study: point {trial.point}")
+            raise FieldError("", f"has point {trial.point}, which is no machine of this study")
         if missing := set(self.objectives if trial.measured else ()) - trial.values.keys():
             raise FieldError("values", f"lacks '{min(missing)}'")
         for name in self.objectives if trial.measured else ():
@@ -211,7 +211,6 @@ class Study:
 
 
 def _sources(target: str) -> str:
-    """Return a hash of the sources on which a machine's cycles depend."""
     package = targets.folder(targets.get(target))
     return sha256((sources(PACKAGE) + sources(package)).encode()).hexdigest()
 

@@ -133,7 +133,6 @@ def _body(data: Any, form: Format) -> dict[str, Any]:
 
 
 def _pack(file: IO[bytes], members: Mapping[str, bytes | Array], method: int) -> int:
-    """Replace the file's contents by an archive with fixed dates. Return its size in bytes."""
     file.seek(0)
     file.truncate()
     with zipfile.ZipFile(file, "w", allowZip64=False) as archive:

@@ -108,7 +108,6 @@ def _unpacked(data: bytes) -> Any:
 
 
 def _forget(folder: Path) -> None:
-    """Delete the files of old versions. The files of the newest VERSIONS versions stay."""
     files = sorted(
         (path for path in folder.iterdir() if _FILES.fullmatch(path.name)), key=lambda path: -path.stat().st_mtime
     )

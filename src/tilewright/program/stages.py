@@ -55,7 +55,6 @@ def _lines(stages: Iterable[str | Stage | Table]) -> list[str]:
 
 
 def _rows(table: Table) -> list[str]:
-    """Return the rows of a table; each column is as wide as its widest cell. An empty table has the row `none`."""
     if not table.rows:
         return ["none"]
     rows = (table.columns, *table.rows)

@@ -150,7 +150,6 @@ def _change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> C
 
 
 def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Return the differences that are not zero, the largest first."""
     total = Counter(after)
     total.subtract(before)
     return dict(sorted(((name, n) for name, n in total.items() if n), key=lambda item: -abs(item[1])))
@@ -176,7 +175,6 @@ def setting(value: Any) -> str:
 
 
 def _listed(causes: Mapping[str, int]) -> str:
-    """Return text with the largest differences by cause, and the sum of the other differences."""
     named = [f"{name} {cycles:+,}" for name, cycles in list(causes.items())[:NAMED]]
     rest = list(causes.values())[NAMED:]
     return ", ".join(named + ([f"{len(rest)} others {sum(rest):+,}"] if rest else []))

@@ -120,7 +120,6 @@ def graph_text(graph: Graph) -> str:
 
 
 def _references(graph: Graph) -> dict[str, str]:
-    """Return the name of each tensor, except constants, in `graph_text`."""
     called = {name: _word(name) for name in graph.sources}
     for node in graph.nodes:
         for index, name in enumerate(node.outputs):
@@ -188,6 +187,5 @@ def _digest(data: Array) -> str:
 
 
 def _word(name: str) -> str:
-    """Return a name, in quotes if it has unusual characters."""
     plain = name and name.isprintable() and not set(name) & set(" ,(){}\"'")
     return name if plain else json.dumps(name)

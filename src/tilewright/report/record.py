@@ -187,7 +187,6 @@ def load(path: str | Path) -> Record:
 
 
 def _launches(summary: Summary) -> Iterator[tuple[int, int, Trace]]:
-    """Yield each timed launch: its first layer, the number of its layers, and its trace."""
     layers = summary.result.layers
     starts = [index for index, layer in enumerate(layers) if layer.trace or layer.where == "host"] + [len(layers)]
     for first, after in pairwise(starts):
@@ -237,7 +236,6 @@ def _launch(trace: Trace) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def _texts(table: StepTable, work: Array, works: tuple[str, ...]) -> tuple[list[str], Array]:
-    """Return the distinct texts of the steps, and for each step the index of its text, int64 [n]."""
     if len(table) > DESCRIBED:
         return list(works), work
     numbers: dict[str, int] = {}

@@ -138,7 +138,6 @@ def _sums(trace: Trace, name: str, unit: str, time: Array, change: Array, most: 
 
 
 def _series(name: str, unit: str, time: Array, value: Array, most: int = 0) -> Series:
-    """Return a series without points that repeat the previous value. The last point is always included."""
     kept = np.concatenate([[True], value[1:] != value[:-1]])
     kept[-1] = True
     return Series(name, unit, time[kept], value[kept], most)

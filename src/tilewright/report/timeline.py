@@ -115,8 +115,6 @@ def _tracks(traces: Sequence[Trace]) -> list[str]:
 
 
 class _Drawing:
-    """A timeline under construction."""
-
     def __init__(self, tracks: tuple[str, ...]) -> None:
         self.events: list[Event] = []
         self._tracks = tracks

@@ -56,7 +56,6 @@ class Ram(NamedTuple):
             yield LUT_COST * -(-self.depth // rows) * -(-self.parts * self.bits // width), 0
 
     def _across(self, width: int) -> int:
-        """Return the number of blocks of this width that together make one word."""
         if width < BYTE:
             return self.parts * -(-self.bits // width)
         if self.parts == 1:

@@ -108,7 +108,6 @@ class Stream(OnImage[C]):
         return self.simulated()
 
     def _table(self, dram: Dram) -> StepTable:
-        """Return the step table: the unit, the tokens and the footprint of each instruction."""
         instructions = rows(self.columns)
         unit = np.array([self.unit_of[code] for code in self.isa.codes], np.int64)[self.columns[self.isa.opcode]]
         pops, pushes = self.tokens(unit)

@@ -171,7 +171,6 @@ def legend(
 
 
 def _tip(name: str, definitions: Mapping[str, str]) -> str:
-    """Return the attribute that shows a part's definition as a tooltip, or "" for a part without a definition."""
     return f' title="{escape(definitions[name])}"' if name in definitions else ""
 
 
@@ -184,7 +183,6 @@ def _causes(run: Json, colours: Mapping[str, str]) -> str:
 
 
 def _energy(summary: Json, colours: Mapping[str, str]) -> str:
-    """Return the estimated energy by cause, or "" if the run has no estimate."""
     spent: Json = summary.get("energy") or {}
     if not spent or not spent["picojoules"]:
         return ""
@@ -217,7 +215,6 @@ def _whatifs(summary: Json) -> str:
 
 
 def _findings(summary: Json) -> str:
-    """Return the section of hazards, grouped by cause with the root cause first, or "" for a run without hazards."""
     causes = summary.get("hazard_causes") or [{"shown": [finding], "others": ""} for finding in summary["findings"]]
     if not causes:
         return ""
@@ -271,7 +268,6 @@ def _row(index: int, layer: Json, colours: Mapping[str, str], definitions: Mappi
 
 
 def _optimal(layer: Json) -> str:
-    """Return the mark of a layer whose instruction order is optimal. The argument is the tooltip."""
     why = layer.get("optimal", "")
     return f' <abbr title="{escape(why)}">optimal</abbr>' if why else ""
 
