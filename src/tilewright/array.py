@@ -34,8 +34,8 @@ def numbers(low: Array, count: Array) -> tuple[Array, Array]:
 def ascending(values: Array) -> Array:
     """Return the distinct numbers in `values` (any shape) as an ascending vector.
 
-    np.unique uses hashing, and takes 40 times as long for a million integers. Its first call also imports numpy.ma (25
-    ms).
+    np.unique uses hashing, and takes 40 times as long for a million integers. The first call of np.unique also imports
+    numpy.ma (25 ms).
     """
     ordered = np.sort(values, axis=None, kind="stable")
     return ordered[np.append(True, ordered[1:] > ordered[:-1])] if len(ordered) else ordered

@@ -1,7 +1,7 @@
 """Checks of the contract that every target keeps: `for check in CHECKS: check(target)`.
 
 A check that fails raises AssertionError, or the error that the target raised. A target's own tests run all checks, and
-Tilewright's tests run them on every target that is installed.
+Tilewright's tests run all checks on every installed target.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def configurations_round_trip(target: Target) -> None:
 def outputs_equal_the_reference(target: Target) -> None:
     """Check that outputs equal the reference bit for bit, without hazards, under every rounding mode.
 
-    Every layer must have cycles, or a reason why it ran on the host.
+    Every layer must have cycles, or a reason why the layer ran on the host.
     """
     for rounding in ("tflm", "litert", "xnnpack", "ort"):
         program = target.compile(network(), target.config(None, {}), rounding)
@@ -163,7 +163,7 @@ def every_order_that_tokens_allow_gives_the_same(target: Target) -> None:
 
 
 def no_run_beats_its_bound(target: Target) -> None:
-    """Check that a run takes at least the cycles of its bound, under every timing model."""
+    """Check that the lower bound of the cycles does not exceed the cycles of a run, under every timing model."""
     for model in target.timing_models:
         result = run(_program(target), inputs()[:1], timing=model.name)
         assert 0 <= result.bound <= result.cycles, f"{model.name}: {result.cycles} cycles, bound {result.bound}"

@@ -41,8 +41,8 @@ class Offer(NamedTuple):
 def best_offer(program: Program) -> Offer | None:
     """Return the option that moves the most multiply-accumulates to the machine, or None if no option moves a layer.
 
-    `Offers.takes` decides for each layer alone. Of options with equal multiply-accumulates, the one with the most
-    layers is best, then the first in the target's list.
+    `Offers.takes` decides for each layer alone. Ties are resolved by the number of layers, then by the order of the
+    target's list.
     """
     target = targets.get(program.target)
     graph = program.graph

@@ -1,7 +1,7 @@
 """The errors that a user can cause.
 
-Each error says where (file, op, field or instruction), why, and what to do. The command line prints it as one line on
-stderr and exits with status 2. Any other exception that escapes is a bug in Tilewright.
+Each error has a place (file, op, field or instruction), a reason and a remedy. The command line prints the error as one
+line on stderr and exits with status 2. Any other exception that escapes is a bug in Tilewright.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def one_of(name: object, choices: Iterable[object]) -> str:
 
 
 class TilewrightError(Exception):
-    """Bad input: `where` it is, the `reason`, and the `remedy` (may be empty)."""
+    """An error in the input: the place `where`, the `reason`, and the `remedy` (may be empty)."""
 
     def __init__(self, where: str | Path, reason: str, remedy: str = "") -> None:
         super().__init__(str(where), reason, remedy)
@@ -92,14 +92,14 @@ class TilewrightError(Exception):
         return f"{text}; {remedy}" if remedy else text
 
     def within(self, path: Path) -> Self:
-        """Return the same error with the file's `path` in front of its `where`."""
+        """Return the same error with the file's `path` in front of the place `where`."""
         where = self.where if str(path) in self.where else f"{path}: {self.where}".removesuffix(": ")
         return type(self)(where, self.reason, self.remedy)
 
 
 @contextmanager
 def in_file(path: Path) -> Iterator[None]:
-    """Put a file's path in front of the errors of a `with` block."""
+    """Add a file's path to the errors of a `with` block."""
     try:
         yield
     except TilewrightError as error:
@@ -135,7 +135,7 @@ class MachineError(TilewrightError):
 
 
 class HazardError(MachineError):
-    """A program whose values are undefined. `findings` are the hazards that stopped it."""
+    """A program whose values are undefined. `findings` are the hazards that stopped the program."""
 
     def __init__(self, where: str | Path, reason: str, remedy: str = "", findings: tuple[Any, ...] = ()) -> None:
         super().__init__(where, reason, remedy)

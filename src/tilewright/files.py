@@ -46,7 +46,7 @@ MAX_CODE = 0x10FFFF
 SURROGATES = 0xD800 >> 11
 #: The most characters of another package's message in an error.
 MESSAGE = 200
-#: Exceptions that zipfile, zlib, NumPy's headers (Python literals) and struct raise when their input is damaged.
+#: Exceptions for damaged input from zipfile, zlib, struct, and NumPy's headers (which are Python literals).
 DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, EOFError, MemoryError),
     *(ValueError, RuntimeError, LookupError, ArithmeticError, TypeError, OSError),
@@ -75,7 +75,7 @@ def user_folder() -> Path:
 
 
 def kept(folder: Path, make: Callable[[Path], Result]) -> Result:
-    """Make a folder of a cache if it is missing, call `make` with it, and return the result.
+    """Create a folder of a cache if necessary, call `make` with the folder, and return the result.
 
     If the folder cannot be written, `make` is called for a temporary folder, which is deleted when the process ends.
     """

@@ -40,7 +40,7 @@ class Approximates(Protocol):
         """Return whether a machine with this configuration computes real numbers."""
 
     def approximates(self, program: Program) -> bool:
-        """Return whether this program computes real numbers: the run then reports a deviation instead of a match."""
+        """Return whether this program computes real numbers: if so, the run reports a deviation."""
 
 
 @runtime_checkable
@@ -241,13 +241,13 @@ class _Job:
         self.program = program
         self.target = targets.get(program.target)
         self.options = RunOptions(timing_model(self.target, timing), check, True, order, seed)
-        self.bound = 0  # of the launches that have run so far
+        self.bound = 0  # of the launches so far
         about = self.target.describe(self.target.config(program.config, {}))
         self.machine = about
         self.peak = int(about["macs_per_cycle"])
 
     def launch(self, step: Launch, values: Mapping[str, Array]) -> tuple[list[Layer], LaunchResult]:
-        """Run a launch. Return its layers for the report, and the target's result.
+        """Run a launch. Return the launch's layers for the report, and the target's result.
 
         The launch has one Layer for each node if the target has figures for each node, else a single Layer.
         """
@@ -332,7 +332,7 @@ def _last_uses(program: Program, graph: Graph) -> dict[str, int]:
     steps = [(step.node,) if isinstance(step, HostStep) else step.nodes for step in program.steps]
     reads = {node.name: node.inputs for node in graph.nodes}
     ran = {name for nodes in steps for name in nodes}
-    passed_over = (node for node in graph.nodes if node.name not in ran)  # their readers read their inputs
+    passed_over = (node for node in graph.nodes if node.name not in ran)  # readers of such a node read its inputs
     kept = {*graph.results, *(name for node in passed_over for name in node.inputs)}
     uses = ((name, index) for index, nodes in enumerate(steps) for node in nodes for name in reads[node])
     return {name: index for name, index in uses if name not in kept}

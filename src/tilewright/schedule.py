@@ -87,7 +87,7 @@ class Held:
         self._empty = list(range(slots - 1, -1, -1))
 
     def find(self, key: Hashable) -> int | None:
-        """Return the slot that holds `key` and mark it as just used; None if no slot holds it."""
+        """Return the slot of `key` and mark this slot as just used, or return None if `key` has no slot."""
         slot = self._slot.get(key)
         if slot is not None:
             self._slot.move_to_end(key)
@@ -217,7 +217,7 @@ class TokenStream:
     def __init__(self, unit_of: Mapping[Any, int]) -> None:
         self.rows: list[dict[str, int]] = []
         self._unit_of = unit_of
-        self._ended = [NOBODY, NOBODY]  # by unit: the last instruction of the other unit that is known to have ended
+        self._ended = [NOBODY, NOBODY]  # by unit: the other unit's last instruction that is known to have ended
         self._users: dict[Hashable, list[int]] = {}  # by slot: the last instruction of each unit that used it
 
     def add(self, opcode: int, *slots: Hashable, **fields: int) -> None:
@@ -225,7 +225,7 @@ class TokenStream:
         index = len(self.rows)
         unit = self._unit_of[opcode]
         row = {"opcode": int(opcode), **fields}
-        # Any earlier use by the other unit is a dependency: one of the two units always writes the slot.
+        # Any earlier use by the other unit is a dependency, because one of the two units always writes the slot.
         need = max(self._users.setdefault(slot, [NOBODY, NOBODY])[1 - unit] for slot in slots)
         if need > self._ended[unit]:
             row["pop"] = 1

@@ -26,7 +26,7 @@ class TakesSchedules(Protocol):
     """A target whose compiler takes schedules of layers from the user."""
 
     def schedule(self, source: object) -> UserSchedule:
-        """Read a file, its JSON values, or a schedule in Python. Raises InputError if it has another form."""
+        """Read a schedule from a file, from JSON values, or from a Python object. Raises InputError for other forms."""
 
     def compile_scheduled(
         self, graph: Graph, config: Config, rounding: str, timing: str | None, schedule: UserSchedule, search: bool
@@ -52,7 +52,7 @@ def takes_schedules(target: Target, where: str = "schedule") -> TakesSchedules:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer's cycles with its plan, and with the plan that the search finds (None: it belongs to another launch).
+    """A layer's cycles with its plan and with the searched plan (None: the layer belongs to another launch).
 
     `plan` is "given" if the layer's plan in the program is from the schedule, "searched" if the compiler found the
     plan, and "" if the layer has no plan.

@@ -42,7 +42,7 @@ class Simulation:
     ) -> Summary:
         """Run a compiled network on samples.
 
-        `model` is the network's file; its import is compared with the framework that the file is made for. `recompile`
+        `model` is the network's file: the imported network is compared with the framework of this file. `recompile`
         compiles the network for a what-if, with changed configuration keys. Raises the errors of `tilewright.run.run`.
         """
         graph = program.graph

@@ -45,8 +45,8 @@ def whatifs(
 
     `result` is the program's result, whose timing model is used. `recompile` (True, or a function that compiles)
     includes machines that need another program, and compiles the network for each of these machines. A target whose
-    time depends on values runs the first sample of `inputs`; without inputs, its machines are left out. A machine is
-    also left out if it is illegal, if it cannot run the program, or if the host runs more of the network.
+    time depends on values runs the first sample of `inputs`; without inputs, its machines are left out. Machines that
+    are illegal, cannot run the program, or leave more of the network to the host are also left out.
     """
     target = targets.get(program.target)
     if not isinstance(target, Explores) or not result.cycles:

@@ -103,7 +103,7 @@ def explore(
 
 
 def _search(study: Study, sampler: Sampler, pool: Pool, wanted: int, prune: bool, progress: Progress | None) -> None:
-    """Keep all workers busy until the study has `wanted` measured machines or the sampler has no more points."""
+    """Keep all workers busy until `wanted` machines are measured, or until the sampler has no more points."""
     busy = 0
     exhausted = False
     # The base machine is submitted first, and other machines follow at once. A trial that ends before the base machine

@@ -54,7 +54,7 @@ def _cell(value: Any) -> Any:
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
     mark = "'" if _FORMULA.match(normalize("NFKC", value)) else ""
-    return (mark + value).replace("\r", " ")  # csv does not quote a carriage return, but other programs end a row there
+    return (mark + value).replace("\r", " ")  # csv does not quote a carriage return, which ends a row in other programs
 
 
 def require_parquet() -> None:

@@ -1,4 +1,4 @@
-"""Samplers: they choose the machines that a study measures next.
+"""Samplers, which choose the next machines of a study.
 
 `Grid` measures a small space whole. `GuidedSampler` searches a large one. The search begins with a few machines between
 the smallest and the largest. After these, it fits a model to the measured machines and chooses the point with the best

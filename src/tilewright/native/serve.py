@@ -102,6 +102,6 @@ def _end_with(host: socket.socket, process: int) -> None:
     ended = select.poll()
     ended.register(host, 0)  # poll always reports the end of the connection
     ended.poll()
-    while os.getppid() == process:  # the host waits for the last report
+    while os.getppid() == process:  # the host still runs, and waits for the end of this process
         time.sleep(0.1)
     os._exit(1)

@@ -199,7 +199,7 @@ def _npy(array: Array) -> bytes:
 
 
 def _array(name: str, content: bytes) -> Array:
-    """Return the array of a `.npy` member: C order, one of DTYPES, exactly as long as its header says."""
+    """Return the array of a `.npy` member in C order, with a type in DTYPES and exactly the header's length."""
     match = _NPY.match(content)
     dtype = _DTYPES.get(match[1]) if match else None
     if match is None or dtype is None or match.end() != 10 + int.from_bytes(content[8:10], "little"):

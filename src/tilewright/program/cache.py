@@ -40,7 +40,7 @@ class Cache:
         self.limit = limit
 
     def program(self, graph: Graph, made_from: Sequence[str], package: Path, make: Callable[[], Program]) -> Program:
-        """Return the cached program of a graph. If it is missing, compile the program by calling `make`, and store it.
+        """Return the cached program of a graph. If missing, the program is compiled by `make`, and stored.
 
         `made_from` has the target, the hash of the configuration and the rounding mode, followed by the other texts
         that the program depends on: the timing model and the user's schedule. `package` is the folder of the target's
@@ -76,7 +76,7 @@ class Cache:
 
 
 def _load(path: Path) -> Program | None:
-    """Load a cached program and mark it as used now. Return None if it is missing or damaged."""
+    """Load a cached program and mark its file as used now. Return None for a missing or damaged file."""
     try:
         program = file.load(path)
     except ProgramError:

@@ -39,7 +39,7 @@ RESERVED = "reserved"
 
 @dataclass(frozen=True)
 class Field:
-    """A field of `width` bits, two's complement if `signed`. `doc` describes it in C headers and tables."""
+    """A field of `width` bits, two's complement if `signed`. `doc` is its description in C headers and tables."""
 
     name: str
     width: int
@@ -275,8 +275,8 @@ class Names:
 class Form:
     """The text form of an instruction's fields: `plain` fields as words, `operands` as `field=value`.
 
-    Operands in `optional` are omitted if their value is 0. If the operands include `reserved`, the text keeps the
-    reserved bits: it ends with them, or omits them if all are 0.
+    Operands in `optional` are omitted if their value is 0. If the operands include `reserved`, the text ends with the
+    reserved bits, unless all are 0.
     """
 
     layout: Layout

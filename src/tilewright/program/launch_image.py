@@ -183,7 +183,7 @@ class Segment:
     address: int
     data: Array
     initialised: bool = True  # filled by the host before the launch
-    shared: bool = False  # `data` belongs to others (a constant, the caller's input): a write must copy it first
+    shared: bool = False  # `data` has other users (a constant, the caller's input), and must be copied before a write
 
     @property
     def end(self) -> int:

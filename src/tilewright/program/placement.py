@@ -44,9 +44,9 @@ class _Step(NamedTuple):
 class Placement:
     """The positions in memory of the elements of a tensor. `slots` is the shape of the last arrangement.
 
-    An element has the type `dtype`. If `planes` is 0, the bytes of an element are adjacent, lowest first. Otherwise
-    they lie in `planes` planes, lowest first: a plane has one byte for each slot. Bytes above the last plane are filled
-    with the sign. If `repeats`, an element may have several slots.
+    An element has the type `dtype`. If `planes` is 0, the bytes of an element are adjacent, lowest first. Otherwise the
+    bytes lie in `planes` planes, lowest first: a plane has one byte for each slot. Bytes above the last plane are
+    filled with the sign. If `repeats`, an element may have several slots.
     """
 
     shape: Shape

@@ -116,7 +116,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a machine that may save cycles; `text` describes it.
+    """A change of a machine that may save cycles. `text` describes the change.
 
     `set` are the changed configuration keys, and `timing` the changed numbers of the timing model. With `recompile`,
     the network must be compiled for the changed machine. Without it, all keys in `set` change only the time of a

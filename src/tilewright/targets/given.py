@@ -39,7 +39,7 @@ N = TypeVar("N", bound=NamedTuple)
 
 #: Metadata of a configuration key that changes only the time of a compiled program.
 ONLY_TIME = {"only_time": True}
-#: The key of a configuration file that names the preset from which it starts.
+#: The key of a configuration file that names the file's preset.
 PRESET = "preset"
 FORM = 'write {"KEY": VALUE, ...} with the keys to set'
 #: The largest number that a what-if may set in a timing model.

@@ -83,7 +83,7 @@ class Stream(OnImage[C]):
     @property
     @abstractmethod
     def memories(self) -> Sequence[Scratchpad]:
-        """The machine's on-chip memories: the first spaces of the step table. The segments of DRAM follow them."""
+        """The machine's on-chip memories, the first spaces of the step table. Later spaces are segments of DRAM."""
 
     @property
     @abstractmethod

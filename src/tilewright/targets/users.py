@@ -118,7 +118,7 @@ class Processor(Protocol):
         """
 
     def with_gdb(self, port: int) -> AbstractContextManager[int]:
-        """Return a context in which the next run of a program waits for GDB, which then controls it.
+        """Return a context in which the next run of a program waits for GDB and is controlled by GDB.
 
         The port is on the loopback interface only; 0 stands for any free port. The context yields the port's number.
         Raises InputError if the port cannot be opened.
