@@ -34,9 +34,9 @@ from tilewright.targets.vta.timing.model import expect
 from tilewright.targets.vta.values.actions import Action, StepBatch, plan, stored_resets
 from tilewright.targets.vta.values.machine import Machine
 
-#: The most findings of one kind that a report lists.
+#: The maximum number of findings of one kind that a report lists.
 LISTED = 8
-#: Samples simulated together: enough to keep the matrix products efficient, few enough to stay in the CPU's caches.
+#: Number of samples simulated together: large enough for efficient matrix products, small enough for the CPU's caches.
 BLOCK = 16
 
 
@@ -74,14 +74,14 @@ class VtaLaunch(OnImage[Config]):
         return self._described(_KEPT.get(self.launch, {}).get((self.config, options)) or self._prepared(options))
 
     def _prepared(self, options: RunOptions) -> Prepared:
-        """Return the results that need no data; those of a machine that differs only in time are reused."""
+        """Return the results that need no data. Results of a machine that differs only in cycles are reused."""
         for (machine, _), prepared in _KEPT.get(self.launch, {}).items():
             if given.only_time_differs(machine, self.config):
                 return prepared.on(self.config, options)
         return prepare(self.image.insns, self.config, self.image.dram({}, 1), self.image.bases, options)
 
     def _described(self, prepared: Prepared) -> LaunchResult:
-        """Return the result of the launch, without values. It is made once."""
+        """Return the result of the launch, without values. The result is computed once."""
         if not prepared.results:
             layer = self.image.layer
             nodes = len(self.launch.nodes)
@@ -106,8 +106,8 @@ class VtaLaunch(OnImage[Config]):
 class Prepared:
     """The results of a launch that do not depend on data, made with `options`.
 
-    Computed values are not here: `run_passes` writes them to the DRAM that it is given. `results` keeps the launch's
-    result, without values, for later runs.
+    Computed values are not included: `run_passes` writes them to DRAM. `results` keeps the launch's result, without
+    values, for later runs.
     """
 
     elaborated: Elaborated
@@ -134,11 +134,11 @@ class Prepared:
         return self.passes.serial if self.options.timed else None
 
     def plan(self, options: RunOptions, samples: int) -> tuple[Action | StepBatch, ...]:
-        """Return the plan of the value pass for `samples` samples, in the order of steps that `options` select."""
+        """Return the plan of the value pass for `samples` samples. The `options` select the order of steps."""
         key = options, samples
         if key not in self._plans:
             steps = self.sequence(options)
-            # If the program has races, another order may store the result of another instruction.
+            # If the program has races, another order of steps may store the result of another instruction.
             stored = self.stored_resets if options.order == "stream" else stored_resets(self.elaborated, steps)
             self._plans[key] = plan(self.elaborated, steps, stored, samples)
         return self._plans[key]
@@ -148,10 +148,10 @@ class Prepared:
         Machine(self.elaborated.config, dram, samples).run(self.plan(options, samples))
 
     def sequence(self, options: RunOptions) -> Array:
-        """Return the steps in the order that `options` select.
+        """Return the steps in the order selected by `options`.
 
-        If that is stream order, and the check finds nothing, every legal order gives the same values. Loads then run as
-        late as they can, so that more GEMMs become adjacent and are merged.
+        If `options` select stream order and the check finds nothing, every legal order gives the same values. In this
+        case, loads run as late as possible, so that more GEMMs are adjacent and can be merged.
         """
         if options.order == "stream" and options.check and not self.findings:
             table = self.elaborated.table
@@ -162,7 +162,7 @@ class Prepared:
     def figures(self, layer: Array | None, nodes: int) -> tuple[Figures, ...]:
         """Return the figures of each node of the launch; if nothing was timed, or for one node, of the launch.
 
-        `layer` int64 [n]: the node of each instruction (None: there is one node).
+        `layer` int64 [n]: the node of each instruction; None if there is one node.
         """
         if self.trace is None:
             return (Figures(executed_macs=int(self.macs.sum())),)
@@ -189,7 +189,7 @@ class Prepared:
         return of_layers(self.elaborated, layer, nodes, timing) if timing is not None else []
 
     def on(self, config: Config, options: RunOptions) -> Prepared:
-        """Return the results of the same launch on a machine that differs only in time; nothing is elaborated again."""
+        """Return the results of the same launch on a machine that differs only in cycles, without a new elaboration."""
         line = config.pipeline
         table = replace(self.elaborated.table, queues=line.queues(config.token_depth))
         program = replace(self.elaborated, config=config, table=table)
@@ -198,13 +198,13 @@ class Prepared:
 
     @property
     def macs(self) -> Array:
-        """The multiply-accumulates of each instruction, int64 [n]; 0 for reset GEMMs, whose products do not count."""
+        """The multiply-accumulates of each instruction, int64 [n]; 0 for reset GEMMs, as they discard the products."""
         counts = np.append(self.elaborated.kernels.accumulates, False)[self.elaborated.kernel]
         macs: Array = self.elaborated.micro_ops * counts * self.elaborated.config.macs_per_cycle
         return macs
 
 
-#: The results of each launch that is still in use, for later samples, by machine and options.
+#: For each launch in use, the results for later samples, by machine and options.
 _KEPT: WeakKeyDictionary[Launch, dict[tuple[Config, RunOptions], Prepared]] = WeakKeyDictionary()
 
 
@@ -217,7 +217,7 @@ def run_passes(
     options: RunOptions,
     meanwhile: Callable[[Prepared], object] = lambda prepared: None,
 ) -> Prepared:
-    """Run an instruction stream (uint8 [n, 16]) on `dram`, whose contents it changes.
+    """Run an instruction stream (uint8 [n, 16]) on `dram`. The run changes the contents of `dram`.
 
     `meanwhile` is called while the values are computed.
     Raises HazardError if `options` ask for values and the program deadlocks or accesses memory out of range.
@@ -227,13 +227,13 @@ def run_passes(
         prepared.passes.refuse(replace(options, timing=None))
         prepared.plan(options, samples)
         with in_parallel(lambda: prepared.run(dram, samples, options)):
-            prepared.passes.refuse(options)  # the time pass, which finds queues that are too short
+            prepared.passes.refuse(options)  # the time pass finds queues that are too short
             meanwhile(prepared)
     return prepared
 
 
 def prepare(insns: Array, config: Config, dram: Dram, bases: Mapping[str, int], options: RunOptions) -> Prepared:
-    """Return all results that do not depend on data: order, findings and, if `options` ask for it, time."""
+    """Return all results that do not depend on data: order, findings, and the cycles if `options` select timing."""
     if options.timing is not None:
         expect(len(insns))
     program = elaborate(decode(insns, config), config, dram, bases)
@@ -273,14 +273,14 @@ def _times(program: Elaborated, relation: Order, options: RunOptions) -> Callabl
 
 
 def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
-    """Return a finding for each of the first LISTED LOADs and STOREs that touch DRAM outside its segments."""
+    """Return findings for LOADs and STOREs that touch DRAM outside all segments: at most LISTED, the first ones."""
     moved = program.moves
     steps = np.flatnonzero(moved.transfers & ~moved.of_uops)
     low = moved.address[steps]
     high = low + (moved.rows[steps] - 1) * moved.stride[steps] + moved.row_bytes[steps]
     start = np.array([-1, *(segment.address for segment in dram.segments)], np.int64)
     end = np.array([-1, *(segment.end for segment in dram.segments)], np.int64)
-    # The last segment that starts at or before the transfer; entry -1 stands for no segment.
+    # The last segment that starts at or before the transfer. Entry -1 is no segment.
     home = np.searchsorted(start, low, side="right") - 1
     findings = []
     for index in np.flatnonzero(high > end[home])[:LISTED].tolist():
@@ -295,7 +295,7 @@ def unmapped(program: Elaborated, dram: Dram) -> list[Finding]:
 
 
 def unfinished(program: Elaborated, relation: Order) -> list[Finding]:
-    """Return a finding if FINISH does not wait for a STORE, whose output the host may then read too early."""
+    """Return a finding if FINISH does not wait for a STORE. The host may then read the STORE's output too early."""
     opcode = program.stream.opcode
     line = program.config.pipeline
     finish = np.flatnonzero(opcode == Opcode.FINISH)[:1]

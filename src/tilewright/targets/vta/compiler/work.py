@@ -48,9 +48,8 @@ class LoadTiles(NamedTuple):
 
     `parts`: the rows of tiles to move, each with its tensor: an operand, WEIGHTS or PARAMETERS. On chip, the parts
     begin at tile `at` of the slot. `chunk`: the number of a weight chunk (see Plan.weight_chunks; the tile for
-    residuals is one more chunk, after the last). `piece`: whether the load has a piece of the chunk. The runs that use
-    the chunk list the pieces they need (RunSteps.pieces), and need not wait for other pieces. `acc`: the accumulator
-    slot that contains the parameter slot (-1: none).
+    residuals is one more chunk, after the last). `piece`: whether the load is a piece of the chunk. A run only waits
+    for the pieces in RunSteps.pieces. `acc`: the accumulator slot that contains the parameter slot (-1: none).
     """
 
     memory: Literal["inp", "wgt", "par"]

@@ -1,1 +1,1 @@
-"""A launch between host and machine: the layout of its tensors in DRAM, how they are written there and read back."""
+"""The host's side of a launch: the layout of the tensors in DRAM, and functions that write and read the tensors."""

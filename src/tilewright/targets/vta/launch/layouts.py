@@ -1,9 +1,8 @@
-"""The layout of each layer of a launch, for the host: a typed record of its `meta`, and the placements of its tensors.
+"""The layout of each layer of a launch, for the host: a typed form of the `meta`, and the placements of the tensors.
 
 A tensor lies in tiles, in the order [channel tile][row][column][batch][block]; tiles are padded with zeros. In a matrix
-product, consecutive rows fill the batch; images use one row of it. The other forms (strips of an image row, image rows
-in the place of channel tiles, neighbouring pixels in one tile, patches) are steps of a placement here, and stand
-nowhere else.
+product, consecutive rows fill the batch; images use one row of the batch. This module defines the other forms as steps
+of a placement: strips of an image row, image rows as channel tiles, neighbouring pixels in one tile, patches.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from tilewright.graph.ops.linear import matrices
 from tilewright.program.placement import Placement
 from tilewright.program.program import Launch
 
-#: Arrays of the correction that the host subtracts from sums, by row class, column class and channel.
+#: The arrays of the correction, which the host subtracts from sums: by row class, column class and channel.
 TABLES = ("correction", "row_class", "column_class")
-#: The array of the earlier result tiles whose top byte planes the sums contain (see plan.carried).
+#: The array with the earlier result tiles whose top byte planes are part of the sums (see plan.carried).
 CARRIED = "carried"
-#: The arrays of the channels that the machine reads and computes, if these are not all channels.
+#: The arrays of the channels that the machine reads and computes, for layers that leave out channels.
 READ = "read"
 COMPUTED = "computed"
-#: How the `plan` of a node begins that the layer of another node computes.
+#: The beginning of `plan` for a node that the layer of another node computes.
 JOINED = "computed with "
 
 
 class Strip(NamedTuple):
     """The layout of strips: lane `pixel * channels + channel` of tile [channel tile][row][strip].
 
-    `reads`, `writes`: pixels of an input and of an output strip. `channels`, `outputs`: channels of an input and of an
-    output tile. `first`: the column of the first strip's first pixel; it may lie in the padding. `step`: the columns
-    from one input strip to the next.
+    `reads`, `writes`: the pixels of an input strip and of an output strip. `channels`, `outputs`: the channels of an
+    input tile and of an output tile. `first`: the column of the first strip's first pixel, which may lie in the
+    padding. `step`: the distance of input strips, in columns.
     """
 
     reads: int
@@ -48,13 +47,13 @@ class Strip(NamedTuple):
 
     @property
     def of_results(self) -> Strip:
-        """The layout of the output strips, in the form of an input: output strips do not overlap."""
+        """The layout of the output strips as an input of the next layer. Output strips do not overlap."""
         return Strip(self.writes, self.writes, self.outputs, self.outputs, 0, self.writes)
 
     def arrange(self, image: Placement, tiles: int, strips: int, block: int) -> Placement:
         """Arrange an image [row][column][channel] as [row, strip][lane of all channel tiles]; zeros lie outside it."""
         height, width, channels = image.slots
-        # Overlapping strips repeat columns: `take` reads a column once for each strip that holds it.
+        # Overlapping strips repeat columns: `take` reads a column once for each strip that contains the column.
         columns = self.first + np.arange(strips)[:, None] * self.step + np.arange(self.reads)
         before, after = max(0, -int(columns.min())), max(0, int(columns.max()) + 1 - width)
         padded = image.pad((0, 0), (before, after), (0, tiles * self.channels - channels))
@@ -66,14 +65,14 @@ class Strip(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLayout:
-    """A node of a launch: the layout of its tensors in tiles, and its plan as text.
+    """A node of a launch: the layout of the node's tensors in tiles, and the plan as text.
 
     `result`: the DRAM segment with its result, from tile `first` on; None if the host does not need it. `inputs`,
     `residual`, `weights`: the segments that the host fills. `tensors`: the tensors of `inputs`; `residual` has pairs
     (segment, tensor). `chunks`: for weights that the host supplies, (first output tile, tiles, first input tile, tiles)
-    of each weight chunk; None for a view. `codes`: whether the result is codes; otherwise it is sums, in byte planes.
-    `turned`: the input lies as [row][channel tile][column]. Layer and Lowered explain the other fields. The
-    defaults describe a view.
+    of each weight chunk; None for a view. `codes`: whether the result is codes; if not, the result is sums, in byte
+    planes. `turned`: whether the input has the layout [row][channel tile][column]. Layer and Lowered explain the other
+    fields. The defaults describe a view.
     """
 
     node: str
@@ -108,7 +107,7 @@ class NodeLayout:
 
     @property
     def computed_with(self) -> str | None:
-        """The node whose layer computes this node as well; None if it is a layer or a view."""
+        """The node whose layer also computes this node; None if this node is a layer or a view."""
         return self.plan.removeprefix(JOINED) if self.plan.startswith(JOINED) else None
 
     @property
@@ -144,7 +143,7 @@ class NodeLayout:
         return placed.reshape(tiles, height, width * self.batch, self.block).transpose(1, 0, 2, 3)
 
     def of_result(self, site: Site, computed: Array | None, tensor: tuple[int, ...] | None = None) -> Placement:
-        """Return where the result lies, or another tensor in its layout (a residual), which has the shape `tensor`.
+        """Return the placement of the result, or of a residual in the same layout, for a tensor of shape `tensor`.
 
         `computed`: the channels that the machine computes, None for all.
         """
@@ -170,7 +169,7 @@ class NodeLayout:
         return self._tiled(self._image(place), tiles, pixels)
 
     def of_weights(self, site: Site) -> Placement:
-        """Return where the second operand of a matrix product lies: its matrices side by side as weight tiles."""
+        """Return the placement of a matrix product's second operand: matrices side by side, as weight tiles."""
         count, _, depth, columns = matrices(site)
         place = (
             Placement.of(site.input(1).shape).reshape(count, depth, columns).split(2, self.block).split(1, self.block)
@@ -189,7 +188,7 @@ class NodeLayout:
         return folded.reshape(folded.slots[0] * folded.slots[1], folded.slots[2])
 
     def _split_pixels(self, place: Placement, axis: int) -> Placement:
-        """Join `fold` neighbours along an axis with the lanes, the last axis, which follows it."""
+        """Join `fold` neighbours along an axis with the next and last axis, the lanes."""
         if self.fold == 1:
             return place
         divided = place.split(axis, self.fold)
@@ -210,7 +209,7 @@ class NodeLayout:
 
 
 def columns_of(shape: tuple[int, ...]) -> int:
-    """Return the number of pixels in an image row of a tensor of shape `shape`; 1 if it is no image (rank below 3)."""
+    """Return the number of pixels in an image row of a tensor of shape `shape`; 1 if the rank is below 3."""
     return shape[-2] if len(shape) > 2 else 1
 
 
@@ -246,7 +245,7 @@ def _patches(image: Placement, window: Window, zero_point: int) -> Placement:
 
 
 def _side_by_side(place: Placement, count: int, rows: int, lanes: int, block: int) -> Placement:
-    """Arrange `count` matrices as one, [row][lane], in which each begins at a whole tile."""
+    """Arrange `count` matrices side by side as one matrix, [row][lane]. Each matrix begins at a whole tile."""
     padded = place.reshape(count, rows, lanes).pad((0, 0), (0, 0), (0, -lanes % block))
     return padded.transpose(1, 0, 2).reshape(rows, count * padded.slots[2])
 
@@ -256,7 +255,7 @@ CODE_MIN, CODE_MAX = -128, 127
 
 
 def held_offset(tensor: Tensor) -> int:
-    """Return the offset of a tensor's codes, zero point and bounds on the machine, which holds uint8 as int8."""
+    """Return the number added to a tensor's codes, zero point and bounds on the machine, which has uint8 as int8."""
     return 128 if tensor.dtype == "uint8" else 0
 
 
@@ -265,7 +264,7 @@ def held_zero_point(tensor: Tensor) -> int:
 
 
 def held_codes(codes: Array) -> Array:
-    """Return codes as the int8 values that the machine holds."""
+    """Return the int8 values that represent codes on the machine."""
     return codes if codes.dtype == np.int8 else (codes ^ np.uint8(128)).view(np.int8)
 
 

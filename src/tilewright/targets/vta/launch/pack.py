@@ -1,4 +1,4 @@
-"""Lay out the tensors that a launch reads as tiles, and turn the tiles that it leaves into tensors (see layouts.py)."""
+"""Convert the tensors that a launch reads to tiles, and the tiles that a launch writes to tensors (see layouts.py)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _damaged(launch: Launch, reason: str) -> ProgramError:
 
 
 def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str) -> Array:
-    """Return a tensor's codes as the machine holds them, int8 (S, *shape) for S samples."""
+    """Return the machine's int8 values of a tensor's codes, (S, *shape) for S samples."""
     value = value_of(graph, values, tensor)
     if value is None:
         raise _damaged(launch, f"input '{tensor}' has no value")
@@ -86,9 +86,9 @@ def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str
 
 
 class Result(NamedTuple):
-    """The result of a node as it lies in DRAM. `carried`: see plan.carried; None if the sums are all their own.
+    """The result of a node in DRAM. `carried`: see plan.carried; None if no sum includes an earlier sum.
 
-    `tables`: the arrays TABLES of its correction; None for each that the launch lacks.
+    `tables`: the arrays TABLES of the correction; None for an array that the launch lacks.
     """
 
     site: Site
@@ -98,7 +98,7 @@ class Result(NamedTuple):
     tables: tuple[Array | None, ...]
 
     def read(self, memory: Array) -> Array:
-        """Return the codes or sums (S, *shape) that lie in bytes, uint8 (S, bytes); 0 in channels not computed."""
+        """Decode codes or sums (S, *shape) from bytes, uint8 (S, bytes). Channels that are not computed get 0."""
         stored = self.place.read(memory)
         if self.carried is not None:
             # The sums include the top byte plane of an earlier tile: see plan.carried.
@@ -109,7 +109,7 @@ class Result(NamedTuple):
 
     @property
     def correction(self) -> Array | None:
-        """The part of sums from zero points: int32, which broadcasts to (S, *shape); None if the launch lacks it."""
+        """The zero points' part of the sums, int32, broadcastable to (S, *shape); None if the launch lacks it."""
         correction, rows, columns = self.tables
         if correction is None or rows is None or columns is None:
             return None
@@ -118,7 +118,7 @@ class Result(NamedTuple):
 
 
 def result_of(launch: Launch, graph: Graph, index: int, form: NodeLayout) -> Result:
-    """Return the result of a launch's node number `index`, as DRAM holds it."""
+    """Return the result of a launch's node number `index`, in the layout of DRAM."""
     site = graph.site(graph.node(form.node))
     carried, computed, *tables = (launch.arrays.get(f"{name}.{index}") for name in (CARRIED, COMPUTED, *TABLES))
     return Result(site, form, form.of_result(site, computed), carried, tuple(tables))

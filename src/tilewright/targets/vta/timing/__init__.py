@@ -4,7 +4,7 @@ from tilewright.targets import given
 from tilewright.targets.vta.timing.chisel import CHISEL
 from tilewright.targets.vta.timing.model import HLS, IDEAL, TILEWRIGHT, Handover, Intervals, Timing
 
-#: The numbers that a what-if may change, and the least value of each.
+#: The numbers that a what-if may change, with their minimum values.
 LEAST = {"gemm": 1, "alu": 1, "alu_immediate": 1, "requantise": 1, "dispatch": 0, "pipeline": 0}
 MODELS = given.Models.of((TILEWRIGHT, HLS, CHISEL, IDEAL), **LEAST)
 DEFAULT = TILEWRIGHT.source.name

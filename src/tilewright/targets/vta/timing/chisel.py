@@ -1,7 +1,7 @@
-"""The timing model of upstream's Chisel design, rule by rule after its sources.
+"""The timing model of upstream's Chisel design. Each rule comes from the design's sources.
 
-Files are under hardware/chisel/src/main/scala of apache/tvm-vta at d4a15f6. Cycle 0 here is the first cycle after the
-one that sets the launch bit, so that a launch takes the cycles that the event counter holds (core/EventCounters.scala).
+Files are under hardware/chisel/src/main/scala of apache/tvm-vta at d4a15f6. Cycle 0 of the model is the cycle after the
+launch bit is set. So the cycles of a launch equal the value of the event counter (core/EventCounters.scala).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.timing.model import Handover, Timing, compute
 
-#: Cycles from the start of GEMM or ALU to the start of the next instruction, beside one for each micro-op
+#: Cycles from the start of GEMM or ALU to the start of the next instruction, plus 1 for each micro-op
 #: (core/TensorGemm.scala:579, core/TensorAlu.scala:122).
 PIPELINE = 7
-NOTHING = 2  # an instruction without work, from its start to the start of the next (core/Compute.scala:121)
+NOTHING = 2  # from the start of an instruction without work to the start of the next (core/Compute.scala:121)
 LEAD = 2  # from a LOAD's start to its first command on the bus: engine, command queue (shell/VME.scala:38)
 TURN = 2  # from a command on the bus to the client's next one: its queue has one entry (shell/VME.scala:216)
-IN_FLIGHT = 16  # most read bursts that have not ended (shell/VME.scala:36)
+IN_FLIGHT = 16  # maximum number of read bursts in flight (shell/VME.scala:36)
 WIDE = (
     2  # from the cycle after a LOAD's last beat to its end, if a beat holds a tile (core/TensorLoadWideVME.scala:315)
 )
@@ -33,16 +33,16 @@ WRITE_LATENCY = 2  # from a write command to its first beat (shell/VME.scala:351
 TSIM_LATENCY = 18
 TSIM_WRITE_LATENCY = 3
 TSIM_ANSWER = 1
-#: The read ports in the order in which they are served, after that of fetch (shell/VME.scala:203).
+#: The read ports in order of priority, after the read port of fetch (shell/VME.scala:203).
 PORTS = (Memory.UOP, Memory.INP, Memory.WGT, Memory.ACC)
 
 
 def _simulated(program: Elaborated, timing: Timing) -> Simulated:
     """Return the costs of a launch.
 
-    A step frees its unit when it is done. A transfer has a command for each burst. Padding is written beside the data,
-    in the cycles without a beat; a LOAD without padding on the left and right passes each row of data in one cycle
-    before it writes the padding below (core/TensorLoadNarrowVME.scala:120).
+    A step frees its unit at the end of the step. A transfer has a command for each burst. Padding is written while data
+    arrive, in the cycles without a beat. A LOAD without padding on the left and right spends one cycle on each row of
+    data before it writes the padding below (core/TensorLoadNarrowVME.scala:120).
     """
     config = program.config
     moved = program.moves
@@ -93,9 +93,9 @@ def _channel(config: Config) -> Channel:
 
 
 def _fetch(config: Config) -> Fetch:
-    """Return the delivery of instructions. It has one form for a bus as wide as an instruction, one for others.
+    """Return the delivery of instructions. A bus as wide as an instruction has different rules from a narrower bus.
 
-    One place of a command queue stays free (core/Fetch64Bit.scala uses a queue with a memory behind a register).
+    One entry of a command queue stays free (core/Fetch64Bit.scala uses a queue with a memory after a register).
     """
     wide = config.bus_bits // 8 >= INSN_BYTES
     return Fetch(
@@ -111,7 +111,7 @@ def _fetch(config: Config) -> Fetch:
 
 CHISEL = Timing(
     gemm=1,  # core/TensorGemm.scala:579
-    alu=2,  # core/TensorAlu.scala:122: the second operand takes the same port
+    alu=2,  # core/TensorAlu.scala:122: the second operand uses the same port
     alu_immediate=1,
     requantise=1,  # our extension
     dispatch=0,

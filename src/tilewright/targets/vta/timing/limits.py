@@ -1,11 +1,11 @@
 """Lower bounds for any schedule of a program's instructions: the work of each unit and of the DRAM port (`Limits`).
 
-`arguments` says why a layer can take no fewer cycles: the unit that computes it never waits, and works no longer than
-it must. A unit runs its steps one by one. So in any order, the steps of a layer occupy it for at least the sum of
-their least times (sim.costs.least). A layer's own cycles on the unit count its steps and the waits before
-them; the own cycles of all layers add up to the launch. If a layer's own cycles equal its least times, no order of the
-same instructions takes fewer. The first layer of a launch cannot start before an instruction is delivered, and the last
-one ends with a store.
+`arguments` proves that a layer cannot take fewer cycles: the unit that computes the layer never waits, and each step
+takes its minimum time. A unit runs its steps one by one. So in any order, the steps of a layer occupy the unit for at
+least the sum of their minimum times (sim.costs.least). The own cycles of a layer are the time of its steps on the unit
+plus the waits before these steps. The own cycles of all layers add up to the cycles of the launch. If the own cycles
+equal the sum of the minimum times, no order of the same instructions takes fewer cycles. The first layer of a launch
+also waits for its first instruction, and the last layer ends with a store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.targets.vta.timing.model import compute
 
 
 class Limits(NamedTuple):
-    """Least cycles of one layer on each resource: GEMM, ALU, and the DRAM port's read and write bus."""
+    """The minimum cycles of one layer on each resource: GEMM, ALU, and the DRAM port's read and write bus."""
 
     gemm: int
     alu: int
@@ -53,9 +53,9 @@ def summed(parts: Collection[Limits]) -> Limits:
 
 
 def of_layers(program: Elaborated, layer: Array | None, count: int, timing: str) -> list[Limits]:
-    """Return the limits of the `count` layers of a launch in a timing model; if `count` is 0, of the whole launch.
+    """Return the limits of a launch's `count` layers in a timing model; if `count` is 0, of the whole launch.
 
-    `layer` int64 [n] is the layer of each instruction (None: there is one layer).
+    `layer` int64 [n]: the layer of each instruction; None if there is one layer.
     """
     mine = np.zeros(len(program.stream), np.int64) if layer is None else layer
     columns = [np.bincount(mine, column, max(1, count)).astype(int).tolist() for column in _columns(program, timing)]
@@ -66,7 +66,7 @@ def of_layers(program: Elaborated, layer: Array | None, count: int, timing: str)
 def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Array]:
     """Return four arrays: the cycles that each instruction occupies GEMM, ALU, read bus (with its fetch), write bus.
 
-    In a model without a shared DRAM port (ideal), only the reads of `load` count for the read bus.
+    In a model without a shared DRAM port (ideal), the read bus only has the reads of `load`.
     """
     model = MODELS[timing]
     moved = program.moves
@@ -76,16 +76,17 @@ def _columns(program: Elaborated, timing: str) -> tuple[Array, Array, Array, Arr
     beats = np.where(moved.transfers, moved.rows * -(-moved.row_bytes // beat), 0)
     write = np.where(moved.stores, beats, 0)
     read = beats - write + INSN_BYTES / beat
-    # Without a shared port, each unit has a bus of its own: only the reads of the load unit count.
+    # Without a shared port, each unit has a separate bus; only the reads of the load unit are counted.
     if model.channel(program.config).burst == 0:
         read = np.where(program.table.unit == program.config.pipeline.load, beats, 0)
     return np.where(opcode == Opcode.GEMM, busy, 0), np.where(opcode == Opcode.ALU, busy, 0), read, write
 
 
 def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int, timing: str) -> list[str]:
-    """Return, for each of the `count` layers of a launch, why no order of its instructions takes fewer cycles.
+    """Return, for each of a launch's `count` layers, a proof that no order of its instructions takes fewer cycles.
 
-    The text is empty if an order could. `layer` is the layer of each instruction, int64 [n] (None: there is one layer).
+    The text is empty if there is no proof. `layer` int64 [n]: the layer of each instruction; None if there is one
+    layer.
     """
     mine = np.zeros(len(program.stream), np.int64) if layer is None else layer
     line = program.config.pipeline
@@ -95,13 +96,13 @@ def arguments(program: Elaborated, trace: Trace, layer: Array | None, count: int
     spent = {unit: _occupancy(trace, unit) for unit in {line.gemm, line.alu}}
     for index in range(count):
         work = {unit: int(needed[steps[mine[steps] == index]].sum()) for unit, (steps, _) in spent.items()}
-        # The unit that the layer needs longest: only there can the argument hold.
+        # The unit that the layer uses for the most cycles: the proof can only succeed for this unit.
         unit = max(work, key=lambda unit: work[unit])
         steps, cycles = spent[unit]
         of_layer = mine[steps] == index
         if not program.micro_ops[steps[of_layer]].any():
             continue
-        # The first layer also waits for its first instruction, the last one for its last store.
+        # The first layer also waits for its first instruction, and the last layer for its last store.
         ends = delivered(simulated) * bool(of_layer[0]) + drain(program, simulated, int(steps[-1])) * bool(of_layer[-1])
         total = int(cycles[of_layer].sum())
         if total == work[unit] + ends:
@@ -121,10 +122,10 @@ def delivered(simulated: Simulated) -> int:
 
 
 def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
-    """Return the least cycles in which a unit waits after its last micro-op: for a store, then for its own last step.
+    """Return the minimum cycles that a unit waits after its last micro-op, for a store and for its own last step.
 
-    Of whatever micro-op is the last one, a result has yet to be stored. `last` is the unit's last step. If it is
-    FINISH, it is the last one in any order; the launch ends when its result has left the unit.
+    A result of the last micro-op must still be stored, whichever micro-op is the last. `last`: the unit's last step.
+    FINISH is the last step in any order. The launch ends when the result of this step has left the unit.
     """
     costs = simulated.costs
     store = program.moves.stores
@@ -136,7 +137,7 @@ def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
 
 
 def _occupancy(trace: Trace, unit: int) -> tuple[Array, Array]:
-    """Return a unit's steps in order, and the cycles from the release of the step before until the step's release.
+    """Return a unit's steps in order, and for each step the cycles from the previous step's release to its own release.
 
     The cycles of the last step last until the end of the launch.
     """

@@ -1,7 +1,7 @@
 """The timing models of VTA, each number with its source.
 
 A model is a table of the compute core's cycles, and a function that describes the rest of the machine for simulation.
-The models are our own gateware, upstream's HLS design as its sources intend it (not measured), and a lower bound.
+There are models of our own gateware and of upstream's HLS design (from its sources, not measured), and a lower bound.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tilewright.targets.vta.isa.fields import INSN_BYTES, Memory
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES, REQUANTISE, Kernel
 
-#: The config key of each SRAM port of the compute core, and the port's memory.
+#: The config key and the memory of each SRAM port of the compute core.
 PORTS = {"inp_read_bits": "inp", "wgt_read_bits": "wgt", "acc_read_bits": "acc", "acc_write_bits": "acc"}
 
 
 class Port(NamedTuple):
-    """Bits per cycle of an SRAM port: `needed` for one GEMM micro-op per cycle, and `provided` by the memory."""
+    """The bits per cycle of an SRAM port: `needed` for a GEMM micro-op in each cycle, and `provided` by the memory."""
 
     needed: int
     provided: int
@@ -55,7 +55,7 @@ class Intervals(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """Cycles between the units of a machine, for a schedule's estimates; a store of n beats starts in cycle 0.
+    """Cycles between the units of a machine, for estimates of a schedule. A store of n beats starts in cycle 0.
 
     `core`: from the last micro-op's cycle to the end of its instruction. `turn`: the next store starts in cycle
     n + turn. `stored`: the store ends in cycle n + stored.
@@ -83,9 +83,10 @@ class Timing:
     tokens_wait: bool = True  # a push waits while its queue is full
 
     def intervals(self, config: Config) -> Intervals:
-        """Return the intervals on a machine: the model's own, or longer if lanes or ports are too narrow.
+        """Return the intervals on a machine. These are the model's, or longer if lanes or ports are too narrow.
 
-        An ALU operation on two tiles reads two acc tiles; its immediate form and REQ read one. All write one tile.
+        An ALU operation on two tiles reads two acc tiles; its immediate form and REQ read one acc tile. Each writes one
+        tile.
         """
         sram_ports = ports(config)
 
@@ -123,7 +124,7 @@ class Timing:
         return times(self._table(program), relation, self.simulated(program, self))
 
     def _table(self, program: Elaborated) -> StepTable:
-        """Return the steps with the machine's token queues; with queues that never fill if `tokens_wait` is False."""
+        """Return the steps with the machine's token queues. If `tokens_wait` is False, these queues never fill."""
         table = program.table
         if self.tokens_wait:
             return table
@@ -131,7 +132,7 @@ class Timing:
 
 
 def ports(config: Config) -> dict[str, Port]:
-    """Return each port by its config key; a port whose key is unset provides the bits that are needed."""
+    """Return each port by its config key. If the key is unset, the port provides the needed bits."""
     by_key = {}
     for key, name in PORTS.items():
         sram: Sram = getattr(config, name)
@@ -161,20 +162,20 @@ def _intervals(program: Elaborated, timing: Timing) -> Array:
 
 
 def expect(steps: int) -> None:
-    """Tell sim.jit, which compiles loops, how much work follows: two traces of `steps` steps, 3 events per step."""
+    """Announce the amount of work to sim.jit, which compiles loops: two traces of `steps` steps, 3 events per step."""
     jit.expect(2 * 3 * EVENT_US * steps)
 
 
-# Our own gateware: the RTL has the same numbers, and imports some of them. docs/gateware.md states the rules.
-# Units are cycles unless a comment names another.
+# Our own gateware. The RTL has the same numbers, and imports some of these numbers. docs/gateware.md states the rules.
+# Numbers are cycles if the comment names no other unit.
 
 LONGEST = 16  # beats of the longest burst: the limit of AXI3, which Zynq-7000 ports have
-IN_FLIGHT = 16  # most read bursts that have not ended
-BATCHES = 4  # batches of instructions that fetch has room for: one being delivered, the others requested
-OUTSTANDING = 16  # most steps of load or store that have not ended
-CORE = 5  # from a micro-op's issue to its write; a step of compute ends this long after it has freed the unit
-ALU_CORE = 3  # as CORE, for `activate`, which computes no products before it reads acc
-EXTENDED = 5  # extra latency of operations in RESCALING; the next instruction starts when the last of them has written
+IN_FLIGHT = 16  # maximum number of read bursts in flight
+BATCHES = 4  # batches of instructions that fetch has room for: one in delivery, the others requested
+OUTSTANDING = 16  # maximum number of steps of load or store in flight
+CORE = 5  # from a micro-op's issue to its write, and from the release of the compute unit by a step to the step's end
+ALU_CORE = 3  # CORE of the unit `activate`, which computes no products before it reads acc
+EXTENDED = 5  # extra latency of operations in RESCALING; the next instruction starts after their last write
 LEAD = 2  # from a step's start to its first request: address, request
 ACC_WAIT = 1  # added to LEAD for a LOAD of acc, because the core may still write
 FILL_LEAD = 3  # from a LOAD's start to its first tile of zeros: placement, receiver
@@ -185,7 +186,7 @@ AR_LATENCY = 1
 R_LATENCY = 1  # one register in each direction of the read channel
 W_LATENCY = 2  # from the grant of a write command to its first beat: read of out, register
 LEAVE = 2  # load and store: from freeing the unit to the step's end, if the step waits for no data
-READ_AHEAD = 2  # store frees its unit this long before the cycle after its last beat
+READ_AHEAD = 2  # store: from freeing the unit to the cycle after the last beat
 ARRIVED = 1  # load: from the cycle after its last beat to the step's end
 RESPONSE = 1  # store: from the cycle after its last beat to the step's end, in addition to the memory's delay
 
@@ -193,7 +194,7 @@ RESPONSE = 1  # store: from the cycle after its last beat to the step's end, in 
 def _gateware(program: Elaborated, timing: Timing) -> Simulated:
     """Return the costs of a launch on our gateware.
 
-    If both ask for DRAM, compute reads before load. Load and store accept the next instruction before data arrives.
+    If both request DRAM, compute reads before load. Load and store accept the next instruction before data arrives.
     """
     config = program.config
     moved = program.moves
@@ -256,13 +257,13 @@ def _core(program: Elaborated, timing: Timing) -> Array:
 def drained(config: Config, latency: int) -> int:
     """Return the cycles from the issue of an instruction's last micro-op until the next is issued, if there is latency.
 
-    The last micro-op may wait for a tile until it reads acc, so the unit is not free before.
+    The last micro-op may wait for a tile before it reads acc. The unit is busy until this read.
     """
     return max(latency, CORE if config.pipeline.alu == config.pipeline.gemm else ALU_CORE)
 
 
 def batch_of(config: Config) -> int:
-    """Return the number of instructions in the longest burst, which fetch requests at once."""
+    """Return the number of instructions in the longest burst. Fetch requests this number of instructions at once."""
     return LONGEST * config.bus_bits // 8 // INSN_BYTES
 
 
@@ -271,7 +272,7 @@ MICRO_OP_US = 4
 
 
 def _waits(kernel: Kernel, interval: int, latency: int) -> int:
-    """Return the cycles that an instruction stalls for its own results, when micro-ops reuse a tile too soon.
+    """Return the cycles that an instruction stalls for its own results, if micro-ops reuse a tile too soon.
 
     A micro-op reads a tile no earlier than `latency` cycles after an earlier micro-op read it as a destination.
     Each micro-op takes `interval` cycles; REQ also reads factors, one tile per cycle, before each outer iteration. A
@@ -287,7 +288,7 @@ def _waits(kernel: Kernel, interval: int, latency: int) -> int:
     dst = kernel.dst
     src = kernel.src if kernel.reads_source else kernel.dst
     reads = first if kernel.reads_source else last
-    # Most instructions never reuse a tile so soon, which array operations find without the loop below.
+    # Most instructions never reuse a tile too soon. Array operations detect this case without the loop below.
     for back in range(1, min(count, latency)):
         again = (dst[back:] == dst[:-back]) & (last[back:] - last[:-back] < latency)
         again |= (src[back:] == dst[:-back]) & (reads[back:] - last[:-back] < latency)
@@ -306,7 +307,7 @@ def _waited(src: Array, dst: Array, first: Array, last: Array, latency: int, rea
     late = 0
     for i in range(count):
         for tile, due in ((src[i], first[i]), (dst[i], last[i])):
-            # Backwards over the micro-ops whose writes may still be pending; `read` ascends.
+            # The loop goes backwards over the micro-ops with writes that may still be pending; `read` ascends.
             j = i - 1
             while j >= 0 and due + late - read[j] < latency:
                 if dst[j] == tile:
@@ -345,8 +346,8 @@ def _hls(program: Elaborated, timing: Timing) -> Simulated:
 
     The rows of a transfer run in sequence, and a STORE ends with its write response.
 
-    Sequential rows are assumed: each row is a memcpy. Upstream's vivado.tcl joins its AXI masters (instructions,
-    micro-ops, three data ports) into one port; AXI has separate data buses for reads and writes.
+    The model assumes sequential rows, because each row is a memcpy. Upstream's vivado.tcl joins its AXI masters
+    (instructions, micro-ops, three data ports) into one port; AXI has separate data buses for reads and writes.
     """
     config = program.config
     moved = program.moves
@@ -382,9 +383,9 @@ HLS = Timing(
 def _ideal(program: Elaborated, timing: Timing) -> Simulated:
     """Return the costs of a lower bound for any schedule of the same instructions.
 
-    Only the throughput of units and the tokens limit it. The model omits latencies, dispatch, fetch, pipelines, full
-    command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes one cycle per
-    beat, with whole beats for each row. Padding takes one cycle per tile.
+    Only the throughput of units and the tokens limit the cycles. The model omits latencies, dispatch, fetch, pipelines,
+    full command and token queues, and the write response. Each unit has its own DRAM port. A transfer takes one cycle
+    per beat, with whole beats for each row. Padding takes one cycle per tile.
     """
     config = program.config
     moved = program.moves
