@@ -160,7 +160,7 @@ class Prepared:
         return self.passes.sequence(options)
 
     def figures(self, layer: Array | None, nodes: int) -> tuple[Figures, ...]:
-        """Return the figures of each node of the launch; if nothing was timed, or for one node, of the launch.
+        """Return the figures of each node of the launch. If nothing was timed or there is one node: of the launch.
 
         `layer` int64 [n]: the node of each instruction; None if there is one node.
         """

@@ -51,7 +51,7 @@ class Strip(NamedTuple):
         return Strip(self.writes, self.writes, self.outputs, self.outputs, 0, self.writes)
 
     def arrange(self, image: Placement, tiles: int, strips: int, block: int) -> Placement:
-        """Arrange an image [row][column][channel] as [row, strip][lane of all channel tiles]; zeros lie outside it."""
+        """Arrange an image [row][column][channel] as [row, strip][lane of all channel tiles]; the outside is 0."""
         height, width, channels = image.slots
         # Overlapping strips repeat columns: `take` reads a column once for each strip that contains the column.
         columns = self.first + np.arange(strips)[:, None] * self.step + np.arange(self.reads)
@@ -125,7 +125,7 @@ class NodeLayout:
         return self.planes * self.input_bytes(result_like=True)
 
     def of_input(self, site: Site, shape: tuple[int, ...], channels: Array | None) -> Placement:
-        """Return where an input of this shape lies; `channels`: the channels that the machine reads, None for all."""
+        """Return the placement of an input of this shape; `channels`: the channels the machine reads, None for all."""
         place = Placement.of(shape)
         if channels is not None:
             place = place.take(len(shape) - 1, channels)

@@ -38,7 +38,7 @@ class Filled(NamedTuple):
 
 
 def filled(launch: Launch, graph: Graph) -> Iterator[Filled]:
-    """Yield the segments that the host fills. Raises ProgramError if one has not the size of its layout."""
+    """Yield the segments that the host fills. Raises ProgramError if a segment's size does not match its layout."""
     sizes = {segment["name"]: segment["size"] for segment in launch.meta["segments"]}
     for index, form in enumerate(NodeLayout.all_of(launch)):
         site = graph.site(graph.node(form.node))

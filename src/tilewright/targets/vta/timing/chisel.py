@@ -21,7 +21,7 @@ from tilewright.targets.vta.timing.model import Handover, Timing, compute
 PIPELINE = 7
 NOTHING = 2  # from the start of an instruction without work to the start of the next (core/Compute.scala:121)
 LEAD = 2  # from a LOAD's start to its first command on the bus: engine, command queue (shell/VME.scala:38)
-TURN = 2  # from a command on the bus to the client's next one: its queue has one entry (shell/VME.scala:216)
+TURN = 2  # from a command on the bus to the client's next: one queue entry (shell/VME.scala:216)
 IN_FLIGHT = 16  # maximum number of read bursts in flight (shell/VME.scala:36)
 WIDE = (
     2  # from the cycle after a LOAD's last beat to its end, if a beat holds a tile (core/TensorLoadWideVME.scala:315)

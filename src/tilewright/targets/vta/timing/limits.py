@@ -124,8 +124,8 @@ def delivered(simulated: Simulated) -> int:
 def drain(program: Elaborated, simulated: Simulated, last: int) -> int:
     """Return the minimum cycles that a unit waits after its last micro-op, for a store and for its own last step.
 
-    A result of the last micro-op must still be stored, whichever micro-op is the last. `last`: the unit's last step.
-    FINISH is the last step in any order. The launch ends when the result of this step has left the unit.
+    A result of the last micro-op must still be stored, whichever micro-op is the last. `last`: the unit's last step. If
+    `last` is FINISH, it is the last step in any order, and the launch ends when its result has left the unit.
     """
     costs = simulated.costs
     store = program.moves.stores

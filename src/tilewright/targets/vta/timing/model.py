@@ -68,7 +68,7 @@ class Handover(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """A timing model; numbers are cycles. A machine with few ALU lanes or narrow SRAM ports has longer intervals."""
+    """A timing model, in cycles. A machine with few ALU lanes or narrow SRAM ports has longer intervals."""
 
     gemm: int  # a GEMM micro-op
     alu: int  # an ALU micro-op
@@ -255,7 +255,7 @@ def _core(program: Elaborated, timing: Timing) -> Array:
 
 
 def drained(config: Config, latency: int) -> int:
-    """Return the cycles from the issue of an instruction's last micro-op until the next is issued, if there is latency.
+    """Return the cycles from an instruction's last issue to the next issue, for operations with extra latency.
 
     The last micro-op may wait for a tile before it reads acc. The unit is busy until this read.
     """

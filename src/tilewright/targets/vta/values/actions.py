@@ -1,8 +1,8 @@
 """The plan of the value pass, made once and run on every block of samples.
 
-An `Action` is one instruction, or several merged GEMMs, which Machine runs as whole-array operations. A `StepBatch` is
-a run of many short instructions, which `loop.run` executes from tables. A batch ends at a large instruction, and at
-one that the loop does not support.
+An `Action` is one instruction, or several merged GEMMs. Machine runs an action as whole-array operations. A `StepBatch`
+is a run of many short instructions. `loop.run` executes a batch from tables. A batch ends at a large instruction, or at
+an instruction that the loop does not support.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FIELDS
 from tilewright.targets.vta.steps.moves import NOTHING, Move
 from tilewright.targets.vta.values import loop, tables
 
-#: Cost of the loop: nanoseconds per multiply-accumulate, with `loop.product` or without, and per value that is moved or
-#: that the ALU changes.
-#: Cost of the array operations: microseconds per instruction, whatever its size. Measured with 1 to 16 samples.
+#: Cost of the loop, in nanoseconds: per multiply-accumulate with `loop.product` and without, and per value that is
+#: moved or that the ALU changes. Cost of the array operations: microseconds per instruction of any size. Measured with
+#: 1 to 16 samples.
 LANES_NS = 0.04
 MAC_NS = 0.35
 VALUE_NS = 2
 ARRAYS_US = 10
-#: Steps in one batch: a shorter one is not worth a call, the tables of a longer one leave the CPU's caches.
+#: Steps in one batch. A shorter batch is not worth a call. The tables of a longer batch do not fit the CPU's caches.
 SHORTEST = 64
 LONGEST = 1 << 15
-#: Fewest steps in all batches of a program that are worth the loop, with several samples or without `loop.product`.
-#: A call of the loop takes 0.3 ms a sample, as long as array operations on a few hundred steps of a small network.
+#: Minimum steps in all batches of a program for the loop, with several samples or without `loop.product`. A call of the
+#: loop takes 0.3 ms a sample, like array operations on a few hundred steps of a small network.
 ENOUGH = 1000
-#: Micro-ops of an ALU instruction for each tile of the accumulator from which on it certainly writes some tile so often
-#: that array operations, a wave at a time, take long.
+#: An ALU instruction with more micro-ops for each tile of the accumulator certainly writes some tile so often that
+#: array operations, a wave at a time, are slow.
 DEEP = 8
 
 _TO = {Memory.INP: loop.TO_INP, Memory.WGT: loop.TO_WGT, Memory.ACC: loop.TO_ACC, Memory.ACC_8BIT: loop.TO_ACC}
-#: Memory ids of steps that do not change data: they carry tokens only, or load control state.
+#: Memory ids of steps that do not change data: these steps only carry tokens, or load control state.
 _SILENT = (NOTHING, *UOP_MEMORIES)
-#: The only number of stages that the loop supports: its GEMMs write the out memory.
+#: The only number of stages that the loop supports, because GEMMs in the loop write the out memory.
 STAGES = 3
-#: The number in `_touched` of the memory that a LOAD fills; 0 (acc) for the memory ids not listed.
+#: The number that `_touched` uses for the memory that a LOAD fills; 0 (acc) for memory ids not listed.
 _LOADED = {Memory.INP: 1, Memory.WGT: 2, Memory.PAR: 3}
 
 
 class Action(NamedTuple):
     """A LOAD or STORE (Move), or a GEMM or ALU kernel, to execute. `where` names the instruction in error messages.
 
-    `stored`: the kernel is a reset GEMM, and a STORE reads the sum that the reset writes to the out memory.
+    `stored`: whether the kernel is a reset GEMM, and a STORE reads the sum that the reset writes to the out memory.
     """
 
     work: Move | Kernel
@@ -63,7 +63,7 @@ class Action(NamedTuple):
 
 
 def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tuple[Action, ...]:
-    """Return the actions that execute the steps `sequence`; `stored` are the steps that `stored_resets` returns.
+    """Return the actions that execute the steps `sequence`; `stored`: the steps that `stored_resets` returns.
 
     Accumulating GEMMs are deferred until another instruction touches their tiles, and merged: sums commute, and a few
     large products take less time than many small ones.
@@ -73,7 +73,7 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     used = ascending(program.kernel[sequence])
     used = used[used >= 0]
     accumulates = dict(zip(used.tolist(), program.kernels.accumulates[used].tolist(), strict=True))
-    # As dictionaries, because the loop below runs once for each step.
+    # Dictionaries are fast enough for the loop below, which runs once for each step.
     low, high = (dict(zip(used.tolist(), s[:, used].T.tolist(), strict=True)) for s in program.kernels.spans[:2])
     planned: list[Action] = []
     pending = _Pending()
@@ -103,7 +103,7 @@ class _Pending:
         self._high = [0] * 4
 
     def add(self, index: int, low: Sequence[int], high: Sequence[int]) -> None:
-        if high[0] > low[0]:  # it has micro-ops
+        if high[0] > low[0]:  # the kernel has micro-ops
             self.kernels.append(index)
             self._low[:3] = map(min, self._low, low)
             self._high[:3] = map(max, self._high, high)
@@ -115,8 +115,9 @@ class _Pending:
 def _touched(program: Elaborated, sequence: Array) -> Array:
     """Return the range of tiles that each step changes or stores: int64 [3, n].
 
-    Rows are the memory (0 acc, 1 inp, 2 wgt, 3 par), the lowest tile, and the highest tile + 1. The range of an ALU
-    operation other than REQ includes the tiles that it reads, as deferred GEMMs must come before such a read.
+    Rows are the memory (0 acc, 1 inp, 2 wgt, 3 par), the lowest tile, and the highest tile + 1. For an ALU operation
+    other than REQ, the range includes the tiles that the operation reads, because deferred GEMMs must run before such a
+    read.
     """
     kernel = program.kernel[sequence]
     moved = program.moves
@@ -132,9 +133,9 @@ def _touched(program: Elaborated, sequence: Array) -> Array:
 
 
 def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
-    """Return, for each reset GEMM (step) whose sum in the out memory a STORE reads, the tiles that are stored.
+    """Return the stored tiles of each reset GEMM (step) with a sum in the out memory that a STORE reads.
 
-    The sum that a reset writes to the out memory (Semantics.reset_writes_out) is needed for these tiles only.
+    The sum that a reset writes to the out memory (Semantics.reset_writes_out) is only needed for these tiles.
     """
     config = program.config
     kernels = program.kernels
@@ -147,7 +148,7 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     if not _may_store_resets(program, rows):
         return {}
-    # The last writer of each out tile, if that was a reset; a STORE that meets one needs its sum.
+    # The last writer of each out tile, if this writer was a reset. A STORE of such a tile needs the sum of the reset.
     writer = np.full(config.out.depth, -1, np.int64)
     stored: dict[int, list[Array]] = {}
     resets = kernels.resets.tolist()
@@ -162,10 +163,10 @@ def stored_resets(program: Elaborated, sequence: Array) -> dict[int, Array]:
 
 
 def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, int]]) -> bool:
-    """Return whether any STORE among `rows` (step, kernel, low, high) may read a tile that a reset wrote last.
+    """Return whether a STORE among `rows` (step, kernel, low, high) may read a tile whose last writer is a reset.
 
-    The test uses the bounds of kernels and may return True too often: a reset counts as writing its whole range, other
-    kernels only a range that they write without holes.
+    The test uses the bounds of kernels and may return True too often: it assumes that a reset writes its whole range,
+    and that another kernel only writes a range without holes.
     """
     kernels = program.kernels
     low, high, dense = (part[0] for part in program.kernels.spans)
@@ -173,7 +174,7 @@ def _may_store_resets(program: Elaborated, rows: Iterable[tuple[int, int, int, i
     resets = kernels.resets.tolist()
     certain = (kernels.resets | dense).tolist()
     marks = [bytes([reset]) * (span.stop - span.start) for reset, span in zip(resets, spans, strict=True)]
-    by_reset = bytearray(program.config.out.depth)  # short slices: faster than an array's
+    by_reset = bytearray(program.config.out.depth)  # slices are short: faster than array operations
     for _, kernel, first, last in rows:
         if kernel >= 0:
             if certain[kernel]:
@@ -193,7 +194,7 @@ class StepBatch:
 
     @property
     def microseconds(self) -> int:
-        """About the time that Machine's array operations take."""
+        """An estimate of the time of Machine's array operations."""
         alone = len(self.numbers) == 1
         return ARRAYS_US * (int(self.program.micro_ops[self.numbers[0]]) if alone else len(self.numbers))
 
@@ -209,7 +210,7 @@ class StepBatch:
         moved = self.program.moves
         numbers = self.numbers
         numbers = numbers[(program.kernel[numbers] >= 0) | ~among(moved.memory[numbers], _SILENT)]
-        # Kernels are numbered anew: the tables only hold those that the batch uses. -1 stands for no kernel.
+        # Kernels get new numbers, because the tables only have the kernels of the batch. -1 is no kernel.
         used, kernel = np.unique(np.append(program.kernel[numbers], -1), return_inverse=True)
         kernel = kernel.reshape(-1)[:-1] - 1
         kinds, kernels, tiles = _kernels(program.kernels, used[1:], program.config)
@@ -243,11 +244,11 @@ def plan(
 ) -> tuple[Action | StepBatch, ...]:
     """Return the plan of the value pass: actions and batches, in the order of the steps in `sequence`.
 
-    `stored` is the result of `stored_resets`. `samples`, the number of samples that run at once, decides which steps
-    the compiled loop runs.
+    `stored`: the result of `stored_resets`. `samples`: the number of samples that run at once. This number decides
+    which steps the compiled loop runs.
     """
     deep = _deep(program)[sequence]
-    # A deep instruction is a batch of its own; the plans before and behind it are made the same way.
+    # A deep instruction is a separate batch. The plans before and after it are made in the same way.
     for at in np.flatnonzero(deep)[:1].tolist():
         parts = (plan(program, part, stored, samples) for part in (sequence[:at], sequence[at + 1 :]))
         return (*next(parts), StepBatch(program, sequence[at : at + 1], stored), *next(parts))
@@ -255,7 +256,7 @@ def plan(
     if len(sequence) < enough or program.config.stages != STAGES:
         return actions(program, sequence, stored)
     short = _short(program, samples)[sequence]
-    # Pairs (first, one past the last) of consecutive steps that the loop may take.
+    # Pairs (first, one past the last) of consecutive steps that the loop may run.
     runs = np.flatnonzero(np.diff(short, prepend=False, append=False)).reshape(-1, 2)
     runs = runs[runs[:, 1] - runs[:, 0] >= SHORTEST]
     if (runs[:, 1] - runs[:, 0]).sum() < enough:
@@ -271,7 +272,7 @@ def plan(
 
 
 def _deep(program: Elaborated) -> Array:
-    """Return, for each step, whether it is a long ALU instruction that only the loop runs fast: bool [n]."""
+    """Return, for each step, whether the step is a long ALU instruction that only the loop runs fast: bool [n]."""
     config = program.config
     kernels = program.kernels
     deep = ~kernels.is_gemm & among(kernels.column("code"), UPSTREAM) & (config.stages == STAGES)
@@ -280,7 +281,7 @@ def _deep(program: Elaborated) -> Array:
 
 
 def _short(program: Elaborated, samples: int) -> Array:
-    """Return, for each step, whether the loop supports it and runs it faster than array operations: bool [n]."""
+    """Return, for each step, whether the loop supports the step and is faster than array operations: bool [n]."""
     config = program.config
     kernels = program.kernels
     memory = program.moves.memory
@@ -316,14 +317,14 @@ def _kernels(kernels: Kernels, used: Array, config: Config) -> tuple[Array, tabl
     if not rules.multiplies:
         code = np.where(code == AluOp.MUL, loop.NONE, code)
     stop = np.cumsum(kernels.listed[used])
-    # An inner loop runs over adjacent tiles if it steps by 1 in dst, and in src where src is read.
+    # An inner loop runs over adjacent tiles if its step is 1 for dst, and also for src if src is read.
     first_is_src = column["use_imm"] * rules.immediate_reads_src * (code != loop.NONE)
     one_source = is_gemm | ((column["use_imm"] == 1) & (first_is_src == 0))
     side_by_side = (column["dst_factor_in"] == 1) & ((column["src_factor_in"] == 1) | one_source)
     column |= {
         "start": stop - kernels.listed[used],
         "stop": stop,
-        "iter_out": column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops around nothing may be very long
+        "iter_out": column["iter_out"] * (kernels.micro_ops[used] > 0),  # loops without micro-ops may be very long
         "adjacent": (kernels.listed[used] == 1) & side_by_side,
         "code": code,
         "imm": column["imm"].astype(np.int32 if rules.wide_alu else f"int{config.acc.width}").astype(np.int64),

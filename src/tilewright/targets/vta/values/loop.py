@@ -1,8 +1,8 @@
 """The value pass over a batch of instructions, for one sample: one compiled loop, tile by tile.
 
-Machine runs the same instructions with whole-array operations; the tests compare the two. The loop is faster for short
-instructions, and for few samples. `actions` resolves the config's semantics when it builds the tables, so that the loop
-does not depend on them.
+Machine runs the same instructions with whole-array operations; the tests compare the loop with Machine. The loop is
+faster for short instructions, and for few samples. The loop does not depend on the config's semantics, because
+`actions` resolves the semantics when it builds the tables.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.targets.vta.values.vectors import BIAS, GROUP, LANES, emit_inter
 
 #: Kinds of steps. RESET_OUT: a STORE reads the reset's value in the out memory; RESET_KEEP: out is not written.
 LOAD, STORE, ADD, RESET, RESET_OUT, RESET_KEEP, ALU, OWN_ALU = range(8)
-NONE = -1  # an operation of the ALU that leaves acc unchanged
+NONE = -1  # an ALU operation that does not change acc
 TO_INP, TO_WGT, TO_ACC = range(3)  # the memory that a LOAD writes
 
 
@@ -31,8 +31,8 @@ class Chips(NamedTuple):
     """The memories of one sample, flat. `memory` uint8 is DRAM; the bytes of a step begin at `places`, int64 [n].
 
     inp, acc and out have depth * batch * block values, wgt depth * block * block (see machine.interleaved). inp of 8
-    bits is uint8, its values plus Shape.bias: processors multiply unsigned by signed bytes. `mirrors` bool [depth]:
-    whether an out tile equals the acc tile, and is therefore not kept in `out`.
+    bits is uint8 with Shape.bias added, because processors multiply unsigned by signed bytes. `mirrors` bool [depth]:
+    whether an out tile equals the acc tile, so that `out` does not have the tile.
     """
 
     memory: Array
@@ -163,13 +163,13 @@ def fill_wgt(chips: Chips, shape: Shape, first: int, count: int, at: int, bits: 
 
 @in_llvm(emit_interleaved)
 def interleaved(wgt: Array, raw: Array) -> None:
-    """Write a wgt tile of LANES**2 values of 8 bits, whose row of an output channel DRAM has in one piece."""
+    """Write a wgt tile of LANES**2 values of 8 bits. In DRAM, the row of an output channel is contiguous."""
     rows = raw[: LANES * LANES].view(np.int8).reshape(LANES, LANES // GROUP, GROUP)
     wgt[: LANES * LANES] = rows.swapaxes(0, 1).reshape(-1)
 
 
 def value(memory: Array, at: int, index: int, bits: int) -> int:
-    """Return value `index` of an array at DRAM byte `at`: two's complement, little-endian, low bits first."""
+    """Return value number `index` of an array at DRAM byte `at`: two's complement, little-endian, low bits first."""
     sign = np.int64(1) << (bits - 1)
     field = np.int64(memory[at + index * bits // 8]) >> (index * bits % 8)
     for byte in range(1, bits // 8):
@@ -178,7 +178,7 @@ def value(memory: Array, at: int, index: int, bits: int) -> int:
 
 
 def keep(chips: Chips, shape: Shape, first: int, count: int) -> None:
-    """Copy acc tiles that out mirrors to out: acc is about to change, and out is not."""
+    """Copy the mirrored acc tiles to out, before an instruction changes acc but not out."""
     if not shape.out_memory:
         return
     size = shape.batch * shape.block
@@ -226,7 +226,8 @@ def pack(memory: Array, values: Array, at: int, bits: int) -> None:
 def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute a GEMM: add products of tiles to accumulator tiles.
 
-    Micro-ops before the inner loop: its iterations mostly use the same wgt tile. Sums commute.
+    The outer of the two loops runs over micro-ops, because the iterations of the inner loop mostly use the same wgt
+    tile. The order of sums does not matter.
     """
     inner = kernels.iter_in[kernel]
     wgt_step = kernels.wgt_factor_in[kernel]
@@ -287,10 +288,11 @@ def add(chips: Chips, shape: Shape, dst: int, src: int, wgt: int) -> None:
 def products(
     acc: Array, at: int, inp: Array, x: int, wgt: Array, w: int, pitch: int, count: int, to_step: int, by_step: int
 ) -> None:
-    """Add LANES values of inp times LANES**2 of wgt to LANES of acc: row i of wgt is for value i of inp.
+    """Multiply LANES inp values by LANES**2 wgt values and add to LANES acc values; row i of wgt is for inp value i.
 
-    The values of GROUP rows alternate; those of the next GROUP rows follow `pitch` values later. `count` times,
-    `to_step` values of acc and `by_step` of inp apart, with the same weights. Values of inp have the bias BIAS.
+    The values of GROUP rows alternate. The next GROUP rows follow `pitch` values later. This is repeated `count` times
+    with the same weights. The distance of repetitions is `to_step` values of acc and `by_step` values of inp. Values of
+    inp have the bias BIAS.
     """
     rows = np.lib.stride_tricks.as_strided(wgt[w:], (LANES // GROUP, GROUP, LANES), (pitch, 1, GROUP))
     weights = rows.reshape(LANES, LANES).astype(acc.dtype)
@@ -304,7 +306,7 @@ def products(
 def change(
     kernels: KernelTable, tiles: Uops, shifts: Array, chips: Chips, shape: Shape, kernel: int, kind: int
 ) -> None:
-    """Execute an ALU instruction or a reset GEMM, whose inner loop is a single step if it runs over adjacent tiles."""
+    """Execute an ALU instruction or a reset GEMM. An inner loop over adjacent tiles is a single step."""
     at_once = kernels.adjacent[kernel] and kind != RESET_OUT
     count = kernels.iter_in[kernel] if at_once else 1
     size = shape.batch * shape.block
@@ -325,7 +327,7 @@ def change(
 
 @part
 def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, count: int) -> None:
-    """Clear `count` accumulator tiles. For RESET_OUT, it is one tile, and out keeps the sum with a product."""
+    """Clear `count` accumulator tiles. For RESET_OUT, `count` is 1, and out gets the old sum plus a product."""
     size = shape.batch * shape.block
     if kind == RESET_OUT:
         add(chips, shape, dst, src, wgt)
@@ -337,7 +339,7 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
 
 
 def change_own(kernels: KernelTable, tiles: Uops, code: Expressions, chips: Chips, shape: Shape, kernel: int) -> None:
-    """Execute an instruction of an own operation. It is not a part of `change`, which it would slow down."""
+    """Execute an instruction of an own operation. As a part of `change`, this code would slow down `change`."""
     count = kernels.iter_in[kernel] if kernels.adjacent[kernel] else 1
     size = shape.batch * shape.block
     for outer in range(kernels.iter_out[kernel]):
@@ -346,7 +348,7 @@ def change_own(kernels: KernelTable, tiles: Uops, code: Expressions, chips: Chip
                 dst = outer * kernels.dst_factor_out[kernel] + inner * kernels.dst_factor_in[kernel] + tiles.dst[uop]
                 src = outer * kernels.src_factor_out[kernel] + inner * kernels.src_factor_in[kernel] + tiles.src[uop]
                 chips.mirrors[dst : dst + count] = True
-                # Tiles together, unless one of them reads the result of another.
+                # Several tiles are computed together if no tile reads the result of another.
                 several = max(1, code.stack.shape[1] // size)
                 several = 1 if 0 < dst - src < count and not kernels.use_imm[kernel] else several
                 for tile in range(0, count, several):
@@ -359,7 +361,7 @@ def compute_own(code: Expressions, kernels: KernelTable, kernel: int, first: Arr
     """Combine accumulators with others by an own operation: each step of its expression on all values."""
     size = first.shape[0]
     number = kernels.code[kernel] - FIRST_OWN
-    depth = 0  # values on the stack: a step's operands begin at `a`, and its result replaces the first
+    depth = 0  # values on the stack: a step's operands begin at `a`, and the result replaces the first operand
     for step in range(code.start[number], code.stop[number]):
         do = code.do[step]
         value = code.value[step]
@@ -400,7 +402,7 @@ def compute_own(code: Expressions, kernels: KernelTable, kernel: int, first: Arr
 
 @part
 def combine(do: int, a: Array, b: Array, size: int) -> None:
-    """Add, subtract, multiply, or combine bits: change `a`."""
+    """Execute a step of two values, an addition, subtraction, multiplication or bit operation. The result is in `a`."""
     if do == Do.ADD:
         for j in range(size):
             a[j] += b[j]
@@ -423,7 +425,7 @@ def combine(do: int, a: Array, b: Array, size: int) -> None:
 
 @part
 def shift_or_compare(do: int, a: Array, b: Array, size: int) -> None:
-    """Execute another step of two values: change `a`."""
+    """Execute a shift or a comparison of two values. The result is in `a`."""
     if do == Do.SHL:
         for j in range(size):
             a[j] = a[j] << (b[j] & 63) if b[j] >> 6 == 0 else 0
@@ -455,7 +457,7 @@ def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, sec
     if kernels.use_imm[kernel]:
         if kernels.first_is_src[kernel]:
             operate_immediate(target, second, op, imm, always)
-        else:  # in place, which LLVM sees here
+        else:  # in place, so that LLVM can see this
             operate_immediate(target, target, op, imm, always)
     elif op == AluOp.MIN:
         for j in range(target.shape[0]):

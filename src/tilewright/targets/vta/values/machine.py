@@ -1,7 +1,7 @@
 """The data memories of VTA, and the effect of each instruction on them, for many samples at once.
 
-Instructions follow the config's semantics. A GEMM instruction is a gather and an exact matrix product in floating point
-(see pattern.Pattern.products), or a part of the compiled loop (see loop).
+Instructions follow the config's semantics. A GEMM instruction runs as a gather and an exact matrix product in floating
+point (see pattern.Pattern.products), or in the compiled loop (see loop).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.targets.vta.values import loop, tables
 from tilewright.targets.vta.values.actions import Action, StepBatch
 from tilewright.targets.vta.values.vectors import BIAS, GROUP
 
-#: Most rows of a product that is computed column by column; with so few, rearranging the weights costs more.
+#: Maximum rows of a product that is computed column by column. With few rows, rearranging the weights costs more.
 FEW_ROWS = 4
 
 
@@ -43,20 +43,20 @@ class Machine:
         self.rules = config.rules
         self._limits = 1 << (config.inp.width - 1), 1 << (config.wgt.width - 1)
         kind = np.dtype(f"int{max(8, config.inp.width, config.wgt.width)}")
-        # The extra last tile of inp stays zero: pattern.NO_TILE, -1, selects it.
+        # The extra last tile of inp stays zero. The index pattern.NO_TILE, -1, selects this tile.
         self.inp = np.zeros((samples, config.inp.depth + 1, *config.inp.shape), kind)
         group = min(GROUP, config.block)
         self.wgt = np.zeros((1, config.wgt.depth, config.block // group, config.block, group), kind)
         self.acc = np.zeros((samples, config.acc.depth, *config.acc.shape), f"int{config.acc.width}")
         self.out = np.zeros((samples, config.out.depth, *config.out.shape), np.int32)
         self.par = np.zeros((1, config.par.depth, *config.par.shape), np.int32)
-        # Whether each out tile equals the accumulator tile (GEMM or ALU wrote it last) and so need not be stored in
-        # `out`. After LOAD ACC they differ.
+        # Whether each out tile equals the accumulator tile (the last writer was GEMM or ALU), so that `out` need not
+        # have the tile. After LOAD ACC the two tiles differ.
         self._mirrors = np.ones(config.out.depth, np.bool_)
-        self._differs = False  # whether any tile may differ; rare
+        self._differs = False  # whether any tile may differ, which is rare
 
     def stored_tiles(self) -> Array:
-        """Return the values that STORE would read from all tiles, in the type of acc: (S, depth, batch, block_out)."""
+        """Return the values of all tiles as STORE reads them, in the type of acc: (S, depth, batch, block_out)."""
         return np.where(self._mirrors[:, None, None], self.acc, self.out) if self._differs else self.acc
 
     def run(self, plan: Sequence[Action | StepBatch]) -> None:
@@ -87,16 +87,16 @@ class Machine:
         own_steps = tables.Expressions.of(self.config)
         stores = steps.kind == loop.STORE
         loads_wgt = (steps.kind == loop.LOAD) & (steps.to == loop.TO_WGT)
-        # The bytes of each step in one array; places[:, 1] is the distance from one sample to the next, 0 if they
-        # share.
+        # The bytes of each step in one array. places[:, 1] is the distance between two samples; 0 if samples share
+        # bytes.
         memory, places = self.dram.span(self.samples, table.address, table.end, stores)
         if len(self.wgt) < self.samples and places[loads_wgt, 1].any():
             self.wgt = np.repeat(self.wgt, self.samples, axis=0)
         base = steps.base[loads_wgt]
         end = base + (steps.height * steps.width)[loads_wgt]
         part = slice(base.min(initial=self.config.wgt.depth), end.max(initial=0))
-        wgt = self.wgt[:, part].copy()  # samples may share one array, which the batch of the first sample changes
-        mirrors = self._mirrors  # each sample starts from the present state
+        wgt = self.wgt[:, part].copy()  # if samples share an array, the batch of the first sample changes it
+        mirrors = self._mirrors  # each sample starts from the current state
         for sample in range(self.samples):
             copy = min(sample, len(self.wgt) - 1)
             self._mirrors = mirrors.copy()
@@ -117,8 +117,9 @@ class Machine:
     def _shifts(self) -> Array:
         """Return the shift amounts of SHR, int64 [2, 2n]; negative amounts shift left.
 
-        The first n columns are for a non-negative second operand, indexed by its low log2(n) bits; the others are for a
-        negative one, indexed likewise. Row 1 is for a negative immediate field, row 0 for any other.
+        The first n columns are for a non-negative second operand, indexed by its low log2(n) bits. The last n columns
+        are for a negative second operand, indexed in the same way. Row 1 is for a negative immediate field, row 0 for
+        other fields.
         """
         kind = np.dtype(np.int32) if self.rules.wide_alu else self.acc.dtype
         bits = 8 * kind.itemsize
@@ -132,7 +133,7 @@ class Machine:
         if not writes_out:
             self._keep_out(kernel.written)
         elif is_stored:  # the out memory gets the sum that each destination's last micro-op would have accumulated
-            # Tiles that several micro-ops write were cleared by the one before the last.
+            # If several micro-ops write a tile, an earlier micro-op has already cleared the tile.
             last, again = kernel.last_writes
             before = self.acc.copy()
             self.acc[:, again] = 0
@@ -163,7 +164,7 @@ class Machine:
             left = self.inp.take(src.reshape(-1), axis=1).reshape(samples, places, terms, batch, block)
             if batch > 1:  # each row of a tile is a row of the product
                 left = left.swapaxes(2, 3)
-            # Rows: samples (a separate axis if each has its own weights), places, batch. Columns: terms, block.
+            # Rows: samples (a separate axis if weights differ between samples), places, batch. Columns: terms, block.
             copies = self.wgt.shape[0]
             left = left.reshape(copies, -1, terms * block)
             if left.shape[1] <= FEW_ROWS:
@@ -179,7 +180,7 @@ class Machine:
             self._mirror(kernel.written)
 
     def _columns(self, left: Array, wgt: Array) -> Array:
-        """Return `left` (1 or S, rows, terms * block) times weight tiles `wgt`, one column of tiles at a time."""
+        """Multiply `left` (1 or S, rows, terms * block) by weight tiles `wgt`, one column of tiles at a time."""
         block = self.config.block
         copies = len(self.wgt)
         columns, terms = wgt.shape
@@ -207,7 +208,7 @@ class Machine:
             if operation:
                 self.acc[:, dst] = operation.on(first, second, kernel.field)
                 continue
-            # A slice is a view of acc, so the result can be computed where it belongs, without a copy.
+            # A slice is a view of acc, so the result can be computed in place, without a copy.
             in_place = isinstance(dst, slice) and not kernel.first_is_src and first.dtype == self.acc.dtype
             result = alu.operate(kernel.op, first, second, form, first if in_place else None)
             if result is not first:
@@ -223,7 +224,7 @@ class Machine:
             tiles = unpack_values(raw, width).reshape(raw.shape[0], move.rows, move.columns, *chip.shape)
         part = slice(move.base, move.end)
         array = getattr(self, chip.name)
-        if tiles is not None and len(tiles) > len(array):  # from now on each sample has its own values
+        if tiles is not None and len(tiles) > len(array):  # from here on, each sample has separate values
             array = np.repeat(array, self.samples, axis=0)
             setattr(self, chip.name, array)
         if array is self.acc:
@@ -237,7 +238,7 @@ class Machine:
             target[:, move.top : move.top + move.rows, move.left : move.left + move.columns] = tiles
 
     def _keep_out(self, tiles: Tiles) -> None:
-        """Copy `tiles` from acc to out, where out mirrors acc, because an instruction will change only acc."""
+        """Copy the mirrored tiles among `tiles` from acc to out, because an instruction will only change acc."""
         if not self.rules.out_memory:
             return
         slots = np.arange(self.config.acc.depth)[tiles]
@@ -266,10 +267,10 @@ class Machine:
 
 
 def interleaved(tiles: Array) -> Array:
-    """Return a view of weight tiles (..., block_out, block_in), as DRAM has them, in the order of the wgt memory.
+    """Return a view of weight tiles in DRAM (..., block_out, block_in) in the order of the wgt memory.
 
-    That is (..., block_in / 4, block_out, 4): the weights of four input channels alternate, so that a processor's
-    instructions for sums of four products can read them. A smaller block is one group: (..., 1, block, block).
+    The shape of the view is (..., block_in / 4, block_out, 4). The weights of four input channels alternate, as
+    processor instructions for sums of four products need them. A smaller block is one group: (..., 1, block, block).
     """
     group = min(GROUP, tiles.shape[-1])
     return tiles.reshape(*tiles.shape[:-1], -1, group).swapaxes(-3, -2)

@@ -1,4 +1,4 @@
-"""The tables that the compiled loop (loop.py) runs from: steps, kernels, micro-ops, expressions of own operations."""
+"""The tables of the compiled loop (loop.py): steps, kernels, micro-ops, expressions of own operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tilewright.array import Array
 from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.expression import MAX_DEPTH
 
-#: Values on which a step of an expression runs at once, or those of one tile if it has more.
+#: The number of values that a step of an expression computes at once. If a tile has more values, a step computes one
+#: tile.
 TOGETHER = 256
 
 
@@ -28,14 +29,14 @@ class Steps(NamedTuple):
     rows: Array
     columns: Array
     stride: Array
-    bits: Array  # of a value in DRAM
+    bits: Array  # bits of a value in DRAM
 
 
 class KernelTable(NamedTuple):
     """GEMM and ALU kernels, int64 [k] each. A kernel runs micro-ops start..stop-1 of a list (Uops) in two loops.
 
-    Names are the instruction's fields (micro_kernel.FIELDS). `adjacent`: the tiles of the inner loop follow
-    each other. The columns from `code` on are for the ALU only.
+    Columns have the names of the instruction's fields (micro_kernel.FIELDS). `adjacent`: whether the tiles of the inner
+    loop are consecutive. The columns from `code` on are for the ALU only.
     """
 
     start: Array
@@ -59,7 +60,7 @@ class KernelTable(NamedTuple):
 class Expressions(NamedTuple):
     """The expressions of own operations (isa/expression.py): operation k has steps start[k]..stop[k]-1.
 
-    `stack` int64 [MAX_DEPTH, n] has the values while tiles are computed, n of them at once (a whole number of tiles).
+    `stack` int64 [MAX_DEPTH, n]: the values during the computation of a whole number of tiles, with n values in all.
     """
 
     start: Array
@@ -75,7 +76,7 @@ class Expressions(NamedTuple):
         stop = np.cumsum([len(steps) for steps in programs], dtype=np.int64)
         steps = np.array([step for steps in programs for step in steps], np.int64).reshape(-1, 2)
         tile = config.batch * config.block
-        # Short tiles are computed several at once, which makes the loops of a step long enough for vector instructions.
+        # Several short tiles are computed at once, so that the loops of a step are long enough for vector instructions.
         stack = np.zeros((MAX_DEPTH, tile * max(1, TOGETHER // tile) if programs else 1), np.int64)
         start = stop - np.array([len(steps) for steps in programs], np.int64)
         return cls(start, stop, np.ascontiguousarray(steps[:, 0]), np.ascontiguousarray(steps[:, 1]), stack)

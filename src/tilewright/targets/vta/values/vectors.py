@@ -1,4 +1,4 @@
-"""Vector instructions for the value loop, written in LLVM's language: see `loop.products` and `loop.interleaved`."""
+"""Vector instructions for the value loop, as LLVM code: see `loop.products` and `loop.interleaved`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 from tilewright.sim.native import processor_features
 
-#: Values of a tile's line that `loop.products` reads and writes; input channels whose weights alternate.
+#: The values in a line of a tile for `loop.products`, and the number of input channels with alternating weights.
 LANES = 16
 GROUP = 4
-#: What is added to signed bytes of inp, to make them unsigned.
+#: The number added to signed bytes of inp, to make these bytes unsigned.
 BIAS = 128
-#: What a processor needs for sums of four products of bytes in vectors of 512 bits (VPDPBUSD).
+#: The processor features for sums of four byte products in vectors of 512 bits (VPDPBUSD).
 BYTES = frozenset({"avx512bw", "avx512vnni"})
 
 
 def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
-    """Write `loop.products` for the widest vectors of this processor: one loop for each part of a line.
+    """Generate `loop.products` for the widest vectors of this processor, with one loop for each part of a line.
 
-    The weights stay in registers during a loop, and so does the excess that the bias of inp adds to each sum.
+    During a loop, the weights stay in registers. The excess that the bias of inp adds to each sum also stays in a
+    register.
     """
     if bits[0::2][:3] != (32, 8, 8):
         return  # a machine of other widths, which does not use `products`
@@ -33,9 +34,10 @@ def emit_products(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]
 def _emit_loop(
     builder: Any, operands: tuple[Any, ...], low: int, columns: int, dot_of: Callable[..., Callable[[Any, Any], Any]]
 ) -> None:
-    """Write the loop of `products` for the sums from `low` on, `columns` of them.
+    """Generate the loop of `products` for `columns` sums, from sum `low` on.
 
-    `dot_of` gets the weights of each group, and returns a function that adds their products with LANES values to sums.
+    `dot_of` returns, for the weights of each group, a function that adds the products of these weights and LANES values
+    to sums.
     """
     acc, at, inp, x, wgt, w, pitch, count, to_step, by_step = operands
     index = count.type
@@ -47,7 +49,7 @@ def _emit_loop(
         group = builder.gep(wgt, [builder.add(builder.add(w, index(GROUP * low)), builder.mul(pitch, index(k)))])
         groups.append(builder.load(builder.bitcast(group, weights.as_pointer()), align=1))
     dot = dot_of(builder, groups, columns)
-    # 128 times the sum of the weights of each column: the bias of inp adds it to each sum, so it is subtracted before.
+    # The bias of inp adds 128 times the sum of a column's weights to each sum. This excess is subtracted first.
     excess = dot(sums([0] * columns), values([BIAS] * LANES))
     before = builder.block
     body = builder.append_basic_block()
@@ -68,7 +70,7 @@ def _emit_loop(
 
 
 def _by_bytes(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
-    """Return a function that adds products of unsigned and signed bytes to sums, four at once."""
+    """Return a function that adds products of unsigned and signed bytes to sums, four products at once."""
     sums = _vector(32, columns)
     four = _intrinsic(builder, f"avx512.vpdpbusd.{32 * columns}", sums, sums, sums, sums)
 
@@ -90,7 +92,7 @@ def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[An
         for first in range(0, GROUP, 2):
             order = [GROUP * column + first + lane for column in range(columns) for lane in range(2)]
             rows.append(builder.sext(_shuffled(builder, group, order), pairs))
-    # Without VPDPBUSD: 16-bit products, two of which PMADDWD adds; without AVX2, plain 32-bit multiplications.
+    # Without VPDPBUSD, PMADDWD adds two 16-bit products at once. Without AVX2, plain 32-bit multiplications are used.
     has_avx2 = "avx2" in processor_features()
     multiplied = _intrinsic(builder, "avx2.pmadd.wd", sums, pairs, pairs) if has_avx2 else None
 
@@ -123,7 +125,7 @@ def _intrinsic(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
 
 
 def _shuffled(builder: Any, vector: Any, order: Sequence[int], second: Any = None) -> Any:
-    """Return the elements of `vector`, followed by those of `other`, at the places `order`."""
+    """Select elements by their indices `order` from `vector` followed by `other`."""
     return builder.shuffle_vector(vector, second or vector, _vector(32, len(order))(list(order)))
 
 
