@@ -3,8 +3,8 @@
 `Semantics` has one named switch for each disagreement. Sources: hardware/xilinx/src/vta.cc (hls),
 src/sim/sim_driver.cc (fsim), hardware/chisel (chisel; read, not run). A program is portable if no switch affects it.
 
-Operations here work on whole arrays of accumulators. The interpreter of the tests (tests/targets/vta/interpreter.py)
-defines the same operations on single integers, written to be read; the tests compare the two. Sources:
+The operations work on whole arrays of accumulators. The interpreter of the tests (tests/targets/vta/interpreter.py)
+defines the same operations on single integers, in a form for readers; the tests compare both definitions. Sources:
 hardware/xilinx/src/vta.cc for MIN to MUL; gemmlowp's fixedpoint.h for the rounding of MULH, RSHR (both our extensions)
 and REQ.
 """
@@ -32,12 +32,13 @@ from tilewright.graph.rounding import (
 
 @dataclass(frozen=True, eq=False)
 class Semantics:
-    """The behaviour of upstream's implementation `name` where its implementations differ; see docs/vta.md."""
+    """The behaviour of upstream's implementation `name`, where implementations differ; see docs/vta.md."""
 
     name: str
-    #: STORE reads a separate out memory, which GEMM and ALU write; otherwise it truncates the accumulator.
+    #: STORE reads a separate out memory, which GEMM and ALU write; otherwise STORE truncates the accumulator.
     out_memory: bool
-    #: A reset GEMM writes the sum that it would have accumulated to the out memory; otherwise it does not write it.
+    #: A reset GEMM writes the sum that it would have accumulated to the out memory; otherwise the out memory keeps its
+    #: value.
     reset_writes_out: bool
     #: LOAD of weights and micro-ops honours padding, and LOAD of micro-ops y_size; otherwise LOAD ignores these fields.
     full_loads: bool
@@ -46,12 +47,12 @@ class Semantics:
     #: LOAD ACC_8BIT is executed; otherwise it is ignored.
     loads_acc_8bit: bool
     #: The amount of SHR, in bits of the second operand. low_signed: the low LOG_ACC_WIDTH bits, signed; full: all bits,
-    #: signed. A negative amount shifts left. low_unsigned: the low bits; if the immediate field is negative, the low
-    #: bits of the negated operand, to the left, even if the second operand is a tile.
+    #: signed. A negative amount shifts left. low_unsigned: the low bits. If the immediate field is negative, the amount
+    #: is the low bits of the negated operand, and the shift is to the left, even if the second operand is a tile.
     shift: Literal["low_signed", "full", "low_unsigned"]
     #: The ALU computes in 32 bits, whatever the accumulator's width.
     wide_alu: bool
-    #: MUL multiplies; otherwise it leaves the accumulator unchanged.
+    #: MUL multiplies; otherwise MUL does not change the accumulator.
     multiplies: bool
     #: The immediate form of an ALU operation uses acc[src], not acc[dst], as its first operand.
     immediate_reads_src: bool
@@ -70,9 +71,8 @@ SEMANTICS = {
 class AluOp(IntEnum):
     """The operations of the tensor ALU. SHR, a right shift, shifts left if its amount is negative.
 
-    own.py has operations of the user's own.
-    Our extensions: MULH, the high 32 bits of twice the product, rounded; RSHR, a right shift rounded half away from
-    zero; REQ, a whole requantisation.
+    own.py defines the user's own operations. Our extensions: MULH, the high 32 bits of twice the product, rounded;
+    RSHR, a right shift rounded half away from zero; REQ, a whole requantisation.
     """
 
     MIN = 0
@@ -85,12 +85,12 @@ class AluOp(IntEnum):
     REQ = 7
 
 
-#: Largest amount of SHR that means the same to all of upstream's implementations: HLS reads five signed bits of it.
+#: The largest SHR amount with the same result in all of upstream's implementations: HLS reads five signed bits.
 LARGEST_SHIFT = 15
-#: Least distance in micro-ops from a write of an accumulator tile to its next use (upstream's runtime: VerifyDep).
+#: Minimum distance, in micro-ops, from a write of an accumulator tile to the tile's next use (upstream's VerifyDep).
 WRITE_BACK = 3
 UPSTREAM = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL)
-#: Operations on the rescaling lanes, which have a longer latency; see timing/model.py, EXTENDED.
+#: The operations on the rescaling lanes. These have a longer latency: see EXTENDED in timing/model.py.
 RESCALING = (AluOp.MULH, AluOp.RSHR, AluOp.REQ)
 #: The operations of each kind of ALU (config key `alu`). In "float", the multiplier of REQ is a float32.
 ALUS = {
@@ -102,7 +102,7 @@ ALUS = {
 
 
 class Form(NamedTuple):
-    """The context of an ALU operation: all that determines its result besides the operands."""
+    """The context of an ALU operation: all properties, besides the operands, that determine the result."""
 
     rules: Semantics
     width: int  # bits of an accumulator
@@ -118,7 +118,7 @@ def _immediate_shift(operand: int, kind: np.dtype[Any], form: Form) -> tuple[Any
 
 
 def shift_amount(operand: Array, form: Form) -> tuple[Array, Array]:
-    """Return, for each second operand of SHR, whether it shifts left, and by how many bits (0 to its width - 1)."""
+    """Return two arrays for second operands of SHR: whether to shift left, and the number of bits (0 to width - 1)."""
     kind = operand.dtype.type
     low = kind(8 * operand.dtype.itemsize - 1)
     if form.rules.shift == "low_unsigned":
@@ -171,9 +171,9 @@ OPERATIONS: dict[int, Operation] = {
 
 
 def operate(op: int, first: Array, second: Array, form: Form, out: Array | None = None) -> Array:
-    """Return the result of any ALU operation but REQ on accumulators; it wraps. An immediate `second` is a scalar.
+    """Compute any ALU operation except REQ on accumulators; results wrap. An immediate `second` is a scalar.
 
-    `out` may be `first`, to compute in place; some operations return a new array nevertheless.
+    `out` may be `first`, to compute in place, but some operations still return a new array.
     """
     return OPERATIONS[op].on(first, second, form, out)
 
@@ -191,11 +191,11 @@ def kinds_of(op: AluOp, rules: Semantics, is_float: bool) -> tuple[str, ...]:
 
 
 def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """Return REQ of `acc`, int32 (S, tiles, batch, block). The other operands are int32 (1 or S, tiles, 1, block).
+    """Compute REQ on `acc`, int32 (S, tiles, batch, block). The other operands are int32 (1 or S, tiles, 1, block).
 
-    REQ requantises `acc + bias`, which wraps, with TFLite's double rounding. `scaling` has, from the low byte on, the
-    left shift (before the product) and the right shift (0 to 31), then the zero point (16 bits, signed). `bounds` has
-    the smallest and the largest result (16 bits each, signed); smallest > largest means the limits of 32 bits.
+    REQ requantises `acc + bias`, which wraps, with TFLite's double rounding. `scaling`, from the low byte on: the left
+    shift (before the product), the right shift (0 to 31), the zero point (16 bits, signed). `bounds`: the smallest and
+    the largest result (16 bits each, signed). If smallest > largest, the limits of 32 bits apply.
     """
     left, right = ((scaling >> 8 * byte & 31).astype(np.int64) for byte in range(2))
     total = wrap_int32((acc + bias).astype(np.int64) << left)
@@ -204,7 +204,7 @@ def requantise(acc: Array, bias: Array, multiplier: Array, scaling: Array, bound
 
 
 def requantise_float(acc: Array, bias: Array, multiplier: Array, scaling: Array, bounds: Array) -> Array:
-    """Return REQ of a "float" ALU: `float32(acc + bias)` times a float32, rounded half to even. See `requantise`."""
+    """Compute REQ of a "float" ALU: `float32(acc + bias)` times a float32, rounded half to even. See `requantise`."""
     with np.errstate(over="ignore", invalid="ignore"):  # multipliers that occur in no real model
         scaled = round_half_even((acc + bias).astype(np.float32) * multiplier.view(np.float32))
     return _bounded(scaled, scaling, bounds)

@@ -1,8 +1,8 @@
-"""Integer expressions: the text that says what an ALU operation of the user's own computes (see own.py).
+"""Integer expressions: the text that defines the result of a user's own ALU operation (see own.py).
 
 `parse` accepts a small part of Python: integers, the operands, operators and the functions below, each with its meaning
-in NumPy on int64. It reads the text with `ast` and runs none of it, so that the text may come from any file. The result
-is a list of steps for a stack; `Expression.on` runs them on arrays, values/loop.py in a compiled loop.
+in NumPy on int64. `parse` reads the text with `ast` and never executes the text, so a text may come from any file. The
+result is a list of steps for a stack; `Expression.on` runs them on arrays, values/loop.py in a compiled loop.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Do(IntEnum):
     WHERE = 18
 
 
-#: The steps of two values, and ABS: NumPy's function, and the arithmetic that costs energy (sim.events.KINDS; "": only
-#: wires and single gates). A shift by less than 0 or more than 63 bits shifts all bits out.
+#: The steps of two values, and ABS. Each has NumPy's function and the arithmetic that costs energy (sim.events.KINDS;
+#: "" for wires and single gates). A shift by less than 0 or more than 63 bits shifts all bits out.
 _FUNCTIONS: dict[Do, tuple[Callable[..., Any], str]] = {
     Do.ADD: (np.add, "add"),
     Do.SUB: (np.subtract, "add"),
@@ -75,7 +75,7 @@ _OPERATORS: dict[type[ast.AST], Do] = {
     **{ast.Add: Do.ADD, ast.Sub: Do.SUB, ast.Mult: Do.MUL, ast.LShift: Do.SHL, ast.RShift: Do.SHR},
     **{ast.BitAnd: Do.AND, ast.BitOr: Do.OR, ast.BitXor: Do.XOR},
 }
-#: Comparisons: the step, whether its operands change places, and whether its result is negated.
+#: Comparisons: the step, whether to swap the operands, and whether to negate the result.
 _COMPARISONS: dict[type[ast.AST], tuple[Do, bool, bool]] = {
     ast.Lt: (Do.LESS, False, False),
     ast.Gt: (Do.LESS, True, False),
@@ -84,7 +84,7 @@ _COMPARISONS: dict[type[ast.AST], tuple[Do, bool, bool]] = {
     ast.Eq: (Do.EQUAL, False, False),
     ast.NotEq: (Do.EQUAL, False, True),
 }
-#: The functions, also as `np.NAME`: the order in which their arguments are computed, and the steps that follow.
+#: The functions, also as `np.NAME`: the order to compute the arguments, and the steps after the arguments.
 _NAMED: dict[str, tuple[tuple[int, ...], tuple[tuple[Do, int], ...]]] = {
     **dict.fromkeys(("abs", "absolute"), ((0,), ((Do.ABS, 0),))),
     **dict.fromkeys(("min", "minimum"), ((0, 1), ((Do.MIN, 0),))),
@@ -97,7 +97,7 @@ _NAMED: dict[str, tuple[tuple[int, ...], tuple[tuple[Do, int], ...]]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A checked expression: its steps, each with its `value` (0 if it has none), in the order of execution."""
+    """A checked expression: the steps in execution order, each with its `value` (0 for a step without a value)."""
 
     steps: tuple[tuple[Do, int], ...]
 
@@ -107,11 +107,11 @@ class Expression:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The arithmetic of one evaluation, as sim.events.KINDS names it."""
+        """The arithmetic of one evaluation, in the names of sim.events.KINDS."""
         return tuple(_FUNCTIONS[do][1] for do, _ in self.steps if do in _FUNCTIONS and _FUNCTIONS[do][1])
 
     def on(self, dst: Array, src: Array, imm: int) -> Array:
-        """Return the values, int64 and of the shape of `dst`. Operands are integers; all steps wrap to 64 bits."""
+        """Return the values, int64, with the shape of `dst`. Operands are integers; all steps wrap to 64 bits."""
         given = {Do.DST: dst.astype(np.int64), Do.SRC: src.astype(np.int64), Do.IMM: np.int64(imm)}
         stack: list[Any] = []
         for do, value in self.steps:
@@ -145,7 +145,7 @@ def parse(text: str, where: str) -> Expression:
         ) from None
     if len(steps) > MAX_STEPS:
         raise ConfigError(where, f"the expression has {len(steps)} steps; at most {MAX_STEPS} are allowed")
-    # The stack grows by one value for each operand, and shrinks by the operands of a step less its result.
+    # Each operand adds one value to the stack. Each step removes its operands and adds one result.
     depth = most = 0
     for do, _ in steps:
         depth += 1 if do <= Do.CONSTANT else {Do.ABS: 0, Do.WRAP: 0, Do.WHERE: -2}.get(do, -1)

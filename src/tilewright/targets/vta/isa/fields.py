@@ -1,10 +1,11 @@
-"""VTA's opcodes, memory ids and bit layouts, and decoded instructions and micro-ops: a column for each field.
+"""VTA's opcodes, memory ids and bit layouts, and decoded instructions and micro-ops, with a column for each field.
 
 Source: include/vta/hw_spec.h and hw_spec_const.h of apache/tvm-vta at d4a15f627d5c. Releases before 2021 had
 a 2-bit memory id and a 2-bit ALU opcode; their binaries are incompatible.
 
-The units form a line, with token queues between neighbours. Three stages are upstream's. Four stages (load, gemm,
-activate, store) separate the tensor ALU from the GEMM core, as the hardware guide proposes ("Pipeline Expandability").
+The units form a line, with token queues between neighbours. Upstream has three stages. Four stages (load, gemm,
+activate, store) separate the tensor ALU from the GEMM core, as proposed in the hardware guide ("Pipeline
+Expandability").
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def formats(bits: IndexBits, operation_bits: int = OPCODE_BITS) -> Formats:
 
 @lru_cache
 def opcode_bits(bits: IndexBits) -> int:
-    """Return the most bits, up to 8, that the ALU opcode can have beside tile indices of these widths; at least 3."""
+    """Return the maximum bits (3..8) of the ALU opcode if tile indices have these widths."""
     for operation_bits in range(8, OPCODE_BITS, -1):
         try:
             formats(bits, operation_bits)
@@ -187,7 +188,7 @@ def opcode_bits(bits: IndexBits) -> int:
 
 
 class Fields(dict[str, Column]):
-    """The fields of one instruction format, by name and as attributes: int64 [n] each, 0 for other instructions."""
+    """The fields of one instruction format, as items and as attributes: int64 [n] each, 0 for other instructions."""
 
     def __getattr__(self, name: str) -> Column:
         if name in self:
@@ -222,7 +223,7 @@ class Uops(NamedTuple):
 
 #: The token bits of an instruction: from or to the previous and the next unit.
 POP_BITS, PUSH_BITS = ("pop_prev", "pop_next"), ("push_prev", "push_next")
-#: Transfers that can serve as a NOP (x_size 0, tokens only). A unit's NOP is the first of these that it executes.
+#: Transfers that can be a NOP (x_size 0, tokens only). The NOP of a unit is the first of these that the unit executes.
 NOPS = (
     (Opcode.LOAD, Memory.INP),
     (Opcode.LOAD, Memory.UOP),
@@ -240,7 +241,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """The units in order. `gemm` and `alu`: the numbers of the units that run GEMM and ALU (three stages: the same)."""
+    """The units in order. `gemm` and `alu`: the numbers of the units for GEMM and ALU, equal with three stages."""
 
     units: tuple[str, ...]
     gemm: int
@@ -249,7 +250,7 @@ class Pipeline:
 
     @cached_property
     def takes(self) -> Array:
-        """The number of the unit that executes an instruction: int64 [opcode, memory id], id 0 if it has no id.
+        """The unit number of each kind of instruction: int64 [opcode, memory id], id 0 for instructions without id.
 
         LOADs of inp, wgt and par go to `load`, LOADs of alu_uop to the ALU's unit, and other LOADs to the GEMM unit
         (upstream: the unit that runs micro-ops). FINISH, and opcodes that no upstream implementation decodes, go to
@@ -301,7 +302,7 @@ class Pipeline:
         return self.takes[stream.opcode, stream.mem.memory_type]
 
     def path(self, source: int, target: int) -> Sequence[int]:
-        """Return the numbers of the units from `source` to `target`, both included, in the order of a token's way."""
+        """Return the numbers of the units from `source` to `target`, both included, in the order of a passing token."""
         return range(source, target + 1) if source <= target else range(source, target - 1, -1)
 
     def queues(self, depth: int) -> tuple[TokenQueue, ...]:

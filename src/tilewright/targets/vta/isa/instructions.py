@@ -1,7 +1,7 @@
 """Build instruction streams for the runtime and the compiler: instructions with tokens, NOPs, and micro-op lists.
 
-Tokens follow the rules of upstream's InsnQueue (TVM vta/runtime/runtime.cc). A push is set on the last instruction if
-possible, a pop on the next instruction of its unit. NOPs carry the tokens that no instruction can carry.
+Tokens follow the rules of upstream's InsnQueue (TVM vta/runtime/runtime.cc). If possible, the last instruction pushes a
+token, and the next instruction of the target unit pops the token. If not, a NOP does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_PADS = (0, 0, 0, 0)
 
 
 class Loop(NamedTuple):
-    """A loop around micro-ops: `extent` iterations, each of which adds dst, src and wgt to the tile indices."""
+    """A loop around micro-ops: `extent` iterations. Each iteration adds dst, src and wgt to the tile indices."""
 
     extent: int
     dst: int
@@ -56,7 +56,7 @@ class InstructionBuffer:
 
     @classmethod
     def of(cls, code: Raw, config: Config) -> InstructionBuffer:
-        """Return encoded instructions, uint8 [n, 16]. Raises ProgramError if one is not known on the machine."""
+        """Decode encoded instructions, uint8 [n, 16]. Raises ProgramError if the machine lacks an instruction."""
         buffer = cls(config)
         stream = decode(code, config)
         buffer.rows = [[] for _ in code]
@@ -71,7 +71,7 @@ class InstructionBuffer:
 
     @property
     def pending(self) -> bool:
-        """Whether the pop of a token is recorded that no instruction carries yet."""
+        """Whether a recorded pop of a token still waits for its instruction."""
         return any(self._pending)
 
     def transfer(
@@ -88,7 +88,7 @@ class InstructionBuffer:
         return self._add([opcode, 0, 0, 0, 0, memory, base, address, *shape, stride, *pads], memory)
 
     def load_uops(self, memory: Memory, base: int, address: int, count: int) -> int:
-        """Add a LOAD of `count` micro-ops into UOP or ALU_UOP, as one row: HLS supports no more."""
+        """Add a LOAD of `count` micro-ops into UOP or ALU_UOP, as one row, the only form that HLS supports."""
         return self.transfer(Opcode.LOAD, memory, base, address, (1, count), count)
 
     def gemm(self, uops: range, outer: Loop, inner: Loop, reset: bool = False) -> int:
@@ -119,14 +119,14 @@ class InstructionBuffer:
     def dep_push(self, source: int, target: int) -> None:
         """Let unit `source` push a token to unit `target` after all its instructions recorded so far.
 
-        The last instruction pushes it if it belongs to `source` and its push bit is free, otherwise a NOP of `source`
-        does. As upstream, a LOAD with x_size 0 does not count as an instruction of `source`.
+        If the last instruction belongs to `source` and its push bit is free, this instruction pushes the token. If not,
+        a NOP of `source` pushes it. A LOAD with x_size 0 is no instruction of `source` in this rule, as upstream.
         """
         push = COLUMN[self._link(source, target, "dep_push").push]
         self.commit(source)
         last = self.rows[-1] if self.rows else None
         empty = last is not None and last[0] == Opcode.LOAD and not last[X_SIZE]
-        # As upstream, which only looks at the last instruction of the stream.
+        # Like upstream, only the last instruction of the stream is considered.
         if last is None or self.units[-1] != source or empty or last[push]:
             self._nop(source)
         self.rows[-1][push] = 1
@@ -145,7 +145,8 @@ class InstructionBuffer:
 
     def drain(self) -> None:
         """Pass tokens from every unit to the unit of FINISH, so that FINISH waits for all; leave no pop pending."""
-        # From both ends of the pipeline towards the unit of FINISH. Its own pops come last, so that one NOP takes all.
+        # Tokens pass from both ends of the pipeline to the unit of FINISH. The pops of this unit come last, so one NOP
+        # does all of them.
         home = self.pipeline.home
         path = self.pipeline.path
         last: list[tuple[int, int]] = []
@@ -178,7 +179,7 @@ class InstructionBuffer:
         return code
 
     def stream(self, index: Array, bits: Array) -> Stream:
-        """Return the instructions `index` [n], with the token bits `bits` [4, n] added, as they would be decoded.
+        """Return the decoded form of the instructions `index` [n] with the token bits `bits` [4, n] added.
 
         Values that do not fit their fields are not refused here (see `encode`).
         """
@@ -222,8 +223,8 @@ class InstructionBuffer:
 def serial(recorded: InstructionBuffer) -> InstructionBuffer:
     """Return the instructions with new tokens that force stream order, and FINISH at the end.
 
-    Upstream's runtime does not order a load after a store, because no queue joins their units. Here, a NOP of each
-    unit between them passes the token on. Recorded NOPs are omitted.
+    Upstream's runtime does not order a load after a store, because no queue joins their units. This method does: a NOP
+    of each unit in between passes the token on. Recorded NOPs are omitted.
     """
     ordered = InstructionBuffer(recorded.config)
     finish = [int(Opcode.FINISH), *[0] * (COMMON_SIZE - 1)]
@@ -281,10 +282,10 @@ def alone(offsets: Sequence[int], index: int, depth: int) -> int:
 
 
 def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
-    """Return one past the last micro-op list to fetch: list `index`, which is missing, and some that follow it.
+    """Return one past the last micro-op list to fetch, for the missing list `index` and some of the next lists.
 
-    This is the compiler's policy. If the lists of the whole program fit the cache of `depth` micro-ops, all that follow
-    are fetched; otherwise all that fit a quarter of the cache.
+    This is the compiler's policy. If the lists of the whole program fit the cache of `depth` micro-ops, all later lists
+    are fetched; otherwise the later lists that fit a quarter of the cache.
     """
     share = depth if offsets[-1] <= depth else max(1, depth // 4)
     last = index + 1
@@ -296,8 +297,8 @@ def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
 class UopCache:
     """Tracks the micro-op lists in an on-chip cache of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
 
-    A missing list is loaded at a circular write pointer, together with the next lists that `policy` selects. This
-    evicts the lists that it overwrites.
+    A missing list is loaded at a circular write pointer, together with the next lists that `policy` selects. The lists
+    that this load overwrites are evicted.
     """
 
     def __init__(
@@ -311,12 +312,12 @@ class UopCache:
         self._write = 0
 
     def find(self, index: int) -> range:
-        """Return the range of cache indices that list `index` occupies, after loading the list if it is missing."""
+        """Return the range of cache indices of list `index`. If the list is missing, load the list first."""
         if index not in self._base:
             start = self._offsets[index]
             last = self._policy(self._offsets, index, self._depth)
             count = self._offsets[last] - start
-            # A list is never split: if it does not fit behind the write pointer, it starts at 0.
+            # A list is never split. If a list does not fit after the write pointer, the list starts at 0.
             base = self._write if self._write + count <= self._depth else 0
             for cached, at in list(self._base.items()):
                 size = self._offsets[cached + 1] - self._offsets[cached]

@@ -1,9 +1,9 @@
-"""ALU operations of the user's own: their definition (configuration key `own_alu`), and the code that they name.
+"""The user's own ALU operations: their definition (configuration key `own_alu`), and the code that a definition names.
 
-The meaning of an operation is an expression (expression.py), or a Python function. A lane, which computes it in
-gateware, is an Amaranth component. Code is named as `FILE.py:NAME` in a machine's file, or made known by `code`; the
-configuration then has the name and a digest of the source, `FILE.py:NAME#DIGEST`. A configuration that comes out of a
-program file has the same text, and never leads to an import: its code must have been made known in this process.
+The meaning of an operation is an expression (expression.py), or a Python function. A lane, which computes the operation
+in gateware, is an Amaranth component. A machine's file names code as `FILE.py:NAME`; in Python, the function `code`
+registers code. The configuration contains the name and a digest of the source, `FILE.py:NAME#DIGEST`. A configuration
+from a program file has the same text, but never causes an import: its code must have been registered in this process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tilewright.targets import given
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.expression import OPERANDS, Expression, parse
 
-#: The number of the first own operation in decoded programs; opcodes of AluOp that the machine lacks may be its codes.
+#: The number of the first own operation in decoded programs. Own operations may have the opcodes of AluOps that the
+#: machine lacks.
 FIRST_OWN = 16
 #: Limits of an operation: opcode, cycles from one micro-op to the next, cycles of latency; operations of a machine.
 MAX_OPCODE = 255
@@ -37,18 +38,18 @@ MAX_OPERATIONS = 16
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 _CODE = re.compile(r"(?P<file>[^#:]+):(?P<name>[A-Za-z_]\w*)(#(?P<digest>[0-9a-f]{16}))?", re.ASCII)
-#: Code that the user has named, by its text in configurations: a function or class, or the file that defines it.
+#: The user's code, by its text in configurations: a function or class, or the file that defines the code.
 _CODE_BY_NAME: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
 class OwnOperation:
-    """An ALU operation of the user's own. Raises ConfigError if a value is illegal.
+    """A user's own ALU operation. Raises ConfigError if a value is illegal.
 
     `meaning` is the result, as an expression or the name of a function of some of the arguments dst, src (int64 arrays
     of one shape) and imm (an integer); the accumulator gets its low 32 bits. `src` is the second operand of any ALU
-    instruction, acc[src] or the immediate; `imm` is the immediate field in both cases. `cycles` is the least number of
-    cycles from one micro-op to the next. `latency` is the number of cycles from a lane's operands to its result (0:
+    instruction, acc[src] or the immediate; `imm` is the immediate field in both cases. `cycles` is the minimum number
+    of cycles from one micro-op to the next. `latency` is the number of cycles from a lane's operands to its result (0:
     the same cycle; MULH, RSHR and REQ have 5). `energy` is the arithmetic of one value, of the kinds of sim.events; an
     expression has its own by default.
     """
@@ -75,7 +76,7 @@ class OwnOperation:
         for key in ("meaning", "lane"):
             if not isinstance(getattr(self, key), str):
                 raise ConfigError(self.where, f"{key} is {shown(getattr(self, key))}, not text")
-        # A frozen dataclass takes any value: types are checked here for files and for Python alike.
+        # A frozen dataclass accepts any value, so types are checked here, for files and for Python.
         kinds = self.energy if isinstance(self.energy, tuple) else ()
         if kinds != self.energy or not all(kind in KINDS for kind in kinds):
             raise ConfigError(self.where, f"energy is {shown(self.energy)}", f"give a list of {', '.join(KINDS)}")
@@ -103,7 +104,7 @@ class OwnOperation:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The arithmetic of one value, as sim.events.KINDS names it."""
+        """The arithmetic of one value, in the names of sim.events.KINDS."""
         return self.energy or (self.expression.kinds if self.expression else ())
 
     def uses(self, operand: str) -> bool:
@@ -111,7 +112,7 @@ class OwnOperation:
         return self.expression.uses(operand) if self.expression else operand in self._function()[1]
 
     def on(self, dst: Array, src: Array, imm: int) -> Array:
-        """Return the results, int32 and of the shape of `dst`, for operands int32 (`src` may be a scalar).
+        """Return the results, int32, with the shape of `dst`, for operands int32 (`src` may be a scalar).
 
         Raises ConfigError if the meaning is a function that is not known, MachineError if the function fails.
         """
@@ -142,7 +143,7 @@ class OwnOperation:
             raise ConfigError(self.where, f"{self.lane} cannot be made: {error}", "take no arguments") from None
 
     def to_data(self) -> dict[str, Any]:
-        """Return the definition as JSON values, without those at their defaults."""
+        """Return the definition as JSON values, without values that equal their defaults."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         values = {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
         return values | ({"energy": list(self.energy)} if self.energy else {})
@@ -197,7 +198,7 @@ def _operation(data: Any, folder: Path | None) -> OwnOperation:
 def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bits: int) -> None:
     """Check names and opcodes; `built_in` names the operations of other opcodes, `bits` is the opcode's width.
 
-    Raises ConfigError if two operations share one, or if an opcode does not fit.
+    Raises ConfigError if two operations have the same name or opcode, or if an opcode does not fit.
     """
     taken = dict(built_in)  # by opcode: the names that messages give to operations
     for operation in operations:
@@ -216,7 +217,7 @@ def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bit
 
 
 def code(item: Callable[..., Any]) -> str:
-    """Make a function or class of the user's known, and return the text that names it in an OwnOperation.
+    """Register a user's function or class, and return the text that names it in an OwnOperation.
 
     Raises ConfigError if its source is not in a file.
     """
@@ -230,7 +231,7 @@ def code(item: Callable[..., Any]) -> str:
 def resolve(text: str, where: str) -> Any:
     """Return the code that a configuration names; its file is run on first use.
 
-    Raises ConfigError, beginning with `where`, if it was not made known in this process, or if its file fails.
+    Raises ConfigError, beginning with `where`, if the code was not registered in this process, or if its file fails.
     """
     if text not in _CODE_BY_NAME:
         name, _, _ = text.partition("#")

@@ -36,8 +36,8 @@ COMMON_NAMES = tuple(f.name for f in COMMON)
 def decode(insns: Raw, config: Config, strict: bool = True) -> Stream:
     """Decode `insns` (uint8 [n, 16], little-endian). Raises ProgramError if the array has another shape.
 
-    If `strict`, also raises ProgramError, naming the instruction, for an unknown opcode, memory id or ALU opcode.
-    The opcodes of own operations become their numbers (Config.own_numbers), so that they cannot be mistaken for AluOp.
+    If `strict`, also raises ProgramError, naming the instruction, for an unknown opcode, memory id or ALU opcode. The
+    opcodes of own operations become numbers (Config.own_numbers) that differ from all AluOps.
     """
     common = config.formats.plain.decode(insns)
     parts: dict[str, Fields] = {}
@@ -113,7 +113,7 @@ _IMAGES: WeakKeyDictionary[Launch, LaunchImage] = WeakKeyDictionary()
 
 
 def image_of(launch: Launch) -> LaunchImage:
-    """Return the decoded contents of a launch. Raises ProgramError if they are invalid (a file's may be)."""
+    """Return the decoded contents of a launch. Raises ProgramError if they are invalid, as in a damaged file."""
     if launch not in _IMAGES:
         _IMAGES[launch] = LaunchImage.of(launch, INSN_BYTES, REGIONS)
     return _IMAGES[launch]

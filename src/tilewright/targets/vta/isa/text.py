@@ -15,9 +15,9 @@
     dst=0 src=0 wgt=0
 
 program/listing.py defines the syntax of segments, program/instruction.py the syntax of code lines. A token names the
-unit at the other end of its queue (`prev` or `next` if there is no queue). Own ALU operations (Config.own_alu) have
-their names; unknown opcodes and memory ids are written `op5`, `mem6`. Micro-ops are the bytes of the const segment
-`uop`, at address 0 unless the launch declares it. Lines before the first `.launch` form a launch named `asm`.
+unit at the far end of its queue (`prev` or `next` if there is no queue). Own ALU operations (Config.own_alu) are
+written by name, unknown opcodes and memory ids as `op5` and `mem6`. Micro-ops are the bytes of the const segment `uop`,
+at address 0 unless the launch declares it. Lines before the first `.launch` form a launch named `asm`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.fields import COMMON, FORMAT_OF, POP_BITS, PUSH_BITS, REGIONS, Memory, Opcode, Pipeline
 from tilewright.targets.vta.isa.stream import COMMON_NAMES, encode, groups, image_of
 
-#: The fields written as plain words after the mnemonic, by format.
+#: By format, the fields to write as plain words after the mnemonic.
 PLAIN = {"mem": ("memory_type",), "alu": ("alu_opcode",)}
 #: Fields omitted if 0, to keep common instructions short.
 USUALLY_ZERO = ("reset_reg", "use_imm", "imm", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
@@ -69,7 +69,7 @@ def micro_ops(uops: Raw, config: Config) -> list[str]:
 
 
 def _lines(show: Callable[[Mapping[str, int]], str], layout: Layout, code: Raw) -> list[str]:
-    """Return the text line of each row of `code`; bits that no field covers become one little-endian integer."""
+    """Return a text line for each row of `code`. Bits outside all fields become one little-endian integer."""
     reserved = layout.reserved(code)
     others = [int.from_bytes(row.tobytes(), "little") for row in reserved] if reserved.any() else [0] * len(code)
     return [show(row | {RESERVED: bits}) for row, bits in zip(rows(layout.decode(code)), others, strict=True)]

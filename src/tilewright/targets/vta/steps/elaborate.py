@@ -1,4 +1,4 @@
-"""Turn an instruction stream into steps (elaborate it): all that is known about instructions without data.
+"""Elaborate an instruction stream into steps, which have all information about instructions that needs no data.
 
 The control state is the micro-op cache: LOADs fill it from DRAM, GEMM and ALU read it. Where upstream's
 implementations differ, the config's `semantics` decides; see docs/vta.md.
@@ -29,8 +29,8 @@ from tilewright.targets.vta.steps.pattern import Origin, Pattern
 class Elaborated:
     """The steps of a stream of n instructions.
 
-    `kernel` [n] indexes `kernels`, -1 for instructions other than GEMM and ALU. `micro_ops` [n] counts the micro-ops
-    that each instruction executes.
+    `kernel` [n]: an index into `kernels`, or -1 for instructions other than GEMM and ALU. `micro_ops` [n]: the number
+    of micro-ops that each instruction executes.
     """
 
     config: Config
@@ -47,8 +47,8 @@ class Elaborated:
     def with_operands(self, stored: Mapping[int, Array]) -> Elaborated:
         """Return the program with the operands of the reset GEMMs in `stored` added to their footprints.
 
-        `stored` is the result of values.actions.stored_resets: for each step that is a reset GEMM, the tiles of the out
-        memory that it writes and a STORE reads.
+        `stored`: the result of values.actions.stored_resets. For each step that is a reset GEMM, it has the out tiles
+        that the GEMM writes and a STORE reads.
         """
         table = self.table
         footprint = self.table.footprint.copy()
@@ -61,7 +61,7 @@ class Elaborated:
         return replace(self, table=table)
 
     def fused(self, indices: tuple[int, ...]) -> Kernel:
-        """Return one kernel that does the work of several accumulating GEMM kernels, given by their numbers `indices`.
+        """Fuse several accumulating GEMM kernels, with the numbers `indices`, into one kernel.
 
         Results that differ only in the position of their tiles share a Pattern.
         """
@@ -128,7 +128,8 @@ def _kernels(stream: Stream, config: Config, dram: Dram, moved: Moves) -> tuple[
     caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
     of_alu = [caches[config.pipeline.uop_memory(alu=alu)] for alu in (False, True)]
     lists: list[Array] = []
-    # Two levels of sharing: fields between two LOADs of micro-ops, then fields with the very micro-ops.
+    # Instructions share a kernel on two levels: by equal fields between two LOADs of micro-ops, then by equal fields
+    # and micro-ops.
     by_epoch: dict[tuple[int, ...], int] = {}
     by_content: dict[tuple[bytes, tuple[int, ...]], int] = {}
     gemm = stream.opcode == Opcode.GEMM
@@ -197,7 +198,7 @@ def _finish(stream: Stream, unit: Array) -> list[Finding]:
 
 
 def describe(stream: Stream, moved: Moves, config: Config, step: int) -> str:
-    """Return a short text on instruction `step` for messages and traces: its operation and tiles, with padding."""
+    """Describe instruction `step` in a short text for messages and traces: operation, tiles and padding."""
     opcode = Opcode(int(stream.opcode[step]))
     if opcode in (Opcode.LOAD, Opcode.STORE):
         touches = int(moved.memory[step]) != NOTHING

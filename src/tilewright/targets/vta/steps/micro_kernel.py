@@ -1,6 +1,6 @@
 """Kernels: the distinct GEMM and ALU instructions of a stream, with their micro-ops expanded over the loops.
 
-`Kernels` holds their fields as columns, and expands a kernel only when it is indexed.
+`Kernels` has the fields of the instructions as columns, and only expands a kernel when it is indexed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ UOP, INP, WGT, ACC, OUT, DRAM, ALU_UOP, PAR, BANK = range(9)
 #: The space of each memory id.
 SPACE_OF = (UOP, WGT, INP, ACC, OUT, ACC, ALU_UOP, PAR)
 
-#: Tiles of par that hold the factors of REQ: multipliers; shifts and zero points; bounds. See alu.requantise.
+#: The number of par tiles with the factors of REQ: multipliers; shifts and zero points; bounds. See alu.requantise.
 FACTOR_TILES = 3
 
 
 def expanded(listed: Array, loops: Array) -> Array:
-    """Return the tile indices of all micro-ops that two loops execute, int64 [3, micro-ops]: rows dst, src, wgt.
+    """Expand micro-ops over two loops. Return the tile indices, int64 [3, micro-ops], with rows dst, src, wgt.
 
-    `listed` has the micro-ops without loops, int64 [m, 3]; `loops` the fields LOOPS. Columns are in execution order:
-    outer loop, inner, list.
+    `listed`: the micro-ops without loops, int64 [m, 3]. `loops`: the fields LOOPS. Columns are in execution order: by
+    outer loop, by inner loop, by list.
     """
     outer, inner = loops[:2].tolist()
     if not len(listed) * outer * inner:  # without micro-ops, the loop counts may be too large to expand
@@ -42,9 +42,9 @@ def expanded(listed: Array, loops: Array) -> Array:
     return (steps.reshape(3, -1, 1) + listed.T[:, None, :]).reshape(3, -1)
 
 
-#: The operation of a GEMM kernel; those of ALU kernels have other numbers.
+#: The operation number of a GEMM kernel. ALU operations have other numbers.
 GEMM_OP = -1
-#: Operands of micro-ops: the rows of `expanded`, the tiles of REQ's factors, and the acc banks of the destinations.
+#: The operands of micro-ops: the rows of `expanded`, the tiles of REQ's factors, and the destinations' acc banks.
 DST, SRC, WEIGHT, FACTORS, BANKS = range(5)
 #: One access of a micro-op: space, mode (READ, WRITE), operand.
 Access = tuple[int, int, int]
@@ -52,14 +52,14 @@ Access = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One distinct GEMM or ALU instruction: a pattern of micro-ops, whose tiles `origin` adds to dst, src and wgt.
+    """One distinct GEMM or ALU instruction: a pattern of micro-ops, with `origin` to add to dst, src and wgt.
 
     `op` is one of AluOp, or the number of an own operation (Config.own_numbers), or GEMM_OP. With `reset`, a GEMM
-    clears its acc tiles instead of adding to them. The pattern's wgt is unused in the ALU.
+    clears its acc tiles instead of adding to these tiles. The ALU does not use the pattern's wgt.
     """
 
     op: int
-    uops: range  # the micro-ops that it reads, in the memory of micro-ops
+    uops: range  # the micro-ops that the kernel reads, in the memory of micro-ops
     outer: int  # iterations of the outer loop
     pattern: Pattern
     origin: Origin = (0, 0, 0)
@@ -100,13 +100,13 @@ class Kernel:
         return self.is_alu and (self.imm is None or self.first_is_src) and self.factors is None
 
     def uop_space(self, config: Config) -> int:
-        """Return the number, among the spaces of step tables, of the memory that holds the micro-ops."""
+        """Return the space number, in step tables, of the memory with the kernel's micro-ops."""
         return SPACE_OF[config.pipeline.uop_memory(self.is_alu)]
 
     def accesses(self, config: Config) -> tuple[Access, ...]:
         """Return the accesses of each micro-op: a tuple (space, READ or WRITE, operand) for each.
 
-        A reset GEMM only writes; `would_read` returns its operands. With four stages, two units share acc by its banks.
+        A reset GEMM only writes; `would_read` returns the operands. With four stages, two units share the banks of acc.
         """
         operands: tuple[Access, ...] = ((INP, READ, SRC), (WGT, READ, WEIGHT))
         if self.reset:
@@ -124,7 +124,7 @@ class Kernel:
         return *operands, (ACC, WRITE if self.reset else READ | WRITE, DST), *out, *bank
 
     def footprint(self, config: Config) -> Array:
-        """Return the kernel's footprint rows (sim.steps.Footprints): the micro-ops that it reads, then the tiles."""
+        """Return the kernel's footprint rows (sim.steps.Footprints), first for its micro-ops, then for its tiles."""
         factors = self.src[:0] if self.factors is None else np.add.outer(range(FACTOR_TILES), self.factors).reshape(-1)
         operands = self.dst, self.src, self.wgt, factors, banks(self.dst, config)
         listed = np.array([[self.uop_space(config), READ, self.uops.start, len(self.uops), 1, 0]], np.int64)
@@ -137,7 +137,7 @@ class Kernel:
 
     @cached_property
     def last_writes(self) -> tuple[Kernel, Array]:
-        """Two values: a kernel of only the last micro-op on each acc tile; the acc tiles with several micro-ops."""
+        """A kernel with only the last micro-op on each acc tile, and the acc tiles with several micro-ops."""
         last, again = self.pattern.last
         return replace(self, pattern=last), again + self.origin[0]
 
@@ -145,7 +145,7 @@ class Kernel:
         """Return footprint rows: the tiles that a reset GEMM reads for the sums that it writes to the out memory.
 
         Under Semantics.reset_writes_out, a reset clears acc, but writes the sum that it would have accumulated to the
-        out memory. The rows are the operands of these sums, for the out tiles `tiles`: inp, wgt and the old acc.
+        out memory. The rows are the operands (inp, wgt and the old acc) of these sums, for the out tiles `tiles`.
         """
         last, again = self.last_writes
         mine = np.isin(last.dst, tiles)
@@ -155,7 +155,7 @@ class Kernel:
 
     @cached_property
     def waves(self) -> tuple[tuple[Tiles, Tiles], ...]:
-        """The micro-ops in waves (groups without dependences inside), in execution order: (dst, src) tiles of each."""
+        """The (dst, src) tiles of each wave, in execution order. A wave is a group of micro-ops without dependences."""
         dst, src, _ = self.origin
         groups = self.pattern.waves(not self.reads_source, src - dst)
         return tuple((shifted(a, dst), shifted(b, src)) for a, b in groups)
@@ -179,16 +179,17 @@ LOOP_FIELDS += tuple(f"{name}_factor_{loop}" for name in ("dst", "src", "wgt") f
 FIELDS = ("is_alu", *LOOP_FIELDS, "code", "use_imm", "imm")
 #: The columns of FIELDS with iterations and factors.
 LOOPS = slice(3, 11)
-#: The most micro-ops of one instruction, loops included. More are refused, as expanding them could exhaust memory.
+#: Maximum micro-ops of one instruction, loops included. Instructions with more are refused: their expansion could
+#: exhaust memory.
 MAX_MICRO_OPS = 1 << 22
-#: Bits of a set's extent while `spans` sorts sets of tiles as single numbers; the widest gap is in the bits above.
+#: Bits for a set's extent while `spans` sorts sets of tiles as single numbers. The widest gap is in the higher bits.
 WIDE = 40
 #: Forms of a kernel: indices into timing.Intervals.
 GEMM, ALU, ALU_IMMEDIATE, REQUANTISE = range(4)
 
 
 class Kernels:
-    """The k kernels of a stream. `fields`: int64 [k, len(FIELDS)]. `lists`: for each, int64 [m, 3] of dst, src, wgt.
+    """The k kernels of a stream. `fields`: int64 [k, len(FIELDS)]. `lists`: int64 [m, 3] each, dst, src, wgt.
 
     A kernel is expanded only when it is indexed: timing and most checks do not need it.
     """
@@ -198,7 +199,7 @@ class Kernels:
         self.lists = lists
         self._rules = rules
         self._kernels: list[Kernel | None] = [None] * len(lists)
-        self._patterns: dict[tuple[bytes, ...], Pattern] = {}  # by micro-ops from tile 0, and loops
+        self._patterns: dict[tuple[bytes, ...], Pattern] = {}  # by micro-ops (with tiles from 0) and loops
 
     def __len__(self) -> int:
         return len(self._kernels)
@@ -226,7 +227,7 @@ class Kernels:
 
     @cached_property
     def listed(self) -> Array:
-        """The number of micro-ops that each kernel lists, before loops, int64 [k]."""
+        """The number of listed micro-ops of each kernel, without loops, int64 [k]."""
         return np.array([len(part) for part in self.lists], np.int64)
 
     @cached_property
@@ -258,24 +259,24 @@ class Kernels:
 
     @cached_property
     def spans(self) -> tuple[Array, Array, Array]:
-        """Three arrays [3, k] with rows dst, src, wgt: the lowest tile, the highest tile + 1, whether it has no holes.
+        """The lowest tile, the highest tile + 1, and whether the range has no holes: [3, k] each, rows dst, src, wgt.
 
-        A tile index is the sum of one number from each of three sets: listed indices, outer steps, inner steps. If the
-        sets are sorted by their widest gap, they cover a range without holes if no set has a gap wider than the range
-        that the sets before it cover. The third array is also False where this simple rule does not decide.
+        A tile index is the sum of one number from each of three sets: listed indices, outer steps, inner steps. The
+        sets are sorted by their widest gap. They cover a range without holes if each set's widest gap is at most the
+        range that the earlier sets cover. If this rule does not decide, the third array is False.
         """
         low, high, dense = (np.zeros((3, len(self)), kind) for kind in (np.int64, np.int64, np.bool_))
-        live = np.flatnonzero(self.micro_ops)  # the others touch nothing
+        live = np.flatnonzero(self.micro_ops)  # other kernels touch no tile
         if not live.size:
             return low, high, dense
-        # The lists of all kernels lie end to end, so that one sort and one reduceat serve all kernels.
+        # The lists of all kernels are joined, so that one sort and one reduceat are enough for all kernels.
         sizes = self.listed[live]
         first = np.cumsum(sizes) - sizes
         listed = np.ascontiguousarray(np.concatenate([self.lists[index] for index in live.tolist()]).T)
         lowest = np.minimum.reduceat(listed, first, axis=1)
         highest = np.maximum.reduceat(listed, first, axis=1)
-        # Each list is moved behind the one before, so that a sort of all leaves them apart; `jump` is the gap before
-        # each.
+        # The numbers of each list are moved above the previous list, so that one sort keeps lists apart. `jump`: the
+        # gap before each list.
         shift_of_list = np.repeat(np.arange(len(live)) * (1 + int(highest.max())), sizes)
         jump = np.zeros_like(listed)
         ascending = np.sort(listed + shift_of_list)
@@ -284,7 +285,8 @@ class Kernels:
         loops = self.fields[live, LOOPS].T
         step = loops[2:].reshape(3, 2, -1)
         reach = (loops[:2] - 1) * step
-        # A set is one number, its widest gap above its extent, so that a plain sort orders the sets by gap.
+        # A set is one number: the high bits are its widest gap, the low bits its extent. So a plain sort orders the
+        # sets by gap.
         sets = np.empty((3, 3, len(live)), np.int64)
         sets[0] = np.maximum.reduceat(jump, first, axis=1) << WIDE | highest - lowest
         sets[1:] = (step * (reach > 0) << WIDE | reach).swapaxes(0, 1)

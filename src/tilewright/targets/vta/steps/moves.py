@@ -1,7 +1,7 @@
-"""The data that LOAD and STORE move, decoded once for timing and values; and the footprint of each step.
+"""The data that LOAD and STORE move, decoded once for timing and values, and the footprint of each step.
 
-A footprint lists the tiles that a step reads and writes. Those of GEMM and ALU are closed-form bounds; the exact rows
-are computed on request.
+A footprint lists the tiles that a step reads and writes. The footprints of GEMM and ALU are closed-form bounds; exact
+rows are computed on request.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NOTHING = -1
 
 
 class Move(NamedTuple):
-    """The data that one LOAD or STORE moves. `memory` is a Memory or NOTHING; with NOTHING all other fields are 0.
+    """The data that one LOAD or STORE moves. `memory`: a Memory, or NOTHING, for which all other fields are 0.
 
     On chip: consecutive tiles from tile `base` on, in rows of `left + columns + right` tiles: `top` rows of padding,
     `rows` rows with data, `bottom` rows of padding. In DRAM: `rows` rows of `row_bytes` bytes from byte `address` on,
-    `stride` bytes apart. `row_bytes` is 0 if only padding is written.
+    `stride` bytes apart. `row_bytes`: 0 if only padding is written.
     """
 
     memory: int
@@ -72,7 +72,7 @@ class Moves(Fields):
 
     @cached_property
     def tiles(self) -> Column:
-        """The number of tiles touched on chip by each move, padding included: int64 [n]."""
+        """For each move, the number of on-chip tiles, padding included: int64 [n]."""
         return (self.top + self.rows + self.bottom) * (self.left + self.columns + self.right)
 
     @cached_property
@@ -148,9 +148,9 @@ def moves(stream: Stream, config: Config, bases: Mapping[str, int]) -> Moves:
 
 
 def footprints(config: Config, moved: Moves, kernel: Array, kernels: Kernels) -> tuple[Array, Footprints]:
-    """Return the footprint number of each step, and all footprints.
+    """Return a footprint number for each step, and a list of all footprints.
 
-    Footprint 0 is empty, 1..k belong to the k kernels, and the rest to LOADs and STOREs.
+    Footprint 0 is empty. Footprints 1..k are of the k kernels, and all others of LOADs and STOREs.
     """
     of_kernels = bounds(kernels, config)
     of_moves = _moves(config, moved)
@@ -183,7 +183,7 @@ def bounds(kernels: Kernels, config: Config) -> Array:
     if not live.size:
         return np.zeros((len(kernels), 1, 6), np.int64)
     low, high, dense = _derived(kernels, live, config)
-    # One example of each kind of kernels with the same accesses.
+    # One kernel as an example for all kernels with the same accesses.
     _, examples, kind = np.unique(2 * kernels.form + kernels.resets, return_index=True, return_inverse=True)
     accesses = [kernels[index].accesses(config) for index in examples.tolist()]
     table = np.zeros((len(examples), max(map(len, accesses)), 3), np.int64)
@@ -208,7 +208,7 @@ def bounds(kernels: Kernels, config: Config) -> Array:
 
 
 def _derived(kernels: Kernels, live: Array, config: Config) -> tuple[Array, Array, Array]:
-    """Return Kernels.spans of the kernels `live`, with rows for REQ's factors and the acc banks added: [5, k] each."""
+    """Return Kernels.spans for the kernels `live`, [5, k] each. The extra rows are REQ's factors and the acc banks."""
     spans = (part[:, live] for part in kernels.spans)
     low, high, dense = (np.concatenate([part, np.zeros((2, len(live)), part.dtype)]) for part in spans)
     for index in np.flatnonzero(kernels.form[live] == REQUANTISE).tolist():

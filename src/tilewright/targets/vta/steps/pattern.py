@@ -1,6 +1,6 @@
-"""Patterns of tile indices, which group an instruction's micro-ops into a few matrix products or array operations.
+"""Patterns of tile indices. They group an instruction's micro-ops into a few matrix products or array operations.
 
-The grouping of a pattern is computed once, and reused wherever the pattern runs at another position.
+The grouping of a pattern is computed once, and reused when the pattern runs at other positions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.array import Array, ascending
 
 #: Tile numbers; a slice if they are consecutive.
 Tiles = Array | slice
-#: The offsets that place a pattern: tiles added to its dst, src and wgt.
+#: The position of a pattern: the numbers to add to its dst, src and wgt tiles.
 Origin = tuple[int, int, int]
 NO_TILE = -1
 #: (dst, src) tiles of each wave of an ALU instruction.
@@ -24,10 +24,10 @@ Waves = tuple[tuple[Tiles, Tiles], ...]
 
 
 class Product(NamedTuple):
-    """A matrix product `acc[dst] += inp[src] @ wgt[wgt]` of P by G tiles, each of them a sum of R products of tiles.
+    """A matrix product `acc[dst] += inp[src] @ wgt[wgt]` of P by G tiles; each is a sum of R products of tiles.
 
-    `src` is int64 [P, R], `wgt` int64 [G, R]; `dst` has, for each of the G columns, its P acc tiles. `src` is NO_TILE,
-    an inp tile that is always zero, where a row lacks a term (at a convolution's border).
+    `src` is int64 [P, R], `wgt` int64 [G, R]; `dst` has the P acc tiles of each of the G columns. If a row lacks a term
+    (at a convolution's border), `src` is NO_TILE, an inp tile that is always zero.
     """
 
     src: Array
@@ -52,7 +52,7 @@ class Pattern:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[Pattern, Origin]]) -> Pattern:
-        """Return one pattern with the micro-ops of all `parts`, each part's tile indices offset by its origin."""
+        """Join `parts` into one pattern with all their micro-ops. The origin of a part is added to its tile indices."""
         shifted_parts = zip(*((p.dst + o[0], p.src + o[1], p.wgt + o[2]) for p, o in parts), strict=True)
         return cls(*map(np.concatenate, shifted_parts))
 
@@ -64,8 +64,8 @@ class Pattern:
     def products(self) -> tuple[Product, ...]:
         """The micro-ops grouped into a few matrix products.
 
-        Destinations that read the same weight tiles, or a subset of them, become the rows of one product. Products that
-        read the same input tiles become the columns of one.
+        Destinations that read the same weight tiles, or a subset of these, become the rows of one product. Products
+        that read the same input tiles become the columns of one product.
         """
         # Families with the same inputs become one product with several columns.
         merged: dict[tuple[int, bytes], list[tuple[Array, Array, Array]]] = {}
@@ -78,13 +78,13 @@ class Pattern:
 
     @cached_property
     def last(self) -> tuple[Pattern, Array]:
-        """Two values: a pattern of only the last micro-op on each dst tile; the dst tiles with several micro-ops."""
+        """A pattern with only the last micro-op on each dst tile, and the dst tiles with several micro-ops."""
         _, from_end, count = np.unique(self.dst[::-1], return_index=True, return_counts=True)
         last = self.dst.size - 1 - from_end
         return self.chosen(last), self.dst[last][count > 1]
 
     def waves(self, reads_own: bool, shift: int) -> Waves:
-        """Return (dst tiles, src tiles) of each wave, in execution order. `groups` defines waves and the parameters."""
+        """Return (dst tiles, src tiles) for each wave, in execution order. See `groups` for waves and parameters."""
         key = reads_own, shift
         if key not in self._waves:
             groups = self.groups(reads_own, shift)
@@ -92,14 +92,14 @@ class Pattern:
         return self._waves[key]
 
     def groups(self, reads_own: bool, shift: int) -> tuple[Array | slice, ...]:
-        """Return the micro-ops of each wave. No micro-op of a wave accesses a tile that an earlier one of it wrote.
+        """Return the micro-ops of each wave. In a wave, no micro-op accesses a tile that an earlier micro-op wrote.
 
         A micro-op reads `dst` if `reads_own`, else `src + shift`, in the memory of dst. `shift` is the origin of src
         minus the origin of dst.
         """
         source = self.dst if reads_own else self.src + shift
         reads_own = reads_own or np.array_equal(self.dst, source)
-        # The usual case: no tile is written twice, and none is read that another micro-op writes.
+        # The usual case: no tile is written twice, and no micro-op reads a tile that another micro-op writes.
         once = ascending(self.dst).size == self.dst.size
         if once and (reads_own or not np.isin(source, self.dst).any()):
             return (slice(None),)
@@ -107,7 +107,7 @@ class Pattern:
         read: dict[int, int] = {}
         level = np.empty(self.dst.size, np.int64)
         for index, (dst, src) in enumerate(zip(self.dst.tolist(), source.tolist(), strict=True)):
-            # A wave reads all its operands before it writes: a write may share a wave with an earlier read.
+            # A wave reads all its operands before it writes. So a write may be in the same wave as an earlier read.
             wave = max(written.get(dst, -1) + 1, written.get(src, -1) + 1, read.get(dst, 0))
             written[dst] = wave
             read[src] = max(read.get(src, -1), wave)
@@ -143,7 +143,7 @@ def shifted(tiles: Tiles, by: int) -> Tiles:
 
 
 def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Array]]:
-    """Return (src [P, R], wgt [R], dst [P]) for each family: P acc tiles that read all or many of R weight tiles."""
+    """Return (src [P, R], wgt [R], dst [P]) for each family. Its P acc tiles read all or many of R weight tiles."""
     order = np.argsort(dst.astype(np.min_scalar_type(dst.max(initial=0))), kind="stable")  # 16 bits sort fastest
     dst = dst[order]
     src = src[order]
@@ -151,8 +151,8 @@ def _families(dst: Array, src: Array, wgt: Array) -> list[tuple[Array, Array, Ar
     first = np.flatnonzero(np.concatenate([dst[:1] >= 0, dst[1:] != dst[:-1]]))
     depth = np.diff(np.append(first, dst.size))
     families: list[_Family] = []
-    # Border pixels of a convolution use a subset of the weights: the longest lists come first, so that shorter ones can
-    # join their family, with NO_TILE in the place of missing terms.
+    # Border pixels of a convolution use a subset of the weights: the longest lists come first, so that shorter lists
+    # can join the family of a long list, with NO_TILE for missing terms.
     for terms in sorted(set(depth.tolist()), reverse=True):
         heads = first[depth == terms]
         rows = heads[:, None] + np.arange(terms)
@@ -186,7 +186,7 @@ class _Family(NamedTuple):
 
 
 def _join(families: list[_Family], weights: list[int]) -> tuple[_Family, list[int]]:
-    """Return the family that a list of weight tiles joins (a new one if none fits), and each tile's index there."""
+    """Return the family (old or new) that a list of weight tiles joins, and each tile's index in this family."""
     place = {tile: index for index, tile in enumerate(weights)}
     distinct = len(place) == len(weights)
     for family in families:

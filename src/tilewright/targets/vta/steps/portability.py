@@ -13,12 +13,12 @@ from tilewright.targets.vta.isa.fields import Memory, Opcode
 from tilewright.targets.vta.steps.elaborate import Elaborated
 from tilewright.targets.vta.steps.micro_kernel import Kernels
 
-#: The most findings of one rule that a report lists.
+#: The maximum number of findings of one rule that a report lists.
 LISTED = 8
 
 
 def portability(program: Elaborated, sequence: Array) -> list[Finding]:
-    """Return a finding for each rule and each of the first LISTED steps that break it. `sequence`: a legal order."""
+    """Return findings for each rule: the first LISTED steps that break the rule. `sequence`: a legal order of steps."""
     elsewhere = [kernel.imm is not None and not np.array_equal(kernel.dst, kernel.src) for kernel in program.kernels]
     rules = {
         **dict(_fields(program)),
@@ -39,7 +39,7 @@ def portability(program: Elaborated, sequence: Array) -> list[Finding]:
 
 
 def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
-    """Yield each rule on single fields as (description of the violation, the instructions that break the rule)."""
+    """Yield (description of the violation, the violating instructions) for each rule on single fields."""
     stream = program.stream
     mem = program.stream.mem
     alu = program.stream.alu
@@ -75,7 +75,7 @@ def _fields(program: Elaborated) -> Iterator[tuple[str, Array]]:
 
 
 def _stale_stores(program: Elaborated, sequence: Array) -> Array:
-    """Return the steps that STORE a tile whose last writer is a reset GEMM or a LOAD, or that has no writer.
+    """Return the STORE steps of tiles without a writer, or with a reset GEMM or a LOAD as the last writer.
 
     With four stages, GEMMs and LOADs do not change the out memory; only ALU operations write it.
     """
@@ -100,10 +100,10 @@ def _stale_stores(program: Elaborated, sequence: Array) -> Array:
 def write_distance(program: Elaborated) -> list[Finding]:
     """Return findings for instructions that reuse an accumulator tile before HLS's pipeline has written it back.
 
-    Upstream's HLS design ignores this dependence (pragma DEPENDENCE) and leaves it to software. Upstream's runtime
-    (VerifyDep) forbids writing the tile again too early, which includes reading it as dst; this check also covers an
-    ALU operation that reads the tile as src. Neither upstream's C model nor this simulator shows the wrong values.
-    Resets are exempt: they depend on no earlier value.
+    Upstream's HLS design ignores this dependence (pragma DEPENDENCE): software must respect it. Upstream's runtime
+    (VerifyDep) forbids an early write of the tile, which includes a read of the tile as dst. This check also covers an
+    ALU operation that reads the tile as src. Upstream's C model and this simulator do not reproduce the wrong values.
+    Resets are exempt, because a reset depends on no earlier value.
     """
     near = _near(program.kernels)
     findings: list[Finding] = []
@@ -129,7 +129,7 @@ def _near(kernels: Kernels) -> dict[int, tuple[str, int, int]]:
     updates = np.array([not kernel.reset for kernel in kernels])
     sources = np.array([kernel.reads_source for kernel in kernels])
     near: dict[int, tuple[str, int, int]] = {}
-    # The micro-ops of all kernels lie end to end; two of them count only if one kernel owns both.
+    # The micro-ops of all kernels are joined. A pair of micro-ops only counts if both belong to the same kernel.
     for distance in range(1, WRITE_BACK):
         written = dst[:-distance]
         mine = owner[distance:]

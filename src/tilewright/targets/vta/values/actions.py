@@ -73,7 +73,7 @@ def actions(program: Elaborated, sequence: Array, stored: Container[int]) -> tup
     used = ascending(program.kernel[sequence])
     used = used[used >= 0]
     accumulates = dict(zip(used.tolist(), program.kernels.accumulates[used].tolist(), strict=True))
-    # Dictionaries are fast enough for the loop below, which runs once for each step.
+    # Dictionaries make the loop below fast, which runs once for each step.
     low, high = (dict(zip(used.tolist(), s[:, used].T.tolist(), strict=True)) for s in program.kernels.spans[:2])
     planned: list[Action] = []
     pending = _Pending()

@@ -45,7 +45,7 @@ class Chips(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The shape of tiles. `out_memory`: STORE reads an out memory of its own. `in_lanes`: `products` can be used."""
+    """The shape of tiles. `out_memory`: STORE reads a separate out memory. `in_lanes`: `products` can be used."""
 
     batch: int
     block: int
@@ -145,7 +145,7 @@ def fill(chips: Chips, shape: Shape, to: int, first: int, count: int, at: int, b
 
 @part
 def fill_wgt(chips: Chips, shape: Shape, first: int, count: int, at: int, bits: int) -> None:
-    """Write weight tiles: DRAM has a row for each output channel, and wgt is interleaved (see machine.interleaved)."""
+    """Write weight tiles. DRAM has a row for each output channel; wgt is interleaved (see machine.interleaved)."""
     memory = chips.memory
     block = shape.block
     group = min(GROUP, shape.block)
@@ -226,8 +226,8 @@ def pack(memory: Array, values: Array, at: int, bits: int) -> None:
 def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute a GEMM: add products of tiles to accumulator tiles.
 
-    The outer of the two loops runs over micro-ops, because the iterations of the inner loop mostly use the same wgt
-    tile. The order of sums does not matter.
+    The loop over micro-ops encloses the inner loop, whose iterations mostly use the same wgt tile. The order of sums
+    does not matter.
     """
     inner = kernels.iter_in[kernel]
     wgt_step = kernels.wgt_factor_in[kernel]
@@ -255,7 +255,7 @@ def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kern
 
 @part
 def add_lanes(chips: Chips, shape: Shape, dst: tuple[int, int], src: tuple[int, int], wgt: int, count: int) -> None:
-    """Add products of `count` inp tiles with one wgt tile. `dst`, `src`: the first tile, and the steps to others."""
+    """Add products of `count` inp tiles with one wgt tile. `dst`, `src`: the first tile, and the step to the next."""
     block = shape.block
     size = shape.batch * shape.block
     for line in range(shape.batch):
@@ -481,7 +481,7 @@ def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, sec
 
 @part
 def operate_immediate(target: Array, first: Array, op: int, imm: np.int32, always: int) -> None:
-    """Combine the values of `first` with an immediate. SHR shifts by `always`, to the left if that is negative."""
+    """Combine the values of `first` with an immediate. SHR shifts right by `always` (left if negative)."""
     if op == AluOp.MIN:
         for j in range(target.shape[0]):
             target[j] = min(np.int32(first[j]), imm)

@@ -148,7 +148,7 @@ class Machine:
             self._mirror(kernel.written)
 
     def _mirror(self, tiles: Tiles) -> None:
-        """Record that an instruction has written the same values to `tiles` of the out memory and the accumulator."""
+        """Record that an instruction has written the same values to `tiles` of the out memory and of acc."""
         if self._differs:
             self._mirrors[tiles] = True
 

@@ -134,7 +134,7 @@ def _spread(builder: Any, vector: Any, k: int, columns: int) -> Any:
 
 
 def emit_interleaved(builder: Any, bits: tuple[int, ...], operands: tuple[Any, ...]) -> None:
-    """Write `loop.interleaved`: interleave the groups of each two rows, then those of each two results, and so on."""
+    """Generate `loop.interleaved`: interleave the groups of two rows each, then of two results each, and so on."""
     if bits != (8, 8):
         return  # a machine of other widths, which does not use `interleaved`
     wgt, raw = operands
