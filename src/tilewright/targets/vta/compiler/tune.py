@@ -136,12 +136,12 @@ class _Tuner:
             return chain
 
     def ahead(self, chain: TimedChain, first: bool, reads: bool) -> TimedChain:
-        """Return the chain, timed again with loads moved ahead (see _loads_ahead); unchanged if that deadlocks."""
+        """Return the chain, timed with loads moved ahead (see _loads_ahead); unchanged if the new order deadlocks."""
         work_list, chain_draft = _by_time(chain.work_list, chain.draft, chain.trace)
         return self._tried(chain, work_list, _loads_ahead(work_list, chain_draft, chain.trace, first, reads))
 
     def ordered(self, best: TimedChain) -> TimedChain:
-        """Return the chain with the best order of loads found; each try moves loads ahead by the best trace so far."""
+        """Return the chain with the best order of loads found. Each try moves loads, based on the best trace so far."""
         ways = cycle(WAYS)
         idle = 0
         while best.waits_much and idle < (ORDERS if best.work_list.steps <= LONG else 1):

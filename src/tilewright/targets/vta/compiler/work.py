@@ -300,7 +300,7 @@ class Costs:
         port = self.timing.channel(config)
         self.beat = port.beat_bytes  # bytes that the DRAM port moves in one cycle
         self.latency = port.latency if port.burst else 0  # from the request of a transfer to its first data
-        self.row = 0 if port.in_flight else self.latency  # before each row, unless requested while another arrives
+        self.row = 0 if port.in_flight else self.latency  # before each row, if rows are requested one by one
         self._joined: dict[Run, tuple[Step, ...]] = {}
 
     def step(self, step: Step) -> int:

@@ -1,1 +1,1 @@
-"""VTA as gateware: the machine of a configuration, in Amaranth. docs/gateware.md states its timing rules."""
+"""VTA as gateware: the machine of a configuration, in Amaranth. docs/gateware.md states the timing rules."""

@@ -1,10 +1,11 @@
-"""Count the cells that the gateware takes on an FPGA of Xilinx's 7 series, from the configuration, without synthesis.
+"""Estimate the cells of the gateware on a Xilinx 7-series FPGA, from the configuration, without synthesis.
 
-Multiplier blocks (DSP48) and block RAMs follow rules, and are exact. The rule of multiplier blocks is that of Yosys
-(synth_xilinx): a product uses blocks if both factors have at least 2 bits and the result has at least 9. Block RAMs:
-targets/rams.py. LUTs and flip-flops are estimated by a sum of terms, one for each part of the machine that grows with
-its configuration. area.json holds the counts of designs that Yosys has synthesised; a least-squares fit to some of them
-gives the weights of the terms, and the others, which the fit has not seen, show its error.
+The numbers of multiplier blocks (DSP48) and block RAMs follow rules, and are exact. The rule for multiplier blocks
+comes from Yosys (synth_xilinx): a product uses blocks if both factors have at least 2 bits and the result has at least
+9 bits. For block RAMs, see targets/rams.py. LUTs and flip-flops are estimated by a sum of terms, with a term for each
+part of the machine that grows with the configuration. area.json has the counts of designs that Yosys has synthesised. A
+least-squares fit to some of these designs gives the weights of the terms. The other designs, which are not in the fit,
+show the error of the fit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FITTED = {"lut": "LUT", "ff": "FF"}
 
 
 class Point(NamedTuple):
-    """A measured design: its machine, its cells by kind (LUT, FF, DSP, BRAM), and whether the fit leaves it out."""
+    """A measured design: the machine, the cells by kind (LUT, FF, DSP, BRAM), and whether it is not in the fit."""
 
     config: Config
     cells: Mapping[str, float]
@@ -40,7 +41,7 @@ class Point(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The weights of the terms for each fitted count, and its largest relative error on designs left out of the fit."""
+    """For each fitted count, the weights of the terms, and the largest relative error on designs not in the fit."""
 
     weights: Mapping[str, Array]
     error: Mapping[str, float]
@@ -49,11 +50,11 @@ class Fit(NamedTuple):
 def area(config: Config) -> dict[str, Any]:
     """Return the cells of a machine: `lut`, `ff`, `dsp` and `bram36` (a RAMB18E1 is half), and their quality.
 
-    `area` is one number for all cells: the percentage of a Zynq-7020 (DEVICE) that the machine takes of the kind of
-    cells of which it takes the largest share. The machine fits if it is at most 100. `estimate` lists the numbers that
-    are estimates, and `error` the largest relative error of each count on designs that the fit has not seen.
-    `extrapolated` says whether a part of the machine is larger than in any measured design, or its values have other
-    widths. A measured machine has its measured counts. Raises ConfigError if it cannot be built.
+    `area` is one number for all cells: the percentage used of a Zynq-7020 (DEVICE), for the kind of cells with the
+    largest percentage. The machine fits if `area` is at most 100. `estimate` lists the numbers that are estimates, and
+    `error` the largest relative error of each count on designs that the fit has not seen. `extrapolated` is True if a
+    part of the machine is larger than in every measured design, or if values have widths that no measured design has.
+    For a measured machine, the counts are the measured ones. Raises ConfigError if the machine cannot be built.
     """
     require(config)
     blocks = {"dsp": total(config), "bram36": bram36(config)}
@@ -74,7 +75,7 @@ def area(config: Config) -> dict[str, Any]:
 
 
 def _among_measured(config: Config) -> bool:
-    """Return whether the measured designs have parts as large as this machine's, and values of the same widths."""
+    """Return whether measured designs have parts at least as large as this machine's, and values of the same widths."""
 
     machines = [point.config for point in points()]
     kinds = [(c.inp.width, c.wgt.width, c.acc.width, c.semantics) for c in (config, *machines)]
@@ -83,7 +84,7 @@ def _among_measured(config: Config) -> bool:
 
 
 def terms(config: Config) -> Array:
-    """Return the sizes of the machine's parts, float64 [terms]; LUTs and flip-flops are a weighted sum of them."""
+    """Return the sizes of the machine's parts, float64 [terms]. LUTs and flip-flops are weighted sums of sizes."""
     lanes = config.batch * config.block
     products = config.macs_per_cycle
     factor = config.inp.width * config.wgt.width
@@ -96,7 +97,7 @@ def terms(config: Config) -> Array:
             1,  # the units' control, fetch, token queues
             lanes * width,  # the tensor ALU, the accumulators' adders
             products * summed,  # the adders of the array
-            products * (multipliers == "packed"),  # their corrections
+            products * (multipliers == "packed"),  # the corrections of these adders
             products * factor * (multipliers == "logic"),  # products made of LUTs
             config.bus_bits,  # masters, and the shifters between beats and tiles
             rescaling["integer"],
@@ -120,7 +121,7 @@ def points() -> tuple[Point, ...]:
 
 @cache
 def fit() -> Fit:
-    """Return the fit to the measured designs, by weights of at least 0."""
+    """Return the fit to the measured designs. All weights are at least 0."""
     seen = [point for point in points() if not point.held]
     rows = np.array([terms(point.config) for point in seen])
     weights = {key: _weights(rows, np.array([point.cells[name] for point in seen])) for key, name in FITTED.items()}
@@ -157,10 +158,11 @@ def _built(config: Config) -> Config:
     return replace(config, TARGET=base.TARGET, HW_VER=base.HW_VER, LOG_BUS_WIDTH=width, **only_time)
 
 
-#: Fewest bits of both factors, and of the result, with which a product uses a block.
+#: Minimum bits of both factors, and of the result, for a product that uses a block.
 NARROWEST = 2
 SMALLEST = 9
-#: Address products (rows and columns of padding times a row) in both units that load tiles: load, and that of GEMM.
+#: Address products (rows and columns of padding times a row) in both units that load tiles: the load unit and the GEMM
+#: unit.
 ADDRESSES = 4 * 2
 #: Blocks per lane of the rescaling ALU: the high product of two int32; with float32 also a product of mantissas.
 LANE = 4
@@ -174,14 +176,15 @@ class Chip(NamedTuple):
     dsp: int
 
 
-#: Xilinx FPGAs by TARGET, from their product tables (DS190, DS891). de10nano has another kind of multiplier block.
+#: Xilinx FPGAs by TARGET, from product tables (DS190, DS891). The FPGA of de10nano has another kind of multiplier
+#: block.
 CHIPS = {"pynq": Chip("xc7z020", 220), "ultra96": Chip("xczu3eg", 360), "zcu104": Chip("xczu7ev", 1728)}
-#: The cells of the FPGA of which `area` is a share: XC7Z020, the FPGA of a Zynq-7020. Source: Xilinx DS190, table 1.
+#: The cells of the FPGA to which `area` refers: XC7Z020, the FPGA of a Zynq-7020. Source: Xilinx DS190, table 1.
 DEVICE = {"lut": 53_200, "ff": 106_400, "dsp": CHIPS["pynq"].dsp, "bram36": 140}
 
 
 def require(config: Config) -> None:
-    """Check that gateware can be built for the machine. Raises ConfigError if it cannot."""
+    """Check that gateware can be built for the machine. Raises ConfigError if this is not possible."""
     if not config.rules.out_memory:  # fsim is a simulator: its STORE reads acc when it runs
         reason = f"semantics={config.semantics} is not supported: it has no memory between compute and store"
         raise ConfigError("VTA gateware", reason, "set semantics to hls or chisel")
@@ -190,7 +193,7 @@ def require(config: Config) -> None:
 
 
 def bill(config: Config) -> dict[str, int]:
-    """Return the number of multiplier blocks that each part of the machine takes, by part.
+    """Return the number of multiplier blocks of each part of the machine, by part.
 
     Raises ConfigError if the key `multipliers` is "packed", and two products are too wide for one block.
     """
@@ -200,7 +203,7 @@ def bill(config: Config) -> dict[str, int]:
 
 
 def total(config: Config) -> int:
-    """Return the number of multiplier blocks that the whole machine takes. Raises ConfigError as `bill` does."""
+    """Return the number of multiplier blocks of the whole machine. Raises ConfigError as `bill` does."""
     return sum(bill(config).values())
 
 
@@ -224,7 +227,7 @@ def _blocks(a: int, b: int) -> int:
 
 
 def excess(config: Config) -> str:
-    """Return a text: why the machine does not fit the board that the key TARGET names, and what to set instead.
+    """Explain why the machine does not fit the board of the key TARGET, and suggest a change, as text.
 
     The text is empty if the machine fits, or if the FPGA of the board is not known. Raises ConfigError as `bill` does.
     """
@@ -242,15 +245,15 @@ def excess(config: Config) -> str:
 
 
 def bram36(config: Config) -> float:
-    """Return the number of RAMB36E1 that the machine takes; a RAMB18E1 is half of one."""
+    """Return the number of RAMB36E1 of the machine; a RAMB18E1 counts as half."""
     return sum(ram.halves for ram in rams(config)) / 2
 
 
 def rams(config: Config) -> Iterator[Ram]:
-    """Yield the memories of the machine that may be made of block RAM; the others have at most 64 words.
+    """Yield the memories of the machine that may use block RAM. All other memories have at most 64 words.
 
-    A memory has as many banks as a beat has tiles; a beat may write only a part of a tile. With four stages, each bank
-    of acc is divided into the parts that the units use in turn.
+    The number of banks of a memory is the number of tiles in a beat; a beat may also be a part of a tile. With four
+    stages, each bank of acc is divided into the parts that the units use in turn.
     """
     for sram in config.chips:
         bits = 8 * sram.tile_bytes

@@ -1,4 +1,4 @@
-"""The compute unit in gateware. It runs GEMM, ALU or both, the LOADs that they need, and FINISH, one after the other.
+"""The compute unit in gateware. The unit runs GEMM, ALU or both, their LOADs, and FINISH, one instruction at a time.
 
 The micro-op sequencer runs two nested loops over a list of micro-ops and computes the tile offsets of each iteration.
 """
@@ -43,11 +43,11 @@ def nest(config: Config) -> data.StructLayout:
 
 
 class Sequencer(Part):
-    """Issues the micro-ops of a loop nest from the cycle after `start` on: `index` and `offset`, while `valid` is high.
+    """Issues the micro-ops of a loop nest, from the cycle after `start`: `index` and `offset`, while `valid` is high.
 
     `first` and `last` mark the first and last cycle of a micro-op, `ends` the last cycle of the nest. A nest without
-    micro-ops issues nothing. Everything waits while `go` is low. Each outer iteration of REQ begins with its factors:
-    `factor` counts from 1 to 3, each time with the offset of the next tile of parameters.
+    micro-ops issues nothing. The sequencer waits while `go` is low. Each outer iteration of REQ begins with its
+    factors: `factor` counts from 1 to 3, with the offset of the next parameter tile at each count.
     """
 
     def __init__(self, config: Config) -> None:
@@ -91,12 +91,12 @@ class Sequencer(Part):
             with m.If(last_uop):
                 m.d.sync += [self.index.eq(n.begin), inner_left.eq(inner_left - 1)]
                 m.d.sync += [self.offset[name].eq(self.offset[name] + n["in"][name]) for name in OPERANDS]
-                with m.If(inner_left == 1):  # the next outer iteration starts from its own offset
+                with m.If(inner_left == 1):  # the next outer iteration has a new start offset
                     m.d.sync += [inner_left.eq(n.iter_in), outer_left.eq(outer_left - 1), self.factor.eq(n.factors)]
                     for name in OPERANDS:
                         following = outer[name] + n.out[name]
                         m.d.sync += [outer[name].eq(following), self.offset[name].eq(following)]
-        # The tiles of factors come first; meanwhile no micro-op is issued.
+        # The tiles of factors come first. During these cycles, no micro-op is issued.
         if self.config.has_parameters:
             with m.If((self.factor != 0) & self.go):
                 m.d.sync += self.factor.eq(Mux(self.factor == FACTOR_TILES, 0, self.factor + 1))
@@ -112,15 +112,16 @@ class Sequencer(Part):
         return m
 
 
-#: Cycles from the first cycle of a LOAD of acc until its receiver gets the placement. Before, the core writes acc.
+#: Cycles from the first cycle of a LOAD of acc until its receiver gets the placement. Until this cycle, the core may
+#: write acc.
 ACC_DRAIN = ACC_FILL_LEAD - 2
 
 
 class ComputeUnit(Part):
     """Unit `number` of the pipeline, which runs GEMM, ALU or (with three stages) both.
 
-    An instruction ends, and pushes its tokens, `depth` cycles after the unit is free for the next one: by then the core
-    has written its results.
+    An instruction ends, and pushes its tokens, `depth` cycles after the unit is free for the next instruction. At this
+    time, the core has written the results.
     """
 
     def __init__(self, config: Config, number: int) -> None:
@@ -162,7 +163,7 @@ class ComputeUnit(Part):
         return m
 
     def _compute(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add GEMM and ALU. Return a signal: the last micro-op has been issued (with extra latency: `Core.drained`)."""
+        """Add GEMM and ALU. Return a signal that the last micro-op was issued (with extra latency: `Core.drained`)."""
         config = self.config
         core = self.core
         sequencer = Sequencer(config)
@@ -200,12 +201,12 @@ class ComputeUnit(Part):
                 with m.Case(operation.opcode):
                     m.d.comb += [late.eq(computes & (operation.latency > 0)), work.own.eq(Mux(computes, index, 0))]
         latch(m, drains, work.ends, core.drained)
-        # A nest without micro-ops never becomes valid, and is over at once.
+        # A nest without micro-ops never becomes valid, and ends at once.
         over = sequencer.ends | ~sequencer.valid
         return Mux(late, core.drained | ~(sequencer.valid | drains), over)
 
     def _nest(self, m: Module, word: Value, nest: Any) -> Value:
-        """Set the loop nest of a GEMM or ALU instruction `word`; return whether it is one of these."""
+        """Set the loop nest if `word` is a GEMM or ALU instruction; return whether `word` is such an instruction."""
         config = self.config
         cycles = TILEWRIGHT.intervals(self.config)
         gemm, alu = (fields(word, layout) for layout in (config.formats.gemm, config.formats.alu))
@@ -232,7 +233,7 @@ class ComputeUnit(Part):
         return is_alu | (gemm["opcode"] == Opcode.GEMM)
 
     def _move(self, m: Module, dispatch: Dispatcher) -> Value:
-        """Add LOADs of acc and of micro-ops (HLS: one row, no padding). Return a signal: all data has been written."""
+        """Add LOADs of acc and of micro-ops (HLS: one row, no padding). Return a signal that all data is written."""
         config = self.config
         rules = self.config.rules
         mem = fields(dispatch.current, config.formats.mem)

@@ -1,11 +1,11 @@
 """The compute core: GEMM and tensor ALU in one pipeline, one micro-op per cycle, no gap between instructions.
 
-Pipeline stages, in cycles from the issue of a micro-op: 0 fetches it, 1 computes tile indices, 2 reads inp and wgt, 3
-multiplies, 4 adds and reads acc, 5 writes acc and out. Without GEMM, acc is read in stage 2 and written in stage 3. acc
-forwards writes to reads, so a micro-op can read the result of the micro-op before it.
+Pipeline stages, in cycles from the issue of a micro-op: 0 fetches the micro-op, 1 computes tile indices, 2 reads inp
+and wgt, 3 multiplies, 4 adds and reads acc, 5 writes acc and out. Without GEMM, acc is read in stage 2 and written in
+stage 3. acc forwards writes to reads, so a micro-op can read the result of the micro-op before it.
 
-MULH, RSHR and REQ write EXTENDED cycles later, an own operation `latency` cycles later. A micro-op that reads a tile
-with such a write pending stalls before acc, and so do all micro-ops after it.
+MULH, RSHR and REQ write EXTENDED cycles later, an own operation `latency` cycles later. If a micro-op reads a tile with
+such a pending write, this micro-op and all later micro-ops stall before acc.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.targets.vta.isa.own import OwnOperation
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 from tilewright.targets.vta.timing.model import ALU_CORE, CORE, EXTENDED, drained
 
-#: The opcodes that the ALU's lanes execute. All others leave acc unchanged (MUL, as in upstream's HLS design).
+#: The opcodes that the ALU's lanes execute. Other opcodes do not change acc (MUL, as in upstream's HLS design).
 OPERATIONS = {op: Operation.__members__[op.name] for op in AluOp if op.name in Operation.__members__}
 RESCALES = {op: Rescale.__members__[op.name] for op in RESCALING}
 
@@ -39,9 +39,9 @@ RESCALES = {op: Rescale.__members__[op.name] for op in RESCALING}
 def work_of(config: Config) -> data.StructLayout:
     """Return the control signals of a micro-op in the pipeline.
 
-    `reads`: acc[src] is the second operand. `writes`: it writes acc and out. `factor`: it reads a tile of factors and
-    writes nothing. `ends`: it is the last of an instruction with extra latency. `own`: the number of its operation
-    among own operations, from 1 on; 0 for other operations.
+    `reads`: acc[src] is the second operand. `writes`: the micro-op writes acc and out. `factor`: the micro-op reads a
+    tile of factors and writes nothing. `ends`: the micro-op is the last of an instruction with extra latency. `own`:
+    the number of the operation among own operations, from 1 on; 0 for other operations.
     """
     return data.StructLayout(
         {"reads": 1, "writes": 1, "is_alu": 1, "reset": 1, "use_imm": 1, "op": Operation, "imm": 16}
@@ -53,8 +53,8 @@ def work_of(config: Config) -> data.StructLayout:
 class Core(Part):
     """The compute core. It starts micro-op `index`, with `offset` added to its tile indices, if `work` and `go` allow.
 
-    `work` has the micro-op's control signals (work_of). `drained`: the last micro-op of an instruction with extra
-    latency is so close to its write that the next instruction may be issued.
+    `work`: the micro-op's control signals (work_of). `drained`: for an instruction with extra latency, the write of the
+    last micro-op is so close that the next instruction may be issued.
     """
 
     def __init__(self, config: Config, gemm: bool = True, alu: bool = True) -> None:
@@ -63,7 +63,7 @@ class Core(Part):
         self.alu = alu
         self.extended = alu and config.rescales
         latencies = {number: operation.latency for number, operation in enumerate(config.own_alu, 1)}
-        #: The extra latency of the ALU's results: by the number of an own operation, or 0 for MULH, RSHR and REQ.
+        #: The extra latency of the ALU's results, by number of the own operation; key 0 is for MULH, RSHR and REQ.
         self.latency = ({0: EXTENDED} if self.extended else {}) | (latencies if alu else {})
         self.longest = max(self.latency.values(), default=0)
         acc = tiles(config.acc, config)
@@ -130,7 +130,7 @@ class Core(Part):
             data=Mux(clear, 0, result),
         )
         m.d.comb += [result.eq(self._result(m, now, sums, operand)), self.go.eq(go)]
-        # Last, because it overrides the assignments above.
+        # This comes last, because it overrides the assignments above.
         m.d.comb += go.eq(self._extended(m, work, write, at, written, operand, result) if self.latency else 1)
         if self.alu and config.has_parameters:
             is_factor = work[read].factor != 0
@@ -146,7 +146,7 @@ class Core(Part):
         return m
 
     def _stages(self, m: Module, go: Signal, write: int) -> list[Any]:
-        """Return the control signals of the micro-op in each stage. Before stage `write`, they wait for `go`."""
+        """Return the control signals of the micro-op in each stage. The stages before `write` wait for `go`."""
         work: list[Any] = [self.work]
         for stage in range(1, write + self.longest + 1):
             following = Signal(work_of(self.config), name=f"work{stage}")
@@ -161,7 +161,7 @@ class Core(Part):
         return work
 
     def _result(self, m: Module, now: Any, sums: Value | None, operand: Value) -> Value:
-        """Return the result of micro-op `now` on the acc tile that was read. Only this core's operations are built."""
+        """Return the result of micro-op `now` for the acc tile that was read. Only this core's operations are built."""
         config = self.config
         width = config.acc.width
         count = config.batch * config.block
@@ -190,7 +190,7 @@ class Core(Part):
         return sums
 
     def _among(self, work: Any, kinds: Iterable[int]) -> Value:
-        """Return a signal: the operation of a micro-op is one of `kinds`, keys of `latency`."""
+        """Return a signal that the operation of a micro-op is in `kinds` (keys of `latency`)."""
         matches = [work.own == kind if kind else work.rescale != Rescale.NONE for kind in kinds]
         return reduce(or_, matches, Const(0))
 
@@ -199,7 +199,7 @@ class Core(Part):
     ) -> Value:
         """Add MULH, RSHR, REQ and own operations; those with extra latency write tile `written` late.
 
-        Return a signal: tile `at` has no write pending.
+        Return a signal that tile `at` has no pending write.
         """
         config = self.config
         now = work[write]
@@ -212,8 +212,8 @@ class Core(Part):
             second = Mux(now.use_imm, immediate.replicate(config.batch * config.block), operand)
             results[number] = add_lanes(m, operation, self.acc.data, second, imm, now.writes & (now.own == number))
         pending: list[Value] = []
-        # `late` cycles behind the usual write: results of that latency are written; longer ones are still pending, and
-        # a micro-op that reads their tile must wait.
+        # This is `late` cycles after the usual write: results with this latency are written. Results with a longer
+        # latency are still pending, and a micro-op that reads such a tile must wait.
         for late in range(self.longest + 1):
             stage = work[write + late]
             for kind, value in results.items():
@@ -260,13 +260,13 @@ def _held(m: Module, value: Value, go: Any) -> Value:
     return later
 
 
-#: The ports of a lane of an own operation, one component of the user's for each value. `result` is required; others may
-#: be left out. `valid` is high in the cycle of new operands.
+#: The ports of a lane of an own operation. A lane is a user's component for one value. `result` is required; other
+#: ports may be left out. `valid` is high in the cycle of new operands.
 PORTS = {"dst": In(signed(32)), "src": In(signed(32)), "imm": In(signed(16)), "valid": In(1), "result": Out(signed(32))}
 
 
 def add_lanes(m: Module, operation: OwnOperation, dst: Value, src: Value, imm: Value, valid: Value) -> Value:
-    """Add a lane for each 32 bits of `dst`, and return their results; they follow `operation.latency` cycles later.
+    """Add a lane for each 32 bits of `dst`, and return the results, which are `operation.latency` cycles late.
 
     Raises ConfigError if the operation has no lane, or if the ports of its lane are wrong.
     """
@@ -281,7 +281,7 @@ def add_lanes(m: Module, operation: OwnOperation, dst: Value, src: Value, imm: V
 
 
 def lane_ports(operation: OwnOperation, lane: Any) -> list[str]:
-    """Return the names of a lane's ports. Raises ConfigError if they are not among PORTS, or have other shapes."""
+    """Return the names of a lane's ports. Raises ConfigError if a port is not in PORTS, or has another shape."""
     where = operation.where
     names = ", ".join(PORTS)
     if not isinstance(lane, wiring.Component):

@@ -29,20 +29,20 @@ from tilewright.targets.vta.steps.moves import Move
 from tilewright.targets.vta.values.actions import actions
 from tilewright.targets.vta.values.machine import Machine
 
-#: A run is given up after this number of cycles and 100 per byte of memory.
+#: A run is stopped after this number of cycles plus 100 cycles per byte of memory.
 PATIENCE = 1 << 20
-#: Cycles of the RTL model that the launch takes: cycle 0 of a Trace is the next one.
+#: The RTL model's cycles for the launch pulse. The next cycle is cycle 0 of a Trace.
 LAUNCH = 1
 
 
 @dataclass(frozen=True, eq=False)
 class RtlRun:
-    """The outcome of a launch on the RTL. `start`, `end`: each instruction's cycle as in a Trace, int64 [n], or -1."""
+    """The outcome of a launch on the RTL. `start`, `end` int64 [n]: each instruction's cycle as in a Trace, or -1."""
 
     start: Array
     end: Array
     cycles: int
-    faults: int  # beats outside DRAM, or that do not match their burst command
+    faults: int  # beats that are outside DRAM, or do not match their burst command
     written: Written  # the beats of all STOREs
 
 
@@ -55,9 +55,9 @@ def run(
     stalls: int = 0,
     wave: Wave | None = None,
 ) -> RtlRun:
-    """Run an instruction stream (uint8 [n, 16]) on the compiled RTL. It changes `dram`, the DRAM of one sample.
+    """Run an instruction stream (uint8 [n, 16]) on the compiled RTL. The run changes `dram`, the DRAM of one sample.
 
-    `stalls`: a seed for random delays of the memory; 0: no delays.
+    `stalls`: a seed for random delays of the memory, or 0 for no delays.
     """
     memory, base = loaded(dram, insns)
     model = compiled(config, engine).model()
@@ -92,7 +92,7 @@ def component(config: Config) -> Any:
 
 def compiled(config: Config, engine: str) -> Compiled:
     """Return the gateware of a configuration, compiled for the RTL simulator `engine`. The result is cached."""
-    if config.own_alu:  # lanes of the user's own are in files that may change
+    if config.own_alu:  # the user's own lanes are in files that may change
         return Compiled(component(config), engine=engine)
     return Compiled.of_machine(component, config, engine)
 
@@ -105,7 +105,7 @@ def _timed(insns: Array, config: Config, events: Array, faults: int, written: Wr
         cycles = events[events[:, 0] == number, 1]
         if len(cycles) > len(mine):
             raise MachineError("RTL", f"{config.pipeline.units[number // 2]} ran more instructions than it was given")
-        # The RTL marks the last cycle of a step; a Trace has the cycle after it.
+        # The RTL marks the last cycle of a step; a Trace has the next cycle.
         (end if number % 2 else start)[mine[: len(cycles)]] = cycles - LAUNCH + number % 2
     return RtlRun(start, end, int(end.max(initial=0)), faults, written)
 
@@ -113,7 +113,7 @@ def _timed(insns: Array, config: Config, events: Array, faults: int, written: Wr
 # Comparison with the simulator
 
 OPTIONS = RunOptions(timing="tilewright", values=False)
-#: The number of differences that are reported. Later ones mostly follow from the first.
+#: The number of differences to report. Later differences mostly follow from the first.
 TOLD = 8
 
 
@@ -154,14 +154,14 @@ def compare(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, 
 def waveform(
     image: LaunchImage, config: Config, inputs: Mapping[str, Array], path: Path, cycles: tuple[int, int] | None
 ) -> None:
-    """Write a waveform of `cycles` (first, last; None: all). CXXRTL runs the launch: our Verilator has no waveforms."""
+    """Write a waveform of `cycles` (first, last; None: all), by CXXRTL: our Verilator build has no waveforms."""
     first, last = cycles or (0, 1 << 40)
     dram = image.dram({segment: data[:1] for segment, data in inputs.items()}, 1)
     run(image.insns, config, dram, image.bases, "cxxrtl", wave=Wave(path, max(0, first), last))
 
 
 def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int, str]]:
-    """Return, for each start or end of an instruction that differs, the earlier of the two cycles and a message."""
+    """Return, for each different start or end of an instruction, the earlier of the two cycles and a message."""
     differences = []
     for what, ours, theirs in (("starts", trace.start, result.start), ("ends", trace.end, result.end)):
         for step in np.flatnonzero(ours != theirs).tolist():
@@ -175,7 +175,7 @@ def _times(program: Elaborated, trace: Trace, result: RtlRun) -> list[tuple[int,
 
 
 def _left(modelled: Dram, ran: Dram) -> tuple[int, str]:
-    """Return how many DRAM bytes differ between simulator and RTL at the end, and a message about the first of them."""
+    """Return the number of final DRAM bytes that differ between simulator and RTL, and a message about the first."""
     count = 0
     first = ""
     for segment, on_rtl in zip(modelled.segments, ran.segments, strict=True):
@@ -194,7 +194,7 @@ COMMAND = "bus__aw__payload"
 
 
 class Stored(NamedTuple):
-    """A simulated STORE (`step`, `move`), and the DRAM rows that it leaves: `left`, uint8 [rows, row_bytes]."""
+    """A simulated STORE (`step`, `move`), and the resulting DRAM rows: `left`, uint8 [rows, row_bytes]."""
 
     step: int
     move: Move
@@ -202,7 +202,7 @@ class Stored(NamedTuple):
 
 
 def _written(prepared: Prepared, dram: Dram) -> list[Stored]:
-    """Simulate the program on `dram` (one sample); return each STORE in stream order, with the rows that it writes."""
+    """Simulate the program on `dram` (one sample); return the STOREs in stream order, with the rows they write."""
     program = prepared.elaborated
     sequence = prepared.order.sequence
     machine = Machine(program.config, dram, 1)
@@ -234,7 +234,7 @@ def _differences(
     for step, move, left in stored:
         name = f"#{step} {prepared.elaborated.table.describe(step)}"
         starts = move.address + np.arange(move.rows) * move.stride
-        # Each row is whole beats; the beats of STOREs follow each other on the bus in stream order.
+        # Each row is a number of whole beats. On the bus, the beats of STOREs are in stream order.
         many = int(((starts + move.row_bytes - 1) // width - starts // width + 1).sum())
         mine = slice(done, min(done + many, count))
         places = beats.address[mine, None] + np.arange(width)
@@ -269,7 +269,7 @@ def _differences(
 
 
 def _where(dram: Dram, place: int) -> str:
-    """Return the DRAM byte at address `place` as messages name it: "segment[offset]", or its address."""
+    """Return the name of the DRAM byte at address `place` for messages: "segment[offset]", or the address."""
     for segment in dram.segments:
         if segment.address <= place < segment.end:
             return f"{segment.name}[{place - segment.address}]"

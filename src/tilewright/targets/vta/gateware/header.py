@@ -1,8 +1,9 @@
 """The C header of a configuration, with upstream's macros and structures, for its gateware, drivers and runtimes.
 
-It replaces include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
+The header replaces include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
 (apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bit positions from the layouts that encode and decode
-instructions. `MAP` has the control registers of this package's gateware, for the header, the RTL and its README.
+instructions. `MAP` lists the control registers of this package's gateware, for the header, the RTL and the README of
+the RTL.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from tilewright.program.instruction import Layout
 from tilewright.targets.vta.config import BOARDS, DERIVED, OPTIONAL, Config, Sram
 from tilewright.targets.vta.isa.fields import INSN_BYTES, ITER_BITS, REGIONS, SRAM_BASE_BITS, UOP_BYTES, Opcode
 
-#: The window of the block on AXI4-Lite: the smallest that interconnects map.
+#: The address window of the block on AXI4-Lite: the smallest window that interconnects map.
 WINDOW_BITS = 12
 
 
 class Register(NamedTuple):
-    """A 32-bit control register, `offset` bytes into the register block. The host can write it only if `written`."""
+    """A 32-bit control register at byte `offset` of the register block. The host can write it only if `written`."""
 
     offset: int
     name: str
@@ -34,8 +35,8 @@ class Register(NamedTuple):
         return "write, read" if self.written else "read"
 
 
-#: Offsets as in upstream's Chisel design (shell/VCR.scala, 32-bit addresses), but status is a register of its own
-#: instead of bit 1 of control.
+#: Offsets as in upstream's Chisel design (shell/VCR.scala, 32-bit addresses), but status is a separate register instead
+#: of bit 1 of control.
 MAP = (
     Register(0x00, "control", True, "bit 0: launch"),
     Register(0x04, "cycles", False, "cycles from the launch to the end of FINISH"),
@@ -65,12 +66,12 @@ HLS_REGISTERS = {
     "COMPUTE_BIAS_ADDR": 40,
     "STORE_OUT_ADDR": 16,
 }
-#: A driver of upstream's HLS build, which has another register map, defines this macro before it includes the header.
+#: Upstream's HLS build has another register map. Its drivers define this macro before they include the header.
 HLS_MAP = "VTA_UPSTREAM_HLS_REGISTERS"
-#: Widths in hw_spec_const.h that no configuration changes and no field has.
+#: Fixed widths in hw_spec_const.h that belong to no field.
 PAD_VALUE_BITS = 2
 MUL_BITS = 8
-#: Upstream's names of fields, where they differ from ours.
+#: Upstream's field names that differ from ours.
 TOKENS = {name: f"{name}_dep" for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
 INDICES = {name: f"{name}_idx" for name in ("dst", "src", "wgt")}
 FLAGS = {*TOKENS, "reset_reg", "use_imm"}
@@ -78,7 +79,7 @@ STRUCTURES = {"plain": "VTAGenericInsn", "mem": "VTAMemInsn", "gemm": "VTAGemIns
 
 
 def text(config: Config) -> str:
-    """Return the C header. It stops a build with #error if the build also has upstream's -D flags and these differ."""
+    """Return the C header. With #error, it stops builds whose upstream -D flags differ."""
     layouts = config.formats
     tiles = (config.inp, config.wgt, config.acc, config.out)
     board: Macros = {"VTA_LOG_BUS_WIDTH": config.bus_bits.bit_length() - 1, "VTA_COHERENT_ACCESSES": "true"}
@@ -129,7 +130,7 @@ def text(config: Config) -> str:
 
 
 def _keys(config: Config) -> dict[str, int | str]:
-    """Return macros VTA_<KEY> for upstream's configuration keys, and for the keys that upstream derives from them."""
+    """Return macros VTA_<KEY> for upstream's configuration keys, and for the keys that upstream derives from these."""
     keys = {key: value for key, value in config.to_dict().items() if key not in OPTIONAL}
     if not re.fullmatch(r"[\w.+-]+", config.HW_VER, re.ASCII):
         keys["HW_VER"] = json.dumps(config.HW_VER)
@@ -194,9 +195,9 @@ def _fields(config: Config) -> dict[str, int | str]:
 
 
 def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int | str]:
-    """Return macros of the bits of the first `count` fields: first and last bit of a field, or the bit of a flag."""
+    """Return bit macros for the first `count` fields: the first and last bit of a field, or the bit of a flag."""
     macros: dict[str, int | str] = {}
-    # Older releases of upstream number the fields of a format with one digit each.
+    # In older releases of upstream, the fields of a format have one-digit numbers.
     for number, field in zip("0123456789ABCDEFG", layout.fields[:count], strict=False):
         low = layout.offsets[field.name]
         flag = field.name in FLAGS
@@ -206,7 +207,7 @@ def _bits(name: str, layout: Layout, count: int | None = None) -> dict[str, int 
 
 
 def _code(config: Config) -> Iterator[str]:
-    """Yield lines of C: the structures, and static assertions that their layout is right with any compiler."""
+    """Yield lines of C: the structures, and static assertions that check the layout with any compiler."""
     for limit in config.restrictions:
         yield f"/* {limit.reference} does not run this machine as specified: {limit.reason} */"
     yield "/* upstream's own headers add nothing after this one */"

@@ -1,4 +1,4 @@
-"""LOAD and STORE: the load unit, the store unit, and their parts, which turn instruction fields into 2-D transfers."""
+"""LOAD and STORE: the load unit, the store unit, and their parts, which run 2-D transfers of instructions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Memories = Mapping[str, Sram]
 
 
 def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memories: Memories, which: Value) -> Any:
-    """Add and return the component that requests the bursts of a transfer of `rows` rows on the unit's DRAM port.
+    """Add and return the component that requests bursts on the unit's DRAM port, for a transfer of `rows` rows.
 
     `mem` has the instruction's fields; the signal `which` selects one of `memories`.
     """
@@ -42,7 +42,7 @@ def row_bursts(m: Module, unit: Any, mem: Mapping[str, Value], rows: Any, memori
 
 
 def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Sequence[Sram], which: Value) -> Value:
-    """Return the DRAM byte address at which the LOAD or STORE with the fields `mem` begins."""
+    """Return the first DRAM byte address of the LOAD or STORE with the fields `mem`."""
     places = zip(bases, memories, strict=True)
     return chosen(which, [base + (mem["dram_base"] << log_bytes(sram)) for base, sram in places])
 
@@ -50,7 +50,7 @@ def address_of(mem: Mapping[str, Value], bases: Sequence[Value], memories: Seque
 def placed(
     m: Module, unit: Any, mem: Mapping[str, Value], bursts: Any, memories: Memories, which: Value, padded: Value
 ) -> Placer:
-    """Add and return the component that computes where a LOAD's tiles go on chip, with padding if `padded`."""
+    """Add and return the component that computes the on-chip positions of a LOAD's tiles, with padding if `padded`."""
     placer = add(m, "placer", Placer(), which=which)
     window = placer.window
     address = bursts.rows.address
@@ -76,7 +76,7 @@ def placed(
 def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> TileReceiver:
     """Add and return the receiver, which writes incoming DRAM beats to `memories`.
 
-    It writes each memory through the unit's port that is named after the memory, followed by `suffix`.
+    For each memory, the receiver writes to the unit's port with the name of the memory followed by `suffix`.
     """
     receiver = TileReceiver([tiles(sram, unit.config) for sram in memories.values()])
     add(m, "receiver", receiver, **ports(unit, "valid", "data"))
@@ -86,10 +86,10 @@ def received(m: Module, unit: Any, memories: Memories, suffix: str = "") -> Tile
 
 
 def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Value, Value, Signal]:
-    """Add a queue of instructions that have freed the unit but not ended; they end in order.
+    """Add a queue of instructions that have freed the unit but not ended. Instructions end in order.
 
-    `note` is a value kept with each instruction. Returns three values: the note of the oldest instruction, whether
-    there is one, and the signal that ends it.
+    `note`: a value to store with each instruction. Returns the note of the oldest instruction, whether the queue has an
+    instruction, and the signal that ends the oldest instruction.
     """
     queue = add(m, "leaving", StreamFifo(2 + len(note), OUTSTANDING))
     ends = Signal()
@@ -104,7 +104,7 @@ def leaving(m: Module, unit: Any, dispatch: Dispatcher, note: Value) -> tuple[Va
 
 
 def running(m: Module, dispatch: Dispatcher) -> tuple[Signal, Signal]:
-    """Return two signals: the first cycle of an instruction, and all cycles from then until it frees the unit."""
+    """Return two signals: the first cycle of an instruction, and all cycles until the instruction frees the unit."""
     prepare = after(m, dispatch.start, 1)
     runs = Signal()
     with m.If(prepare):
@@ -153,7 +153,7 @@ class LoadUnit(Part):
         prepare, runs = running(m, dispatch)
         with m.If(prepare):
             m.d.sync += padded.eq(placer.padded)
-        # Padding is written by the receiver, so a LOAD with padding frees the unit only when all is written.
+        # The receiver writes padding, so a LOAD with padding frees the unit only after all writes.
         arrived = (placements.level == 0) & receiver.idle
         m.d.comb += [
             transfers.eq((mem["x_size"] != 0) & (mem["y_size"] != 0)),
@@ -213,8 +213,8 @@ class StoreUnit(Part):
             bursts.start.eq(starts),
             dispatch.finished.eq((prepare & ~transfers) | (runs & ~bursts.active & ~sender.active)),
         ]
-        # A STORE ends when all bursts granted before it left the unit have been answered.
+        # A STORE ends after the responses to all bursts that were granted before the STORE freed the unit.
         ticket, there, ends = leaving(m, self, dispatch, self.granted)
-        # The counters wrap; the sign of their difference tells which is ahead.
+        # The counters wrap. The sign of their difference shows which counter is ahead.
         m.d.comb += ends.eq(there & ~(self.ended - ticket)[15])
         return m

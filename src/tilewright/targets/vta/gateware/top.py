@@ -35,7 +35,7 @@ TOP = "vta_axi"
 
 
 class Vta(Part):
-    """The machine. A one-cycle pulse of `launch` runs `insn_count` instructions from byte address `insn_base` on.
+    """The machine. A one-cycle pulse on `launch` starts `insn_count` instructions at byte address `insn_base`.
 
     `done` is high after FINISH. For each unit, UNIT_starts is high in the cycle in which it starts an instruction,
     UNIT_ends in the last cycle of an instruction.
@@ -45,7 +45,7 @@ class Vta(Part):
         area.require(config)
         for operation in config.own_alu:
             lane = operation.component()
-            lane._MustUse__silence = True  # Amaranth would warn: only its ports are looked at
+            lane._MustUse__silence = True  # prevents a warning of Amaranth: only the ports are used
             lane_ports(operation, lane)
         self.config = config
         super().__init__(
@@ -114,7 +114,7 @@ class Vta(Part):
             m.d.comb += [gives.room[at].eq(queue.room), takes.available[of].eq(queue.available)]
 
     def _memories(self, m: Module, load: LoadUnit, gemm: ComputeUnit, alu: ComputeUnit, store: StoreUnit) -> None:
-        """Add the on-chip memories. Units that load write DRAM beats; the cores and the store unit access tiles."""
+        """Add the on-chip memories. Loading units write DRAM beats; cores and the store unit access tiles."""
         config = self.config
         readers = dict.fromkeys(("inp", "wgt"), gemm) | {"par": alu}
         for name, sram in load.memories.items():
@@ -188,7 +188,7 @@ class VtaSystem(Part):
 
 
 def board_files(config: Config) -> dict[str, str]:
-    """Return the text of each file of a design for a board, by file name. Raises ConfigError if it cannot be built."""
+    """Return the files of a design for a board, {name: text}. Raises ConfigError if the machine cannot be built."""
     size = config.bus_bits // 8
     names = {
         "clock": "aclk",
@@ -209,7 +209,7 @@ def board_files(config: Config) -> dict[str, str]:
 
 
 def _multipliers(config: Config) -> str:
-    """Return a sentence: how many multiplier blocks the design takes, and whether the board has as many."""
+    """Return a sentence with the number of multiplier blocks of the design, and whether the board has enough."""
     chip = area.CHIPS.get(config.TARGET)
     parts = area.bill(config)
     counted = ", ".join(f"{count} {part}" for part, count in parts.items() if count) or "none"

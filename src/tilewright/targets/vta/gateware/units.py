@@ -1,4 +1,4 @@
-"""Common parts of all units: instruction fields, and a dispatcher that waits for tokens. The fetch unit.
+"""Common parts of all units (instruction fields, and a dispatcher that waits for tokens), and the fetch unit.
 
 The fetch unit reads the instruction stream ahead, in bursts, and passes each instruction to its unit's queue.
 """
@@ -60,9 +60,9 @@ class Dispatcher(Part):
 
     `start` waits for the tokens that the instruction pops. `finished`: the work of `current` is done. `may_end`: the
     unit has room for one more instruction that completes later. `ends`: `finished` and `may_end` are high, and the
-    token queues have room for the tokens of `current`. The dispatcher then reserves that room, and the next instruction
-    may start in the same cycle. `sides` says whether the unit has a previous and a next unit; token bits of a missing
-    unit are ignored.
+    token queues have room for the tokens of `current`. When `ends` is high, the dispatcher reserves this room, and the
+    next instruction may start in the same cycle. `sides`: whether the unit has a previous and a next unit. Token bits
+    of a missing unit are ignored.
     """
 
     def __init__(self, config: Config, sides: tuple[bool, bool]) -> None:
@@ -112,7 +112,7 @@ UNIT = {"insn": In(stream.Signature(INSN_BITS)), "tokens": Out(NEIGHBOURS), "sta
 
 
 def reader(config: Config) -> dict[str, Any]:
-    """Return the ports of a component that reads DRAM: its burst requests, and the beats that it receives."""
+    """Return the ports of a component that reads DRAM: burst requests, and received beats."""
     return {"client": Out(stream.Signature(BURST)), "valid": In(1), "data": In(config.bus_bits)}
 
 
@@ -129,9 +129,10 @@ def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
 
 
 class Fetch(Part):
-    """Fetches `count` instructions from address `base` (a multiple of the longest burst) after a pulse of `launch`.
+    """Fetches `count` instructions from address `base` (a multiple of the longest burst) after a `launch` pulse.
 
-    The first request is made in the next cycle, each later one as soon as the buffer has room for a whole burst.
+    The first request is made in the next cycle. Each later request is made as soon as the buffer has room for a whole
+    burst.
     """
 
     def __init__(self, config: Config) -> None:
@@ -144,7 +145,8 @@ class Fetch(Part):
         config = self.config
         size = batch_of(config)
         room = BATCHES * batch_of(config)
-        # The address of the next request, the instructions left to request, and those left to pass on.
+        # The address of the next request, the number of instructions to request, and the number of instructions to pass
+        # on.
         address = Signal(32)
         left = Signal(32)
         here = Signal(32)
@@ -166,14 +168,14 @@ class Fetch(Part):
             m.d.sync += [address.eq(self.base), left.eq(self.count), here.eq(self.count)]
         with m.Elif(sent):
             m.d.sync += here.eq(here - 1)
-        # `reserved` counts requested instructions, so that each beat that arrives finds room in the buffer.
+        # `reserved` counts requested instructions, so that the buffer has room for each arriving beat.
         insn, valid, taken = self._buffer(m, room, here)
         self._route(m, insn, valid, taken)
         m.d.comb += sent.eq(valid & taken)
         return m
 
     def _buffer(self, m: Module, room: int, left: Signal) -> tuple[Any, Any, Signal]:
-        """Add the instruction buffer. Return its next instruction, whether there is one, and a signal to remove it."""
+        """Add the instruction buffer. Return the next instruction, whether it exists, and a signal to remove it."""
         bits = self.config.bus_bits
         taken = Signal()
         if bits <= INSN_BITS:  # an instruction is one or more beats

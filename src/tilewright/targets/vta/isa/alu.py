@@ -153,7 +153,7 @@ def _shifted_rounding(first: Array, second: Array, form: Form, out: Array | None
 
 
 class Operation(NamedTuple):
-    """An ALU operation but REQ: its computation (see `operate`), and the arithmetic of one value (sim.events.KINDS)."""
+    """An ALU operation except REQ: the computation (see `operate`), the arithmetic of one value (sim.events.KINDS)."""
 
     on: Callable[[Array, Array, Form, Array | None], Array]
     kinds: tuple[str, ...]
@@ -184,7 +184,7 @@ _REQ_FLOAT_KINDS = ("add", "float_multiply", "add", "compare", "compare")
 
 
 def kinds_of(op: AluOp, rules: Semantics, is_float: bool) -> tuple[str, ...]:
-    """Return the arithmetic of one value, as sim.events.KINDS names it; `is_float`: whether REQ multiplies floats."""
+    """Return the arithmetic of one value (names in sim.events.KINDS); `is_float`: whether REQ multiplies floats."""
     if op == AluOp.REQ:
         return _REQ_FLOAT_KINDS if is_float else _REQ_KINDS
     return () if op == AluOp.MUL and not rules.multiplies else OPERATIONS[op].kinds

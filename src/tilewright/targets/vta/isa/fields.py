@@ -310,7 +310,7 @@ class Pipeline:
         return tuple(TokenQueue(f"{self.units[a]}->{self.units[b]}", a, b, depth) for a, b in self.links)
 
     def tokens(self, stream: Stream) -> tuple[Array, Array]:
-        """Return two masks per instruction: the queues that it pops, and pushes. Bits without a queue do not count."""
+        """Return two masks per instruction: the queues to pop and to push. Token bits without a queue are ignored."""
         unit = self.units_of(stream)
         pops, pushes = np.zeros((2, len(stream)), np.int64)
         for queue, ((producer, consumer), link) in enumerate(self.links.items()):

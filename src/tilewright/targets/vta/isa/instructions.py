@@ -132,19 +132,19 @@ class InstructionBuffer:
         self.rows[-1][push] = 1
 
     def dep_pop(self, source: int, target: int) -> None:
-        """Let the next instruction of unit `target` pop a token of `source`. A NOP takes any such pop still waiting."""
+        """Let the next instruction of `target` pop a token of `source`. A NOP first pops for an equal pending pop."""
         pop = COLUMN[self._link(source, target, "dep_pop").pop]
         if pop in self._pending[target]:
             self.commit(target)
         self._pending[target].append(pop)
 
     def commit(self, unit: int) -> None:
-        """Add a NOP that takes the pops recorded for the next instruction of `unit`, if there are any."""
+        """If pops are recorded for the next instruction of `unit`, add a NOP with these pops."""
         if self._pending[unit]:
             self._nop(unit)
 
     def drain(self) -> None:
-        """Pass tokens from every unit to the unit of FINISH, so that FINISH waits for all; leave no pop pending."""
+        """Pass tokens from every unit to the unit of FINISH, so that FINISH waits for all. No pop stays pending."""
         # Tokens pass from both ends of the pipeline to the unit of FINISH. The pops of this unit come last, so one NOP
         # does all of them.
         home = self.pipeline.home

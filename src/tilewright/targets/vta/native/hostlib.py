@@ -15,8 +15,8 @@ HERE = Path(__file__).parent
 SOURCES = tuple(HERE / "c" / name for name in ("driver.c", "runtime.c", "kernels.c"))
 #: Run instructions, get the result of the run, list micro-ops.
 REQUESTS = ("run", "result", "uops")
-#: Units are numbered from 0. Indices: of `tw_memory` the memory id, of `tw_unit_of` opcode and memory id, of `tw_nop`
-#: the unit, of `tw_link` the two units of a token queue.
+#: Units are numbered from 0. The indices of the C tables: memory id for `tw_memory`, opcode and memory id for
+#: `tw_unit_of`, unit for `tw_nop`, the two units of a token queue for `tw_link`.
 TABLES = """/* Made from the tables of the model: do not edit. */
 enum {{ TW_UNITS = {units}, TW_HOME = {home}, TW_ALU_UOPS = {alu_uops} }};
 #define TW_TABLE static const __attribute__((unused))

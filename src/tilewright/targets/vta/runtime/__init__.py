@@ -8,7 +8,7 @@ with Runtime("pynq") as rt:
     ...
     print(rt.synchronize().cycles)
 
-The compiler emits its streams with the same module `instructions`.
+The runtime and the compiler build instruction streams with the same module `instructions`.
 """
 
 from tilewright.targets.vta.isa.alu import AluOp

@@ -1,4 +1,4 @@
-"""The command buffer between two synchronisations: instructions, and the micro-ops and buffers that they use."""
+"""The command buffer between two synchronisations: instructions, and the micro-ops and buffers of the instructions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tilewright.targets.vta.runtime.uop_kernels import UopKernel
 
 #: The memories that `load_buffer_2d` may fill.
 LOADED = (Memory.INP, Memory.WGT, Memory.ACC, Memory.ACC_8BIT, Memory.PAR)
-#: Instructions kept free: more than one call and the end of the launch add together.
+#: Free room to keep, in instructions: more than one call and the end of the launch add together.
 RESERVE = 16
 
 
 class Transfer(NamedTuple):
     """A 2-D load or store of `shape` (rows, tiles per row), between SRAM tiles from `base` on and a buffer.
 
-    In the buffer, the transfer begins at tile `offset`, and its rows are `stride` tiles apart. `pads` has the zero
-    tiles above, below, at the left and at the right.
+    In the buffer, the transfer begins at tile `offset`, and its rows are `stride` tiles apart. `pads`: the zero tiles
+    above, below, at the left and at the right.
     """
 
     opcode: Opcode
@@ -46,7 +46,7 @@ class Transfer(NamedTuple):
 
 
 class Commands:
-    """The command buffer of one launch. Its micro-op caches start empty and share one set of micro-op lists in DRAM."""
+    """The command buffer of one launch. The micro-op caches start empty. All caches use the same lists in DRAM."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -61,9 +61,9 @@ class Commands:
         return bool(len(self.insns) or self.insns.pending)
 
     def room(self, call: str) -> None:
-        """Check that the command buffer has room for one more call. Raises ProgramError if it might not.
+        """Check that the command buffer has room for one more call. Raises ProgramError if the room may be too small.
 
-        Upstream synchronises by itself when the buffer is full. That may separate a push from its pop, so that tokens
+        Upstream synchronises by itself when the buffer is full. This may separate a push from its pop, so that tokens
         are lost or missing.
         """
         if (len(self.insns) + RESERVE) * INSN_BYTES >= MAX_TRANSFER:
@@ -81,7 +81,7 @@ class Commands:
             self.stored.add(buffer)
 
     def run(self, call: str, kernel: UopKernel) -> None:
-        """Record the GEMM or ALU instruction of a kernel, after a LOAD of its micro-ops if they are not in the cache.
+        """Record the GEMM or ALU instruction of a kernel. If the cache lacks its micro-ops, record a LOAD first.
 
         Raises ProgramError if the launch's micro-ops exceed MAX_TRANSFER bytes.
         """
@@ -107,7 +107,7 @@ class Commands:
         return UopCache(self.lists.offsets, self.config.sram(memory).depth, load, alone)
 
     def finished(self, force_serial: bool) -> InstructionBuffer:
-        """Return a copy of the instructions that ends with FINISH, which waits for all of them."""
+        """Return a copy of the instructions with FINISH at the end. FINISH waits for all instructions."""
         if force_serial:
             return serial(self.insns)
         done = self.insns.copy()
@@ -116,7 +116,7 @@ class Commands:
         return done
 
     def launch(self, name: str, force_serial: bool) -> Launch:
-        """Return the recorded launch, with its data. Base registers are 0: DRAM indices are addresses in tiles."""
+        """Return the recorded launch, with its data. Base registers are 0, so DRAM indices are addresses in tiles."""
         uops = self.lists.encode(self.config).reshape(-1)
         segments = [DramSegment("uop", UOPS, uops.size, "const")] if uops.size else []
         data = {"uop": uops}
@@ -130,7 +130,7 @@ class Commands:
 
 
 def segment_kind(filled: bool, stored: bool) -> str:
-    """Return the segment kind of memory: "output" if nothing has written it yet, to find uninitialised reads."""
+    """Return the segment kind of a buffer; "output" before the first write, which shows uninitialised reads."""
     if not filled:
         return "output"
     return "inout" if stored else "const"
@@ -139,8 +139,8 @@ def segment_kind(filled: bool, stored: bool) -> str:
 def check_transfer(config: Config, item: Transfer) -> None:
     """Check the arguments of a transfer.
 
-    Raises ProgramError, naming the call and the argument, for a memory that the call cannot use, a value that does not
-    fit its field, or tiles outside the on-chip memory or the buffer.
+    Raises ProgramError, with the call and the argument, in three cases: the call cannot use the memory, a value does
+    not fit its field, or tiles are outside the on-chip memory or the buffer.
     """
     _, memory, base, buffer, offset, shape, stride, pads = item
     call = item.call
@@ -158,7 +158,7 @@ def check_transfer(config: Config, item: Transfer) -> None:
     if base < 0 or base + tiles > chip.depth:
         reason = f"sram_index {base} with {tiles} tiles is outside {chip.name}"
         raise ProgramError(call, reason, f"{chip.name} has tiles 0..{chip.depth - 1}")
-    if not rows or not columns:  # padding alone reads nothing of the buffer
+    if not rows or not columns:  # a transfer of padding only does not read the buffer
         return
     end = offset + (rows - 1) * stride + columns
     size = config.dram_tile_bytes(memory)

@@ -1,11 +1,11 @@
-"""Write a driver in C for the host of a board: it fills the registers, starts a launch, and waits until it is done.
+"""Write a C driver for the host of a board. The driver sets registers, starts a launch, and waits for its end.
 
 `sources` makes the files: vta_hw_spec.h (the configuration and the register map, gateware/header.py), vta_driver.h,
 vta_driver.c, and vta_dram.bin, the initial contents of DRAM. The driver needs no operating system. Its caller provides
 three functions: read a register, write a register, flush the caches. In the C files next to this module, @name@ is a
 placeholder.
 
-Each launch has an area of DRAM of its own: its segments at their addresses, then its instructions on a page.
+Each launch has a separate area of DRAM: first its segments at their addresses, then its instructions on a new page.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from tilewright.targets.vta.isa.stream import image_of
 
 
 def write(program: Program, folder: str | Path) -> None:
-    """Write the driver of a program to a folder. Raises as `sources` does, and InputError if it cannot be written."""
+    """Write the driver of a program to a folder. Raises as `sources` does, and InputError if writing fails."""
     write_folder(folder, sources(program))
 
 
 def sources(program: Program) -> dict[str, bytes]:
     """Return the files of the C driver, {name: content}.
 
-    Raises ConfigError if the machine has no gateware, UnsupportedError if no layer runs on it or DRAM is too small.
+    Raises ConfigError if the machine has no gateware, UnsupportedError if no layer runs on the machine or DRAM is too
+    small.
     """
     config = Config.read(program.config, {})
     area.require(config)
@@ -90,7 +91,7 @@ def loaded(dram: Dram, insns: Array) -> tuple[Array, int]:
 
 
 def contents(dram: Dram, more: int = 0) -> Array:
-    """Return one sample's DRAM by address, uint8, followed by pages of zeros: those for `more` bytes, and one more."""
+    """Return one sample's DRAM by address, uint8, followed by zeros: pages for `more` bytes, plus one page."""
     top = max((segment.end for segment in dram.segments), default=0)
     memory = np.zeros(paged(top) + paged(more) + PAGE, np.uint8)
     for segment in dram.segments:

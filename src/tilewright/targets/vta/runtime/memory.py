@@ -1,6 +1,6 @@
-"""Device memory: the buffers that the host allocates, their addresses in DRAM, and the layout of matrices in them.
+"""Device memory: the buffers that the host allocates, the buffers' addresses in DRAM, and the layout of matrices.
 
-A matrix is stored as tiles of an on-chip memory's shape: [row tile][column tile][row][column].
+A matrix is stored as tiles, in the tile shape of an on-chip memory: [row tile][column tile][row][column].
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.fields import PAGE, Memory, paged
 from tilewright.targets.vta.isa.stream import pack_values, unpack_values
 
-#: Address of the micro-op area, and the most bytes of instructions or of micro-ops (upstream: VTA_MAX_XFER).
+#: The address of the micro-op area, and the maximum bytes of instructions or micro-ops (upstream: VTA_MAX_XFER).
 UOPS = PAGE
 MAX_TRANSFER = 1 << 25
 
 
 class Buffer:
-    """`size` bytes of device memory at `address`. Until they are written, they are 0 and count as uninitialised."""
+    """`size` bytes of device memory at `address`. Until the first write, the bytes are 0 and count as uninitialised."""
 
     def __init__(self, name: str, address: int, size: int) -> None:
         self.name = name
         self.address = address
         self.size = size
-        #: Whether the host or a STORE has written to it.
+        #: Whether the host or a STORE has written to the buffer.
         self.filled = False
         self.freed = False
         self._data = np.zeros(size, np.uint8)
@@ -36,7 +36,7 @@ class Buffer:
 
     @property
     def data(self) -> Array:
-        """The buffer's bytes, uint8 [size], read-only (upstream: VTABufferCPUPtr). Raises ProgramError once freed."""
+        """The buffer's bytes, uint8 [size], read-only (upstream: VTABufferCPUPtr). Raises ProgramError if freed."""
         self.usable("data")
         view = self._data.view()
         view.flags.writeable = False
@@ -57,12 +57,12 @@ class Buffer:
         return self._snapshot
 
     def usable(self, call: str) -> None:
-        """Check that the buffer is not freed. Raises ProgramError if it is."""
+        """Check that the buffer is not freed. Raises ProgramError if the buffer is freed."""
         if self.freed:
             raise ProgramError(call, f"buffer '{self.name}' is freed", "allocate another")
 
     def refuse_beyond(self, call: str, offset: int, size: int) -> None:
-        """Check that a range of bytes is inside the buffer. Raises ProgramError if it is not."""
+        """Check that a range of bytes is inside the buffer. Raises ProgramError if the range is not inside."""
         if offset < 0 or size < 0 or offset + size > self.size:
             reason = f"bytes {offset}..{offset + size} are not inside buffer '{self.name}' of {self.size} bytes"
             raise ProgramError(call, reason)
@@ -72,7 +72,7 @@ class Buffer:
 
 
 class DeviceMemory:
-    """The buffers of one runtime, each allocated in the first free range that is large enough, after the micro-ops."""
+    """The buffers of one runtime. Each buffer gets the first large enough free range after the micro-op area."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []  # by address
@@ -113,7 +113,7 @@ class DeviceMemory:
 
 
 def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, target_offset: int, size: int) -> None:
-    """Copy `size` bytes; source and target are each a buffer or an array, offsets are in bytes.
+    """Copy `size` bytes. Source and target are buffers or arrays; offsets are in bytes.
 
     Raises ProgramError if a range exceeds its buffer or array, a buffer is freed, or the target is not writable.
     """
@@ -127,7 +127,7 @@ def copy(source: Buffer | Array, source_offset: int, target: Buffer | Array, tar
 
 
 def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
-    """Return `size` bytes from `offset` on of a buffer (read-only) or array. Raises ProgramError if not inside it."""
+    """Return `size` bytes of a buffer (read-only) or array, from `offset` on. Raises ProgramError if outside."""
     if isinstance(side, Buffer):
         side.usable("copy")
         side.refuse_beyond("copy", offset, size)
@@ -140,7 +140,7 @@ def _part(name: str, side: Buffer | Array, offset: int, size: int) -> Array:
 
 
 def grid(memory: Memory, shape: tuple[int, int], config: Config) -> tuple[int, int]:
-    """Return how many rows and columns of tiles of `memory` a matrix of `shape` takes."""
+    """Return the numbers of tile rows and tile columns of a matrix of `shape` in `memory`."""
     rows, columns = config.sram(memory).shape
     return -(-shape[0] // rows), -(-shape[1] // columns)
 
@@ -165,7 +165,7 @@ def pack(matrix: Array, memory: Memory, config: Config) -> Array:
 
 
 def unpack(raw: Array, memory: Memory, shape: tuple[int, int], config: Config) -> Array:
-    """Return the matrix of `shape` (M, N) from tiles laid out as by `pack` (flat uint8).
+    """Return the matrix of `shape` (M, N) from tiles in the layout of `pack` (flat uint8).
 
     Raises InputError if there are too few bytes.
     """

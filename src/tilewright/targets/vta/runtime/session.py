@@ -1,4 +1,4 @@
-"""The runtime API: record instructions and run them; see docs/vta.md, Runtime."""
+"""The runtime API, to record and run instructions; see docs/vta.md, Runtime."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.targets.vta.runtime.uop_kernels import UopKernel, UopRecorder
 
 
 class Debug(IntFlag):
-    """Upstream's debug flags (VTASetDebugMode). The flags that skip barriers do not apply here, and are left out."""
+    """Upstream's debug flags (VTASetDebugMode). The flags that skip barriers are left out."""
 
     DUMP_INSN = 2
     DUMP_UOP = 4
@@ -55,7 +55,7 @@ class RunResult:
 
 
 def run_options(timing: str | None, check: bool) -> RunOptions:
-    """Return the options of a run. Raises InputError if there is no timing model of that name (None: the default)."""
+    """Return the options of a run; `timing` None: the default model. Raises InputError for an unknown timing model."""
     names = [model.name for model in TARGET.timing_models]
     if timing is not None and timing not in names:
         raise InputError("timing", f"there is no timing model {timing!r}", one_of(timing, names))
@@ -66,7 +66,7 @@ class Runtime:
     """The device memory and command queue of one VTA. Runtimes share nothing; all errors are TilewrightErrors.
 
     `config` is a Config or a preset's name. With `check`, `synchronize` looks for hazards. `dump` is called with the
-    text that `debug` requests. As a context manager, the runtime is closed at the end of the block.
+    text that `debug` requests. A `with` block closes the runtime at the end of the block.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class Runtime:
     # Buffers
 
     def alloc(self, size: int, name: str | None = None) -> Buffer:
-        """Allocate `size` bytes of device memory. Raises ProgramError if they do not fit or `name` is taken."""
+        """Allocate `size` bytes of device memory. Raises ProgramError if there is no room or `name` is taken."""
         self._refuse_closed("alloc")
         return self._memory.alloc(size, name)
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer. Raises ProgramError if recorded instructions still use it."""
+        """Free a buffer. Raises ProgramError if recorded instructions still use the buffer."""
         if buffer in self._commands.used:
             raise ProgramError("free", f"recorded instructions use buffer '{buffer.name}'", "call synchronize() first")
         self._memory.free(buffer)
@@ -136,7 +136,7 @@ class Runtime:
         return self.alloc(rows * columns * self.config.sram(memory).tile_bytes, name)
 
     def from_device(self, buffer: Buffer, memory: Memory, shape: tuple[int, int]) -> Array:
-        """Return the matrix of `shape` (M, N) that a buffer holds as tiles of `memory`."""
+        """Return the matrix of `shape` (M, N) from a buffer with tiles of `memory`."""
         self._memory.check_owner("from_device", buffer)
         return device.unpack(buffer.data, memory, shape, self.config)
 
@@ -157,7 +157,7 @@ class Runtime:
     ) -> None:
         """Record a LOAD of `y_size` rows of `x_size` tiles from tile `offset` of a buffer, rows `x_stride` tiles apart.
 
-        On chip the tiles are consecutive from `sram_index` on. `x_pad` (left, right) and `y_pad` (above, below) add
+        On chip, the tiles are consecutive, from `sram_index` on. `x_pad` (left, right) and `y_pad` (above, below) add
         zero tiles and rows. Raises ProgramError if an argument does not fit.
         """
         pads = (y_pad[0], y_pad[1], x_pad[0], x_pad[1])
@@ -166,14 +166,14 @@ class Runtime:
     def store_buffer_2d(
         self, sram_index: int, memory: Memory, target: Buffer, offset: int, x_size: int, y_size: int, x_stride: int
     ) -> None:
-        """Record a STORE of the out tiles from `sram_index` on, to rows of a buffer as in `load_buffer_2d`."""
+        """Record a STORE of out tiles, from `sram_index` on, to rows of a buffer as in `load_buffer_2d`."""
         self._transfer(Transfer(Opcode.STORE, memory, sram_index, target, offset, (y_size, x_size), x_stride, NO_PADS))
 
     def push_gemm(self, record: Callable[..., object], *signature: Hashable) -> None:
         """Record an instruction that runs a kernel of GEMM micro-ops.
 
-        `record(recorder, *signature)` records the kernel with a UopRecorder. It is called once for each pair of
-        `record` and `signature`; later calls reuse its kernel.
+        `record(recorder, *signature)` records the kernel with a UopRecorder. This call happens once for each pair of
+        `record` and `signature`; later calls of the method reuse the kernel.
         """
         self._push("gemm", record, signature)
 
@@ -182,7 +182,7 @@ class Runtime:
         self._push("alu", record, signature)
 
     def dep_push(self, source: str, target: str) -> None:
-        """Let unit `source` push a token to unit `target` when all its instructions recorded so far are done.
+        """Let unit `source` push a token to unit `target` after all instructions of `source` recorded so far.
 
         Units are "load", "compute", "store", or with four stages "load", "gemm", "activate", "store". Only neighbours
         have queues.
@@ -198,8 +198,8 @@ class Runtime:
     def synchronize(self) -> RunResult:
         """Run the recorded instructions, copy the stored bytes to their buffers, and empty the micro-op cache.
 
-        FINISH, added at the end, waits for tokens of all other units; it runs on `compute`, or with four stages on
-        `activate`. Debug.FORCE_SERIAL replaces all tokens, so that instructions run one after the other. Raises
+        FINISH is added at the end, and waits for tokens of all other units. It runs on `compute`, or with four stages
+        on `activate`. Debug.FORCE_SERIAL replaces all tokens, so that only one instruction runs at a time. Raises
         HazardError, with findings, for a deadlock.
         """
         self._refuse_closed("synchronize")
@@ -209,7 +209,7 @@ class Runtime:
         stored = self._commands.stored
         if self.debug & Debug.DUMP_INSN:
             self.dump(f"# {launch.name}\n{self.instructions()}")
-        # The commands are dropped before the run, so that an error does not leave them recorded.
+        # The commands are dropped before the run, so that they are also gone after an error.
         self._launches.append(launch)
         self._commands = Commands(self.config)
         result = TARGET.launch(self._program((launch,)), launch, {}, self._options)
@@ -218,9 +218,9 @@ class Runtime:
         return RunResult.of(result)
 
     def program(self) -> Program:
-        """Return all launches as a program to save, check, list or run; instructions not yet run form the last one.
+        """Return all launches as a program to save, check, list or run. Recorded instructions are the last launch.
 
-        Each launch carries the data that its buffers had before it ran. Raises ProgramError if nothing is recorded.
+        Each launch includes the data of its buffers before the run. Raises ProgramError if nothing is recorded.
         """
         launches = (*self._launches, *((self._launch(),) if self._commands else ()))
         if not launches:
@@ -228,7 +228,7 @@ class Runtime:
         return self._program(launches)
 
     def instructions(self) -> str:
-        """Return the text of the instructions that `synchronize` would run, its final tokens and FINISH included."""
+        """Return the text of the instructions that `synchronize` would run, with the final tokens and FINISH."""
         code = self._commands.finished(bool(self.debug & Debug.FORCE_SERIAL)).encode()
         return numbered(".insn", text.instructions(code, self.config))
 
@@ -281,5 +281,5 @@ class Runtime:
 
 
 def numbered(title: str, lines: list[str]) -> str:
-    """Return `title` and the lines of code as one text, each line of code with its number."""
+    """Join `title` and the lines of code to one text, with line numbers."""
     return "".join(f"{line}\n" for line in (title, *(f"{line}  # {index}" for index, line in enumerate(lines))))

@@ -1,4 +1,4 @@
-"""Micro-op kernels, each recorded by a callback. A GEMM or ALU instruction runs one kernel."""
+"""Micro-op kernels. A callback records each kernel, and a GEMM or ALU instruction runs one kernel."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tilewright.targets.vta.isa.instructions import ONCE, Loop
 from tilewright.targets.vta.isa.own import FIRST_OWN
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
-#: The most loops of one instruction.
+#: The maximum number of loops of one instruction.
 MAX_LOOPS = 2
 
 
 class Shared(NamedTuple):
     """The instruction's fields, which all micro-ops of a kernel share. `opcode` None means GEMM.
 
-    `opcode` is one of AluOp, or the number of an own operation (Config.own_numbers). With `use_imm` the second operand
-    of an ALU operation is `imm`, otherwise it is acc[src]. REQ instead has the bias in par[src] and its factors from
-    par[wgt] on.
+    `opcode` is one of AluOp, or the number of an own operation (Config.own_numbers). The second operand of an ALU
+    operation is `imm` with `use_imm`, otherwise acc[src]. For REQ, the bias is par[src], and the factors are the tiles
+    from par[wgt] on.
     """
 
     opcode: int | None
@@ -47,9 +47,9 @@ class UopKernel:
 
     @property
     def nest(self) -> tuple[Loop, Loop]:
-        """The instruction's loops (outer, inner). As in upstream, a single one is a GEMM's outer, an ALU's inner loop.
+        """The instruction's loops (outer, inner). As in upstream, a single loop is outer for GEMM, inner for the ALU.
 
-        A single loop that moves REQ's factors is the outer loop, because no other loop can move them.
+        A single loop that moves REQ's factors is the outer loop, because only the outer loop can move factors.
         """
         if len(self.loops) == MAX_LOOPS:
             return self.loops[0], self.loops[1]
@@ -58,7 +58,7 @@ class UopKernel:
 
 
 class UopRecorder:
-    """Records a kernel, for the callback of `push_gemm` or `push_alu`. Its ProgramErrors name the method called."""
+    """Records a kernel, for the callback of `push_gemm` or `push_alu`. ProgramErrors name the called method."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -80,10 +80,10 @@ class UopRecorder:
         """Record a micro-op: if `opcode` is None, GEMM on acc[dst], inp[src], wgt[wgt]; else ALU on acc[dst], acc[src].
 
         `opcode` is an AluOp or a name, such as that of an own operation. With `reset`, a GEMM clears acc[dst]. `imm`
-        replaces acc[src] as the ALU's second operand, except in an own operation that uses both. REQ takes acc[dst],
-        the bias par[src], and the factors from par[wgt] on, with one wgt for the whole kernel. `reset`, `opcode` and
-        `imm` are fields of the instruction, so they must also be the same in the whole kernel. Raises ProgramError if
-        they differ, the ALU lacks the operation, `imm` is not allowed here, dst was written by one of the last
+        replaces acc[src] as the ALU's second operand, except in an own operation that uses both. REQ reads acc[dst],
+        the bias par[src], and the factors from par[wgt] on. All micro-ops of a kernel must have the same `reset`,
+        `opcode` and `imm`, because these are fields of the instruction, and for REQ the same wgt. Raises ProgramError
+        if they differ, the ALU lacks the operation, `imm` is not allowed here, dst was written by one of the last
         WRITE_BACK - 1 micro-ops, or a loop has already ended.
         """
         if self._open < len(self._loops):
@@ -108,7 +108,7 @@ class UopRecorder:
         self._uops.append((index(dst), index(src), index(wgt)))
 
     def uop_loop_begin(self, extent: int, dst: int, src: int, wgt: int = 0) -> None:
-        """Begin a loop around all micro-ops, which adds `dst`, `src` and `wgt` to their indices in each iteration.
+        """Begin a loop around all micro-ops. Each iteration adds `dst`, `src` and `wgt` to the micro-ops' indices.
 
         Raises ProgramError after a micro-op, for a third loop, or if `extent` does not fit its field.
         """
@@ -156,11 +156,11 @@ class UopRecorder:
         return UopKernel(uops, tuple(self._loops), self._op)
 
     def _require_inside(self, call: str, operands: dict[str, tuple[Sram, int]], uops: Array) -> None:
-        """Check that no index leaves its memory. Raises ProgramError if one does, or if one is not used."""
+        """Check that all indices are inside their memories. Raises ProgramError if one is outside or is unused."""
         if len(operands) < len(uops) and (uops[2].any() or any(loop.wgt for loop in self._loops)):
             raise ProgramError(call, "its kernel has wgt indices, which the ALU does not read", "leave them out")
         for row, (field, (chip, tiles)) in enumerate(operands.items()):
-            # The largest index is that of the last iterations. Strides are fields without a sign.
+            # The last iterations have the largest index, because strides are unsigned fields.
             factors = [loop[1 + row] for loop in self._loops]
             reach = int(uops[row].max()) + sum((loop.extent - 1) * loop[1 + row] for loop in self._loops) + tiles - 1
             low, high = min(int(uops[row].min()), *factors, 0), max(reach, *factors, 0)

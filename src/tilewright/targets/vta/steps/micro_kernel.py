@@ -319,7 +319,7 @@ class Kernels:
         if pattern is None:
             pattern = self._patterns[same] = Pattern(*expanded(moved, fields[LOOPS]))
         factors = None
-        if is_alu and code == AluOp.REQ:  # the immediate is the outer loop factor of wgt: one set of factors each
+        if is_alu and code == AluOp.REQ:  # the immediate is the outer loop factor of wgt
             factors = listed[:1, 2].repeat(pattern.dst.size)
             factors += imm * np.arange(outer).repeat(len(listed) * inner)[: len(factors)]
         dst, src, wgt = lowest.tolist()

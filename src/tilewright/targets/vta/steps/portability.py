@@ -1,4 +1,4 @@
-"""Find where a program leaves the subset on which all of upstream's implementations agree, and the rule it breaks."""
+"""Find instructions on which upstream's implementations disagree, and the portability rules that they break."""
 
 from __future__ import annotations
 

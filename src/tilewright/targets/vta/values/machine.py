@@ -132,8 +132,9 @@ class Machine:
         writes_out = self.rules.reset_writes_out and self.config.gemm_writes_out
         if not writes_out:
             self._keep_out(kernel.written)
-        elif is_stored:  # the out memory gets the sum that each destination's last micro-op would have accumulated
-            # If several micro-ops write a tile, an earlier micro-op has already cleared the tile.
+        elif is_stored:  # a STORE reads the reset's sum
+            # The out memory gets, for each destination, the sum that the last micro-op would have accumulated. If
+            # several micro-ops write a tile, an earlier micro-op has already cleared the tile.
             last, again = kernel.last_writes
             before = self.acc.copy()
             self.acc[:, again] = 0
