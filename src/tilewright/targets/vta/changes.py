@@ -37,7 +37,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
 
 
 def changes(config: Config, timing: TimingModel) -> Iterator[Change]:
-    """Yield machines with other cycles for the same program, then machines that need a new compilation."""
+    """Yield changes that only affect cycles, then changes for which a network must be compiled again."""
     width = config.bus_bits.bit_length() - 1
     if width < RANGES["LOG_BUS_WIDTH"][1]:
         yield Change("DRAM bus twice as wide", {"LOG_BUS_WIDTH": width + 1})

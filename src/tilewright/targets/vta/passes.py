@@ -81,7 +81,6 @@ class VtaLaunch(OnImage[Config]):
         return prepare(self.image.insns, self.config, self.image.dram({}, 1), self.image.bases, options)
 
     def _described(self, prepared: Prepared) -> LaunchResult:
-        """Return the result of the launch, without values. The result is computed once."""
         if not prepared.results:
             layer = self.image.layer
             nodes = len(self.launch.nodes)

@@ -6,8 +6,7 @@ part is a range of tiles that is loaded, computed or stored as a whole: a slot o
 Some steps must follow a step of another unit. If no earlier token orders the two steps yet, the earlier step pushes a
 token and the later step pops this token. Token queues only join neighbouring units. If a unit lies between the two
 units, a step of that unit pops the token and pushes a new one for the next unit. A NOP does this if that unit has no
-suitable step. Tokens are popped in the order in which they were pushed. Every token is needed, and every pushed token
-is popped.
+suitable step. Tokens are popped in the order of their pushes. Every token is needed, and every token is popped.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ def _link(state: _Links, unit: Array, needs: Array, row: Array) -> None:
         u = unit[step]
         carried[:] = NOBODY
         # The most distant units come first. A token from a distant unit passes through the units in between, so the
-        # step also follows the rows of these units that carry the token.
+        # step also follows their rows that carry the token.
         for distance in range(units - 1, 0, -1):
             for source in (u - distance, u + distance):
                 if source < 0 or source >= units:

@@ -1,7 +1,6 @@
 """Compile a graph to a program: launches for the nodes that VTA runs, host steps with a reason for the other nodes.
 
-A launch keeps its tensors in DRAM segments. The `meta` of a launch describes the layout of these tensors to the host
-(see launch/layouts.py).
+A launch keeps its tensors in DRAM segments. Its `meta` has the layout of these tensors (see launch/layouts.py).
 """
 
 from __future__ import annotations
@@ -217,7 +216,6 @@ def _saved(best: TimedChain) -> dict[str, Any]:
 
 
 def _stream_order(work_list: WorkList, order: list[Any]) -> StreamOrder:
-    """Return the items of a work list in an order that `_saved` returned."""
     items: list[tuple[int, Item]] = []
     work = []
     for entry in order:

@@ -90,8 +90,7 @@ def codes_of(tensor: Tensor, proven: Mapping[str, Bounds]) -> Bounds:
 def sums_of(w: Array, start: Array, low: Array, high: Array, padded: bool) -> tuple[Array, Array]:
     """Return the lowest and highest sum of each output, int64 (O), for weights (O, T, K) and values in `low`..`high`.
 
-    Output o reads K channels of `low` and `high` from `start[o]` on. `padded`: whether taps may lie outside the image;
-    such taps add 0.
+    Output o reads K channels of `low` and `high` from `start[o]` on. `padded`: taps outside the image exist, and add 0.
     """
     least, most = np.zeros((2, len(w)), np.int64)
     step = max(1, TOGETHER // max(1, w.shape[1] * w.shape[2]))

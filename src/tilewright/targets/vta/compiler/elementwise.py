@@ -3,8 +3,8 @@
 The float ALU's constants (factors and biases) are found by trial and proven on all codes. onnxruntime adds two tensors
 with fused multiply-adds; the ALU operation REQ multiplies one accumulator. Both round the sum of a constant and two
 multiples of codes, but their rounding errors differ. So the results can only differ near a tie. Constants are used only
-if they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If no constants are right, the host
-runs the operator.
+if they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If none are, the host runs the
+operator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewright.targets.vta.launch.layouts import CODE_DTYPES, given_back, held_
 
 #: Bits of the sum of both operands. The operands are first scaled by the largest power of two for which the sum fits.
 BITS = 30
-#: Number of constants to try for each power of two, of powers of two (from the largest down), and of tries with fixed
+#: Number of constants to try per power of two, of powers of two (from the largest down), and of tries with fixed
 #: factors.
 TRIES = 1000
 EXPONENTS = 3

@@ -1,7 +1,7 @@
 """Turn items of work in stream order into instructions.
 
-Tensors get addresses in DRAM. Operands get the tiles of their slots (see plan.py). Loads are added that copy lists of
-micro-ops to the on-chip cache.
+Tensors get addresses in DRAM. Operands get the tiles of their slots (see plan.py). Loads copy lists of micro-ops to the
+on-chip cache.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Place(NamedTuple):
     first: int = 0
 
 
-#: The places of a layer's tensors: its operands (see chain.operands), its result, parameters and weights. The index is
-#: the number of the tensor, such as work.RESULT.
+#: The places of a layer's tensors: its operands (see chain.operands), its result, parameters and weights. work.RESULT
+#: and so on are indices.
 TensorPlaces: TypeAlias = tuple[Place, ...]
 
 
@@ -126,8 +126,7 @@ def draft(
     """
     builder = StreamBuilder(config)
     runs = _RunEmitter(builder, order.regions, costs)
-    # All micro-op lists are collected first. Their number decides the policy of the cache, and the size of a DRAM
-    # segment.
+    # All micro-op lists are collected first. Their number decides the cache policy and the size of a DRAM segment.
     computes = [runs.of(layer, item) if isinstance(item, RunSteps) else None for layer, item in order.items]
     sizes: dict[str, int] = {}
     for stage, tensors in zip(stages, places, strict=True):

@@ -6,8 +6,8 @@ multipliers, left shifts (negated) and right shifts.
 
 Requantisation is monotonic, so the largest sum has the largest code. A maximum pool therefore compares sums, in the
 blocks of kernels.Blocks. Comparisons run in place, of rows first and of columns second. The first block receives the
-results. Blocks of the other row phases do not change. The next group below reads the shared rows from these blocks, and
-need not compute the shared rows again.
+results. Blocks of the other row phases do not change. The next group below reads the shared rows from these blocks
+instead of computing them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The block walk of a launch as text: the blocks that GEMM instructions multiply, and the LOADs of these blocks.
 
 Blocks are tiles, numbered from 1 in the order of their DRAM buffer. `a x b + c` is input block a times weight block b,
-added to block c of the bias, or of the output if no bias is loaded. `-` means no block: the tile is padding, or was
-never loaded.
+added to block c of the bias, or of the output if no bias is loaded. `-` is no block: padding, or never loaded.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from tilewright.targets.vta.isa.stream import decode, image_of
 from tilewright.targets.vta.steps.elaborate import Elaborated, elaborate
 from tilewright.targets.vta.steps.moves import Move
 
-#: Maximum lines of a table, lines of a short table, and entries of a line. If there are more, the first few and the
-#: last are shown.
+#: Maximum lines of a table, lines of a short table, and entries of a line. Above, the first few and the last are shown.
 LINES = 9
 SHORT = 4
 ENTRIES = 6

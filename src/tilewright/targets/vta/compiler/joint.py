@@ -1,11 +1,10 @@
 """Fuse nodes that the machine computes as one layer, and decide how the accumulators of a layer start.
 
 Two nodes are fused if the second reads the sums of the first: a convolution and a maximum pool, or a product and an
-addition. The tensor between the two nodes never reaches DRAM. So only the second node may read this tensor, and the
-tensor must not be an output of the graph.
+addition. The tensor between the two nodes never reaches DRAM. So only the second node may read this tensor, and no
+graph output may be this tensor.
 
-Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op can do both, for
-these reasons:
+Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op can do both:
 
 - The accumulators have results of an earlier group. These results were clipped, so they are not below FLOOR. If a tile
   has no value above FLOOR, the ALU's minimum of accumulators and tile is the tile.
@@ -130,8 +129,7 @@ def _started(lowered: Lowered, context: Context) -> Lowered:
     """Return a layer whose accumulators the ALU starts (see the module), if this may take fewer cycles.
 
     With three stages, this always saves cycles of the unit that runs GEMM and ALU. With four stages, GEMM may have time
-    to clear the accumulators, and the ALU might only wait for stores. So the lower bounds of the two layers are
-    compared.
+    to clear the accumulators, and the ALU might only wait for stores. So the two lower bounds are compared.
     """
     config = context.config
     timing = context.timing
@@ -232,7 +230,6 @@ def _rounds_once(product: Site, add: Site, makers: Mapping[str, Site]) -> bool:
 
 
 def _least_code(name: str, makers: Mapping[str, Site]) -> int:
-    """Return a lower bound of the codes of an int8 tensor with zero point 0."""
     site = makers.get(name)
     if site is None:
         return CODE_MIN

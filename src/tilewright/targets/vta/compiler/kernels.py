@@ -2,8 +2,8 @@
 
 An instruction is a list of micro-ops inside two loops. For a rectangle of outputs with the same valid taps, the sums
 are a nest of affine loops over taps, input channels, rows, columns and output channels. These loops are called
-dimensions. Two dimensions become the loops of the instruction. Some dimensions may become separate instructions. All
-other dimensions are listed as micro-ops.
+dimensions. Two dimensions become the loops of the instruction. Some may become separate instructions. All other
+dimensions are listed as micro-ops.
 
 A maximum pool with strides (s, t) divides the rows of sums into s phases (every s-th row), and the columns into t
 phases (see layer.Phase). The sums of a group lie in its accumulator slot as one block for each pair of phases: [channel

@@ -20,8 +20,7 @@ from tilewright.graph.ops import Window
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.steps.micro_kernel import FACTOR_TILES
 
-#: The input channel tiles that an output channel tile reads. dense: all tiles. diagonal: the tile with the same index.
-#: banded: a range of tiles (Layer.bands).
+#: The input tiles of an output channel tile. dense: all. diagonal: the same index. banded: a range (Layer.bands).
 Link = Literal["dense", "diagonal", "banded"]
 #: The first value of a group's accumulators: GEMM writes zero; the ALU writes the biases or a constant.
 Start = Literal["zero", "bias", "constant"]
@@ -35,9 +34,9 @@ class Requantisation:
 
     The bias of an output tile depends on the taps that lie inside the image, because the zero point of the input is
     part of the bias. Output rows with the same taps form a class, and output columns with the same taps too. `rows` and
-    `columns` list the class of each row and each column. A channel tile has one bias tile for each pair of classes,
-    then `factors` tiles of factors. `immediates`: the constants in ALU instructions; None if the ALU has the operation
-    REQ, which reads all constants from tiles. `start`: the first value of a group's accumulators (see joint.py).
+    `columns` list the classes. A channel tile has one bias tile for each pair of classes, then `factors` tiles of
+    factors. `immediates`: the constants in ALU instructions; None if the ALU has the operation REQ, which reads all
+    constants from tiles. `start`: the first value of a group's accumulators (see joint.py).
     """
 
     rows: tuple[int, ...]
@@ -289,8 +288,7 @@ class Phase(NamedTuple):
 class Pooled(NamedTuple):
     """The phases of a tile's sums along one axis. The first phase receives the maxima: no two outputs share its sums.
 
-    `kept`: whether the sums that the tile's first output shares with the previous tile are not computed again
-    (Plan.keeps).
+    `kept`: whether sums shared with the previous tile are not computed again (Plan.keeps).
     """
 
     phases: tuple[Phase, ...]
@@ -306,8 +304,7 @@ def spans(layer: Layer, axis: int, extent: int) -> list[Span]:
 def pieces(layer: Layer, axis: int, whole: Span, sizes: tuple[int, ...], shared: bool) -> list[Span]:
     """Cut tile `whole` along `axis` into tiles of `sizes` outputs.
 
-    `shared`: whether all parts use the loaded input of `whole`. In this case, their offsets count from the first input
-    of `whole`.
+    `shared`: whether all parts use the loaded input of `whole`. Offsets then count from its first input.
     """
     starts = accumulate(sizes, initial=whole.start)
     parts = [span(layer, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
@@ -395,8 +392,7 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
         base = start * stride + tap - before
         low = max(int(kept and twice), -(base // stride))
         high = min(extent + twice, (grid - 1 - base) // stride + 1)
-        # The sums of a phase are outputs of a window with a larger stride. Its padding makes the phase's first sum
-        # output 0.
+        # The sums of a phase are outputs of a window with a larger stride. The phase's first sum is output 0.
         origin = (base + low * stride) * w.stride[axis] - w.padding[2 * axis]
         geometry = (layer.size[axis], w.kernel[axis], stride * w.stride[axis], w.dilation[axis], -origin)
         if low < high:
@@ -416,8 +412,8 @@ def pooled_span(layer: Layer, axis: int, start: int, extent: int, kept: bool) ->
 class TileTransfer(NamedTuple):
     """A transfer of `rows` rows of `length` tiles.
 
-    In DRAM, the first row begins at tile `offset` of the tensor, and rows are `stride` tiles apart. On chip, the tiles
-    are consecutive, from tile `at` of a slot on.
+    In DRAM, the first row begins at tile `offset` of the tensor, and rows are `stride` tiles apart. On chip, tiles are
+    consecutive from tile `at` of a slot.
     """
 
     at: int

@@ -20,8 +20,8 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.schedule import LayerSchedule, Tile
 from tilewright.targets.vta.timing import DEFAULT
 
-#: Maximum chunks of a layer in a user's plan, unless the search's own plans have more. A layer with this number of
-#: chunks takes half a minute and 1 GB to compile.
+#: Maximum chunks of a layer in a user's plan, unless the search's own plans have more. Such a layer takes half a minute
+#: and 1 GB to compile.
 CHUNKS = 1 << 15
 #: Maximum halvings of a group. After this number of halvings, each piece has one row.
 HALVINGS = 16

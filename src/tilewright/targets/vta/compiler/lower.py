@@ -233,7 +233,7 @@ def _residual(site: Site, op: Linear, requantisation: Requantisation, config: Co
     micro-op per output tile if s <= LARGEST_WEIGHT. If the ALU shifts the sums right by t bits, it can also shift by k
     bits, then add codes shifted left by s - k, then shift by t - k bits: the result is the same. For k = t, this also
     takes one micro-op. For k = s < t, this takes one more right shift. In all other cases the ALU shifts the codes left
-    before products are added.
+    first.
     """
     tensor = op.residual(site)
     lift = op.lift(site)
@@ -362,8 +362,7 @@ def _pooled(site: Site, window: Window, context: Context, factor: int | None) ->
     return Lowered(layer, tiles, correction, row_class, column_class)
 
 
-#: The operators that VTA can run, depending on the config and the rounding mode, and the function that lowers each
-#: operator.
+#: The operators that VTA can run, depending on config and rounding mode, with the function that lowers each operator.
 LOWERINGS: dict[type, Callable[[Site, Any, Context], Lowered | str]] = {
     Linear: _linear,
     MatMul: _product,

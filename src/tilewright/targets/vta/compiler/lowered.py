@@ -23,8 +23,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN, Strip
 from tilewright.targets.vta.schedule import LayerSchedule
 
-#: Assumed cycles of an output tile without its sums: a reset and two shifts. This number decides whether folding pays
-#: off.
+#: Assumed cycles of an output tile without its sums: a reset and two shifts. Decides whether folding pays off.
 TILE_CYCLES = 5
 
 
@@ -229,7 +228,7 @@ class Fold(NamedTuple):
 
     A fold treats p pixels of C channels as one pixel of `p * C` channels. A linear layer stays linear, with wider
     weights. It needs p times fewer tiles, resets, shifts and stores. `pixels`: p. `weights` (p * O, taps, p * C).
-    `window`: the window in folded columns.
+    `window`: in folded columns.
     """
 
     pixels: int
@@ -248,8 +247,7 @@ def folded_rows(w: Array, count: int, config: Config, single: bool = False) -> F
     if pixels < 2:
         return Fold(1, w, Window())
     more_weights = (pixels - 1) * -(-depth // config.block) * config.wgt.tile_bytes * 8 // config.bus_bits
-    # Folding saves the sums of p - 1 of p rows. The cost: the weights are repeated in p diagonal blocks, which must be
-    # loaded.
+    # Folding saves the sums of p - 1 of p rows. But the weights to load are p times larger (p diagonal blocks).
     if more_weights > count * (pixels - 1) // pixels * TILE_CYCLES:
         return Fold(1, w, Window())
     wide = np.zeros((pixels, outputs, 1, pixels, depth), w.dtype)  # a block diagonal matrix

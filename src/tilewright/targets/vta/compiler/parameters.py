@@ -38,8 +38,8 @@ class Scaling(NamedTuple):
     """One requantisation: `bias` is added to the accumulator, then the sum is scaled and `zero_point` is added.
 
     Multipliers and shifts (positive: left) as in TFLite, int64 [channels] or []. For the float ALU, the multiplier is
-    the bit pattern of a float32. `extra_left`: an extra left shift. `bounds`: None for no clamp. `bias`: the bias of
-    all channels, if they have the same bias.
+    the bit pattern of a float32. `extra_left`: an extra left shift. `bounds`: None for no clamp. `bias`: the bias, if
+    it is equal for all channels.
     """
 
     multiplier: Array
@@ -91,8 +91,7 @@ def of_product_shift(
 
     If the ALU has the operation REQ, the parameters are operands of REQ, whose high product rounds ties up. There are
     three conditions: all channels have the same shift of 0..30 bits, zero points are 0, and REQ (if any) multiplies
-    integers. Without REQ, the accumulators must also have 32 bits, so that a bias fits. Returns None if a condition is
-    not met.
+    integers. Without REQ, the accumulators must also have 32 bits, so that a bias fits. Returns None otherwise.
     """
     out = site.output
     requant = Requant.of_product(site.input(0), site.input(1), out, activation)

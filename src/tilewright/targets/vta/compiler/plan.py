@@ -239,8 +239,7 @@ class Plan:
         pixels = max(row.held for row in rows) * max(column.held for column in columns)
         # A depthwise layer (diagonal) reads and writes the same channel tiles.
         carried = outs if layer.link == "diagonal" else self.tile.input_tiles
-        # For a maximum, the slot has the codes to compare beside the results. For an addition that multiplies, it has
-        # both operands.
+        # A maximum also needs room for the codes to compare. An addition that multiplies needs room for both operands.
         held = {"max": pixels + box, "add": pixels if layer.shifts else 2 * pixels}.get(layer.kind, pixels)
         weights = 1 if layer.shared else outs * self.tile.input_tiles * layer.taps
         residual = pixels * outs if layer.residual is not None else 0
@@ -290,8 +289,7 @@ def carried(plan: Plan) -> Array:
 class SlotRegion(NamedTuple):
     """A region of a memory: `slots` slots from tile `base` on, at a distance of `stride` tiles.
 
-    One more slot, with number `slots`, has `extra` tiles. This slot is for the residual of a group, or for the weights
-    for residuals.
+    One more slot, with number `slots`, has `extra` tiles. It has the residual of a group, or weights for residuals.
     """
 
     base: int

@@ -47,8 +47,7 @@ class PlaneScheduler:
         self._waiting: deque[_PendingPlane] = deque()
         self._layers: list[Layer] = []
         self._regions: list[SlotRegion] = []  # accumulators of layers with waiting shifts
-        # By layer and slot: the cycle in which the data arrive, in which the last user ends, and in which an acc slot
-        # is free.
+        # By layer and slot: the cycles in which the data arrive, the last user ends, and an acc slot becomes free.
         self._arrival: dict[tuple[int, str, int], int] = {}
         self._last: dict[tuple[int, str, int], int] = {}
         self._free: dict[tuple[int, int], int] = {}

@@ -26,8 +26,7 @@ def compile_scheduled(
 
     With `search`, the schedule is where the search starts. Three programs are made: with the schedule's plans, with a
     search that begins with these plans, and with a search only. For each launch, the fastest of the three is chosen,
-    under the timing model. So the program is at least as fast as the schedule's plans, and at least as fast as a search
-    without the schedule.
+    under the timing model. So the program is at least as fast as the schedule's plans and the search only.
 
     The same schedule, machine and timing model give the same program. A schedule does not contain the order of
     instructions; the same deterministic search finds this order. Raises InputError if the schedule is of another

@@ -2,8 +2,8 @@
 
 Searches on different machines often time the same plans. So a plan is timed on the smallest machine that gives the plan
 the same slots, and its instructions are made for one speed of DRAM. While machines are explored, results of searches
-are kept on disk, because studies repeat the searches of earlier studies. The key of a result contains all inputs of the
-search: layers, plans, machine, timing model.
+are kept on disk, because studies repeat the searches of earlier studies. The key of a result has all inputs of the
+search.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class _Sample(NamedTuple):
 
     `groups` groups in the middle are left out. The `turn` groups before have the same pattern. They take the cycles
     from the end of step `repeated[0]` to the end of step `repeated[1]`, and have `shorter` instructions. Each group
-    that is left out gets the average of these groups. `instructions`: the number of timed instructions. `overhead`: the
-    extra cycles added for each instruction.
+    that is left out gets the average of these groups. `instructions`: the number of timed instructions. `overhead`:
+    extra cycles per instruction.
     """
 
     program: Elaborated

@@ -38,8 +38,7 @@ FINE_REFINING = 3000
 FINE_REFINED = 6
 #: Plans that are timed even if they exceed the budget.
 LEAST = 4
-#: Assumed cycles that units wait for each other, for each chunk and group. These only affect the order of the plans to
-#: time.
+#: Assumed cycles that units wait for each other, for each chunk and group. They only order the plans to time.
 HANDOVER = 40
 FINE_HANDOVER = 10
 #: Number of best plans whose variants are timed.
@@ -273,8 +272,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     # The first loads and the last stores overlap with no other work.
     first = inp + wgt + costs.latency
     last = layer.planes * out + (layer.planes - 1) * intervals.alu_immediate * tiles + costs.latency
-    # If several groups use the same data, new data are loaded during the last of these groups. Only this group hides
-    # the loads.
+    # If several groups use the same data, new data are loaded during the last of these groups. Only it hides the loads.
     group = compute / groups
     outside = grid["channels"] == 1
     exposed = np.where(
@@ -282,8 +280,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
         (channel - 1) * np.maximum(0, (2 * chunks - grid["wgt"]) * wgt - group) * (grid["wgt"] >= chunks),
         (spatial - 1) * np.maximum(0, (2 * chunks - grid["inp"]) * inp - group) * (grid["inp"] >= chunks),
     )
-    # One bound for each resource: the DRAM port, the compute units, stores, and memories with one slot, whose use does
-    # not overlap.
+    # One bound for each resource: DRAM port, compute units, stores, and memories with one slot (without overlap).
     total = np.maximum(load + compute / (groups * chunks) + last, compute + first + last + exposed)
     total = np.maximum(total, first + compute / groups + store)
     total = np.where((grid["inp"] == 1) & (inp_loads > 1), np.maximum(total, compute + inp_loads * inp + last), total)

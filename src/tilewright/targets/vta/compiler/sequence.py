@@ -1,8 +1,8 @@
 """Put the items of layers (loads, runs of instructions, stores; see work.py) in order, without timing them.
 
 The compute and store units work in the order of the plans. Each load is placed as early as possible: after the last use
-of the data that the load overwrites, and after the stores whose results the load reads. The slot of the load (see
-plan.py) identifies the data to overwrite.
+of the data that the load overwrites, and after the stores whose results the load reads. The load's slot (see plan.py)
+is the data to overwrite.
 """
 
 from __future__ import annotations
@@ -307,7 +307,6 @@ class WorkList:
             self._add_residual(following, residual)
 
     def _clear(self, groups: Sequence[Group]) -> None:
-        """Append the clearing of further accumulator slots while the first loads of the launch arrive."""
         cleared = self._state.cleared
         left = IDLE - cleared[0]
         for slot in range(1, len(cleared)):
@@ -362,7 +361,6 @@ class WorkList:
             self._put([RunSteps(run, task.acc, par=par, above=above)])
 
     def _add_residual(self, task: _StartedGroup, residual: Residual) -> None:
-        """Append the loads and runs that add a group's residual to its accumulators."""
         state = self._state
         group = task.group
         inp = state.where.inp.slots

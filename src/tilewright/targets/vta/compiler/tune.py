@@ -1,8 +1,8 @@
 """Tune a chain of layers as a whole: reorder the loads of the chain, and try plans that are better in combination.
 
 The timing trace of the chain's instructions shows where the load unit waits. Inputs that other layers store are loaded
-as soon as possible after the store. While the load unit waits for such inputs, it loads weights (also in pieces) and
-parameters of later layers.
+as soon as possible after the store. Before such loads, the load unit loads weights (also in pieces) and parameters of
+later layers.
 """
 
 from __future__ import annotations
@@ -302,8 +302,8 @@ def _by_time(work_list: WorkList, draft: Draft, trace: Trace) -> tuple[WorkList,
 def _user(work_list: WorkList, load: PlacedLoad) -> int:
     """Return the index in `WorkList.work` of the first item that uses the loaded data.
 
-    If no item uses the data, return the item before which the load stands. This is the case for a kernel row that only
-    multiplies padding.
+    If no item uses the data, return the item before which the load stands. A kernel row that only multiplies padding is
+    such a case.
     """
     for index in range(load.need, len(work_list.work)):
         layer, work = work_list.work[index]

@@ -161,8 +161,7 @@ def _built(config: Config) -> Config:
 #: Minimum bits of both factors, and of the result, for a product that uses a block.
 NARROWEST = 2
 SMALLEST = 9
-#: Address products (rows and columns of padding times a row) in both units that load tiles: the load unit and the GEMM
-#: unit.
+#: Address products (rows and columns of padding times a row) in the units that load tiles: the load and GEMM units.
 ADDRESSES = 4 * 2
 #: Blocks per lane of the rescaling ALU: the high product of two int32; with float32 also a product of mantissas.
 LANE = 4
@@ -176,8 +175,7 @@ class Chip(NamedTuple):
     dsp: int
 
 
-#: Xilinx FPGAs by TARGET, from product tables (DS190, DS891). The FPGA of de10nano has another kind of multiplier
-#: block.
+#: Xilinx FPGAs by TARGET, from product tables (DS190, DS891). The FPGA of de10nano has other multiplier blocks.
 CHIPS = {"pynq": Chip("xc7z020", 220), "ultra96": Chip("xczu3eg", 360), "zcu104": Chip("xczu7ev", 1728)}
 #: The cells of the FPGA to which `area` refers: XC7Z020, the FPGA of a Zynq-7020. Source: Xilinx DS190, table 1.
 DEVICE = {"lut": 53_200, "ff": 106_400, "dsp": CHIPS["pynq"].dsp, "bram36": 140}

@@ -112,8 +112,7 @@ class Sequencer(Part):
         return m
 
 
-#: Cycles from the first cycle of a LOAD of acc until its receiver gets the placement. Until this cycle, the core may
-#: write acc.
+#: Cycles from the first cycle of a LOAD of acc until its receiver gets the placement. Earlier, the core may write acc.
 ACC_DRAIN = ACC_FILL_LEAD - 2
 
 

@@ -232,7 +232,6 @@ class Core(Part):
         return ~(reads & reduce(or_, pending))
 
     def _rescaled(self, m: Module, now: Any, operand: Value) -> Value:
-        """Add MULH, RSHR and REQ, and return their results, EXTENDED cycles after their operands."""
         config = self.config
         count = config.batch * config.block
         rescaler = add(m, "rescaler", Rescaler(config.batch, config.block, config.alu == "float"))
@@ -260,8 +259,8 @@ def _held(m: Module, value: Value, go: Any) -> Value:
     return later
 
 
-#: The ports of a lane of an own operation. A lane is a user's component for one value. `result` is required; other
-#: ports may be left out. `valid` is high in the cycle of new operands.
+#: The ports of a lane of an own operation. A lane is a user's component for one value. Only `result` is required.
+#: `valid` is high in the cycle of new operands.
 PORTS = {"dst": In(signed(32)), "src": In(signed(32)), "imm": In(signed(16)), "valid": In(1), "result": Out(signed(32))}
 
 

@@ -2,8 +2,7 @@
 
 The header replaces include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
 (apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bit positions from the layouts that encode and decode
-instructions. `MAP` lists the control registers of this package's gateware, for the header, the RTL and the README of
-the RTL.
+instructions. `MAP` lists the control registers of this package's gateware, for the header, the RTL and its README.
 """
 
 from __future__ import annotations

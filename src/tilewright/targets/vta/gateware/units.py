@@ -56,7 +56,7 @@ NEIGHBOURS = wiring.Signature({"available": In(2), "room": In(2), "pop": Out(2),
 
 
 class Dispatcher(Part):
-    """Starts a unit's instructions one by one. The instruction is on `insn` in the cycle of `start`, then in `current`.
+    """Starts a unit's instructions one by one. `insn` has the instruction in the cycle of `start`, `current` later.
 
     `start` waits for the tokens that the instruction pops. `finished`: the work of `current` is done. `may_end`: the
     unit has room for one more instruction that completes later. `ends`: `finished` and `may_end` are high, and the
@@ -131,8 +131,7 @@ def dispatched(m: Module, unit: Any, sides: tuple[bool, bool]) -> Dispatcher:
 class Fetch(Part):
     """Fetches `count` instructions from address `base` (a multiple of the longest burst) after a `launch` pulse.
 
-    The first request is made in the next cycle. Each later request is made as soon as the buffer has room for a whole
-    burst.
+    The first request is made in the next cycle. Later requests wait until the buffer has room for a burst.
     """
 
     def __init__(self, config: Config) -> None:

@@ -145,8 +145,8 @@ class InstructionBuffer:
 
     def drain(self) -> None:
         """Pass tokens from every unit to the unit of FINISH, so that FINISH waits for all. No pop stays pending."""
-        # Tokens pass from both ends of the pipeline to the unit of FINISH. The pops of this unit come last, so one NOP
-        # does all of them.
+        # Tokens pass from both ends of the pipeline to the unit of FINISH. Its own pops come last, so one NOP is
+        # enough.
         home = self.pipeline.home
         path = self.pipeline.path
         last: list[tuple[int, int]] = []
@@ -297,8 +297,8 @@ def ahead(offsets: Sequence[int], index: int, depth: int) -> int:
 class UopCache:
     """Tracks the micro-op lists in an on-chip cache of `depth` micro-ops; `load(base, offset, count)` emits a LOAD.
 
-    A missing list is loaded at a circular write pointer, together with the next lists that `policy` selects. The lists
-    that this load overwrites are evicted.
+    A missing list is loaded at a circular write pointer, together with the next lists that `policy` selects.
+    Overwritten lists are evicted.
     """
 
     def __init__(

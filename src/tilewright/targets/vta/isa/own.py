@@ -27,8 +27,7 @@ from tilewright.targets import given
 from tilewright.targets.vta.isa.alu import AluOp
 from tilewright.targets.vta.isa.expression import OPERANDS, Expression, parse
 
-#: The number of the first own operation in decoded programs. Own operations may have the opcodes of AluOps that the
-#: machine lacks.
+#: The number of the first own operation in decoded programs. Opcodes of AluOps that the machine lacks are reused.
 FIRST_OWN = 16
 #: Limits of an operation: opcode, cycles from one micro-op to the next, cycles of latency; operations of a machine.
 MAX_OPCODE = 255
@@ -149,7 +148,6 @@ class OwnOperation:
         return values | ({"energy": list(self.energy)} if self.energy else {})
 
     def _function(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
-        """Return the function that is the meaning, and the names of its arguments."""
         function = resolve(self.meaning, self.where)
         names = tuple(inspect.signature(function).parameters)
         if not set(names) <= set(OPERANDS):

@@ -71,8 +71,8 @@ class NodeLayout:
     `residual`, `weights`: the segments that the host fills. `tensors`: the tensors of `inputs`; `residual` has pairs
     (segment, tensor). `chunks`: for weights that the host supplies, (first output tile, tiles, first input tile, tiles)
     of each weight chunk; None for a view. `codes`: whether the result is codes; if not, the result is sums, in byte
-    planes. `turned`: whether the input has the layout [row][channel tile][column]. Layer and Lowered explain the other
-    fields. The defaults describe a view.
+    planes. `turned`: whether the input has the layout [row][channel tile][column]. See Layer and Lowered for the rest.
+    Defaults describe a view.
     """
 
     node: str
@@ -218,7 +218,6 @@ def _positions(place: Placement) -> int:
 
 
 def _rows(place: Placement, site: Site, block: int) -> Placement:
-    """Arrange the input of a matrix layer as [row][lane]: a row for each output pixel."""
     op = site.node.op
     if isinstance(op, FullyConnected):
         every = place.slots[-1] == site.input(0).shape[-1]

@@ -78,7 +78,6 @@ def _damaged(launch: Launch, reason: str) -> ProgramError:
 
 
 def _held(launch: Launch, graph: Graph, values: Mapping[str, Array], tensor: str) -> Array:
-    """Return the machine's int8 values of a tensor's codes, (S, *shape) for S samples."""
     value = value_of(graph, values, tensor)
     if value is None:
         raise _damaged(launch, f"input '{tensor}' has no value")

@@ -233,7 +233,7 @@ class Runtime:
         return numbered(".insn", text.instructions(code, self.config))
 
     def explain(self) -> str:
-        """Return a text: block walk (docs/vta.md) and memory map of recorded instructions, else of the last launch."""
+        """Return the block walk (docs/vta.md) and memory map of recorded instructions (or the last launch) as text."""
         from tilewright.targets.vta.compiler import explain_walk
 
         walk = explain_walk.walk(self.program().launches[-1], self.config)

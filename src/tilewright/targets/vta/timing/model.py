@@ -154,7 +154,6 @@ def compute(program: Elaborated, timing: Timing) -> Array:
 
 
 def _intervals(program: Elaborated, timing: Timing) -> Array:
-    """Return the cycles from one micro-op to the next of each kernel, int64 [k]."""
     kernels = program.kernels
     config = program.config
     least = np.array([*(operation.cycles for operation in config.own_alu), 1])
@@ -228,7 +227,6 @@ def _gateware(program: Elaborated, timing: Timing) -> Simulated:
 
 
 def _handover(config: Config) -> Handover:
-    """Return the handovers of our gateware with three stages."""
     turn = LEAD + W_LATENCY
     return Handover(CORE, turn - READ_AHEAD, turn + RESPONSE + max(1, config.dram_latency))
 

@@ -84,7 +84,6 @@ def _by_bytes(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[An
 
 
 def _by_pairs(builder: Any, groups: Sequence[Any], columns: int) -> Callable[[Any, Any], Any]:
-    """Return a function that adds products of pairs of 16-bit integers to sums."""
     pairs = _vector(16, 2 * columns)
     sums = _vector(32, columns)
     rows = []
