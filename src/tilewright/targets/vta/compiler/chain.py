@@ -127,7 +127,7 @@ class Chain:
         if not tensors or any(tensor.name not in self.results for tensor in tensors):
             return False
         parts, layouts = zip(*(self.results[tensor.name] for tensor in tensors), strict=True)
-        # A reshape is no view of tiles that hold several pixels or rows.
+        # If a tile contains several pixels or rows, a reshape cannot be a view.
         if any(layout.fold > 1 or layout.rows for layout in layouts):
             return False
         if isinstance(op, Concat):
@@ -145,7 +145,7 @@ class Chain:
         return True
 
     def _join(self, op: Concat, out: Tensor, parts: tuple[tuple[int, ...], ...]) -> bool:
-        """Join segments (tuples of members) into one for a concatenation of channels.
+        """Join segments (tuples of members) into one segment for a concatenation of channels.
 
         Return False if the concatenation is along another axis, or if a part is not a whole segment or occurs twice.
         """
@@ -289,7 +289,7 @@ def chains(
 def _extension(
     chain: Chain, sites: tuple[Site, ...], lowered: Lowered | str, context: Context
 ) -> tuple[Lowered, Plan] | None:
-    """Return the layer and plan with which `nodes` can be the chain's next member, or None if they cannot.
+    """Return the layer and plan that make `nodes` the chain's next member, or None if this is not possible.
 
     The search for a plan is slow, so the layout of the layer `lowered` is checked first. The search may choose another
     form, so the layout is checked again after the search.

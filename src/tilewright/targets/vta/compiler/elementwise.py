@@ -3,8 +3,8 @@
 The float ALU's constants (factors and biases) are found by trial and proven on all codes. onnxruntime adds two tensors
 with fused multiply-adds; the ALU operation REQ multiplies one accumulator. Both round the sum of a constant and two
 multiples of codes, but their rounding errors differ. So the results can only differ near a tie. Constants are used only
-if they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If none are, the host runs the
-operator.
+if they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If no constants are right, the host
+runs it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FIRST = 50
 NEAR = 2.0**-10
 #: For one operand: the number of float32 neighbours of the factor to try in each direction.
 NEIGHBOURS = 8
-#: All codes as the machine holds them.
+#: All codes, as int8 values of the machine.
 HELD = np.arange(-128, 128, dtype=np.int32)
 
 

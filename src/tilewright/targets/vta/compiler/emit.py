@@ -41,7 +41,7 @@ from tilewright.targets.vta.isa.instructions import ONCE, Loop, UopCache, UopLis
 class Segments:
     """DRAM segments by name: sizes and addresses in bytes. The first page stays empty.
 
-    Base registers hold 0, so that the index of a tile in DRAM is its address divided by the bytes of a tile.
+    Base registers are 0, so the index of a tile in DRAM is the address divided by the bytes of a tile.
     """
 
     sizes: dict[str, int]

@@ -55,7 +55,7 @@ def _executed(part: Fields) -> Array:
 
 
 def _cycles(launch: Launch, config: Config, timing: str) -> list[Stage]:
-    """Return the cycles of a launch and of each of its nodes, under a timing model; [] if it cannot be timed.
+    """Return lines with the cycles of a launch and of each node, under a timing model; [] without a timing.
 
     A node's line has the lower bound for the busiest resource of the node's instructions (timing/limits.py), and the
     ratio cycles / bound. If no other order of these instructions takes fewer cycles, a line with the proof follows.

@@ -1,8 +1,8 @@
 """Fuse nodes that the machine computes as one layer, and decide how the accumulators of a layer start.
 
-Two nodes are fused if the second reads the sums of the first: a convolution and a maximum pool, or a product and an
-addition. The tensor between the two nodes never reaches DRAM. So only the second node may read this tensor, and no
-graph output may be this tensor.
+Two nodes are fused if the second node reads the sums of the first: a convolution and a maximum pool, or a product and
+an addition. The tensor between the two nodes never reaches DRAM. So this tensor must not be a graph output, and only
+the second node may read it.
 
 Usually GEMM clears the accumulators of a group, and the ALU later adds the bias. One ALU micro-op can do both:
 
@@ -44,7 +44,7 @@ from tilewright.targets.vta.launch.layouts import CODE_MAX, CODE_MIN
 def fused_nodes(graph: Graph, takes: Callable[[tuple[Site, ...]], bool]) -> dict[str, tuple[Site, ...]]:
     """Return the fused nodes: a mapping from each node's name to all nodes of the node's layer, in order.
 
-    `takes`: whether the machine should compute some nodes as one layer.
+    `takes`: a function that decides whether the machine computes given nodes as one layer.
     """
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     inner = {name for name, count in readers.items() if count == 1} - set(graph.results)

@@ -62,7 +62,7 @@ class RelativeKernel:
     wgt: Array
     outer: Dim
     inner: Dim
-    joined: int = 0  # micro-ops of all instructions that this one replaces in timing, or 0 (see Costs.joined)
+    joined: int = 0  # micro-ops of all instructions that this instruction replaces in timing, or 0 (see Costs.joined)
 
     @cached_property
     def micro_ops(self) -> int:
@@ -234,8 +234,8 @@ class Choice(NamedTuple):
 def _choose(dims: tuple[Dim, ...], limit: int) -> Choice:
     """Return the cheapest use of dimensions: few instructions with short lists.
 
-    Two writes of a tile must be WRITE_BACK micro-ops apart, because the core reads an accumulator before the previous
-    micro-op has written it back. All choices are tried: there are at most eight dimensions.
+    Two writes of a tile must be WRITE_BACK micro-ops apart, because the core reads an accumulator while the previous
+    micro-op's write is still pending. All choices are tried: there are at most eight dimensions.
     """
     # Only loops over sums may become separate instructions, because their iterations write the same outputs.
     sums = [dim for dim in dims if dim.sums]

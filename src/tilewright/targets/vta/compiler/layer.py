@@ -33,8 +33,8 @@ class Requantisation:
     """The requantisation of sums to codes on chip: the layout of its parameters, and its constants.
 
     The bias of an output tile depends on the taps that lie inside the image, because the zero point of the input is
-    part of the bias. Output rows with the same taps form a class, and output columns with the same taps too. `rows` and
-    `columns` list the classes. A channel tile has one bias tile for each pair of classes, then `factors` tiles of
+    part of the bias. Output rows with the same taps form a class, and output columns too. `rows` and `columns`: the
+    class of each row and column. A channel tile has one bias tile for each pair of classes, then `factors` tiles of
     factors. `immediates`: the constants in ALU instructions; None if the ALU has the operation REQ, which reads all
     constants from tiles. `start`: the first value of a group's accumulators (see joint.py).
     """

@@ -76,7 +76,7 @@ def plan_of(
 
 
 def violation(plan: Plan, config: Config) -> Violation | None:
-    """Return the first rule that a plan breaks on a machine; None if it can be compiled."""
+    """Return the first rule that a plan breaks on a machine; None for a legal plan."""
     return next(_violations(plan, config), None)
 
 
@@ -177,7 +177,7 @@ def _smaller(plan: Plan, config: Config, names: tuple[str, ...]) -> Iterator[tup
         part, key = name.split(".")
         low = 0 if part == "halvings" else 1
         high = attrgetter(name)(plan) - 1
-        # Bisection: a smaller value usually keeps the rules if a larger one does. The smallest value is tried first.
+        # Bisection: if a value keeps the rules, smaller values usually do too. The smallest value is tried first.
         while low <= high:
             middle = (low + high + 1) // 2 if fits is not None else low
             smaller: dict[str, Any] = {part: replace(getattr(plan, part), **{key: middle})}

@@ -55,7 +55,7 @@ from tilewright.targets.vta.config import Config
 from tilewright.targets.vta.isa.alu import LARGEST_SHIFT
 from tilewright.targets.vta.launch.layouts import CODE_DTYPES, CODE_MAX, CODE_MIN, held_offset, held_zero_point
 
-#: log2 of the largest weight of a residual, the largest power of two that int8 holds.
+#: log2 of the largest weight of a residual: the largest power of two in int8.
 LARGEST_WEIGHT = 6
 #: Bits of the accumulators that a residual needs. The sums of the reference have the same number of bits.
 SUM_BITS = 32
@@ -99,7 +99,7 @@ def lower(site: Site, context: Context) -> Lowered | str:
         return reason if x.dtype.startswith("float") else f"{reason}; VTA multiplies int8"
     if x.data is not None:
         return f"the constant input '{x.name}' is not supported"
-    # The limits of images do not hold for operators that work on rows or single elements.
+    # Operators that work on rows or single elements do not have the limits of images.
     is_image = len(x.shape) == 4 and not isinstance(op, FullyConnected | MatMul | Add | Mul | Quantize)
     if is_image and x.shape[0] != 1:
         return f"a batch of {x.shape[0]} in the model is not supported, only a batch of 1"

@@ -179,7 +179,7 @@ def width_of(low: int, high: int, config: Config) -> Width:
 
 
 def _bits(low: int, high: int) -> int:
-    """Return the number of bits of a signed integer that can hold `low` to `high` (low <= 0 <= high)."""
+    """Return the number of bits of a signed integer with a range of `low` to `high` (low <= 0 <= high)."""
     return max(high.bit_length(), (-low - 1).bit_length() if low < 0 else 0) + 1
 
 

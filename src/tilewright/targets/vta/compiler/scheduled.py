@@ -22,9 +22,9 @@ ANOTHER = "`explain` writes a schedule for this one"
 def compile_scheduled(
     graph: Graph, config: Config, rounding: str, timing: str, schedule: Schedule, search: bool
 ) -> Program:
-    """Compile a network with the plans in a schedule; the compiler searches the plans of other layers.
+    """Compile a network with the plans in a schedule. For all other layers, the compiler searches plans.
 
-    With `search`, the schedule is where the search starts. Three programs are made: with the schedule's plans, with a
+    With `search`, the search starts from the schedule. Three programs are made: with the schedule's plans, with a
     search that begins with these plans, and with a search only. For each launch, the fastest of the three is chosen,
     under the timing model. So the program is at least as fast as the schedule's plans and the search only.
 
@@ -64,7 +64,7 @@ def _check(schedule: Schedule, graph: Graph, config: Config, rounding: str) -> N
 
 
 def _check_machine(where: str, keys: Mapping[str, Any], config: Config) -> None:
-    """Check that a schedule was made for a machine that runs the same programs in as many cycles."""
+    """Check that a schedule was made for a machine with the same programs and cycles."""
     try:
         made_for = Config.from_json(keys)
     except ConfigError as error:

@@ -131,7 +131,7 @@ class _Sample(NamedTuple):
 @lru_cache(maxsize=1 << 16)
 @kept_on_disk
 def _score(plan: Plan, config: Config, timing: str) -> tuple[float, int]:
-    # With one byte plane, the instructions do not depend on the speed of DRAM, so machines share them.
+    # With one byte plane, the instructions do not depend on the speed of DRAM, so they are cached for all machines.
     unclocked = replace(config, LOG_BUS_WIDTH=6, dram_latency=1) if plan.layer.planes == 1 else config
     return _estimate(_sample(plan, unclocked, timing), config, timing)
 
