@@ -22,8 +22,8 @@ from tilewright.sim.walk import Elements, PlacedTensor, State, Walk
 class Difference:
     """The first tensor that differs from the reference, in the order of the network.
 
-    `index` is its first wrong element, whose value is `got` instead of `expected`: its code, or its sum with `is_sum`.
-    `count` of `size` elements are wrong.
+    `index` is the tensor's first wrong element, whose value is `got` instead of `expected`: a sum if `is_sum`, else a
+    code. `count` of `size` elements are wrong.
     """
 
     launch: str
@@ -34,12 +34,12 @@ class Difference:
     expected: int
     count: int
     size: int
-    position: int  # in the order of execution, at which the tensor was compared
+    position: int  # where the tensor was compared, in the order of execution
     is_sum: bool
     placed: PlacedTensor
-    #: bool [*shape, planes]: the lowest wrong byte of each wrong element. Bytes above it may be wrong by its carry.
+    #: bool [*shape, planes]: the lowest wrong byte of each wrong element. Higher bytes may be wrong because of a carry.
     wrong: Array
-    #: bool [*shape, planes]: the bytes that are certainly right.
+    #: bool [*shape, planes]: the bytes that are certainly correct.
     correct: Array
 
     def to_json(self) -> dict[str, Any]:
@@ -50,7 +50,8 @@ class Difference:
     def groups(self, walk: Walk) -> tuple[list[Sequence[Elements]], list[Sequence[Elements]]]:
         """Return two lists of groups of elements: groups with a wrong byte, and groups with correct bytes only.
 
-        A group is one granule: the bytes of a tile are computed together. Of many groups, some are returned.
+        A group is one granule: the bytes of a tile are computed together. If there are many groups, only some are
+        returned.
         """
         granule = self.placed.byte // walk.granule * walk.granule
         in_memory = self.placed.byte >= 0
@@ -80,8 +81,8 @@ def differences(
 ) -> Iterator[Difference]:
     """Yield a Difference for each tensor of a launch that differs from the reference, in the order of its layers.
 
-    Tensors of real numbers are not compared: they are not exact. when(placed) is the position at which a tensor is
-    compared, state_at(position) the state there.
+    Tensors of real numbers are not compared, because they are not exact. when(placed) is the position at which a tensor
+    is compared, and state_at(position) is the state at this position.
     """
     for name in walk.tensors:
         placed = walk.placed(name)
@@ -90,7 +91,7 @@ def differences(
             continue
         position = when(placed)
         state = state_at(position)
-        # Sums are compared before they are requantised, since several wrong sums may give the right code.
+        # Sums are compared before requantisation, since a wrong sum may give the correct code.
         if sums := _sums(walk, state, graph, placed, expected):
             marks = sums.wrong, sums.correct
             compared = _compared(walk.name, placed, position, sums.got, sums.expected, marks)
@@ -102,7 +103,7 @@ def differences(
 
 
 def segments(walk: Walk, position: int, state: State, expected: Mapping[str, Array]) -> Difference | None:
-    """Return the difference of the first segment of DRAM whose first bytes are not as expected; None: all are right."""
+    """Return the difference of the first DRAM segment with wrong first bytes; None: all segments are correct."""
     for part in walk.segments:
         if part.name in expected:
             wanted_bytes = expected[part.name][: part.size]
@@ -124,9 +125,9 @@ def _compared(
     expected: Array,
     marks: tuple[Array, Array] | None = None,
 ) -> Difference | None:
-    """Return the difference of a tensor's values from the expected ones; None if there is none.
+    """Return the difference between a tensor's values and the expected values; None if they are equal.
 
-    `marks` are its `wrong` and `correct` bytes; None: every byte of an element is as wrong as the element.
+    `marks` has the tensor's `wrong` and `correct` bytes; None: all bytes of a wrong element are wrong.
     """
     differ = got != expected
     if not differ.any():
@@ -151,7 +152,7 @@ def _compared(
 
 
 class _Sums(NamedTuple):
-    """The sums of a layer in DRAM (`got`) and those of the reference (`expected`), int64 of the tensor's shape.
+    """The sums of a layer in DRAM (`got`) and in the reference (`expected`), int64 of the tensor's shape.
 
     `wrong` and `correct`, bool [*shape, bytes], are as in `Difference`.
     """
@@ -165,7 +166,7 @@ class _Sums(NamedTuple):
 def _sums(walk: Walk, state: State, graph: Graph, placed: PlacedTensor, expected: Mapping[str, Array]) -> _Sums | None:
     """Return a layer's sums of products; None if the machine holds codes, or sums of another kind.
 
-    The reference's sums get the offsets that the machine's sums have because it ignores zero points.
+    The machine ignores zero points, so the resulting offsets are added to the reference's sums.
     """
     node = graph.node(placed.node)
     sums = None if placed.is_code else walk.sums(state, placed.name)

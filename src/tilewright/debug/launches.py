@@ -1,4 +1,4 @@
-"""The launches of a program in a session: the values before each of them, and its states."""
+"""The launches of a program in a session: the values before each launch, and the states of the launch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tilewright.targets.users import Processor
 
 #: The orders of execution that a session offers.
 ORDERS = ("stream", "time")
-#: Instructions between checkpoints, at first. When the checkpoints take more than BUDGET bytes, every second one is
-#: dropped, and the distance doubles.
+#: The initial number of instructions between checkpoints. When the checkpoints need more than BUDGET bytes, every
+#: second checkpoint is dropped, and the distance doubles.
 CHECKPOINT_DISTANCE = 32
 BUDGET = 1 << 28
 
@@ -35,9 +35,10 @@ class History:
     """The states of one launch at any position; instructions run in the order `sequence`, int64 [n].
 
     Position p is the moment before the p-th instruction of the order of execution. Checkpoints are copies of on-chip
-    memories; they share the bytes of DRAM that did not change between them.
+    memories; unchanged bytes of DRAM are shared between checkpoints.
 
-    A machine cannot run backwards. To go back, the state is copied from the last checkpoint before, and runs on.
+    A machine cannot run backwards. To go back, the last checkpoint before the wanted position is copied, and runs
+    forward.
     """
 
     def __init__(self, walk: Walk, sequence: Array) -> None:
@@ -49,10 +50,10 @@ class History:
         self._bytes = {0: self._checkpoints[0].nbytes}
 
     def move(self, position: int) -> State:
-        """Return the state at `position` (0..n), and stay there."""
+        """Move to `position` (0..n), and return the state at this position."""
         positions = sorted(self._checkpoints)
         nearest = positions[bisect_right(positions, position) - 1]
-        # The present state is the better start, unless it is past the position or a checkpoint lies in between.
+        # Start from the present state if it is not past the position, and if no checkpoint is nearer to the position.
         if position < self.position or nearest > self.position:
             self.state = self._checkpoints[nearest].copy()
             self.position = nearest
@@ -68,7 +69,7 @@ class History:
         self._checkpoints[self.position] = checkpoint = self.state.copy()
         self._bytes[self.position] = checkpoint.nbytes
         while len(self._checkpoints) > 2 and sum(self._bytes.values()) > BUDGET:
-            # Every second one goes, so that the rest are evenly spread over the whole launch.
+            # Every second checkpoint is dropped, so that the others are evenly spread over the whole launch.
             self._distance *= 2
             self._checkpoints = {at: state for at, state in self._checkpoints.items() if at % self._distance == 0}
             self._bytes = {at: self._bytes[at] for at in self._checkpoints}
@@ -89,7 +90,7 @@ class OpenLaunch:
 
     @property
     def stuck(self) -> str:
-        """The reason why not all instructions can run; "" if they can."""
+        """The reason why some instructions cannot run; "" if all can run."""
         if self.last < len(self.history.sequence):
             return self.walk.refused[int(self.history.sequence[self.last])]
         if self.last < len(self.walk.table):
@@ -101,14 +102,15 @@ class OpenLaunch:
 class Launches(ABC):
     """The launches of a session, which are opened on demand.
 
-    `graph` is the network (None: there is none), `computed` are the tensors of the network that the launches compute.
+    `graph` is the network (None: the program has no network); `computed` has the tensors of the network that the
+    launches compute.
     """
 
     graph: Graph | None = None
     computed: frozenset[str] = frozenset()
 
     def __init__(self, names: Sequence[str], title: str, order: str) -> None:
-        """`title` names the program and the machine. Raises InputError for an unknown order."""
+        """Prepare the launches. `title` names the program and machine. Raises InputError for an unknown order."""
         if order not in ORDERS:
             raise InputError("order", f"there is no order '{order}'", f"choose one of {', '.join(ORDERS)}")
         self.names = tuple(names)
@@ -116,7 +118,7 @@ class Launches(ABC):
         self._order = order
 
     def number(self, name: str) -> int:
-        """Return the index of the launch with a number or a name. Raises InputError if there is none."""
+        """Return the index of the launch with a number or a name. Raises InputError for an unknown launch."""
         names = self.names
         if name in names:
             return names.index(name)
@@ -125,12 +127,12 @@ class Launches(ABC):
         raise InputError(f"launch '{name}'", "there is none", f"0..{len(names) - 1}, or a name: {', '.join(names[:8])}")
 
     def of_layer(self, name: str) -> int:
-        """Return the index of the launch that computes a layer. Raises InputError if there is none."""
+        """Return the index of the launch that computes a layer. Raises InputError if no launch computes the layer."""
         return 0
 
     @abstractmethod
     def walk(self, index: int) -> Walk:
-        """Return a launch. Raises MachineError if a launch before it cannot run to its end."""
+        """Return a launch. Raises MachineError if an earlier launch cannot run to its end."""
 
     def open(self, index: int) -> OpenLaunch:
         """Return a launch at its first instruction.
@@ -139,7 +141,7 @@ class Launches(ABC):
         """
         walk = self.walk(index)
         sequence = walk.order.sequence
-        # Both orders are legal ones, so without a race they give the same values.
+        # Both orders are legal, so they give the same values if there is no race.
         if self._order == "time":
             if walk.trace is None:
                 raise MachineError(f"launch '{walk.name}'", "has no times: it cannot run to its end", "order stream")
@@ -156,7 +158,7 @@ class Launches(ABC):
 
 
 class SingleLaunch(Launches):
-    """A launch that is no part of a program, such as a kernel's. It has no network."""
+    """A launch that is not part of a program, such as a single kernel. It has no network."""
 
     def __init__(self, walk: Walk, title: str, order: str) -> None:
         super().__init__((walk.name,), title, order)
@@ -170,7 +172,7 @@ class ProgramLaunches(Launches):
     """The launches of a program, opened on demand with one sample; `values` are the network's inputs, (1, *shape)."""
 
     def __init__(self, program: Program, values: Mapping[str, Array], order: str, timing: str | None) -> None:
-        """Prepare a program. Raises InputError if its target cannot be walked, or for an unknown order."""
+        """Prepare a program. Raises InputError if its target has no debugger, or for an unknown order."""
         self.program = program
         self._timing = timing
         machine = targets.get(program.target)
@@ -192,16 +194,18 @@ class ProgramLaunches(Launches):
         self.computed = frozenset(name for node in nodes for name in graph.node(node).outputs) if graph else frozenset()
         self._progress: list[tuple[int, dict[str, Array]]] = [
             (0, dict(values))
-        ]  # the step to run next, and values then
+        ]  # for each launch: the next step to run, and the values before this step
 
     def of_layer(self, name: str) -> int:
-        """Return the index of the launch that computes a layer. Raises InputError if there is none, or on the host."""
+        """Return the index of the launch that computes a layer. Raises InputError if no launch does."""
         for index, launch in enumerate(self.program.launches):
             if name in (launch.nodes or (launch.name,)):
                 return index
         for step in self.program.steps:
             if isinstance(step, HostStep) and step.node == name:
-                raise InputError(f"layer '{name}'", f"runs on the host: {step.reason}", "choose a layer of the machine")
+                raise InputError(
+                    f"layer '{name}'", f"runs on the host: {step.reason}", "choose a layer that runs on the machine"
+                )
         nodes = [node for launch in self.program.launches for node in launch.nodes or (launch.name,)]
         raise InputError(f"layer '{name}'", "there is none", f"there are {', '.join(nodes[:8])}")
 
@@ -217,9 +221,9 @@ class ProgramLaunches(Launches):
         return golden(self.program, self.program.graph, self._progress[0][1])
 
     def _values(self, index: int) -> dict[str, Array]:
-        """Return the values before a launch, {tensor: (1, *shape)}. Launches before it run as a whole, each once."""
-        # `_progress[i]` is what launch i starts from: the number of a step, and the values before it. Steps of the host
-        # that come before the launch are run when they are needed.
+        """Return the values before a launch, {tensor: (1, *shape)}. Earlier launches run completely, each once."""
+        # `_progress[i]` is the starting point for launch i: the number of a step, and the values before this step.
+        # Steps of the host before the launch are run when their results are needed.
         while len(self._progress) <= index:
             at, values = self._progress[-1]
             at, values = self._host(at, values)

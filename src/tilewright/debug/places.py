@@ -2,8 +2,8 @@
 
     acc[37]   acc[0:4, 0, 5]   dram[0x1000:0x1040]   dram.wgt0[16]   t2[3,4,:]   'conv1'[0]   57.y[0,3]
 
-`dram.NAME` is a segment, whose bytes count from its start. `tN` is the tensor with the number N in `tensors`. `57.y` is
-the operand y of instruction #57: its memory as it is now.
+`dram.NAME` is a segment, whose bytes are numbered from its start. `tN` is tensor number N of the list `tensors`. `57.y`
+is the operand y of instruction #57: the current content of its memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tilewright.errors import InputError
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, PARTLY, SPACE, STRIDE, StepTable, end_of, live
 from tilewright.sim.walk import Elements, Index, Operand, Range, State, Walk, numbers
 
-#: A place: a name, an operand of an instruction, or a tensor in quotes; then perhaps an index in brackets.
+#: A place: a name, an operand of an instruction, or a tensor in quotes, and optionally an index in brackets.
 FORM = re.compile(
     r"""\s*(?P<name>dram\.[^\[\]\s]+|#?(?P<step>\d{1,12})\.(?P<operand>\w+)|[A-Za-z_]\w*|'[^']+'|"[^"]+")"""
     r"""\s*(\[(?P<index>[^\[\]]*)\])?\s*"""
 )
-#: The most bytes or elements of one place.
+#: The largest number of bytes or elements of one place.
 MOST = 1 << 24
 
 
@@ -32,7 +32,7 @@ MOST = 1 << 24
 class Place:
     """A part of a memory, of DRAM, of a tensor or of an operand.
 
-    `name` is "dram" for DRAM; `base` is then added to the index.
+    If `name` is "dram", the place is in DRAM, and `base` is added to the index.
     """
 
     text: str
@@ -40,12 +40,12 @@ class Place:
     index: Index
     is_tensor: bool = False
     base: int = 0
-    size: int = 0  # of DRAM: the bytes from `base` on
+    size: int = 0  # in DRAM: the number of bytes from `base` on
     operand: Operand | None = None
 
 
 def place(walk: Walk, text: str) -> Place:
-    """Read a place of a launch. Raises InputError, with what is possible, if there is no such place."""
+    """Read a place of a launch from text. Raises InputError, with the possible places, if there is no such place."""
     match = FORM.fullmatch(text)
     if not match:
         raise InputError(
@@ -63,7 +63,7 @@ def place(walk: Walk, text: str) -> Place:
     if name in walk.memories:
         chip = walk.memories[name]
         return _checked(Place(text, name, index), (chip.depth, *chip.shape))
-    # A tensor by its number or its name. Memories go first: a network may call a tensor as a memory.
+    # The name of a memory precedes an equal name of a tensor. A tensor has a number or a name.
     number = re.fullmatch(r"t(\d{1,6})", name)
     if number and int(number[1]) < len(walk.tensors):
         name = walk.tensors[int(number[1])]
@@ -107,7 +107,7 @@ def _segment(walk: Walk, text: str, name: str, index: Index) -> Range:
     names = ", ".join(f"dram.{part.name}" for part in walk.segments)
     if name:
         raise InputError(f"place '{text}'", f"there is no DRAM segment '{name}'", f"there are {names}")
-    # `dram` with an address: the segment is the one that has the first byte, and the index counts from address 0.
+    # For `dram` with an address, the segment contains the first byte, and the index is relative to address 0.
     first = index[0] if index else None
     low = first.start if isinstance(first, slice) else first
     for part in walk.segments:
@@ -151,7 +151,7 @@ def addresses(walk: Walk, place: Place) -> Array:
 
 
 def elements(walk: Walk, place: Place) -> list[Elements]:
-    """Return the elements of the step table that are a place, by space: tiles, or granules of DRAM.
+    """Return the elements of the step table for a place, by space: tiles, or granules of DRAM.
 
     Raises InputError if the machine does not hold any element of the place.
     """
@@ -181,8 +181,8 @@ def touching(table: StepTable, places: Sequence[Elements], mode: int) -> Array:
 
 
 def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array:
-    # Three filters, from cheap to exact: the span of a row, then its elements; rows that are only bounds are computed
-    # last, for the footprints that are still undecided.
+    # Three filters follow, from cheap to exact: the span of a row, the elements of a row, and the exact rows, which are
+    # computed only for footprints that are still undecided.
     prints = table.footprints
     rows = table.footprints.rows
     near = prints.live & (rows[:, SPACE] == space) & (rows[:, MODE] & mode > 0)
@@ -205,9 +205,9 @@ def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array
 
 def _any(rows: Array, elements: Array) -> Array:
     """Return whether each footprint row touches any of the elements: bool [rows]."""
-    solid = (rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH])  # no holes between the repetitions
+    solid = (rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH])  # no gaps between the repetitions
     high = end_of(rows)
-    # `elements` are sorted: the first one from a row's base on decides whether its span has any.
+    # `elements` are sorted: the first element at or after a row's base decides whether the row's span contains any.
     first = np.searchsorted(elements, rows[:, BASE])
     inside = (first < len(elements)) & (elements[np.minimum(first, len(elements) - 1)] < high)
     touches: Array = solid & inside

@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 def script(session: Session, lines: Iterable[str], name: str, say: Say, as_json: bool, echo: bool) -> None:
-    """Run commands, one a line; `#` at the start of a word begins a comment.
+    """Run commands, one per line; `#` at the start of a word begins a comment.
 
     `echo` repeats each command before its answer. Raises the error of the first command that fails, with `name` and
     the number of its line.
@@ -104,7 +104,7 @@ def _typed(session: Session) -> Iterator[str]:
 
 
 def completer(session: Session) -> Completer:
-    """Return a completer of commands, and of the words that may follow them in the open launch."""
+    """Return a completer of commands and, for the open launch, of the words that may follow a command."""
     from prompt_toolkit.completion import DynamicCompleter, NestedCompleter
 
     def of_this_launch() -> Completer:

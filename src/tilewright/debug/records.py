@@ -1,4 +1,4 @@
-"""The answers of a session, as records. `printed` returns a record as lines of text, as the command line shows it."""
+"""The answers of a session, as records. `printed` returns a record as lines of text for the command line."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 
 from tilewright.array import Array
 
-#: The most rows of a footprint that are printed.
+#: The largest number of rows of a footprint that are printed.
 TOUCHES = 8
 
 
 @dataclass(frozen=True)
 class At:
-    """A moment: before instruction `step` (None: at the end), at `position` of `of` in the order of execution.
+    """A moment: before instruction `step` (None: at the end), which is `position` in an execution of `of` instructions.
 
-    `cycle` is when the instruction starts (None: there are no times). `stuck` says why a launch cannot go on.
+    `cycle` is the start of the instruction (None: there are no times). `stuck` is the reason why a launch cannot
+    continue.
     """
 
     launch: str
@@ -29,7 +30,7 @@ class At:
     cycle: int | None
     text: str
     stuck: str = ""
-    because: str = ""  # what stopped here: a break or a watch point
+    because: str = ""  # the break or watch point that stopped here
 
     def printed(self) -> str:
         lines = [self.because] if self.because else []
@@ -57,7 +58,7 @@ class Access:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """An instruction that wrote a place, and the values there after it."""
+    """An instruction that wrote a place, and the values of the place afterwards."""
 
     by: Access
     values: Array
@@ -72,7 +73,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait before an instruction: `cycles` from cycle `since`, because of `cause`; `step` ends it (None: no step)."""
+    """A wait of `cycles` cycles before an instruction, from `since` on, due to `cause`; `step` (or None) ends it."""
 
     waiter: int
     since: int | None
@@ -83,7 +84,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit at a moment: the instruction that it executes, or the one that it waits to start."""
+    """A unit at a moment: the instruction that the unit executes or waits to start."""
 
     name: str
     doing: int | None
@@ -146,7 +147,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Stop:
-    """A break or watch point: its number, and the instruction, place or condition at which it stops, as text."""
+    """A break or watch point: its number, and the text of the instruction, place or condition that stops execution."""
 
     number: int
     text: str
@@ -160,4 +161,4 @@ class Depends:
     """The origins of a place's values: instructions in stream order, and elements from before the launch."""
 
     steps: tuple[int, ...]
-    inputs: tuple[tuple[str, int, int, int], ...]  # a segment or memory, the range, the elements in it
+    inputs: tuple[tuple[str, int, int, int], ...]  # segment or memory, low, high, number of elements

@@ -1,9 +1,9 @@
-"""A debugging session in Python: the same verbs as the command `tilewright debug`, with arrays and records as answers.
+"""A debugging session in Python: the commands of `tilewright debug` as methods that return arrays and records.
 
 session = program.debug(x)
 session.to(57)                    # before instruction #57
 session.read("acc[37]")           # an array
-session.writer("acc[37]").step    # who wrote it
+session.writer("acc[37]").step    # its last writer
 session.back()
 """
 
@@ -28,9 +28,9 @@ from tilewright.program.program import Program
 from tilewright.sim.steps import BASE, COUNT, LENGTH, MODE, READ, SPACE, STRIDE, WRITE, live
 from tilewright.sim.walk import Elements, PlacedTensor, Walk
 
-#: The most writes of a place that `changes` returns.
+#: The largest number of writes that `changes` returns.
 CHANGES = 64
-#: The most tiles, or bytes of DRAM, of the place that `written` names.
+#: The largest size, in tiles or bytes of DRAM, of the place that `written` names.
 TILES = 16
 BYTES = 256
 
@@ -38,8 +38,8 @@ BYTES = 256
 class Session:
     """A program, one sample, and a moment of the program's execution.
 
-    A moment is before an instruction of a launch. Instructions have the numbers of `disasm`. They run in stream order,
-    as values are computed; with `order` "time", by the cycle in which they start.
+    A moment is the time before an instruction of a launch. Instructions are numbered as in `disasm`. They run in stream
+    order or, if `order` is "time", in the order of their start cycles.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class Session:
     ) -> None:
         """Open a program before its first instruction, with the first of the samples `inputs`.
 
-        `expected` are the first bytes that segments of DRAM must have in the end, for a program without a network.
-        Raises InputError if the inputs do not fit the network, or if the target has no debugger.
+        `expected` is for a program without a network: the expected first bytes of DRAM segments at the end. Raises
+        InputError if the inputs do not fit the network, or if the target has no debugger.
         """
         samples: dict[str, Array] = {}
         if program.graph is not None:
@@ -65,7 +65,7 @@ class Session:
 
     @classmethod
     def of(cls, walk: Walk, title: str, order: str = "stream") -> Self:
-        """Open a launch that is no part of a program, such as a kernel's. `title` names it and its machine.
+        """Open a launch that is not part of a program, such as a kernel. `title` names the launch and its machine.
 
         Raises InputError for an unknown order.
         """
@@ -132,9 +132,9 @@ class Session:
 
     @property
     def written(self) -> str:
-        """The place that the instruction before this moment wrote, or a part of it; "" if it wrote none."""
+        """The place that the previous instruction wrote, or a part of this place; "" if it wrote nothing."""
         history = self._current.history
-        # An operand is the most telling place; without one, it is the first range of the footprint that is written.
+        # Prefer an operand as the place; if there is no operand, use the first written range of the footprint.
         walk = self.walk
         if not history.position:
             return ""
@@ -163,7 +163,7 @@ class Session:
     # Movement
 
     def step(self, count: int = 1) -> At:
-        """Execute `count` instructions. Raises MachineError if there is one that cannot run."""
+        """Execute `count` instructions. Raises MachineError if one of these instructions cannot run."""
         current = self._current
         if current.history.position == current.last and count > 0 and current.stuck:
             raise MachineError(f"launch '{self.walk.name}'", f"cannot go on: {current.stuck}")
@@ -174,7 +174,7 @@ class Session:
         return self._move(self._current.history.position - count)
 
     def to(self, step: int) -> At:
-        """Go to the moment before instruction `step`, or, if it never runs, to where the launch cannot go on.
+        """Go to the moment before instruction `step` or, if the instruction never runs, to the last reachable moment.
 
         Raises InputError if there is no such instruction.
         """
@@ -190,7 +190,7 @@ class Session:
         return self._move(self._current.last)
 
     def cycle(self, cycle: int) -> At:
-        """Go to the first instruction, in the order of execution, that starts in a cycle or later.
+        """Go to the first instruction, in the order of execution, whose start is in `cycle` or later.
 
         Raises MachineError if the launch has no times.
         """
@@ -202,23 +202,23 @@ class Session:
         return self._move(int(later[0]) if later.size else self._current.last)
 
     def layer(self, name: str) -> At:
-        """Go to the first instruction of a layer. Raises InputError if there is none."""
+        """Go to the first instruction of a layer. Raises InputError if the layer has no instructions."""
         launch = self._launches.of_layer(name)
         if launch != self._current.index:
             self.launch(str(launch))
-        # In the order of execution, in which layers of a launch may overlap.
+        # The first instruction in the order of execution, in which the layers of a launch may overlap.
         in_layer = self.walk.layer[self._current.history.sequence] == self.walk.layers.index(name)
         if not in_layer.any():
             raise InputError(f"layer '{name}'", "has no instructions: it is computed with another layer, or is a view")
         return self._move(int(np.argmax(in_layer)))
 
     def launch(self, name: str) -> At:
-        """Go to the start of the launch with a name or number. Raises InputError if there is none."""
+        """Go to the start of the launch with a name or number. Raises InputError for an unknown launch."""
         self._current = self._launches.open(self._launches.number(name))
         return self.where()
 
     def token(self, queue: str, number: int = 0) -> At:
-        """Go to the instruction that pops token `number` (from 0) of a queue. Raises InputError if there is none."""
+        """Go to the instruction that pops token `number` (from 0) of a queue. Raises InputError if none does."""
         names = [item.name for item in self.walk.table.queues]
         if queue not in names:
             raise InputError(f"queue '{queue}'", "there is none", f"there are {', '.join(names)}")
@@ -236,7 +236,7 @@ class Session:
         return self._search(forward=False)
 
     def until(self, where: str, forward: bool = True) -> At:
-        """Go on (or back) to the moment after the next (or previous) write of a place."""
+        """Go forward (or back) to the moment after the next (or previous) write of a place."""
         point = Point(f"write of {where}", watched=where)
         at, number = Search(self._current, {0: point}).next(self._current.history.position, forward)
         return self._move(at, "" if number is None else point.text)
@@ -260,13 +260,13 @@ class Session:
     # Break and watch points
 
     def break_at(self, where: int | str) -> Stop:
-        """Stop before an instruction, by number, or before each one for which a condition holds."""
+        """Stop before an instruction with a number, or before each instruction for which a condition is true."""
         if isinstance(where, int):
             return self._add(Point(f"break at #{self._checked_step(where)}", self.walk.name, where))
         return self._add(Point(f"break when {where}", condition=Condition(where)))
 
     def watch(self, where: str, condition: str = "") -> Stop:
-        """Stop after each instruction that writes a place, if then a condition holds."""
+        """Stop after each instruction that writes a place and after which a condition is true."""
         place(self.walk, where)
         text = f"watch {where}" + (f" if {condition}" if condition else "")
         return self._add(Point(text, watched=where, condition=Condition(condition) if condition else None))
@@ -339,7 +339,7 @@ class Session:
     # Questions
 
     def writer(self, where: str) -> Access | None:
-        """Return the last instruction before this moment that wrote any part of a place; None: there is none."""
+        """Return the last instruction before this moment that wrote any part of a place; None if no instruction did."""
         accesses = self.writers(where)
         return accesses[-1] if accesses else None
 
@@ -354,10 +354,10 @@ class Session:
         return self.walk.shown(space, int(granules[0])), writers[-1] if writers else None
 
     def changes(self, where: str, count: int = 8) -> list[Change]:
-        """Return the last `count` instructions that wrote any part of a place, each with the values after it."""
+        """Return the last `count` instructions that wrote any part of a place, and for each the values afterwards."""
         history = self._current.history
         accesses = self.writers(where)
-        # The history visits the moment after each write, and comes back: the session itself does not move.
+        # The history visits the moment after each write, and then returns to the present moment of the session.
         now = history.position
         at = place(self.walk, where)
         changes = [
@@ -368,7 +368,7 @@ class Session:
         return changes
 
     def reader(self, where: str) -> Access | None:
-        """Return the first instruction from this moment on that reads any part of a place; None: there is none."""
+        """Return the first instruction from this moment on that reads any part of a place; None if none does."""
         accesses = self.readers(where)
         return accesses[0] if accesses else None
 
@@ -377,7 +377,7 @@ class Session:
         return self._accesses(where, READ, before=False)
 
     def why(self, step: int | None = None) -> list[Wait]:
-        """Return the waits of an instruction (None: the next one); the first of them decided when it started."""
+        """Return the waits of an instruction (None: the next one); the first wait decided its start."""
         return when.why(self.walk, self._step_or_next(step))
 
     def waiting(self, step: int | None = None) -> list[Wait]:
@@ -401,10 +401,10 @@ class Session:
     def differs(self) -> Difference | None:
         """Return the first difference from the reference, and go to the moment at which the layer's result is complete.
 
-        That is the end of its launch, unless the result's memory is used again before. None: every launch gives the
-        reference's values. Raises MachineError if a launch cannot run to its end.
+        This moment is the end of the launch or, if the result's memory is reused in the launch, an earlier moment.
+        None: all values equal the reference's. Raises MachineError if a launch cannot run to its end.
         """
-        # A program without a network is compared in its last launch, by the bytes that the user gives.
+        # A program without a network is compared at the end of its last launch, with the bytes that the user gives.
         if self.graph is None and self._expected:
             self.launch(self.launches[-1])
             self._difference = segments(self.walk, self.end().position, self._current.history.state, self._expected)
@@ -412,7 +412,8 @@ class Session:
         expected = self._launches.golden
         graph = self.graph
         assert graph is not None
-        # Each launch gets the machine's values of the launches before it, so the first difference is where it arises.
+        # Each launch starts from the machine's values of the earlier launches, so the first difference found is where
+        # the error arises.
         for index in range(len(self.launches)):
             if index != self._current.index:
                 self.launch(str(index))
@@ -430,9 +431,10 @@ class Session:
         return None
 
     def suspects(self) -> list[Suspect]:
-        """Return the instructions that computed the wrong elements which `differs` finds, most suspect first.
+        """Return the instructions that computed the wrong elements of `differs`, the most suspect first.
 
-        An instruction is suspect if it computed many wrong elements and few right ones. Empty if nothing differs.
+        An instruction is suspect if it computed many wrong and few correct elements. The result is empty if nothing
+        differs.
         """
         if self._difference is None or self._difference.launch != self.walk.name:
             self.differs()
@@ -441,16 +443,16 @@ class Session:
         self._move(self._difference.position)
         bad, good = self._difference.groups(self.walk)
         suspected = suspects(self.walk, self._current.history.sequence[: self._difference.position], bad, good)
-        layer = self.walk.layers.index(self._difference.layer)  # the layers before it gave right results
+        layer = self.walk.layers.index(self._difference.layer)  # the results of earlier layers are correct
         return sorted(suspected, key=lambda suspect: self.walk.layer[suspect.step] != layer)
 
     def _complete(self, placed: PlacedTensor) -> int:
-        """Return the position from which on a tensor has its values."""
+        """Return the first position at which a tensor is complete."""
         current = self._current
         return current.last if placed.last is None else int(current.position_of[placed.last].max(initial=-1)) + 1
 
     def tensors(self) -> list[PlacedTensor]:
-        """Return the tensors of the launch that lie in its memories."""
+        """Return the tensors in the memories of the launch."""
         return [self.walk.placed(name) for name in self.walk.tensors]
 
     def _ranges(self, space: int, size: int) -> Sequence[tuple[str, int, int, int]]:
@@ -487,7 +489,7 @@ def _footprint(walk: Walk, step: int) -> Array:
 def _touch(walk: Walk, row: Array) -> Touch:
     space, base, length, count, stride = (int(row[at]) for at in (SPACE, BASE, LENGTH, COUNT, STRIDE))
     modes = {READ: "reads", WRITE: "writes", READ | WRITE: "reads and writes"}
-    # Elements of an on-chip memory are tiles; those of DRAM are granules, and are shown as bytes of their segment.
+    # Elements of an on-chip memory are tiles; elements of DRAM are granules, which are shown as bytes of their segment.
     name = walk.table.spaces[space].name
     unit = 1
     if any(part.space == space for part in walk.segments):

@@ -1,6 +1,7 @@
-"""Backward slices: the instructions that computed an element, and the inputs that it came from; suspects of a fault.
+"""Backward slices: the instructions and inputs from which an element was computed; suspects of a fault.
 
-A walk back through a launch follows up to 64 slices at once, one in each bit of a word (see sim.walk.Walk.backward).
+A backward walk through a launch follows up to 64 slices at once, each in one bit of a word (see
+sim.walk.Walk.backward).
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.sim.walk import Elements, SliceBits, Walk
 
-#: Slices of a walk back.
+#: The largest number of slices in a backward walk.
 SLICES = 64
-#: Slices of wrong elements that `suspects` compares, and as many of right ones.
+#: The largest number of slices of wrong elements that `suspects` compares; the same limit applies to correct elements.
 HALF = SLICES // 2
 
 
 class Slice(NamedTuple):
-    """The slices of a walk back. Bit i is about slice i.
+    """The slices of a backward walk. Bit i belongs to slice i.
 
-    `hit` uint64 [n] says which instructions computed elements of a slice. `left` has the elements of each space that
-    the launch read but did not compute: inputs, weights, or memory that nothing has written.
+    `hit` uint64 [n] marks, for each instruction, the slices whose elements it computed. `left` has, for each space, the
+    elements that the launch read but did not compute: inputs, weights, or unwritten memory.
     """
 
     hit: Array
@@ -31,7 +32,7 @@ class Slice(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """An instruction, how many of the wrong and of the right places it computed, and its score, 0..1."""
+    """An instruction, the numbers of wrong and of correct places that it computed, and its score, 0..1."""
 
     step: int
     wrong: int
@@ -40,12 +41,13 @@ class Suspect(NamedTuple):
 
 
 def walk_back(walk: Walk, sequence: Array, seeds: Sequence[Sequence[Elements]]) -> Slice:
-    """Return slice i for the elements `seeds[i]` as they are after the instructions `sequence`."""
+    """Return the slices: slice i is for the elements `seeds[i]` after the instructions `sequence`."""
     wanted = [np.zeros(space.size, np.uint64) for space in walk.table.spaces]
     for bit, places in enumerate(seeds):
         for space, elements in places:
             wanted[space][elements] |= np.uint64(1 << bit)
-    # Backwards, an instruction is met after all that read its results: whether it computed a wanted element is known.
+    # In backward order, all readers of an instruction's results are visited before the instruction, so its wanted
+    # elements are known.
     hit = np.zeros(len(walk.table), np.uint64)
     for step in sequence[::-1].tolist():
         bits = walk.backward(step, wanted)
@@ -57,15 +59,15 @@ def walk_back(walk: Walk, sequence: Array, seeds: Sequence[Sequence[Elements]]) 
 def suspects(
     walk: Walk, sequence: Array, wrong: Sequence[Sequence[Elements]], right: Sequence[Sequence[Elements]]
 ) -> list[Suspect]:
-    """Return the instructions that computed wrong elements. Those that computed few right ones come first.
+    """Return the instructions that computed wrong elements, sorted by score.
 
-    The score is Ochiai's, of spectrum-based fault localisation: wrong / sqrt(all wrong * (wrong + right)). Among equal
-    scores, an instruction goes first that computed more of the wrong places.
+    The score is Ochiai's, of spectrum-based fault localisation: wrong / sqrt(all wrong * (wrong + right)). The highest
+    score comes first; among equal scores, the instruction that computed more wrong places comes first.
     """
     bad = wrong[:HALF]
     good = right[:HALF]
     hit = walk_back(walk, sequence, [*bad, *good]).hit
-    # The slices of wrong elements are the low bits of a word, those of right ones the bits above.
+    # In a word, the low bits are the slices of wrong elements, and the bits above are the slices of correct elements.
     of_bad = np.bitwise_count(hit & np.uint64((1 << len(bad)) - 1)).astype(np.int64)
     of_good = np.bitwise_count(hit >> np.uint64(len(bad))).astype(np.int64) if good else np.zeros_like(of_bad)
     steps = np.flatnonzero(of_bad)

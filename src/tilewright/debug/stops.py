@@ -1,4 +1,4 @@
-"""Break points and watch points: at which positions of a launch a session stops.
+"""Break points and watch points, which select the positions of a launch at which a session stops.
 
 The conditions of break points are small expressions over the next instruction and the values in memories:
 
@@ -46,7 +46,7 @@ class Condition:
     """A condition of a break or watch point, read from text."""
 
     def __init__(self, text: str) -> None:
-        """Read a condition. Raises InputError if the text is not one."""
+        """Read a condition. Raises InputError if the text is not a condition."""
         self.text = text.strip()
         try:
             if len(text) > LONGEST:
@@ -80,9 +80,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class Point:
-    """A break point (`step` or `condition`), or a watch point (`watched`, perhaps with a condition).
+    """A break point (`step` or `condition`), or a watch point (`watched`, optionally with a condition).
 
-    A break point stops before an instruction, a watch point after one that writes the watched place.
+    A break point stops before an instruction; a watch point stops after an instruction that writes the watched place.
     """
 
     text: str
@@ -108,16 +108,16 @@ class Search:
             elif point.watched:
                 walk = launch.walk
                 written = np.flatnonzero(touching(walk.table, elements(walk, place(walk, point.watched)), WRITE))
-                # A watch point stops after the write: one position on.
+                # A watch point stops after the write: one position later.
                 for position in (launch.position_of[written] + 1).tolist():
                     self._at.setdefault(position, []).append(number)
             elif point.condition:
                 self._conditions.append((number, point.condition))
 
     def next(self, position: int, forward: bool) -> tuple[int, int | None]:
-        """Return the next position with a stop, and the number of its point; None: the launch's end or start."""
-        # Places that are written are known in advance, for all positions. Conditions are tried at each position, and
-        # the launch runs along only as far as one of them reads memory.
+        """Return the next position with a stop and the number of its point, or the launch's end (or start) and None."""
+        # The writes of places are known in advance for all positions. Conditions are evaluated at each position; the
+        # launch is executed only when a condition reads memory.
         edge = self._launch.last if forward else 0
         for at in range(position + 1, edge + 1) if forward else range(position - 1, -1, -1):
             for number in self._at.get(at, ()):
@@ -130,7 +130,7 @@ class Search:
         return edge, None
 
     def _holds(self, condition: Condition, position: int, shown: int) -> bool:
-        """Evaluate a condition in the state at `position`; names describe the instruction at position `shown`."""
+        """Evaluate a condition in the state at `position`; its names describe the instruction at position `shown`."""
         launch = self._launch
         walk = self._launch.walk
         step = int(launch.history.sequence[shown])

@@ -1,7 +1,7 @@
 """The answers of a session as text and as JSON values.
 
-Most answers print themselves (`render`). A function with a session as its parameter is for an answer whose
-text says more than the answer itself: it gets the session, the answer and the command's arguments.
+Most answers print themselves (`render`). For an answer whose text needs more data than the answer contains, a function
+here gets the session, the answer and the command's arguments.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from tilewright.debug.slices import Suspect
 from tilewright.errors import plain
 from tilewright.sim.walk import PlacedTensor
 
-#: The most lines of an answer, and values of a place, that are printed.
+#: The largest number of lines of an answer, and of values of a place, that are printed.
 LINES = 40
 VALUES = 1024
 
 
 def render(answer: Any) -> str:
-    """Return an answer as printable text, without a newline at its end. Of a long list, LINES entries are shown."""
+    """Return an answer as printable text, without a newline at its end. A long list is cut to LINES entries."""
     if isinstance(answer, list | tuple) and not hasattr(answer, "printed"):
         return "\n".join(_cut([render(item) for item in answer[:LINES]], len(answer))) or "none"
     return plain(answer.printed() if hasattr(answer, "printed") else str(answer))
 
 
 def _cut(lines: list[str], count: int, indent: str = "") -> list[str]:
-    """Return the first lines of an answer that has `count`, and how many more there are."""
+    """Return the first lines of an answer that has `count` lines, and a line with the number of omitted lines."""
     return [*lines, f"{indent}... and {count - LINES} more"] if count > LINES else lines
 
 
@@ -51,18 +51,18 @@ def to_json(answer: Any) -> Any:
 
 
 def every(session: Session, answers: Sequence[Any]) -> list[str]:
-    """Return each of the answers, also if they are many."""
+    """Return all answers, without a limit on their number."""
     return [render(answer) for answer in answers]
 
 
 def listing(session: Session, rows: Sequence[Access], *_: Any) -> list[str]:
-    """Return consecutive instructions. The next one gets a mark."""
+    """Return consecutive instructions. The next instruction has a mark."""
     now = session.where().step
     return [f"{'>' if row.step == now else ' '} {row.printed()}" for row in rows]
 
 
 def launches(session: Session, names: Sequence[str]) -> list[str]:
-    """Return the launches with their numbers. The open one gets a mark."""
+    """Return the launches with their numbers. The open launch has a mark."""
     now = session.walk.name
     return [f"{'>' if name == now else ' '} {index} {name}" for index, name in enumerate(names)]
 
@@ -94,7 +94,7 @@ def _wait(session: Session, wait: Wait) -> str:
 
 
 def depends(session: Session, answer: Depends, *_: Any) -> list[str]:
-    """Return the instructions and the elements that a place was computed from."""
+    """Return the instructions and the elements from which a place was computed."""
     steps = [f"  #{step} {session.walk.text(step)}" for step in answer.steps[:LINES]]
     lines = [f"{len(answer.steps)} instructions:", *_cut(steps, len(answer.steps), "  ")]
     for name, low, high, count in answer.inputs:
@@ -118,7 +118,7 @@ def differs(session: Session, difference: Difference | None) -> list[str]:
         f"layer {difference.layer}: {difference.count} of {difference.size} elements differ from the reference",
         f"  first {name}[{index}]: {what} {difference.got}, not {difference.expected}",
     ]
-    # The instruction to look at wrote the lowest wrong byte; the higher ones may be wrong by a carry.
+    # Report the instruction that wrote the lowest wrong byte; higher bytes may be wrong because of a carry.
     wrong = np.flatnonzero(difference.wrong[difference.index])
     byte = int(difference.placed.byte[difference.index][wrong[0] if wrong.size else 0])
     if byte < 0:
@@ -160,7 +160,7 @@ def values(session: Session, content: Array, shown: tuple[str, str]) -> str:
 
 
 def tensors(session: Session, answers: Sequence[PlacedTensor]) -> list[str]:
-    """Return tensors with the numbers that places use."""
+    """Return tensors with their numbers for places (`tN`)."""
     origin = "an input" if session.graph else "an argument"
     return [f"t{number} {_placed(tensor, origin)}" for number, tensor in enumerate(answers)] or ["none"]
 

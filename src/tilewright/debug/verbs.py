@@ -1,6 +1,6 @@
-"""The commands of a session: one entry for each, which the prompt, scripts, completion and help share.
+"""The commands of a session. The prompt, scripts, completion and help share one table with an entry for each command.
 
-A command reads its arguments from words, and asks the session; debug/text.py prints the answer.
+A command reads its arguments from words, and calls the session; debug/text.py prints the answer.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from tilewright.sim.walk import Range, Scratchpad
 #: The answer of a command: text for people, and JSON values.
 Answer = tuple[str, Any]
 QUIT = "quit"
-#: Instructions that `list` shows.
+#: The number of instructions that `list` shows.
 LINES = 10
 
 
 class Words:
-    """The arguments of a command. Each method takes the next one; it raises InputError if the argument is wrong."""
+    """The arguments of a command. Each method reads the next argument, and raises InputError if it is wrong."""
 
     def __init__(self, verb: Verb, words: Sequence[str]) -> None:
         self._verb = verb
         self._left = list(words)
 
     def word(self) -> str:
-        """Take a word."""
+        """Read a word."""
         if not self._left:
             raise self.wrong("an argument is missing")
         return self._left.pop(0)
 
     def number(self, default: int | None = None) -> int:
-        """Take a number; `#` in front of it, as in `#57`, is allowed."""
+        """Read a number; a `#` in front of the number, as in `#57`, is allowed."""
         if not self._left and default is not None:
             return default
         word = self.word()
@@ -52,11 +52,11 @@ class Words:
             raise self.wrong(f"'{word}' is not a number") from None
 
     def maybe(self) -> int | None:
-        """Take a number; None if there are no more words."""
+        """Read a number; None if there are no more words."""
         return self.number() if self._left else None
 
     def rest(self) -> str:
-        """Take all words that are left, as one text."""
+        """Read all remaining words as one text."""
         words = self._left
         self._left = []
         if not words:
@@ -64,11 +64,11 @@ class Words:
         return " ".join(words)
 
     def flag(self, *names: str) -> str:
-        """Take the last word if it is one of `names`; "" otherwise."""
+        """Read the last word if it is in `names`; "" otherwise."""
         return self._left.pop() if self._left and self._left[-1] in names else ""
 
     def end(self) -> None:
-        """Check that no words are left."""
+        """Check that all words have been read."""
         if self._left:
             raise self.wrong(f"has too many arguments: '{' '.join(self._left)}'")
 
@@ -77,7 +77,7 @@ class Words:
 
 
 class Parameter(NamedTuple):
-    """An argument of a command: its form in the usage, how it is read, and the words that complete it."""
+    """An argument of a command: its form in the usage, the function that reads it, and its completions."""
 
     form: str
     read: Callable[[Words], Any]
@@ -86,9 +86,9 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True)
 class Verb:
-    """A command: its group, names, arguments and help. `answer` asks the session; `text` prints the answer.
+    """A command: its group, names, arguments and help. `answer` calls the session; `text` prints the answer.
 
-    `text` gets the session, the answer and the arguments. Without it, the answer is printed by its type.
+    `text` gets the session, the answer and the arguments. Without `text`, the type of the answer decides the form.
     """
 
     group: str
@@ -104,7 +104,7 @@ class Verb:
 
 
 def _break_argument(words: Words) -> int | str:
-    """Return where `break` stops: an instruction's number, or a condition."""
+    """Return the argument of `break`: an instruction's number, or a condition."""
     where = words.rest()
     if where.startswith("when "):
         return where.removeprefix("when ")
@@ -117,13 +117,13 @@ def _break_argument(words: Words) -> int | str:
 
 
 def _watch_arguments(words: Words) -> tuple[str, str]:
-    """Return the place that `watch` watches, and the condition."""
+    """Return the arguments of `watch`: the place and the condition."""
     where, _, condition = words.rest().partition(" if ")
     return where.strip(), condition.strip()
 
 
 def _show_arguments(words: Words) -> tuple[str, str]:
-    """Return the place that `show` shows, and the form of its values: codes (""), "hex" or "real" numbers."""
+    """Return the arguments of `show`: the place, and the form of its values: codes (""), "hex" or "real" numbers."""
     form = words.flag("hex", "real")
     return words.rest(), form
 
@@ -164,7 +164,7 @@ def _delete(session: Session, number: int) -> tuple[Stop, ...]:
 
 
 def _values(session: Session, shown: tuple[str, str]) -> Array:
-    """Return the values at a place. Raises InputError if they have no scale, and real numbers are wanted."""
+    """Return the values at a place. Raises InputError for real numbers without a scale."""
     where, form = shown
     codes = np.asarray(session.read(where))
     if form != "real" or codes.dtype.kind == "f":
@@ -178,7 +178,7 @@ def _values(session: Session, shown: tuple[str, str]) -> Array:
 
 
 def _listed(session: Session, listed: tuple[int | None, int]) -> list[Access]:
-    """Return a number of instructions from a first one on (None: around the next one)."""
+    """Return consecutive instructions from a given first one (None: around the next instruction)."""
     first, count = listed
     if first is None:
         now = session.where().step
@@ -263,7 +263,7 @@ BY_NAME = {name: verb for verb in VERBS for name in verb.names}
 
 
 def obey(session: Session, line: str) -> Answer:
-    """Run one command. Raises InputError for a command that does not exist, or with wrong arguments."""
+    """Run one command. Raises InputError for an unknown command or wrong arguments."""
     # All arguments are read before the command runs, so that a wrong word changes nothing.
     name, *argument_words = _split(line)
     if name in ("help", "?", "h"):
@@ -285,7 +285,7 @@ def obey(session: Session, line: str) -> Answer:
 
 
 def completions(session: Session, command: str) -> list[str]:
-    """Return the words that may follow a command, as far as they can be typed."""
+    """Return the words that may follow a command in a line."""
     if command == "help":
         return sorted(BY_NAME)
     parameters = BY_NAME[command].parameters if command in BY_NAME else ()

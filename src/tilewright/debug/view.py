@@ -1,7 +1,7 @@
 """The view of a session in a terminal: the listing on the left; units, queues and memory on the right; commands below.
 
-Keys run the commands that are used most; all others are typed. The memory pane shows what the last instruction wrote,
-until `show PLACE` chooses a place; `show` alone follows the instructions again.
+Keys run the most common commands; all other commands are typed. The memory pane shows the place that the last
+instruction wrote, until `show PLACE` selects a place; `show` alone returns to the last written place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.debug.text import render
 from tilewright.debug.verbs import BY_NAME, QUIT, obey
 from tilewright.errors import TilewrightError, plain
 
-#: Keys, the commands that they run, and their names at the bottom of the screen.
+#: For each key: its command, and its name at the bottom of the screen.
 KEYS = (
     ("s,down", "step", "step"),
     ("b,up", "back", "back"),
@@ -88,7 +88,7 @@ class View(App[None]):
         self.query_one(Input).focus()
 
     def action_obey(self, command: str) -> None:
-        """Run a command, print its answer, and draw everything again. A movement needs no answer: the panes show it."""
+        """Run a command, print its answer, and redraw all panes. The answer of a movement is not printed."""
         name, _, place = command.partition(" ")
         try:
             if name in SHOW:
@@ -143,7 +143,7 @@ class View(App[None]):
         rows = max(1, pane.size.height)
         count = len(session.walk.table)
         step = count if now.step is None else now.step
-        # The next instruction is in the middle, but for the first and last screens.
+        # The next instruction is in the middle, except near the start and the end of the launch.
         first = max(0, min(step - rows // 2, count + 1 - rows))
         lines = Text()
         layer = ""

@@ -1,4 +1,4 @@
-"""Questions about times: the cause of an instruction's start, who waits for whom, and the work of the units."""
+"""Questions about times: the cause of an instruction's start, waits between instructions, and the units' work."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tilewright.sim.walk import Walk
 def why(walk: Walk, step: int) -> list[Wait]:
     """Return the waits of instruction `step` before its start, the latest first: its unit, its tokens, its command.
 
-    The first wait decided when it started.
+    The first wait decided the start of the instruction.
     """
     trace = walk.trace
     table = walk.table
     waits: list[tuple[int, Wait]] = []
-    # A wait ends at a time, and the latest one decided. A token that no step pushes is later than any time. If the
-    # trace names the delivery of the command as the cause, it counts as later than waits that end with it.
+    # The wait with the latest end decided the start. A token that no step pushes has an end later than any time. If the
+    # trace names the delivery of the command as the cause, the delivery precedes waits with the same end.
     before = previous(walk, step)
     if before is not None:
         end = int(trace.until[before]) if trace else None
@@ -47,7 +47,7 @@ def waiting_for(walk: Walk, step: int) -> list[Wait]:
     trace = walk.trace
     table = walk.table
     waits = []
-    # Instructions that pop a token that `step` pushes, and those that push into the place that `step` frees.
+    # Find instructions that pop a token that `step` pushes, and instructions that push into an entry that `step` frees.
     takers = np.argwhere(walk.order.giver == step)
     room = np.argwhere(table.makes_room == step)
     for (waiter, queue), what in [*((row, "token") for row in takers), *((row, "room") for row in room)]:
@@ -71,7 +71,7 @@ def _wait(walk: Walk, waiter: int, cause: str, step: int) -> Wait:
 
 
 def previous(walk: Walk, step: int) -> int | None:
-    """Return the instruction that the unit of `step` executes before it; None if `step` is its first."""
+    """Return the previous instruction of the unit of `step`; None if `step` is the unit's first."""
     earlier = np.flatnonzero(walk.table.unit[:step] == walk.table.unit[step])
     return int(earlier[-1]) if earlier.size else None
 
@@ -84,7 +84,7 @@ def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
         of_unit = np.flatnonzero(walk.table.unit == unit)
         started = of_unit[begun[of_unit]]
         rest = of_unit[~begun[of_unit]]
-        # A unit starts its instructions in order, so only the last one that has started can still run.
+        # A unit starts its instructions in order, so only its last started instruction can still run.
         doing = int(started[-1]) if started.size and not over[started[-1]] else None
         following = int(rest[0]) if rest.size else None
         until = int(walk.trace.until[doing]) if walk.trace and doing is not None else None
@@ -122,7 +122,7 @@ def queues(walk: Walk, done: Array, cycle: int | None) -> list[Queue]:
     for index, queue in enumerate(table.queues):
         pushes = np.flatnonzero(table.pushes >> index & 1)
         popped = int((begun & (table.pops >> index & 1 > 0)).sum())
-        # A queue is first in, first out: the tokens that are still in it are the last ones pushed.
+        # A queue is first in, first out: its remaining tokens are the last tokens pushed.
         inside = pushes[ended[pushes]][popped:]
         answers.append(Queue(queue.name, len(inside), queue.depth, tuple(inside.tolist())))
     return answers

@@ -132,7 +132,7 @@ class Tensor(Located):
         return np.reshape(numbers, axes)
 
     def same_codes(self, other: Tensor) -> bool:
-        """Return whether codes stand for the same numbers in both tensors. Raises ModelError without one scale each."""
+        """Return whether equal codes mean equal numbers in both tensors. Raises ModelError for scales per channel."""
         return (self.scale, self.zero_point) == (other.scale, other.zero_point)
 
     def check(self) -> None:

@@ -30,9 +30,9 @@ SAMPLES = 2
 
 
 def load(path: str | Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> Graph:
-    """Return the graph of a .tflite or .onnx file. `shapes` are those of ONNX inputs with open extents, by name.
+    """Return the graph of a .tflite or .onnx file. `shapes`: shapes of ONNX inputs with open extents.
 
-    `until` names values of an ONNX model that are its outputs in place of the file's.
+    `until` names values of an ONNX model that replace the outputs of the file.
 
     Raises InputError if `path` is not a regular file or a shape does not fit, ModelError if the file is damaged or its
     suffix is unknown, and UnsupportedError if the file uses an unsupported feature.

@@ -60,7 +60,7 @@ def random(graph: Graph, seed: int = 0, count: int = 1) -> Samples:
         if kind.kind == "f":
             values[name] = generator.random(shape).astype(kind)
         else:
-            codes = kind.itemsize < 4 and kind.kind != "b"  # wider integers are indices or numbers: 0 and 1 are both
+            codes = kind.itemsize < 4 and kind.kind != "b"  # wider integers may be indices: 0 and 1 are valid
             low, high = (np.iinfo(kind).min, np.iinfo(kind).max) if codes else (0, 1)
             values[name] = generator.integers(low, high, shape, np.int64, endpoint=True).astype(kind)
     give = option("give real ones with -i", "`tilewright.model.inputs.read` reads real ones")
@@ -246,7 +246,7 @@ def _scaled(path: Path, given: Tensor, graph: Graph, pixels: Array) -> Array:
     quantised = (
         site.output for site in graph.sites() if isinstance(site.node.op, Quantize) and site.inputs[0] is given
     )
-    # For a float input whose only reader is Quantize, use the scale of the codes.
+    # For a float input that a Quantize node reads, use the scale of its codes.
     tensor = next(quantised, given) if given.dtype == "float32" else given
     if tensor.quant and np.dtype(tensor.dtype).kind in "iu":
         limits = np.iinfo(tensor.dtype)

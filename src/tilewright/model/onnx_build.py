@@ -125,7 +125,7 @@ def padding_of(network: OnnxNetwork, fused: Fused) -> tuple[tuple[tuple[int, int
 
 
 class Builder:
-    """Collects the tensors and nodes of a graph. ONNX values keep name and shape; added tensors are named `x:nhwc`."""
+    """Collects the tensors and nodes of a graph. ONNX values keep name and shape; new tensors are named `x:nhwc`."""
 
     def __init__(self, network: OnnxNetwork) -> None:
         self.network = network

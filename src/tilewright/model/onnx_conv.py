@@ -160,7 +160,7 @@ def _convolve_volume(builder: Builder, fused: Fused, x: str, weights: Array, out
 
 
 def _along(attributes: Mapping[str, Any], axes: tuple[int | None, ...], count: int) -> dict[str, Any]:
-    """Return a window's attributes (strides, ...) for `axes` of its `count` axes; None is an added axis of extent 1."""
+    """Return a window's attributes (strides, ...) for `axes`, some of its `count` axes; None: a new axis of size 1."""
     window = {"auto_pad": attributes.get("auto_pad", "NOTSET")}
     for key in ("strides", "dilations"):
         values = attributes.get(key, [1] * count)

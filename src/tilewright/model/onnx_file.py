@@ -59,7 +59,7 @@ class RawNode(Named):
 
 @dataclass(frozen=True, eq=False)
 class RawGraph:
-    """Nodes and constants, and the names of the results. The nodes of a branch of an If may read values outside it."""
+    """Nodes and constants, and the names of the results. Nodes in a branch of an If may read outside values."""
 
     nodes: tuple[RawNode, ...]
     constants: Mapping[str, Array]
@@ -281,7 +281,7 @@ def _external(tensor: Any, path: Path, where: str, size: int) -> bytes:
 
 
 def external_file(tensor: Any, path: Path, where: str) -> tuple[dict[str, str], Path]:
-    """Return the file outside the model's file that stores a tensor, after the fields that describe the storage.
+    """Return the fields that describe a tensor's data outside the model's file, and the path of the data file.
 
     Raises ModelError, naming the file, if the file is not in the model's folder.
     """

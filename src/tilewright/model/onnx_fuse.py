@@ -131,7 +131,7 @@ class _Patterns:
         return after if low == 0 and high >= largest - SLACK else None
 
     def _fuse_add(self, add: RawNode) -> Fused | None:
-        """Return a Conv or Gemm and the Add that alone reads its result as one operator with a residual; else None."""
+        """Return a Conv or Gemm, fused with the only reader of its result, an Add, into one operator; else None."""
         # Either operand may be the product. No operand broadcasts, and the product has no other reader, because the
         # sums before rounding exist only inside the fused operator.
         for product, addend in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
@@ -215,7 +215,7 @@ class _Patterns:
         return self._coded(node, QUANTIZE)
 
     def _clamp(self, name: str) -> Activation:
-        """Return the activation (a Relu or Clip from 0 to 6 that reads `name`) that `pow2` fuses into its writer."""
+        """Return the Relu, or Clip from 0 to 6, that reads `name` and that `pow2` fuses with the writer of `name`."""
         writer = self.network.writer.get(name)
         node = self.network.only_reader(name)
         if self.network.rounding != "pow2" or writer is None or writer.op_type not in CLAMPED or node is None:
@@ -252,7 +252,7 @@ class _Patterns:
         return limits[0], limits[1]
 
     def _bias(self, name: str, fused: Fused) -> str:
-        """Return the name of the int32 codes from which the bias `name` is dequantised; '' if no kernel takes it."""
+        """Return the name of the int32 codes from which the bias `name` is dequantised; '' if no kernel fits."""
         node = self.network.writer.get(name)
         if node is None or node.op_type != DEQUANTIZE:
             return ""

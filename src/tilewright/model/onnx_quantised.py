@@ -1,4 +1,4 @@
-"""Translates operators on codes to operators of the graph, or, if none is exact, to onnxruntime's QLinear operators."""
+"""Translates operators on codes to operators of the graph, or, if there is none, to onnxruntime's QLinear operators."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _binary(builder: Builder, fused: Fused) -> bool:
 
 
 def _scalar_first(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Return whether onnxruntime's inner loop broadcasts the first operand (shape `a`): it then swaps the operands."""
+    """Return whether onnxruntime's inner loop broadcasts the first operand (shape `a`) and so swaps the operands."""
     inner = (pair for pair in zip_longest(a[::-1], b[::-1], fillvalue=1) if max(pair) > 1)
     return next(inner, (0, 0))[0] == 1
 

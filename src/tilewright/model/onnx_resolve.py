@@ -61,7 +61,7 @@ def _names_read(nodes: Iterable[RawNode]) -> Iterator[str]:
 
 @dataclass(eq=False)
 class _Analysis(OnnxNetwork):
-    """The network as far as it is analysed. `used`: all names that are read; `folded`: elements of computed constants.
+    """The analysed part of a network. `used`: all names that are read; `folded`: elements of computed constants.
 
     Types are inferred in the order of the nodes, so every input of a node has a type, and a value if it is constant.
     """

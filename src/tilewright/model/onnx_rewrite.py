@@ -108,7 +108,7 @@ def _form_gemms(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _product(network: OnnxNetwork, add: RawNode) -> tuple[RawNode | None, str]:
-    """Return the MatMul whose result `add` reads, and the other operand's name; (None, '') if they form no Gemm."""
+    """Return the MatMul whose result `add` reads, and the second addend's name; (None, '') if they form no Gemm."""
     for name, addend_name in (add.inputs, add.inputs[::-1]):
         product = network.writer.get(name)
         if product is None or product.op_type != "MatMul":
@@ -153,7 +153,7 @@ def _merge_once(network: OnnxNetwork) -> OnnxNetwork:
 
 
 def _chain(network: OnnxNetwork, first: RawNode) -> tuple[RawNode, RawNode, list[RawNode]] | None:
-    """Return the nodes that follow the quantise `first`: dequantise, quantise, dequantises; None if they do not."""
+    """Return the nodes after the quantise `first`: dequantise, quantise, dequantises; None if others follow."""
     back = network.only_reader(first.outputs[0])
     second = network.only_reader(back.outputs[0]) if back and back.op_type == DEQUANTIZE else None
     if back is None or second is None or second.op_type != QUANTIZE or second.outputs[0] in network.outputs:

@@ -44,7 +44,7 @@ class OnnxNetwork:
 
     @cached_property
     def readers(self) -> Mapping[str, list[RawNode]]:
-        """A mapping from the name of each value to the nodes that read it. A node that reads it twice occurs twice."""
+        """A mapping from the name of each value to the nodes that read it. A node that reads twice occurs twice."""
         readers: dict[str, list[RawNode]] = {}
         for node in self.nodes:
             for name in node.inputs:
@@ -60,7 +60,7 @@ class OnnxNetwork:
         return fresh_name(hint, self.names)
 
     def only_reader(self, name: str) -> RawNode | None:
-        """Return the only node that reads a value; None if there is not exactly one, or the model outputs the value."""
+        """Return the only node that reads a value; None for no or several readers, or for an output of the model."""
         readers = self.readers.get(name, [])
         return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
@@ -103,7 +103,7 @@ class OnnxNetwork:
         return ort.run(call, ort.infer(call, ort.small(dict(enumerate(operands)))), operands, {})
 
     def quantisation(self, node: RawNode) -> Quant | None:
-        """Return scale and zero point of a QuantizeLinear or DequantizeLinear; None if computed or given per block."""
+        """Return scale and zero point of a QuantizeLinear or DequantizeLinear; None if computed or per block."""
         if node.attributes.get("block_size") or len(node.inputs) < 2:
             return None
         axis = int(node.attributes.get("axis", 1))
@@ -111,7 +111,7 @@ class OnnxNetwork:
         return self.quant(node.inputs[1], node.input(2), axis, rank)
 
     def quant(self, scale: str, zero: str, axis: int, rank: int) -> Quant | None:
-        """Return the Quant of the values named `scale` and `zero`; None unless constant, with positive float32 scales.
+        """Return the Quant of the values `scale` and `zero`, which must be constants with positive scales; else None.
 
         `rank` is the number of axes of the quantised tensor.
         """

@@ -143,7 +143,7 @@ class Cut:
         return {node.output[0] for node in readers if node.output[0] in self.shared}
 
     def _cut(self) -> None:
-        """Make readers of shared tensors read new model inputs, and make the values to compare with model outputs."""
+        """Replace shared tensors by new model inputs for their readers, and make compared values model outputs."""
         # The dequantise of a merged pair is not computed: its reader gets the graph's value, as reals.
         body = self.model.graph
         self.compared_names = dict[str, None]()

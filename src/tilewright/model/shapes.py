@@ -115,7 +115,7 @@ def _fixed_shape(declaration: InputDeclaration, symbols: Mapping[str, int]) -> t
 
 
 def check_until(path: Path, until: Collection[str]) -> None:
-    """Check the option of values that replace the outputs of a file. Raises InputError if it is not an ONNX file."""
+    """Check the option of values that replace a file's outputs. Raises InputError if the file is not an ONNX file."""
     if until and path.suffix == ".tflite":
         raise InputError(option("--until"), f"is for ONNX models, not for {path}", "leave it out")
 

@@ -165,7 +165,7 @@ def _transpose(call: Call) -> ops.Op:
 
 
 def _strided_slice(call: Call) -> ops.Op:
-    """Return the slice that TensorFlow's masks describe: bit i of a mask is about entry i of begin, end and strides."""
+    """Return the slice that TensorFlow's masks describe: bit i of a mask is for entry i of begin, end and strides."""
     masks = {name: call.option(f"{name}Mask") for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
     begin, end, strides = (call.numbers(index) for index in (1, 2, 3))
     shape = call.tensor(0).shape

@@ -1,12 +1,13 @@
 """Quantises float ONNX and .tflite models to int8: docs/quantize.md.
 
-`affine` is onnxruntime's quantiser. `symmetric` is the same without zero points, and with one scale for the weights of
-a layer; `tflm` the same with the integers of TensorFlow Lite Micro. `pow2` has shifts only.
+`affine` is onnxruntime's quantiser. `symmetric` is `affine` without zero points, and with one scale for the weights of
+a layer. `tflm` is `affine` with the integer arithmetic of TensorFlow Lite Micro. `pow2` needs only shifts.
 
-`model.py` reads the float model and prepares it; `tflite_nodes.py` and `tflite_float.py` first make ONNX of a .tflite
-file. `samples.py` has the samples and the options, `memory.py` the limit of memory, `names.py` the names of new nodes.
-`affine.py` runs onnxruntime's quantiser. `pow2/` quantises by itself: `plan.py` decides what runs in integers,
-`scales.py` chooses the scales, `emit.py` writes the model. `report.py` measures the result against the float model.
+`model.py` reads and prepares the float model; `tflite_nodes.py` and `tflite_float.py` convert a .tflite file to ONNX
+before. `samples.py` has the samples and the options, `memory.py` has the memory limit, and `names.py` has the names of
+new nodes. `affine.py` runs onnxruntime's quantiser. `pow2/` is a quantiser of its own: `plan.py` selects the nodes that
+run in integers, `scales.py` chooses the scales, `emit.py` writes the model. `report.py` compares the result with the
+float model.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def quantize(
 ) -> Report:
     """Quantise a float model, write it to `output`, and measure it on `evaluation` (default: the calibration samples).
 
-    `labels` names the file of these samples' true classes. `verify` reads the written file as `run` does
-    and compares its outputs with onnxruntime on the first samples. Raises InputError if an option, a file or a sample
-    is wrong, ModelError if the model is malformed, and UnsupportedError if the scheme cannot quantise it.
+    `labels` names the file of these samples' true classes. `verify` imports the written file (like `run`) and compares
+    its outputs with onnxruntime on the first samples. Raises InputError if an option, a file or a sample is wrong,
+    ModelError if the model is malformed, and UnsupportedError if the scheme cannot quantise it.
     """
     require()
     options = options or Options()
@@ -72,7 +73,8 @@ def quantize(
     task = samples.Task(original, calibrating, options, progress, unbounded)
     pow2_result = pow2.quantize(task) if options.scheme == "pow2" else None
     quantised = pow2_result.model if pow2_result else affine.quantize(task)
-    # In pow2's written model, onnxruntime rounds ties to even. A form with the scheme's own rounding is measured.
+    # onnxruntime would round ties in pow2's written model to even, so another form, with the scheme's rounding, is
+    # measured.
     evaluated = exact(quantised) if pow2_result else quantised
     if options.pixels is not None:
         quantised.metadata_props.add(key=PIXELS, value=json.dumps(asdict(options.pixels)))

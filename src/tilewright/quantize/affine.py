@@ -1,9 +1,10 @@
-"""Schemes `affine`, `symmetric` and `tflm`: onnxruntime's static quantiser. QDQ, int8 weights, 8-bit activations.
+"""Schemes `affine`, `symmetric` and `tflm`: onnxruntime's static quantiser (QDQ, int8 weights, 8-bit activations).
 
-`symmetric` has no zero points, and one scale for the weights of a layer. Some tensors share a scale. `tflm` has the
-integers of TensorFlow Lite Micro, and `run` computes its models as TFLite Micro does.
+`symmetric` has no zero points, and one scale for the weights of a layer; some tensors share a scale. `tflm` has the
+integer arithmetic of TensorFlow Lite Micro, which `run` reproduces.
 
-For the scales of these two, the quantiser runs twice: it chooses all scales, then gets those that must change.
+For `symmetric` and `tflm`, the quantiser runs twice: first it chooses all scales, then it gets the scales that must
+change.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ METHODS = {
 }
 TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
 AVERAGES = ("AveragePool", "GlobalAveragePool")
-#: Operators whose result has the scale of their input in every QDQ model.
+#: Operators whose result and input have the same scale in every QDQ model.
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
-#: Operators whose results take the scale of the ReLU that reads them.
+#: Operators whose results get the scale of the ReLU that reads these results.
 TAKE_SCALE = ("Conv", "Gemm", "Add")
 #: Operators whose inputs and results have one scale.
 JOINS = ("Add", "Concat")
@@ -49,7 +50,7 @@ FixedScales = dict[str, tuple[float, int]]
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Gives the calibration samples to onnxruntime's quantiser, one by one; `names` are those of its inputs."""
+    """Gives the calibration samples to onnxruntime's quantiser, one by one; `names` are the input names."""
 
     def __init__(self, task: Task, names: Mapping[str, str]) -> None:
         self._names = names
@@ -62,7 +63,7 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Run a `with` block without the quantiser's prints and its logged advice to preprocess, which was already done."""
+    """Run a `with` block without the quantiser's output, such as its advice to preprocess the model."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -73,7 +74,7 @@ def _quiet() -> Iterator[None]:
 
 
 def quantize(task: Task) -> ModelProto:
-    """Return the QDQ model of a task. The metadata of a `tflm` model name its rounding mode.
+    """Return the QDQ model of a task. The metadata of a `tflm` model contain its rounding mode.
 
     Raises UnsupportedError if onnxruntime's quantiser fails.
     """
@@ -95,7 +96,7 @@ def quantize(task: Task) -> ModelProto:
 
 
 def _run_quantiser(task: Task, fixed: FixedScales | None = None) -> ModelProto:
-    """Return the QDQ model of a task; its method finds the ranges of activations over the samples.
+    """Return the QDQ model of a task; the task's method finds the ranges of activations.
 
     `fixed` gives the scale and zero point of some tensors.
     """
@@ -137,13 +138,13 @@ def _run_quantiser(task: Task, fixed: FixedScales | None = None) -> ModelProto:
 
 
 def _fixed_by_micro(model: ModelProto, chosen: FixedScales) -> FixedScales:
-    """Return the scale and zero point of each tensor of a float model that TFLite Micro does not leave free.
+    """Return the scale and zero point of each tensor of a float model whose quantisation TFLite Micro prescribes.
 
     `chosen` has the quantiser's own choices.
     """
     fixed: FixedScales = {}
-    # The quantiser chooses two scales that TFLite Micro fixes: a softmax has 1/256 and the zero point -128, an average
-    # has the scale of its input.
+    # TFLite Micro prescribes two scales: a softmax has 1/256 and the zero point -128, and an average has the scale of
+    # its input. The quantiser may choose others.
     for node in model.graph.node:
         if node.op_type == "Softmax":
             fixed[node.output[0]] = PROBABILITY
@@ -155,9 +156,9 @@ def _fixed_by_micro(model: ModelProto, chosen: FixedScales) -> FixedScales:
 
 
 def _shared_scales(model: ModelProto, chosen: FixedScales) -> FixedScales:
-    """Return the scale and zero point of each tensor that must share a scale; `chosen` are those without sharing.
+    """Return the scale and zero point of each tensor that must share a scale; `chosen`: without sharing.
 
-    A group has the scale of its first tensor; with tensors of JOINS, the largest.
+    A group has the scale of its first tensor or, if it has tensors of JOINS, the largest scale.
     """
     net = Network(model)
     readers = Counter(name for node in net.nodes for name in node.input)
@@ -166,12 +167,12 @@ def _shared_scales(model: ModelProto, chosen: FixedScales) -> FixedScales:
     clipped = set[str]()
     for node in net.nodes:
         before = net.producer.get(node.input[0]) if node.op_type in ACTIVATIONS and node.input else None
-        # The result of a layer that a ReLU reads alone gets the scale of the ReLU's result. The ReLU then only cuts
-        # codes off, so a machine can do it where it scales the sums.
+        # The result of a layer that a ReLU reads alone gets the scale of the ReLU's result. The ReLU then only clamps
+        # codes, so a machine can apply the ReLU when it scales the sums.
         if before is not None and before.op_type in TAKE_SCALE and readers[node.input[0]] == 1:
-            groups.join(node.output[0], node.input[0])  # the group is called by its first name: the ReLU's result
+            groups.join(node.output[0], node.input[0])  # the first name, the ReLU's result, represents the group
             clipped.add(node.input[0])
-        # With one scale on both sides of an Add, the sum of codes is the code of the sum; a Concat only moves codes.
+        # If operands and result of an Add have one scale, codes can be added directly; a Concat only moves codes.
         ends = (*node.output, *node.input)
         if node.op_type in JOINS and all(name in chosen for name in ends):
             groups.join(*ends)
@@ -183,7 +184,7 @@ def _shared_scales(model: ModelProto, chosen: FixedScales) -> FixedScales:
     for name, root in groups.roots().items():
         members.setdefault(root, []).append(name)
     for first, names in members.items():
-        # The negative results that a ReLU clips need no codes, so its input does not decide the scale.
+        # A ReLU clips negative values, which need no codes, so its input does not affect the scale.
         needed = [chosen[name] for name in names if name not in clipped]
         scales |= dict.fromkeys(names, chosen[first] if in_joins.isdisjoint(names) else max(needed))
     return {name: scale for name, scale in scales.items() if scale != chosen[name]}

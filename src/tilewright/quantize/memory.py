@@ -1,4 +1,4 @@
-"""Bounds the memory that a quantisation takes, before anything is computed: model files are untrusted."""
+"""Limits the memory of a quantisation before any computation, because model files are untrusted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from onnx import ModelProto, helper
 from tilewright.errors import UnsupportedError, option
 from tilewright.graph.tensor import MAX_COMPUTED
 
-#: Bytes of activations that a quantisation may hold at once: three times those of the largest model of docs/models.md.
+#: The limit, in bytes, of the activations in memory: three times the activations of the largest model in
+#: docs/models.md.
 MAX_ACTIVATION_BYTES = 6 << 30
-#: Times that the activations of one sample are held: the comparison has those of the float and of the quantised model.
+#: For each sample, the number of models whose activations are in memory: the comparison needs both the float and the
+#: quantised model.
 MODELS = 2
 #: Methods for which onnxruntime's quantiser keeps the activations of all samples (its HistogramCalibrater).
 KEEPING = ("entropy", "percentile")
@@ -31,7 +33,7 @@ def activations(model: ModelProto) -> dict[str, tuple[tuple[int, ...], int]]:
 
 
 def check_tensors(model: ModelProto, where: str) -> None:
-    """Check that a model with inferred shapes has no activation that `run` would refuse, and few enough in total.
+    """Check the size of each activation, and the total size, of a model with inferred shapes.
 
     Raises UnsupportedError, naming the largest activation.
     """
@@ -44,7 +46,7 @@ def check_tensors(model: ModelProto, where: str) -> None:
 
 
 def check_total(model: ModelProto, where: str, samples: int = 1, method: str = "minmax") -> None:
-    """Check that the activations held at once stay below MAX_ACTIVATION_BYTES for a calibration by `method`.
+    """Check that a calibration by `method` has at most MAX_ACTIVATION_BYTES of activations in memory.
 
     Raises UnsupportedError, naming the largest activation.
     """

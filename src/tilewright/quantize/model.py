@@ -1,4 +1,4 @@
-"""Reads and checks the user's float model, and brings it into the common form from which both schemes start.
+"""Reads and checks the user's float model, and converts it to the common form that all schemes start from.
 
 The common form has opset 13 or later, batch 1, folded constants, no BatchNorm or Dropout, and known shapes.
 """
@@ -30,7 +30,7 @@ from tilewright.quantize.memory import check_tensors
 from tilewright.quantize.names import Names, NeutralNames, name_nodes, tensors_of
 from tilewright.quantize.tflite_nodes import converted
 
-#: Oldest opset with per-channel DequantizeLinear, and the IR version written with it.
+#: The oldest opset with per-channel DequantizeLinear, and the IR version of written files.
 OPSET = 13
 IR_VERSION = 8
 QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
@@ -39,11 +39,11 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] = ()) -> ModelProto:
-    """Read a float .onnx or .tflite model and bring it into the common form.
+    """Read a float .onnx or .tflite model, and convert it to the common form.
 
-    `shapes` are those of ONNX inputs with open extents, `until` values that replace the outputs of an ONNX file. Raises
-    ModelError if the file is not a valid model, UnsupportedError, naming the node or input, if it cannot be quantised,
-    and InputError if a shape does not fit.
+    `shapes` gives the shapes of ONNX inputs with open extents; `until` names values that replace the outputs of an ONNX
+    file. Raises ModelError if the file is not a valid model, UnsupportedError, naming the node or input, if the model
+    cannot be quantised, and InputError if a shape does not fit.
     """
     path = regular(path, ModelError)
     try:
@@ -55,7 +55,7 @@ def read(path: str | Path, shapes: Shapes | None = None, until: Collection[str] 
             with in_file(path):
                 model = without_branches(path, shapes, until)
                 shapes = None
-        refuse(model, str(path))  # before the checker, whose error does not name a custom operator
+        refuse(model, str(path))  # before the checker, whose error would not name a custom operator
         onnx.checker.check_model(model)
     except DecodeError:
         raise ModelError(path, "is not an ONNX file", "give a float .onnx file") from None
@@ -90,7 +90,7 @@ def _loaded(path: Path, until: Collection[str]) -> ModelProto:
 def refuse(model: ModelProto, where: str) -> None:
     """Check that the schemes can quantise a model.
 
-    Raises UnsupportedError if it is already quantised, has custom operators or control flow, or has no weighted node.
+    Raises UnsupportedError if the model is quantised, has custom operators or control flow, or has no weighted node.
     """
     for node in model.graph.node:
         what = f"node '{title(node)}' is {node.domain + '::' if node.domain else ''}{node.op_type}"
@@ -118,7 +118,7 @@ def fix_inputs(model: ModelProto, path: Path, shapes: Shapes | None = None) -> N
         shape_of = fixed_shapes(map(declared, real_inputs(model)), shapes)
     for info in real_inputs(model):
         info.CopyFrom(helper.make_tensor_value_info(info.name, info.type.tensor_type.elem_type, shape_of[info.name]))
-    # Shapes that the file declares may belong to another batch: they are inferred again from the inputs.
+    # The file's shapes may belong to another batch size, so all shapes are inferred again from the inputs.
     del graph.value_info[:]
     for info in graph.output:
         info.type.tensor_type.ClearField("shape")
@@ -146,7 +146,7 @@ def prepare(model: ModelProto, where: str) -> ModelProto:
         _name_averages(prepared)
     except UnsupportedError as error:
         raise error.within(Path(where)) from None
-    except Exception as error:  # converter, inference and session each raise exception types of their own
+    except Exception as error:  # converter, inference and session raise many types of exceptions
         raise UnsupportedError(where, f"onnxruntime cannot preprocess the model: {first_line(error)}") from None
     return prepared
 
@@ -169,7 +169,8 @@ def _preprocess(model: ModelProto) -> ModelProto:
         options = ort.SessionOptions()
         options.log_severity_level = 4  # errors come as exceptions
         try:
-            # A bad model fails here with a reason. The preprocessing would print a traceback and continue unfolded.
+            # A bad model fails here with a reason; the preprocessing would print a traceback and continue without
+            # folding.
             ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
             ort.set_default_logger_severity(4)
             quant_pre_process(source, prepared, skip_symbolic_shape=True)
@@ -193,7 +194,7 @@ def _flatten_biases(model: ModelProto) -> None:
 
 
 def _name_averages(model: ModelProto) -> None:
-    """Turn AveragePool over the whole image into GlobalAveragePool, whose int8 kernel in onnxruntime adds integers."""
+    """Replace AveragePool over the whole image by GlobalAveragePool, whose int8 kernel in onnxruntime adds integers."""
     net = Network(model)
     for node in net.nodes:
         covers_image = tuple(attribute(node, "kernel_shape", ())) == net.shape(operand(node, 0))[2:]
@@ -203,7 +204,7 @@ def _name_averages(model: ModelProto) -> None:
 
 
 def signature(model: ModelProto) -> Graph:
-    """Return a Graph that has only the model's inputs, so that samples can be read for it."""
+    """Return a Graph that has only the model's inputs, for reading samples."""
     net = Network(model)
     tensors = {}
     for info in model.graph.input:
@@ -219,16 +220,16 @@ def title(node: onnx.NodeProto) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's text that is not empty, else the name of its type."""
+    """Return the first non-empty line of an error's text, else the name of the error's type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 class Network:
-    """A prepared model, in which constants, consumers and shapes can be looked up."""
+    """A prepared model with look-ups of constants, consumers and shapes."""
 
     def __init__(self, model: ModelProto, unbounded: frozenset[str] = frozenset()) -> None:
-        """`unbounded` names the tensors that hold NaN or infinity, which have no scale."""
+        """Prepare the look-ups. `unbounded` names the tensors with NaN or infinity, which have no scale."""
         self.model = model
         self.unbounded = unbounded
         self.nodes: list[NodeProto] = list(model.graph.node)
@@ -270,10 +271,10 @@ class Network:
 
 
 def unbounded(model: ModelProto, samples: Iterable[Mapping[str, Array]]) -> frozenset[str]:
-    """Return the names of a model's float tensors that hold NaN or infinity, as constants or for a sample.
+    """Return the names of a model's float tensors that contain NaN or infinity, as constants or for a sample.
 
-    The samples are run only if a constant holds one. Raises UnsupportedError if onnxruntime cannot run the model, or if
-    weights of a product hold one.
+    The samples are run only if a constant contains such a value. Raises UnsupportedError if onnxruntime cannot run the
+    model, or if weights of a product contain such a value.
     """
     net = Network(model)
     constants = {
@@ -316,7 +317,7 @@ def _reported() -> Iterator[None]:
 
 
 class Tracer:
-    """An onnxruntime session without graph optimisations, so that each node is computed as it is written."""
+    """An onnxruntime session without graph optimisations, which computes each node as written."""
 
     def __init__(self, model: ModelProto, tensors: list[str]) -> None:
         """Make a session that returns the named tensors and the model's outputs."""

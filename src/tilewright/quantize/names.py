@@ -1,4 +1,4 @@
-"""Unused names for new nodes and tensors, also where onnxruntime makes them from the names of old ones."""
+"""Unused names for new nodes and tensors, also for names that onnxruntime derives from existing names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto
 
 from tilewright.graph.ir import fresh_name
 
-#: A name that `NeutralNames` gives to a tensor or a node, as it occurs in names and texts made of it.
+#: A name that `NeutralNames` gives to a tensor or a node, also inside a derived name or a text.
 _NEUTRAL = re.compile(r"(?<![A-Za-z0-9])[tn]\d+\.")
 
 
@@ -26,7 +26,7 @@ def tensors_of(model: ModelProto) -> Iterator[str]:
 
 
 def name_nodes(nodes: Iterable[NodeProto]) -> None:
-    """Give a name to each node without one, and a new name to each node whose name an earlier node has."""
+    """Give a new name to each node that has no name, or the name of an earlier node."""
     nodes = list(nodes)
     given_names = {""}
     taken = {node.name for node in nodes}
@@ -37,7 +37,7 @@ def name_nodes(nodes: Iterable[NodeProto]) -> None:
 
 
 class Names:
-    """Makes names for new nodes or tensors from hints; the same `purpose` gets the same name again."""
+    """Makes names for new nodes or tensors from hints; a hint with an equal `purpose` gets an equal name."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
@@ -51,9 +51,9 @@ class Names:
 
 
 class Groups:
-    """Disjoint groups of names (union-find). A group is called by one of its names; at first, each name is a group.
+    """Disjoint groups of names (union-find). One of its names represents a group; at first, each name is a group.
 
-    Names that the object was not made with have no group, and are ignored.
+    Names that were not given to the constructor have no group, and are ignored.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -65,21 +65,21 @@ class Groups:
         return name
 
     def join(self, *names: str) -> None:
-        """Join the groups of some names; the result is called as the group of the first name."""
+        """Join the groups of some names; the representative of the first name's group represents the result."""
         roots = [self.root(name) for name in names if name in self._parent]
         for name in roots[1:]:
             self._parent[name] = roots[0]
 
     def roots(self) -> dict[str, str]:
-        """Return the name of the group of each name."""
+        """Return, for each name, the representative of its group."""
         return {name: self.root(name) for name in self._parent}
 
 
 class NeutralNames:
     """Neutral names for a model: t0., t1., .. for tensors and n0., n1., .. for nodes.
 
-    onnxruntime makes new names by appending to old ones, which could give a name that the user's model already has.
-    Under neutral names this cannot happen. Afterwards the original names are restored.
+    onnxruntime makes new names by appending text to existing names, which could give a name that the user's model
+    already has. Neutral names prevent such a collision; afterwards, the original names are restored.
     """
 
     def __init__(self, model: ModelProto) -> None:

@@ -1,4 +1,4 @@
-"""Compares the quantised model with the float one: SNR per tensor, top-1, and the nodes that stay in float32.
+"""Compares the quantised model with the float model: SNR per tensor, top-1, and the nodes that stay in float32.
 
 The report is printed as a table or as JSON.
 """
@@ -40,7 +40,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Top1:
-    """Fractions of samples for which both models give the same class, and each gives the true class (None: unknown)."""
+    """The fraction of samples with equal classes, and the fraction of true classes per model (None: unknown)."""
 
     agreement: float
     float_accuracy: float | None
@@ -58,7 +58,7 @@ class Fidelity:
 
 
 def _squares(exact: Array, actual: Array) -> tuple[float, float]:
-    """Return the sums of squares of `exact`, and of its difference from `actual`: signal and noise."""
+    """Return two sums of squares: of `exact` (the signal), and of the difference from `actual` (the noise)."""
     wide = exact.astype(np.float64)
     signal = float(np.sum(wide * wide))
     wide -= actual
@@ -78,9 +78,9 @@ def compare(
     samples: Samples,
     progress: Progress | None = None,
 ) -> Fidelity:
-    """Measure a quantised model against the float model on the same samples.
+    """Compare a quantised model with the float model on the same samples.
 
-    `evaluated` is the form of `quantised` that computes its exact arithmetic in onnxruntime.
+    `evaluated` is the form of `quantised` with which onnxruntime reproduces its exact arithmetic.
     """
     net = Network(original)
     counterpart = counterparts(quantised)
@@ -95,9 +95,9 @@ def compare(
         got = quantised_values.run(feed)
         for name in tensors:
             powers[name] += _squares(truth[name], got[name if name in net.outputs else counterpart[name][0]])
-        # The classes of the two models are compared if the only output is a list of scores.
+        # The classes of the two models are compared if the only output is a vector of scores.
         first = net.outputs[0]
-        scores = sum(extent > 1 for extent in truth[first].shape) == 1  # as many as classes
+        scores = sum(extent > 1 for extent in truth[first].shape) == 1  # one axis: the scores of the classes
         if len(net.outputs) == 1 and scores:
             classes.append((int(truth[first].argmax()), int(got[first].argmax())))
 
@@ -124,9 +124,9 @@ def counterparts(quantised: ModelProto) -> dict[str, tuple[str, float]]:
 
 
 def _label(net: Network, tensor: str, shown: set[str]) -> tuple[str, str]:
-    """Return name and operator of the node that computes a tensor, merged with the nodes of which it is the epilogue.
+    """Return name and operator of the node that computes a tensor, merged with the preceding nodes of its layer.
 
-    A Relu, a Clip or an addition is merged with the node before it unless the tensor between them is `shown` as well.
+    A Relu, a Clip or an addition is merged with the previous node unless the tensor between the two is in `shown`.
     """
     node = net.producer[tensor]
     kinds = [node.op_type]
@@ -201,7 +201,7 @@ class Report:
 
 
 def shifts_of(result: Pow2Result) -> dict[str, int]:
-    """Return the right shift from int32 to int8 of each matrix product, sum and average, by output tensor."""
+    """Return, by output tensor, the right shift from int32 to int8 of each matrix product, sum and average."""
     return {
         step.outputs[0]: result.scales.shift(step)
         for step in result.plan.steps
@@ -210,14 +210,14 @@ def shifts_of(result: Pow2Result) -> dict[str, int]:
 
 
 def float_nodes(original: ModelProto, quantised: ModelProto, result: Pow2Result | None) -> tuple[FloatNode, ...]:
-    """Return the nodes that run in float32: the nodes that pow2's plan leaves to the host.
+    """Return the nodes that run in float32: for pow2, the nodes that its plan assigns to the host.
 
-    Without a `result` of pow2, they are the nodes whose results are not quantised.
+    For other schemes (`result` is None), return the nodes whose results are not quantised.
     """
     net = Network(original)
     quantised_tensors = counterparts(quantised)
     reasons = {step.name: step.reason for step in result.plan.steps if step.role == "host"} if result else {}
-    # A layer whose ReLU is quantised is computed in codes together with it.
+    # If the result of a layer's ReLU is quantised, the layer and its ReLU are computed in codes.
     for node in net.nodes if result is None else ():
         reader = net.only_consumer(node.output[0])
         fused = reader is not None and reader.output[0] in quantised_tensors and reader.op_type in ACTIVATIONS

@@ -1,4 +1,4 @@
-"""The options of quantisation, its samples, and a model with both: the task of a scheme."""
+"""The options of quantisation, its samples, and the task of a scheme: a model with samples and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Called with (steps done, steps in total, description of the steps).
 Progress = Callable[[int, int, str], None]
-#: The options that each scheme has, besides those of all schemes.
+#: For each scheme, the options that not all schemes have.
 ACCEPTS = {
     "affine": ("method", "activations"),
     "symmetric": ("method",),
@@ -27,16 +27,15 @@ ACCEPTS = {
     "pow2": ("residuals",),
 }
 SCHEMES = tuple(ACCEPTS)
-#: Where `pow2` adds residuals: to unrounded sums, or to rounded codes.
+#: The values to which `pow2` adds residuals: unrounded sums, or rounded codes.
 RESIDUALS = ("sums", "rounded")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of quantisation. ACCEPTS says which schemes have `method`, `activations` and `residuals`.
+    """Options of quantisation. ACCEPTS lists the schemes with `method`, `activations` and `residuals`.
 
-    `shapes` are those of inputs whose extents the model leaves open, by name; `until` are values that replace the
-    outputs.
+    `shapes` maps the names of inputs with open extents to their shapes; `until` names values that replace the outputs.
     """
 
     scheme: str = "affine"
@@ -48,7 +47,7 @@ class Options:
     until: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Check the scheme and its options. Raises InputError if the scheme is unknown, or if an option is not its."""
+        """Check the scheme and its options. Raises InputError if the scheme is unknown or does not have an option."""
         if self.scheme not in ACCEPTS:
             reason = f"there is no scheme '{self.scheme}'"
             raise InputError(option("--scheme"), reason, one_of(self.scheme, ACCEPTS))
@@ -67,9 +66,9 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A prepared float model, the samples that choose its scales, and how to quantise it.
+    """A prepared float model, the samples for the choice of its scales, and the options of quantisation.
 
-    Nodes that read or write a tensor in `unbounded` stay in float32: it holds NaN or infinity.
+    Nodes that read or write a tensor in `unbounded`, which contains NaN or infinity, stay in float32.
     """
 
     model: ModelProto
@@ -80,10 +79,10 @@ class Task:
 
 
 def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: str | Path | None = None) -> Samples:
-    """Return the samples in a file, or in a folder's files in order of name.
+    """Return the samples in a file, or in a folder's files sorted by name.
 
-    Raises InputError, naming the file, if there are no samples, if they do not fit the model, or if there are images
-    and `pixels` does not say how they become inputs.
+    Raises InputError, naming the file, if there are no samples, if the samples do not fit the model, or if there are
+    images without a conversion in `pixels`.
     """
     path = Path(path)
     files = path.iterdir() if path.is_dir() else [path]
@@ -96,7 +95,7 @@ def read(path: str | Path, graph: Graph, pixels: Pixels | None = None, labels: s
 def feeds(
     given: Samples, progress: Progress | None = None, what: str = "", part: int = 0, parts: int = 1
 ) -> Iterator[dict[str, Array]]:
-    """Yield {input name: array} for each sample, and call `progress` after it, as in pass `part` of `parts` passes."""
+    """Yield {input name: array} for each sample, and report `progress` of pass `part` of `parts`."""
     for index in range(given.count):
         yield {name: array[index, ...] for name, array in given.values.items()}
         if progress:

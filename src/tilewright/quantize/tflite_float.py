@@ -1,7 +1,7 @@
-"""An ONNX model made of a float .tflite file: its values and constants. Weights may be float16, or int8 with scales.
+"""An ONNX model made from a float .tflite file: its values and constants. Weights may be float16, or int8 with scales.
 
-Values of four axes are kept channels-first between convolutions, and in the file's own order where an operator depends
-on it. The inputs and outputs of the model keep the file's order.
+Values of four axes are channels-first between convolutions, and in the file's order of axes for operators that depend
+on this order. The inputs and outputs of the model keep the file's order.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ IR_VERSION = 8  # the first opset with HardSwish
 class Conversion:
     """An ONNX model under construction. Raises UnsupportedError if an input of the file is not float32.
 
-    `in_file_order` and `channels_first` have the ONNX name of each value in that order of axes, as far as it exists: a
-    transpose is added when an operator first needs the other order.
+    `in_file_order` and `channels_first` map each value to its ONNX name in the given order of axes, if this name
+    exists: a transpose is added when an operator first needs a missing order.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class Conversion:
                 raise UnsupportedError(f"input '{name}'", f"is {tensor.dtype}, not float32", how)
 
     def fold(self, call: Call) -> bool:
-        """Keep the result of an operator that can be computed now, from constants; return whether it is one."""
+        """Compute an operator with constant inputs, and store its result; return whether this was possible."""
         data = folded(call)
         if data is None and call.code == "DEQUANTIZE" and call.tensor(0).data is not None:
             data = self.real(call.tensor(0))
@@ -63,7 +63,7 @@ class Conversion:
         return True
 
     def real(self, tensor: Tensor) -> Array:
-        """Return a constant as float32; integers with scales are dequantised. Raises UnsupportedError for others."""
+        """Return a constant as float32; integers with scales are dequantised. Raises UnsupportedError otherwise."""
         data = tensor.data
         if data is None:
             raise UnsupportedError(f"tensor '{tensor.name}'", "is computed where a constant is required")
@@ -81,7 +81,7 @@ class Conversion:
 
     def add(self, kind: str, inputs: Sequence[str], hint: str, count: int = 1, **attributes: Any) -> list[str]:
         outputs = [fresh_name(hint, self.names) for _ in range(count)]
-        name = fresh_name(f"{hint}:{kind}", self.names)  # not Mul_1: onnxruntime calls nodes so when it expands others
+        name = fresh_name(f"{hint}:{kind}", self.names)  # not Mul_1, a name that onnxruntime may give to new nodes
         self.nodes.append(helper.make_node(kind, list(inputs), outputs, name, **attributes))
         return outputs
 
@@ -98,7 +98,7 @@ class Conversion:
         activation: Activation = "none",
         **attributes: Any,
     ) -> None:
-        """Add the node of an operator with one result, on `x` [its input 0] and named constants, and keep the result.
+        """Add the node of an operator with one result, on `x` [its input 0] and named constants; store the result.
 
         `first`: the node computes channels first.
         """
@@ -111,7 +111,7 @@ class Conversion:
         return self.add_one("Reshape", [value, self.constant("shape", np.array(shape, np.int64))], hint)
 
     def finish(self, call: Call, value: str, first: bool = False, activation: Activation = "none") -> None:
-        """Keep the result of an operator, after its fused activation."""
+        """Store the result of an operator after its fused activation."""
         if activation == "relu":
             value = self.add_one("Relu", [value], call.output.name)
         elif activation != "none":
@@ -148,13 +148,13 @@ class Conversion:
         return names[name]
 
     def prefers_first(self, tensors: Sequence[Tensor], rank: int) -> bool:
-        """Return whether an element-wise operator should compute channels first: a computed operand already is."""
+        """Return whether an element-wise operator should compute channels first, like one of its computed operands."""
         computed = [tensor for tensor in tensors if tensor.data is None]
         is_first = any(x.name in self.channels_first and x.name not in self.in_file_order for x in computed)
         return rank == 4 and is_first and all(len(x.shape) == 4 for x in computed)
 
     def keep(self, tensor: Tensor, name: str, first: bool) -> None:
-        """Note that the ONNX value `name` is the tensor, channels first or in the file's order."""
+        """Record that the ONNX value `name` is the tensor, channels first or in the file's order."""
         (self.channels_first if first else self.in_file_order)[tensor.name] = name
 
     def model(self) -> ModelProto:

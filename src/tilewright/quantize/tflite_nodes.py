@@ -30,26 +30,26 @@ SAME_MEANING = {
 CLAMPS: dict[str, Activation] = {"RELU6": "relu6", "RELU_N1_TO_1": "relu_n1_to_1"}
 BLOCKS = {"DEPTH_TO_SPACE": "DepthToSpace", "SPACE_TO_DEPTH": "SpaceToDepth"}
 INT64_MIN = -(1 << 63)
-#: Most steps of an LSTM: each becomes some 15 nodes.
+#: The largest number of steps of an LSTM: each step becomes about 15 nodes.
 MAX_STEPS = 256
 
 
 def converted(path: Path) -> ModelProto:
     """Return the ONNX model of a float .tflite file.
 
-    Raises ModelError if the file is damaged, and UnsupportedError if it is quantised already, or if an operator or
-    type is not supported.
+    Raises ModelError if the file is damaged, and UnsupportedError if the model is quantised already, or if an operator
+    or type is not supported.
     """
     with in_file(path):
         net = Conversion(path)
         for index, call in enumerate(net.calls):
-            # `fold` may have made constants of inputs that the file computes.
+            # `fold` may have replaced computed inputs by constants.
             convert(net, replace(call, inputs=tuple(t and net.tensors[t.name] for t in call.inputs)), index)
         return net.model()
 
 
 def convert(net: Conversion, call: Call, index: int) -> None:
-    """Add the nodes of one operator. Raises UnsupportedError if there are none for it."""
+    """Add the nodes of one operator. Raises UnsupportedError if ONNX nodes for it are unknown."""
     if not call.outputs or call.outputs[0] is None or not call.inputs:
         raise UnsupportedError(f"op {index}", f"{call.code} has no inputs or no outputs")
     if net.fold(call):
@@ -86,14 +86,14 @@ def _elementwise(net: Conversion, call: Call) -> None:
 
 
 def _operands(net: Conversion, call: Call) -> tuple[bool, list[str]]:
-    """Return whether to compute an operator channels first, and the names of its operands in that order of axes."""
+    """Return whether to compute an operator channels first, and the names of its operands in this order of axes."""
     tensors = [tensor for tensor in call.inputs if tensor is not None]
     first = net.prefers_first(tensors, len(call.output.shape))
     return first, [net.value(tensor, first) for tensor in tensors]
 
 
 def _weights(net: Conversion, call: Call, order: tuple[int, ...], bias: int = 2) -> dict[str, Array]:
-    """Return the constants of a weighted operator, with the axes of the weights in `order`; `bias` is its input."""
+    """Return the constants of a weighted operator, with weight axes in `order`; the bias is input `bias`."""
     constants = {f"{call.output.name}:w": net.real(call.tensor(1)).transpose(order)}
     added = call.optional(bias)
     if added is not None:
@@ -108,7 +108,7 @@ def _window(window: ops.Window) -> dict[str, Any]:
 
 @singledispatch
 def emit(op: Op, net: Conversion, call: Call) -> None:
-    """Add the nodes of a TFLite operator that means `op`. Raises UnsupportedError if there are none."""
+    """Add the nodes of a TFLite operator that means `op`. Raises UnsupportedError by default."""
     raise UnsupportedError(call.where, f"{call.code} is not supported in float models")
 
 
@@ -127,7 +127,7 @@ def _(op: ops.TransposeConv2D, net: Conversion, call: Call) -> None:
     x = call.tensor(2)
     before = op.window.padding[::2]
     axes = zip(x.shape[1:3], op.window.stride, op.window.kernel, op.size, before, strict=True)
-    # How far the products reach beyond the output: cut off, or filled with zeros.
+    # The margins by which the products exceed the output (cut off), or fall short of it (filled with zeros).
     reach = [(extent - 1) * stride + kernel - size - start for extent, stride, kernel, size, start in axes]
     pads = [*before, *(max(0, beyond) for beyond in reach)]
     settings = {**_window(op.window), "pads": pads, "output_padding": [max(0, -beyond) for beyond in reach]}
@@ -185,7 +185,7 @@ def _(op: ops.Softmax, net: Conversion, call: Call) -> None:
 @emit.register
 def _(op: ops.Reshape, net: Conversion, call: Call) -> None:
     x = call.tensor(0)
-    flat = len(x.shape) == 4 and x.shape[1:3] == (1, 1)  # the order of axes makes no difference
+    flat = len(x.shape) == 4 and x.shape[1:3] == (1, 1)  # the order of axes does not matter
     value = net.value(x, flat and x.name in net.channels_first)
     net.finish(call, net.reshaped(value, call.output.shape, call.output.name))
 
@@ -203,7 +203,7 @@ def _(op: ops.Transpose, net: Conversion, call: Call) -> None:
 @emit.register
 def _(op: ops.Slice, net: Conversion, call: Call) -> None:
     ends = np.array(op.begin, np.int64) + np.array(op.counts, np.int64) * np.array(op.steps, np.int64)
-    ends = np.where(ends < 0, INT64_MIN, ends)  # before the first element: -1 would be the last one
+    ends = np.where(ends < 0, INT64_MIN, ends)  # an end before the first element: -1 would mean the last element
     numbers = (op.begin, ends, range(len(ends)), op.steps)
     places = [net.constant("places", np.array(column, np.int64)) for column in numbers]
     value = net.add_one("Slice", [net.value(call.tensor(0)), *places], call.output.name)
@@ -279,7 +279,7 @@ def _resize_bilinear(net: Conversion, call: Call) -> None:
 
 
 def _lstm(net: Conversion, call: Call) -> None:
-    """Add an LSTM step by step, so that its products are quantised. Each sample starts from zeros."""
+    """Add an LSTM as separate steps, so that its products are quantised. Each sample starts from zero states."""
     check_lstm(call)
     major = call.option("TimeMajor", False)
     name = call.output.name
@@ -295,14 +295,15 @@ def _lstm(net: Conversion, call: Call) -> None:
     gates = net.add_one("Gemm", [x, net.constant(f"{name}:w", w)], name, transB=1)
     batches = net.constant("sizes", np.array([batch] * steps, np.int64))
     parts = net.add("Split", [gates, batches], name, steps, axis=0) if steps > 1 else [gates]
-    # All input products of all steps are one Gemm; a step adds the products of the hidden state before it.
+    # One Gemm computes the products with the inputs of all steps; each step adds the products with the previous hidden
+    # state.
     recurrent = net.constant(f"{name}:r", r)
     quarters = net.constant("sizes", np.array([size] * 4, np.int64))
     hidden = ""
     cell = ""
     states = list[str]()
     axis = net.constant("axis", np.array([0 if major else 1], np.int64))
-    # The first step has no hidden state to multiply, and no cell state to keep: both start from zeros.
+    # The first step has no products with the hidden state or the cell state, since both states are zero.
     for part in parts:
         added = net.add_one("Gemm", [hidden, recurrent, bias], name, transB=1) if hidden else bias
         total = net.add_one("Add", [part, added], name)

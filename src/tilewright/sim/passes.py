@@ -108,7 +108,7 @@ class Passes:
                 raise HazardError("program", str(finding), findings=findings)
 
     def sequence(self, options: RunOptions) -> Array:
-        """Return the steps in the order that `options` select: the order pass's, by start time, or random but legal."""
+        """Return the steps in the order that `options` select: of the order pass, by start time, or random."""
         if options.order == "time" and self.trace is not None:
             return sequence_by_time(self.order, self.trace.start)
         if options.order == "random":

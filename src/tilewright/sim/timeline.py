@@ -190,7 +190,7 @@ def next_step(run: Run, serial: bool) -> tuple[int, int]:
 
 @part
 def when_ends(run: Run, u: int) -> int:
-    """Return when unit `u` can release its step: its work is done, and its tokens and the next step have room."""
+    """Return when unit `u` can release its step: its work is done, and there is room for its tokens and successor."""
     stream = run.stream
     out = run.out
     state = run.state

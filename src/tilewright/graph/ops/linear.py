@@ -321,7 +321,7 @@ class FullyConnected(Linear):
 
 @dataclass(frozen=True)
 class MatMul(Single):
-    """Requantised matrix products of a (..., M, K) and b (..., K, N), less their zero points; leading axes equal."""
+    """Requantised matrix products of a (..., M, K) and b (..., K, N), less zero points, with equal leading axes."""
 
     kind = "matmul"
 

@@ -16,7 +16,7 @@ from tilewright.quantize.samples import Task
 
 @dataclass(frozen=True, eq=False)
 class Pow2Result:
-    """The result of the scheme: the QDQ model, and the plan and scales that it was written from."""
+    """The result of the scheme: the QDQ model, with its plan and scales."""
 
     model: ModelProto
     plan: Plan
@@ -26,12 +26,12 @@ class Pow2Result:
 def quantize(task: Task) -> Pow2Result:
     """Quantise a task to QDQ. Raises UnsupportedError if no scales obey the rules of the scheme.
 
-    If the option `residuals` is "rounded", additions are steps of their own, with both operands rounded to int8.
+    If the option `residuals` is "rounded", each addition is a separate step, with both operands rounded to int8.
     """
     net = Network(task.model, task.unbounded)
     joins = (False,) if task.options.residuals == "rounded" else (True, False)
-    # The rules of the scheme may have no solution for a plan. Each try gives up a wish: equal scales of the operands of
-    # an addition, then residuals inside the sums.
+    # The rules of the scheme may have no solution for a plan. So later tries drop preferences: first equal scales of
+    # the operands of an addition, then residuals inside the sums.
     tries = [(residuals, equal) for residuals in joins for equal in (True, False)]
     while True:
         decided = plan(net, *tries.pop(0))

@@ -1,4 +1,4 @@
-"""Writes the plan as a standard QDQ graph whose scales are all powers of two and whose zero points are 0."""
+"""Writes the plan as a standard QDQ graph in which all scales are powers of two and all zero points are 0."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tilewright.quantize.names import Names, tensors_of
 from tilewright.quantize.pow2.plan import AVERAGES, Step, divisor
 from tilewright.quantize.pow2.scales import Scales, codes
 
-#: An entry of the model's metadata_props, for the curious: which convolutions have an unrounded result that an addition
-#: reads (names of nodes, in order).
+#: An entry of the model's metadata_props, for information: the names of the convolutions whose unrounded results are
+#: read by an addition, in order.
 UNROUNDED = "tilewright.unrounded"
 
 
 class Writer:
-    """Writes the QDQ graph of a plan; it collects the nodes and constants written so far."""
+    """Writes the QDQ graph of a plan, and collects the nodes and constants written so far."""
 
     def __init__(self, scales: Scales) -> None:
         self.net = scales.plan.net
@@ -52,7 +52,8 @@ class Writer:
         for index, name in enumerate(node.input):
             if name not in self.plan.group:
                 continue
-            # An int8 tensor is read dequantised. A constant has its own codes in each step, at the scale of its group.
+            # The input of a step is the dequantised tensor. A constant has separate codes in each step, at the scale of
+            # its group.
             if not self.net.is_constant(name):
                 node.input[index] = self.real(name)
             elif name in step.inputs and step.role != "host":
@@ -76,7 +77,7 @@ class Writer:
             self.quantised(name, last.output[index])
 
     def quantised(self, name: str, source: str) -> None:
-        """If the plan keeps `name` in int8, write QuantizeLinear and DequantizeLinear of its real values, `source`."""
+        """If `name` is int8 in the plan, write QuantizeLinear and DequantizeLinear of its real values, `source`."""
         if name not in self.plan.group:
             return
         scale = self.scale(self.scales.of(name))
@@ -90,7 +91,7 @@ class Writer:
         return name if name in self.net.outputs else self.tensor(f"{name}_DequantizeLinear_Output", name)
 
     def weights(self, step: Step, node: NodeProto) -> None:
-        """Write constant weights of a Conv, Gemm or MatMul in int8, and its bias in int32 at the scale of its sums."""
+        """Write constant weights of a Conv, Gemm or MatMul in int8, and its bias in int32 at the scale of the sums."""
         stored = self.tensor(f"{step.name}_weight", step.name)
         node.input[1] = self.quantised_constant(stored, step.weights, self.scales.weights[step.name])
         if step.bias:
@@ -99,11 +100,11 @@ class Writer:
             node.input[2] = self.store(self.tensor(f"{step.name}_bias", step.name), values, unit)
 
     def quantised_constant(self, stored: str, name: str, exponent: int) -> str:
-        """Write the constant `name` as int8 codes called `stored`; return the name of their real values."""
+        """Write the constant `name` as int8 codes named `stored`; return the name of their real values."""
         return self.store(stored, codes(self.net.constant(name), exponent).astype(np.int8), exponent)
 
     def store(self, name: str, values: Array, exponent: int) -> str:
-        """Write integer codes and a DequantizeLinear of them; return the name of the real values that it gives."""
+        """Write integer codes and a DequantizeLinear of these codes; return the name of the resulting real values."""
         real = self.tensor(f"{name}_DequantizeLinear_Output", name)
         if name not in self.constants:
             self.constants[name] = values
@@ -125,7 +126,7 @@ class Writer:
 
 
 def exact(model: ModelProto) -> ModelProto:
-    """Return a pow2 model as float32 operators that give the results of its integer arithmetic, for onnxruntime.
+    """Return a pow2 model as float32 operators with which onnxruntime reproduces its integer arithmetic.
 
     Tensors keep their names. As scales are powers of two, codes and sums of products up to 2**24 times their scale are
     exact in float32; a larger int32 sum may be rounded to 24 bits before its shift.
@@ -155,8 +156,8 @@ def exact(model: ModelProto) -> ModelProto:
             down = fresh(f"times_{float(net.constant(node.input[1])):g}")
             nodes.append(helper.make_node("Mul", [node.input[0], down], node.output))
         elif count := _count(net, node):
-            # The mean of a number of codes that is no power of two: back to the sum of the codes, which is a whole
-            # number, and from there by the scheme's factor of seven bits.
+            # If the number of codes is not a power of two, convert the mean back to the sum of the codes, an integer,
+            # and multiply the sum by the scheme's factor of seven bits.
             unit = float(net.constant(net.producer[node.input[0]].input[1]))
             factor, exponent = mean_factor(count)
             name = node.output[0]
@@ -184,7 +185,7 @@ def exact(model: ModelProto) -> ModelProto:
 def with_nodes(
     model: ModelProto, name: str, nodes: list[NodeProto], kept: Collection[str], constants: Mapping[str, Array]
 ) -> ModelProto:
-    """Return a model with other nodes: its constants that are `kept`, and further ones."""
+    """Return a model with other nodes, with its constants that are in `kept`, and with further constants."""
     source = model.graph
     initializers = [tensor for tensor in source.initializer if tensor.name in kept]
     initializers += [numpy_helper.from_array(value, title) for title, value in constants.items()]
@@ -193,7 +194,7 @@ def with_nodes(
 
 
 def _count(net: Network, node: NodeProto) -> int:
-    """Return how many codes a node averages, if their sum is multiplied by a factor; 0 for other nodes."""
+    """Return the number of codes that a node averages with a factor; 0 for other nodes."""
     if node.op_type not in AVERAGES:
         return 0
     before, after = net.producer.get(node.input[0]), net.consumers.get(node.output[0], [])

@@ -12,20 +12,20 @@ from tilewright.model.onnx_values import ACTIVATIONS, JOINED
 from tilewright.quantize.model import Network, attribute, is_padded, operand, title
 from tilewright.quantize.names import Groups
 
-#: How shift-only integer arithmetic computes a node:
-#: - product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, perhaps a residual, then a rounding shift;
-#: - sum: an addition of two int8 tensors (the coarser one is shifted left first), then a rounding shift;
-#: - average: a sum, times a seven-bit factor unless the number of elements is a power of two, then a rounding shift;
-#: - keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...) with the same scale in and out;
-#: - host: everything else, in float32 between DequantizeLinear and QuantizeLinear.
+#: The role of a node in integer arithmetic with shifts only: - product: sums of int8 products in int32 (Conv, Gemm,
+#: MatMul), bias, perhaps a residual, then a rounding shift; - sum: an addition of two int8 tensors (the coarser tensor
+#: is shifted left first), then a rounding shift; - average: a sum, times a seven-bit factor unless the number of
+#: elements is a power of two, then a rounding shift; - keep: moves, selects or clamps codes (MaxPool, Reshape, Concat,
+#: Relu ...) with the same scale in and out; - host: everything else, in float32 between DequantizeLinear and
+#: QuantizeLinear.
 Role = Literal["product", "sum", "average", "keep", "host"]
 
 AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")
-#: Most elements of an average: int32 holds their sum times its factor.
+#: The largest number of elements of an average with which their sum times its factor fits int32.
 MOST = 1 << 16
 MOVING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity", "DepthToSpace", "SpaceToDepth", "Pad")
 SELECTING = ("MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Concat", "Tile", "Expand", "Resize")
-#: The role of each operator. Other operators run on the host, as do forms without shift-only arithmetic.
+#: The role of each operator. Other operators, and forms that shifts cannot compute, run on the host.
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("Conv", "Gemm", "MatMul"), "product"),
     "Add": "sum",
@@ -57,7 +57,7 @@ def data_inputs(net: Network, node: NodeProto) -> list[str]:
 
 
 def _changes_codes(net: Network, node: NodeProto) -> str:
-    """Return why a node changes codes instead of moving or selecting them; empty if it does not change them."""
+    """Return why a node changes codes instead of moving or selecting them; "" if the node keeps codes."""
     if node.op_type == "Pad":
         value = operand(node, 2)
         zero = not value or (net.is_constant(value) and not net.constant(value).any())
@@ -69,7 +69,7 @@ def _changes_codes(net: Network, node: NodeProto) -> str:
 
 
 def _not_a_product(net: Network, node: NodeProto) -> str:
-    """Return why a weighted node is not a plain sum of products; empty if it is one."""
+    """Return why a weighted node is not a plain sum of products; "" if it is a plain sum."""
     kind = node.op_type
     bias = operand(node, 2)
     if kind == "MatMul":
@@ -87,7 +87,7 @@ def _not_a_product(net: Network, node: NodeProto) -> str:
 
 
 def _not_an_average(net: Network, node: NodeProto) -> str:
-    """Return why an average is not a sum divided by one known number of elements; empty if it is."""
+    """Return why an average is not a sum divided by one known number of elements; "" if it is such a quotient."""
     if node.op_type == "AveragePool":
         if attribute(node, "ceil_mode", 0) or (is_padded(node) and not attribute(node, "count_include_pad", 0)):
             return "AveragePool divides by fewer elements at the border"
@@ -98,7 +98,7 @@ def _not_an_average(net: Network, node: NodeProto) -> str:
 
 
 def divisor(net: Network, node: NodeProto) -> int:
-    """Return how many elements each result of an averaging node sums."""
+    """Return the number of elements in the sum of each result of an averaging node."""
     if node.op_type == "AveragePool":
         return prod(attribute(node, "kernel_shape"))
     return prod(net.shape(node.input[0])) // prod(net.shape(node.output[0]))
@@ -113,7 +113,7 @@ class Step:
     activation: NodeProto | None
     #: The tensors that the node reads, without the residual.
     inputs: tuple[str, ...]
-    #: The results of the last of the fused nodes.
+    #: The results of the last fused node.
     outputs: tuple[str, ...]
     reason: str = ""  # why the role is "host"
     addition: NodeProto | None = None
@@ -133,7 +133,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps in graph order. `group` maps each int8 tensor to one tensor that represents all that share a scale."""
+    """The steps in graph order. `group` maps each int8 tensor to the representative of all tensors with its scale."""
 
     net: Network
     steps: tuple[Step, ...]
@@ -143,14 +143,14 @@ class Plan:
 def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> Plan:
     """Decide for every node whether it runs in integers or on the host, and which tensors share a scale.
 
-    Matrix products and convolutions always run in integers; sums, averages and moves do if their data is already in
-    integers. With `residuals`, an addition that alone reads a convolution's result is part of the convolution's sums.
-    If `equal_operands`, the operands of other additions share a scale.
+    Matrix products and convolutions always run in integers; sums, averages and moves run in integers if their data are
+    already integers. With `residuals`, an addition that is the only reader of a convolution's result is part of the
+    convolution's sums. If `equal_operands`, the operands of other additions share a scale.
     """
     steps = _fuse(net, residuals)
     integer_steps = _forward(net, steps)
     _backward(net, steps, integer_steps)
-    # Tensors of integer steps are int8. Moves keep their codes, so both ends of a move have one scale.
+    # Tensors of integer steps are int8. A move keeps codes, so its input and its result share a scale.
     groups = Groups(name for index in sorted(integer_steps) for name in (*steps[index].reads, *steps[index].outputs))
     for index, step in enumerate(steps):
         if index not in integer_steps:
@@ -164,12 +164,13 @@ def plan(net: Network, residuals: bool = True, equal_operands: bool = True) -> P
 
 
 def _fuse(net: Network, residuals: bool) -> list[Step]:
-    """Make one step per node; a Relu or Clip is fused if it alone reads the result of a product, sum or average.
+    """Make one step per node; fuse a Relu or Clip if it is the only reader of a product, sum or average.
 
-    With `residuals`, an addition is fused into one of its operands, a product, and takes the place of both.
+    With `residuals`, an addition is fused with one of its operands, a product, into a step at the position of the
+    addition.
     """
-    # Results of nodes that are a part of another step are in `fused`. As nodes are in order, a product and its addition
-    # come before the activation that reads them.
+    # `fused` has the results of nodes that are a part of another step. Since nodes are in order, a product and its
+    # addition precede the activation that reads their result.
     product_of = {
         add.output[0]: product for add in net.nodes if residuals and (product := _joined_product(net, add)) is not None
     }
@@ -199,10 +200,10 @@ def _fuse(net: Network, residuals: bool) -> list[Step]:
 
 
 def _joined_product(net: Network, add: NodeProto) -> NodeProto | None:
-    """Return the Conv or Gemm whose sums an addition can join: it alone reads its result, and all shapes are equal.
+    """Return the Conv or Gemm with which an addition, the only reader of its result, can fuse; shapes must be equal.
 
-    If the addition can join either operand, it joins the one with the larger weights. Returns None if it can join
-    neither, or if a tensor is added to itself.
+    If the addition can fuse with both operands, return the operand with the larger weights. Return None if it can fuse
+    with no operand, or if a tensor is added to itself.
     """
     shapes = {net.shape(name) for name in (*add.input, *add.output)}
     if add.op_type != "Add" or len(shapes) > 1 or any(net.is_constant(name) for name in add.input):
@@ -231,7 +232,7 @@ def _fuses(net: Network, kind: Role, node: NodeProto, name: str) -> bool:
 
 
 def _forward(net: Network, steps: list[Step]) -> set[int]:
-    """Return the indices of the steps in integers: Conv, Gemm, MatMul, and steps whose data comes from such steps."""
+    """Return the indices of the integer steps: Conv, Gemm, MatMul, and steps with data from integer steps only."""
     integer_steps: set[int] = set()
     stored: set[str] = set()
     for index, step in enumerate(steps):
@@ -245,12 +246,12 @@ def _forward(net: Network, steps: list[Step]) -> set[int]:
 
 
 def _backward(net: Network, steps: list[Step], integer_steps: set[int]) -> None:
-    """Add to `chosen` each move (Pad, Reshape ...) whose result only steps in `chosen` read: it then moves codes."""
+    """Add to the integer steps each move (Pad, Reshape ...) whose result only integer steps read: it moves codes."""
     readers: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
         for name in step.reads:
             readers.setdefault(name, []).append(index)
-    # Backwards, so that a chain of moves in front of an integer step becomes part of it from its end.
+    # Go backwards, so that a chain of moves before an integer step is added from its last move to its first.
     for index in reversed(range(len(steps))):
         step = steps[index]
         used = [reader for name in step.outputs for reader in readers.get(name, [])]

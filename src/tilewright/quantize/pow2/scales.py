@@ -1,7 +1,7 @@
 """Chooses the exponents of power-of-two scales.
 
 Each activation first gets the exponent with the least squared error over the samples. Then exponents are changed until
-every rule of the arithmetic holds. Weights are not saturated, except to keep a rule.
+they satisfy every rule of the arithmetic. Weights saturate only if a rule requires it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from tilewright.quantize.model import Tracer, attribute
 from tilewright.quantize.pow2.plan import Plan, Step, divisor
 from tilewright.quantize.samples import Task, feeds
 
-#: Number of exponents tried for a group, from the one that saturates nothing to finer ones.
+#: The number of exponents tried for a group: the exponent without saturation, and then finer exponents.
 CANDIDATES = 5
-#: Exponent of a tensor of zeros, for which any would do.
+#: The exponent of a tensor of zeros, which is arbitrary.
 ZEROS = -7
 #: Operators that rank or exponentiate their inputs: saturating the largest input would change the winner.
 UNSATURATED = ("Softmax", "LogSoftmax", "Sigmoid")
 MIN_SHIFT, MAX_SHIFT = 1, 30
-#: Largest left shift of a residual: more would leave few bits of int32 for the sums.
+#: The largest left shift of a residual; a larger shift would leave few bits of int32 for the sums.
 MAX_LIFT = 20
 INT32 = (1 << 31) - 1
-#: Most rounds of repairs. Repairs only increase exponents of activations; more rounds mean rules that cannot all hold.
+#: The largest number of rounds of repairs. Repairs only increase exponents of activations; if more rounds are needed,
+#: the rules contradict each other.
 ROUNDS = 200
 
 
@@ -39,7 +40,7 @@ def covering(largest: float) -> int:
 
 def codes(values: Array, exponent: int) -> Array:
     """Return the int8 codes of real values at the scale 2**exponent, as floats. Ties are rounded up; codes saturate."""
-    scaled = np.asarray(np.ldexp(values, -exponent) + np.float32(0.5))  # of a scalar, NumPy returns no array
+    scaled = np.asarray(np.ldexp(values, -exponent) + np.float32(0.5))  # NumPy returns no array for a scalar
     return np.clip(np.floor(scaled, out=scaled), -128, 127, out=scaled)
 
 
@@ -56,8 +57,8 @@ def squared_errors(values: Array, exponents: Iterable[int]) -> Array:
 def choose(plan: Plan, task: Task) -> dict[str, int]:
     """Return an exponent for each group of tensors that share a scale.
 
-    One pass over the samples finds the largest magnitudes, another the errors of several exponents. Raises
-    UnsupportedError if a tensor is not finite for a sample.
+    The first pass over the samples finds the largest magnitudes; the second pass finds the errors of several exponents.
+    Raises UnsupportedError if a tensor is not finite for a sample.
     """
     constants = {name: plan.net.constant(name) for name in plan.group if plan.net.is_constant(name)}
     tracer = Tracer(plan.net.model, [name for name in plan.group if name not in constants])
@@ -75,7 +76,7 @@ def choose(plan: Plan, task: Task) -> dict[str, int]:
         for name, root in plan.group.items():
             top = covering(largest[root])
             errors[root] += squared_errors(values[name], range(top, top - CANDIDATES, -1))
-    # Model outputs and inputs of UNSATURATED keep the exponent with which nothing saturates.
+    # Model outputs and inputs of UNSATURATED keep the exponent without saturation.
     finer = {root: int(squares.argmin()) for root, squares in errors.items()}
     for name, root in plan.group.items():
         readers = {node.op_type for node in plan.net.consumers.get(name, [])}
@@ -93,9 +94,9 @@ class Scales:
         self.weights: dict[str, int] = {}
         for step in plan.steps:
             if step.weights:
-                # The finest exponent that saturates no weight and with which the int32 sum cannot overflow. That of the
-                # least squared error would saturate a few large weights: this was measured to cost trained networks up
-                # to 19 dB at the outputs (docs/quantize.md).
+                # Use the finest exponent without a saturated weight and without overflow of the int32 sum. The exponent
+                # with the least squared error would saturate a few large weights, with a measured loss of up to 19 dB
+                # at the outputs of trained networks (docs/quantize.md).
                 exponent = covering(float(np.abs(plan.net.constant(step.weights)).max(initial=0)))
                 while self._reach(step, exponent) > INT32:
                     exponent += 1
@@ -104,7 +105,7 @@ class Scales:
     def settle(self) -> None:
         """Change exponents until every rule holds. Raises UnsupportedError if that fails."""
         remedy = f"use {option('--scheme')} affine"
-        # A repair of one step may break the rule of another, such as one that shares a scale with it.
+        # A repair of one step may break a rule of another step, for example of a step with the same scale.
         for _ in range(ROUNDS):
             repaired = [self._repair(step) for step in self.plan.steps]
             if not any(repaired):
@@ -112,7 +113,7 @@ class Scales:
         else:
             raise UnsupportedError("scheme pow2", "there are no scales that make every shift positive", remedy)
         for step in self.plan.steps:
-            # The sum may overflow if weights were made finer or are activations.
+            # The sum may overflow if a repair has made the weights finer, or if they are activations.
             if step.role == "product" and self._reach(step, self.weights.get(step.name, 0)) > INT32:
                 raise UnsupportedError(f"node '{step.name}'", "could overflow int32 at every scale", remedy)
 
@@ -120,7 +121,7 @@ class Scales:
         return self.groups[self.plan.group[name]]
 
     def accumulator(self, step: Step) -> int:
-        """Return the exponent of a step's int32 sum: of its products, an addition's finer operand, or its input."""
+        """Return the exponent of a step's int32 sum: from its products, an addition's finer operand, or its input."""
         inputs = [self.of(name) for name in step.inputs]
         return sum(inputs) + self.weights.get(step.name, 0) if step.role == "product" else min(inputs)
 
@@ -134,9 +135,9 @@ class Scales:
         return self.of(step.residual) - self.accumulator(step)
 
     def _reach(self, step: Step, exponent: int) -> float:
-        """Return the largest magnitude that a step's int32 sum can reach with all that is added to it.
+        """Return the largest possible magnitude of a step's int32 sum, including all added terms.
 
-        That is its bias, its residual, and the half that rounds it. `exponent` is that of its weights.
+        These terms are the bias, the residual, and the half for rounding. `exponent` is the exponent of the weights.
         """
         net = self.plan.net
         half = 1 << (MAX_SHIFT - 1)
@@ -148,30 +149,31 @@ class Scales:
         axis = magnitudes.ndim - 2 if last else tuple(range(1, magnitudes.ndim))
         sums = 128.0 * magnitudes.sum(axis, dtype=np.float64)
         unit = exponent + self.of(step.inputs[0])
-        with np.errstate(over="ignore"):  # an overflow of float64 is also one of int32
+        with np.errstate(over="ignore"):  # an overflow of float64 exceeds int32, too
             sums = sums + (np.ldexp(np.abs(net.constant(step.bias)).astype(np.float64), -unit) if step.bias else 0)
             sums += np.ldexp(128.0, self.of(step.residual) - unit) if step.residual else 0
         return float(sums.max(initial=0)) + half
 
     def _repair(self, step: Step) -> bool:
-        """Change an exponent if a shift of this step is too small or too large. Return whether one was changed."""
+        """Change an exponent if a shift of this step is too small or too large. Return whether this was necessary."""
         group = self.plan.group
         if step.role not in ("product", "sum", "average"):
             return False
-        # A residual is shifted left to the scale of the sums: its scale must be at least theirs.
+        # A residual is shifted left to the scale of the sums: its scale must be at least the scale of the sums.
         if step.residual and not 0 <= (up := self.lift(step)) <= MAX_LIFT:
             if up < 0:
                 self.groups[group[step.residual]] -= up
             else:
                 self.weights[step.name] += up - MAX_LIFT
             return True
-        # The shift to codes must round at least one bit, but for sums of codes. A coarser result makes it larger.
+        # The shift to codes must round at least one bit, except for sums of codes. A coarser result makes the shift
+        # larger.
         amount = self.shift(step)
         less = (0 if step.role == "sum" else MIN_SHIFT) - amount
         if less > 0:
             out = group[step.outputs[0]]
             if out in {group[name] for name in step.reads} and step.name in self.weights:
-                self.weights[step.name] -= less  # the output cannot move alone: finer weights, which may saturate
+                self.weights[step.name] -= less  # the output's scale is bound: use finer weights, which may saturate
             else:
                 self.groups[out] += less
             return True
