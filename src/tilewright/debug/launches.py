@@ -221,7 +221,6 @@ class ProgramLaunches(Launches):
         return golden(self.program, self.program.graph, self._progress[0][1])
 
     def _values(self, index: int) -> dict[str, Array]:
-        """Return the values before a launch, {tensor: (1, *shape)}. Earlier launches run completely, each once."""
         # `_progress[i]` is the starting point for launch i: the number of a step, and the values before this step.
         # Steps of the host before the launch are run when their results are needed.
         while len(self._progress) <= index:

@@ -63,7 +63,7 @@ def place(walk: Walk, text: str) -> Place:
     if name in walk.memories:
         chip = walk.memories[name]
         return _checked(Place(text, name, index), (chip.depth, *chip.shape))
-    # The name of a memory precedes an equal name of a tensor. A tensor has a number or a name.
+    # Look up a tensor by its number or name, after the memories: a memory may have the same name as a tensor.
     number = re.fullmatch(r"t(\d{1,6})", name)
     if number and int(number[1]) < len(walk.tensors):
         name = walk.tensors[int(number[1])]
@@ -204,7 +204,6 @@ def _touching(table: StepTable, space: int, elements: Array, mode: int) -> Array
 
 
 def _any(rows: Array, elements: Array) -> Array:
-    """Return whether each footprint row touches any of the elements: bool [rows]."""
     solid = (rows[:, COUNT] == 1) | (rows[:, STRIDE] <= rows[:, LENGTH])  # no gaps between the repetitions
     high = end_of(rows)
     # `elements` are sorted: the first element at or after a row's base decides whether the row's span contains any.

@@ -381,7 +381,7 @@ class Session:
         return when.why(self.walk, self._step_or_next(step))
 
     def waiting(self, step: int | None = None) -> list[Wait]:
-        """Return the instructions that wait for an instruction (None: the next one), and since when."""
+        """Return the instructions that wait for an instruction (None: the next one), and the start of each wait."""
         return when.waiting_for(self.walk, self._step_or_next(step))
 
     def depends(self, where: str) -> Depends:
@@ -447,7 +447,6 @@ class Session:
         return sorted(suspected, key=lambda suspect: self.walk.layer[suspect.step] != layer)
 
     def _complete(self, placed: PlacedTensor) -> int:
-        """Return the first position at which a tensor is complete."""
         current = self._current
         return current.last if placed.last is None else int(current.position_of[placed.last].max(initial=-1)) + 1
 
@@ -456,7 +455,7 @@ class Session:
         return [self.walk.placed(name) for name in self.walk.tensors]
 
     def _ranges(self, space: int, size: int) -> Sequence[tuple[str, int, int, int]]:
-        """Return the named parts of a space: name, first element, one past the last, and bytes of an element."""
+        """Return the named parts of a space: name, first element, end (exclusive), and bytes of an element."""
         walk = self.walk
         unit = self.walk.granule
         parts = [part for part in walk.segments if part.space == space]

@@ -33,7 +33,6 @@ def render(answer: Any) -> str:
 
 
 def _cut(lines: list[str], count: int, indent: str = "") -> list[str]:
-    """Return the first lines of an answer that has `count` lines, and a line with the number of omitted lines."""
     return [*lines, f"{indent}... and {count - LINES} more"] if count > LINES else lines
 
 

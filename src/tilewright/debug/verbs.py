@@ -104,7 +104,6 @@ class Verb:
 
 
 def _break_argument(words: Words) -> int | str:
-    """Return the argument of `break`: an instruction's number, or a condition."""
     where = words.rest()
     if where.startswith("when "):
         return where.removeprefix("when ")
@@ -117,7 +116,6 @@ def _break_argument(words: Words) -> int | str:
 
 
 def _watch_arguments(words: Words) -> tuple[str, str]:
-    """Return the arguments of `watch`: the place and the condition."""
     where, _, condition = words.rest().partition(" if ")
     return where.strip(), condition.strip()
 
@@ -178,7 +176,6 @@ def _values(session: Session, shown: tuple[str, str]) -> Array:
 
 
 def _listed(session: Session, listed: tuple[int | None, int]) -> list[Access]:
-    """Return consecutive instructions from a given first one (None: around the next instruction)."""
     first, count = listed
     if first is None:
         now = session.where().step

@@ -136,7 +136,6 @@ class View(App[None]):
         memory.update(content)
 
     def _listing(self) -> Text:
-        """Return the instructions around the next one, which is marked."""
         session = self.session
         pane = self.query_one("#left", Static)
         now = session.where()

@@ -19,7 +19,7 @@ def why(walk: Walk, step: int) -> list[Wait]:
     table = walk.table
     waits: list[tuple[int, Wait]] = []
     # The wait with the latest end decided the start. A token that no step pushes has an end later than any time. If the
-    # trace names the delivery of the command as the cause, the delivery precedes waits with the same end.
+    # trace names the delivery of the command as the cause, the delivery is listed before waits with the same end.
     before = previous(walk, step)
     if before is not None:
         end = int(trace.until[before]) if trace else None
@@ -77,7 +77,7 @@ def previous(walk: Walk, step: int) -> int | None:
 
 
 def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
-    """Return the work of each unit in a cycle or, without one, after the instructions `done` (bool [n])."""
+    """Return the work of each unit in a cycle or, if `cycle` is None, after the instructions `done` (bool [n])."""
     begun, ended, over = _progress(walk, done, cycle)
     answers = []
     for unit, name in enumerate(walk.table.units):
@@ -95,7 +95,6 @@ def units(walk: Walk, done: Array, cycle: int | None) -> list[Unit]:
 
 
 def _progress(walk: Walk, done: Array, cycle: int | None) -> tuple[Array, Array, Array]:
-    """Return which instructions have started, have ended, and no longer occupy their unit: bool [n] each."""
     trace = walk.trace
     if trace is None or cycle is None:
         return done, done, done
@@ -115,7 +114,7 @@ def _waits(walk: Walk, step: int, ended: Array, cycle: int | None) -> str:
 
 
 def queues(walk: Walk, done: Array, cycle: int | None) -> list[Queue]:
-    """Return the tokens in each queue: in a cycle, or, without one, after the instructions `done` (bool [n])."""
+    """Return the tokens in each queue: in a cycle or, if `cycle` is None, after `done` (bool [n])."""
     table = walk.table
     answers = []
     begun, ended, _ = _progress(walk, done, cycle)

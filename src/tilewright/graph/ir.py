@@ -35,7 +35,7 @@ class Op(ABC):
 
     @abstractmethod
     def shapes(self, site: Site) -> tuple[Shape, ...]:
-        """Return the output shapes. Raises ModelError or UnsupportedError if no kernel takes the inputs."""
+        """Return the output shapes. Raises ModelError or UnsupportedError if no kernel supports the inputs."""
 
     def codes(self, site: Site) -> tuple[Tensor, ...]:
         """Return the tensors of `site` that must hold quantised codes; by default all inputs and outputs."""
@@ -171,8 +171,8 @@ class Graph(Located):
     """A network: every tensor by name, nodes in execution order, and the names of inputs and outputs.
 
     `rounding` names the rounding mode (graph.rounding.MODES) of the runtime that the model was made for. A network with
-    `states` is a stream: each sample sees the state that the sample before it left. `pixels` says how images become
-    inputs; None if the model's file does not specify the conversion.
+    `states` is a stream: each sample starts from the state after the previous sample. `pixels` is the conversion of
+    images to inputs; None if the model's file does not specify the conversion.
     """
 
     name: str

@@ -78,7 +78,6 @@ class _Layout:
         return self.materialised[view]
 
     def _name_output(self, name: str) -> None:
-        """Make the graph output `name` a tensor of this name: rename or copy the tensor with its value."""
         source = self.materialise(name)
         fixed = source in (*self.graph.inputs, *self.graph.outputs) or self.tensors[source].data is not None
         if source != name and not fixed:
@@ -193,7 +192,6 @@ class _Layout:
         return [] if name in self.graph.outputs else products
 
     def _is_product_of(self, node: Node, name: str) -> bool:
-        """Return whether a node multiplies only the value `name`, by constant weights that no other node reads."""
         if not isinstance(node.op, ops.FullyConnected) or node.inputs[0] != name or name in node.inputs[1:]:
             return False
         weights = node.inputs[1]

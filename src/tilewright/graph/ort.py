@@ -215,7 +215,6 @@ def _session_of(call: Call, outputs: tuple[ValueType, ...] | None, constants: Ma
 
 
 def _model(call: Call, outputs: tuple[ValueType, ...] | None, constants: Mapping[int, Array]) -> Any:
-    """Return an ONNX model of the call as its only node, with inputs x0, x1, .. and outputs y0, y1, .."""
     onnx = package("onnx")
     helper = onnx.helper
     supported = call.domain in DOMAINS and 1 <= call.opset <= MAX_OPSET and 1 <= call.outputs <= 1 << 10

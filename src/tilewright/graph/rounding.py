@@ -107,7 +107,7 @@ def multiply_by_reduced_multiplier(x: Array, q: Array, shift: Array) -> Array:
 
 
 def power_of_two(real: float | Array, where: str) -> Array:
-    """Return the log2 (int64) of factors that are powers of two. Raises ModelError if a factor is not one."""
+    """Return the log2 (int64) of factors that are powers of two. Raises ModelError for other factors."""
     fraction, exponent = np.frexp(np.asarray(real, np.float64))
     if (fraction != 0.5).any():
         raise ModelError(where, f"would be scaled by {real}, which is not a power of two", "use another rounding mode")
@@ -299,7 +299,7 @@ class Shift:
     high: int = 127
 
     def check(self, where: str, dtype: str) -> None:
-        """Check the divisor (1..2**31) and the bounds (within `dtype`). Raises ModelError if one is wrong."""
+        """Check the divisor (1..2**31) and the bounds (within `dtype`). Raises ModelError if a value is wrong."""
         limits = np.iinfo(dtype)
         if not 0 < self.divisor <= 1 << 31 or not limits.min <= self.low <= self.high <= limits.max:
             reason = f"requantises to {dtype} by {self}; the divisor must be in 1..2**31, low..high within {dtype}"

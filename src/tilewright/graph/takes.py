@@ -11,9 +11,9 @@ from tilewright.graph.tensor import Tensor
 class Takes:
     """The tensors that a machine's compiler accepts.
 
-    `dtypes` are the types of codes, `weights` those of weights. `stores`: the machine writes codes of the output, whose
-    type must be in `dtypes` too. `weight_zero_point`: weights may have a zero point other than 0, the same for all
-    channels. `residual`: a residual can be added to the sums. `groups`: convolutions may have groups of channels.
+    `dtypes` lists the types of codes, `weights` the types of weights. `stores`: the machine writes codes of the output,
+    whose type must be in `dtypes` too. `weight_zero_point`: weights may have a zero point other than 0, the same for
+    all channels. `residual`: a residual can be added to the sums. `groups`: convolutions may have groups of channels.
     `batch`: an operator on images may have a batch of several images.
     """
 

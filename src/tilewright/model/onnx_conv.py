@@ -121,7 +121,6 @@ def _convolve_image(builder: Builder, fused: Fused, x: str, weights: Array, out:
 
 
 def _convolve_row(builder: Builder, fused: Fused, x: str, weights: Array, out: Tensor) -> None:
-    """Emit a convolution of x (N, C, W) as the convolution of an image with one row."""
     shape = builder.tensors[x].shape
     inner = replace(out, name=builder.fresh(f"{out.name}:image"), shape=(*out.shape[:2], 1, out.shape[2]))
     on_images = replace(fused, attributes=_along(fused.attributes, (None, 0), 1))

@@ -102,7 +102,8 @@ class _Patterns:
 
     def _may_wrap(self, node: RawNode, codes: Coded) -> bool:
         """Return whether onnxruntime's softmax may give the code 0 for a probability of 1: it wraps codes of uint8."""
-        # The codes wrap for a scale below 1/256, and if there is only one probability. On reals, the code is 255.
+        # The codes wrap if the scale is below 1/256 or if there is only one probability. In real arithmetic, the code
+        # is 255.
         kind = self.network.types[codes.tensor]
         scale = codes.quant.scale[0] if codes.quant else 1.0
         single = bool(kind.shape) and kind.shape[int(node.attributes.get("axis", -1))] == 1
@@ -242,7 +243,7 @@ class _Patterns:
     def _bounds(self, clip: RawNode) -> tuple[float, float]:
         """Return the limits of a Clip: attributes up to opset 10, inputs from opset 11 on.
 
-        Computed limits give an empty range, so that the Clip fuses with no operator.
+        If the limits are computed at run time, return an empty range, so that the Clip is not fused.
         """
         limits = []
         for index, key, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
@@ -283,7 +284,6 @@ class _Patterns:
 
 
 def _product_scale(coded: tuple[Coded, ...]) -> Array:
-    """Return the float32 scale of the products of two tensors of codes: one value, or one per output channel."""
     scales = [np.array(operand.quant.scale if operand.quant else (1.0,), np.float32) for operand in coded[:2]]
     return scales[0] * scales[1]
 

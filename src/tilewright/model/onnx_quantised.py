@@ -64,7 +64,6 @@ def _product(builder: Builder, fused: Fused) -> bool:
 
 
 def _by_matrices(builder: Builder, fused: Fused) -> bool:
-    """Return whether `fused` is a MatMul with equal leading axes and one scale per tensor."""
     a, b = (builder.shape(coded.tensor) for coded in fused.inputs)
     same_leading = len(a) == len(b) >= 2 and a[:-2] == b[:-2]
     single = all(one_scale(builder.network, coded) for coded in (*fused.inputs, *fused.outputs))
@@ -101,7 +100,6 @@ def _concat(builder: Builder, fused: Fused) -> bool:
 
 
 def _unary(builder: Builder, fused: Fused, op: ops.Op, images: bool = False) -> bool:
-    """Emit `op` on the first input of `fused`, in channels-last layout if `images`; return True."""
     emit = builder.emit_nhwc if images else builder.emit
     out = builder.result(fused.outputs[0])
     emit(fused.name, op, (builder.tensor_of(fused.inputs[0]),), out)

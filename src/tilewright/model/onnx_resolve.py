@@ -51,7 +51,6 @@ def resolve(raw: RawModel) -> OnnxNetwork:
 
 
 def _names_read(nodes: Iterable[RawNode]) -> Iterator[str]:
-    """Yield the names of all values that nodes read, or that their branches read or return."""
     for node in nodes:
         yield from node.inputs
         for graph in node.graphs.values():
@@ -102,7 +101,6 @@ class _Analysis(OnnxNetwork):
         self.add_constants(dict(zip(names, values, strict=True)))
 
     def _used_outputs(self, node: RawNode) -> tuple[str, ...]:
-        """Return a node's output names, without unused names at the end."""
         # Operators with fewer outputs are often simpler: a MaxPool without indices, a Dropout without a mask.
         last = max((index for index, name in enumerate(node.outputs) if name and name in self.used), default=0)
         if last + 1 < len(node.outputs):
@@ -246,7 +244,6 @@ def _select_only(
 
 
 def _inlined(node: RawNode, key: str) -> RawGraph:
-    """Return a branch with its own values and nodes renamed so that their names are unique."""
     graph = node.graphs[key]
     names = {*graph.constants, *(name for inner in graph.nodes for name in inner.outputs)} - {""}
     return _renamed(graph, {name: f"{node.name}.{key}:{name}" for name in names}, f"{node.name}.{key}:")

@@ -75,7 +75,6 @@ def verify(path: Path, graph: Graph, samples: Mapping[str, Array]) -> Verificati
 
 
 def _values(graph: Graph, sample: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the values of all computed tensors and inputs for one sample, {tensor name: array of its shape}."""
     values: dict[str, Array] = dict(sample)
 
     def observe(site: Site, results: tuple[Array, ...]) -> None:

@@ -149,7 +149,6 @@ def cut(graph: Any, until: Collection[str]) -> None:
 
 
 def _read(node: Any) -> Iterator[str]:
-    """Yield the names that a node reads, or that its subgraphs read or return."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

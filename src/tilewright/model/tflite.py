@@ -234,7 +234,6 @@ def _unpack(call: Call) -> ops.Op:
 
 
 def _resize(call: Call) -> ops.Op:
-    """Return nearest-neighbour resizing; positions are computed in float32 (resize_nearest_neighbor.h)."""
     extents = call.tensor(0).shape[1:3]
     sizes = call.numbers(1)
     wrong = len(call.tensor(0).shape) != 4 or len(sizes) != 2 or not all(0 < size <= 1 << 15 for size in sizes)

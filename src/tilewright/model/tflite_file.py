@@ -208,7 +208,6 @@ def _ends(table: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:
-    """Return a flatbuffers vector of integers as a tuple; flatbuffers gives 0 for an empty vector."""
     return tuple(int(number) for number in vector) if isinstance(vector, np.ndarray) else ()
 
 
@@ -371,7 +370,6 @@ class Variables:
         self.aliases[tensor.name] = assigned.name
 
     def _initialise(self, call: Call) -> None:
-        """Store the constants that the subgraph of a CALL_ONCE assigns to variables."""
         index = call.option("InitSubgraphIndex", 0)
         call.fail_if(not 1 <= index < len(self.file), f"calls subgraph {index} of {len(self.file)}")
         handles: dict[str, Key] = {}

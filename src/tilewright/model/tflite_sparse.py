@@ -66,7 +66,6 @@ def _level(where: str, level: Any, count: int, most: int) -> tuple[Array, Array]
 
 
 def _array(values: Any) -> Array:
-    """Return a vector as int64; flatbuffers gives 0 for an empty vector."""
     return np.asarray(values, np.int64) if isinstance(values, np.ndarray) else np.zeros(0, np.int64)
 
 

@@ -50,7 +50,7 @@ FixedScales = dict[str, tuple[float, int]]
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    """Gives the calibration samples to onnxruntime's quantiser, one by one; `names` are the input names."""
+    """Feeds the calibration samples to onnxruntime's quantiser one by one; `names` are the input names."""
 
     def __init__(self, task: Task, names: Mapping[str, str]) -> None:
         self._names = names

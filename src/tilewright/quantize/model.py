@@ -182,7 +182,6 @@ def _preprocess(model: ModelProto) -> ModelProto:
 
 
 def _flatten_biases(model: ModelProto) -> None:
-    """Reshape Gemm's constant biases from (1, N) to (N,), as onnxruntime's quantiser fails on two axes."""
     net = Network(model)
     fresh = Names(tensors_of(model))
     for node in net.nodes:

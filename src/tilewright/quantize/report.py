@@ -58,7 +58,6 @@ class Fidelity:
 
 
 def _squares(exact: Array, actual: Array) -> tuple[float, float]:
-    """Return two sums of squares: of `exact` (the signal), and of the difference from `actual` (the noise)."""
     wide = exact.astype(np.float64)
     signal = float(np.sum(wide * wide))
     wide -= actual

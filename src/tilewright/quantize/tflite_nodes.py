@@ -49,7 +49,7 @@ def converted(path: Path) -> ModelProto:
 
 
 def convert(net: Conversion, call: Call, index: int) -> None:
-    """Add the nodes of one operator. Raises UnsupportedError if ONNX nodes for it are unknown."""
+    """Add the nodes of one operator. Raises UnsupportedError for an unsupported operator."""
     if not call.outputs or call.outputs[0] is None or not call.inputs:
         raise UnsupportedError(f"op {index}", f"{call.code} has no inputs or no outputs")
     if net.fold(call):
@@ -86,14 +86,12 @@ def _elementwise(net: Conversion, call: Call) -> None:
 
 
 def _operands(net: Conversion, call: Call) -> tuple[bool, list[str]]:
-    """Return whether to compute an operator channels first, and the names of its operands in this order of axes."""
     tensors = [tensor for tensor in call.inputs if tensor is not None]
     first = net.prefers_first(tensors, len(call.output.shape))
     return first, [net.value(tensor, first) for tensor in tensors]
 
 
 def _weights(net: Conversion, call: Call, order: tuple[int, ...], bias: int = 2) -> dict[str, Array]:
-    """Return the constants of a weighted operator, with weight axes in `order`; the bias is input `bias`."""
     constants = {f"{call.output.name}:w": net.real(call.tensor(1)).transpose(order)}
     added = call.optional(bias)
     if added is not None:

@@ -160,7 +160,6 @@ def rows_of(address: Array, rows: Array, row_bytes: Array, stride: Array) -> Arr
 
 
 def _work_by_operation(works: Iterable[Work]) -> tuple[Work, ...]:
-    """Return one Work for each operation, in the order in which they first occur."""
     total = Counter[str]()
     parts = dict[str, tuple[Part, ...]]()
     for work in works:
@@ -170,7 +169,6 @@ def _work_by_operation(works: Iterable[Work]) -> tuple[Work, ...]:
 
 
 def _accesses_by_memory(accesses: Iterable[Access]) -> tuple[Access, ...]:
-    """Return one Access for each memory and width, in the order in which they first occur."""
     totals: dict[tuple[str, int, int], Sequence[int]] = {}
     for memory, capacity, bits, *counts in accesses:
         before = totals.get((memory, capacity, bits), (0, 0))

@@ -29,7 +29,6 @@ def with_rest(unit: str, cycles: int, waits: Mapping[str, int]) -> dict[str, int
 
 
 def _serial_sum(cycles: Iterable[int | None]) -> int | None:
-    """Return the sum; None if one of the terms is not defined."""
     total = 0
     for term in cycles:
         if term is None:

@@ -177,7 +177,6 @@ class _Rules:
 
 
 def _joined(by_cause: Mapping[_Cause, list[Finding]]) -> list[list[Finding]]:
-    """Join the groups of races that have one step in common, such as a load to a wrong address."""
     groups: list[list[Finding]] = []
     common: list[set[int]] = []  # for each group, the steps that all of its races have
     for (what, _), group in by_cause.items():

@@ -137,7 +137,6 @@ def out_of_range(table: StepTable) -> list[Finding]:
 
 
 def _inside(footprints: Footprints, ranges: Array) -> Footprints:
-    """Return the footprints with exact rows; footprints that do not reach into the ranges become empty."""
     involved = set(footprints.owner()[reach(footprints, ranges)].tolist())
     nothing = np.zeros((0, 6), np.int64)
     return Footprints.of([footprints.of_step(f) if f in involved else nothing for f in range(len(footprints))])
@@ -163,7 +162,6 @@ def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array
 
 
 def _filled(space: Space, rows: Array) -> Array:
-    """Return, for each footprint row, whether it lies inside one range that the host has initialised."""
     ranges = np.array([(-1, -1), *sorted(space.initialised)], np.int64)  # (-1, -1): for rows before the first range
     home = ranges[np.searchsorted(ranges[:, 0], rows[:, BASE], side="right") - 1]
     return end_of(rows) <= home[:, 1]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tilewright.array import Array
 from tilewright.sim.costs import Channel, Costs, Fetch, Units
 
-#: The bool columns of State, which are its last ones.
+#: The bool columns of State, which are its last columns.
 FLAGS = ("ending", "filling", "moving", "writing")
 #: A time later than any event.
 NOT_YET = 1 << 62

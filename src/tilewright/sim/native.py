@@ -41,7 +41,7 @@ FORM = 2
 C_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "b": ctypes.c_uint8, "f": ctypes.c_double}
 #: Names that LLVM itself resolves, or replaces by instructions.
 INTRINSIC = "llvm."
-#: Functions that are always inlined. LLVM decides about the others.
+#: Functions that are always inlined. For other functions, LLVM decides.
 INLINED: set[Function] = set()
 #: Functions that compiled functions call, and that are registered with Numba.
 _REGISTERED: set[Function] = set()
@@ -88,7 +88,6 @@ def _type(value: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    """Return the kind of a number: a key of C_TYPES."""
     if isinstance(value, bool | np.bool_):
         return "b"
     if isinstance(value, int | np.integer):
@@ -98,7 +97,6 @@ def _number(value: Any) -> str:
 
 
 def _kinds(arguments: Sequence[Any]) -> Iterator[str]:
-    """Yield the kind of each scalar of `_scalars`: a key of C_TYPES."""
     for value in arguments:
         if isinstance(value, np.ndarray):
             # Owner and parent (both unused here), size, item size, address; then the shape and the strides.
@@ -151,7 +149,6 @@ def on_disk(function: Function) -> bool:
 
 @cache
 def _listed(folder: Path) -> tuple[str, ...]:
-    """Return the names of the kept files in a folder, as they were when the process first asked."""
     return tuple(path.name for path in folder.glob("*.loop"))
 
 
@@ -231,7 +228,7 @@ def _compiled(function: Function, callees: Sequence[Function], arguments: Sequen
 
 
 def call_c(address: int, *arguments: int) -> int:
-    """Call the C function at an address, in Python or in compiled code. It takes and returns 64-bit integers."""
+    """Call the C function at an address, in Python or in compiled code. Arguments and result are 64-bit integers."""
     integers = [ctypes.c_int64] * (len(arguments) + 1)
     of: Any = ctypes.CFUNCTYPE(*integers)
     return int(of(address)(*arguments))
@@ -372,7 +369,6 @@ class Content:
         self.digest = sha256(repr(parts).encode()).hexdigest()
 
     def _describe_code(self, code: CodeType, names: Mapping[str, object]) -> object:
-        """Describe the instructions of a function, the constants in it, and the values of the global names."""
         inner = [self._describe_code(constant, names) for constant in code.co_consts if isinstance(constant, CodeType)]
         constants = [self._describe(constant, ()) for constant in code.co_consts if type(constant) is not CodeType]
         used = [(name, self._describe(names[name], code.co_names)) for name in code.co_names if name in names]
@@ -412,6 +408,5 @@ class Content:
 
 
 def _is_foreign(value: object) -> bool:
-    """Return whether a value belongs to a package whose version the stamp of machine code covers."""
     module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return str(module or type(value).__module__).partition(".")[0] in FOREIGN

@@ -187,7 +187,6 @@ def _run_all(program: _Program, priority: Array, done: Array, results: _Simulati
 
 @part
 def _ready(giver: Array, done: Array, step: int) -> bool:
-    """Return whether all tokens that a step pops have been pushed."""
     for q in range(giver.shape[1]):
         g = giver[step, q]
         if g == NEVER or (g >= 0 and not done[g]):
@@ -246,7 +245,6 @@ def _deadlock(table: StepTable, start: Array, steps: Array, giver: Array, positi
 
 
 def _leftovers(table: StepTable, unused: Array) -> list[Finding]:
-    """Return one finding for each queue with tokens that are never popped; `unused` is from `match_tokens`."""
     findings = []
     for index in table.queues_in(int(np.bitwise_or.reduce(unused))):
         queue = table.queues[index]

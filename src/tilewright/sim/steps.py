@@ -323,7 +323,7 @@ class Trace:
         return tuple(figures)
 
     def _ends(self, part: Array, count: int, macs: Array | None) -> list[int]:
-        """Return the cycle in which each of `count` layers ends; the arguments are those of `parts`."""
+        """Return the cycle in which each of `count` layers ends; the arguments are as in `parts`."""
         # A layer ends when its last step ends, or earlier, when a later layer starts its first step with
         # multiply-accumulates. So all multiply-accumulates of a layer lie in its own cycles.
         latest = self._latest(part, count, macs)
@@ -334,7 +334,6 @@ class Trace:
         return [*ends, self.cycles]
 
     def _latest(self, part: Array, count: int, macs: Array | None) -> list[int]:
-        """Return, for each part, the first start of a step with multiply-accumulates in a later part."""
         first = np.full(count + 1, self.cycles, np.int64)
         if macs is not None:
             working = np.flatnonzero(macs)

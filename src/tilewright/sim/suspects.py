@@ -145,7 +145,6 @@ class Visits(NamedTuple):
 
 
 def _conflicts_by_loop(visits: Visits, units: int) -> Array:
-    """Return whether a conflict is possible in each cell: bool [cells]."""
     cells = len(visits.preset)
     writer = np.full(cells, NOBODY, np.int32)
     readers = np.full((cells, units), NOBODY, np.int32)

@@ -87,7 +87,6 @@ def timeline(table: StepTable, order: Order, simulated: Simulated, serial: bool 
 
 
 def _step_times(run: Run) -> tuple[StepTimes, Limits]:
-    """Return the arguments of `critical_path` for a run that has ended."""
     costs = run.costs
     channel = run.channel
     stream = run.stream
@@ -100,7 +99,6 @@ def _step_times(run: Run) -> tuple[StepTimes, Limits]:
 
 
 def _before_the_first_event(table: StepTable, order: Order, simulated: Simulated) -> Run:
-    """Return the data of the event loop (a Run) before the first event."""
     count = len(table)
     clients = len(table.units) + 1
     unknown = np.full((5, count), NOT_YET, np.int64)

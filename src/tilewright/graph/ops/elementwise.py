@@ -218,7 +218,6 @@ def rescaled_xnnpack(centred: Array, ratio: float | np.float32) -> Array:
 
 
 def _rescaled(at: Evaluation) -> Array:
-    """Return codes converted to the output's scale, without its zero point."""
     source = at.input(0)
     out = at.output
     if at.rounding.elementwise == "ort":  # to real numbers and back

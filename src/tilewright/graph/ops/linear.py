@@ -139,7 +139,6 @@ class SumOfProducts(Single):
         return site.output.size * (site.input(1).size // site.output.shape[-1])  # outputs * weights per output channel
 
     def _check_added(self, site: Site, channels: int, shape: Shape) -> None:
-        """Check the tensors that are added to sums of `shape`: bias and residual, or multiplier and addend."""
         residual = self.residual(site)
         bias = site.optional(2)
         if residual is not None:

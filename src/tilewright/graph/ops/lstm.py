@@ -179,14 +179,12 @@ class _Arithmetic:
         return Logistic().by_table(in_12288ths(x, BEFORE, 0)) if self.micro else FIXED16.logistic(x, 3)
 
     def _tanh(self, x: Array, power: int) -> Array:
-        """Return tanh of codes with the scale 2**power."""
         left = power + 12
         if not self.micro:
             return FIXED16.tanh(x, 15 + power)
         return Tanh().by_table(x * (3 << left) if left >= 0 else (x * 3 + (1 << (-left - 1))) >> -left)
 
     def _times(self, a: Array, b: Array, shift: int) -> Array:
-        """Return a * b / 2**shift, rounded."""
         if self.micro:
             return FIXED16.saturated(multiply_by_real(a * b, 2.0**-shift))
         return rounding_divide_by_pot(a * b, shift)

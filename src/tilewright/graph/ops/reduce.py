@@ -122,7 +122,7 @@ class RealAveragePool2D(Windowed):
         x = merge_samples(at.value())
         source = at.input(0)
         out = at.output
-        if at.rounding.elementwise == "pow2":  # no padding, or padding that counts: windows are of one size
+        if at.rounding.elementwise == "pow2":  # without padding, or with padding that counts, all windows have one size
             total = self.window.windows(x.astype(np.int64)).sum(axis=(3, 4))
             return clamped(shifted_mean(at, total, prod(self.window.kernel)), out)
         real = (x.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)

@@ -103,7 +103,7 @@ class Scales:
                 self.weights[step.name] = exponent
 
     def settle(self) -> None:
-        """Change exponents until every rule holds. Raises UnsupportedError if that fails."""
+        """Change exponents until every rule is satisfied. Raises UnsupportedError if a rule stays broken."""
         remedy = f"use {option('--scheme')} affine"
         # A repair of one step may break a rule of another step, for example of a step with the same scale.
         for _ in range(ROUNDS):
@@ -155,7 +155,6 @@ class Scales:
         return float(sums.max(initial=0)) + half
 
     def _repair(self, step: Step) -> bool:
-        """Change an exponent if a shift of this step is too small or too large. Return whether this was necessary."""
         group = self.plan.group
         if step.role not in ("product", "sum", "average"):
             return False
