@@ -29,7 +29,7 @@ LINES = 10
 
 
 class Words:
-    """The arguments of a command. Each method reads the next argument, and raises InputError if it is wrong."""
+    """The arguments of a command. Each method reads the next argument, or raises InputError if it is wrong."""
 
     def __init__(self, verb: Verb, words: Sequence[str]) -> None:
         self._verb = verb

@@ -178,7 +178,7 @@ def _node(node: Any, index: int, path: Path) -> RawNode:
 
 
 def _check_domain(node: Any, where: str, graph: Any = None) -> str:
-    """Return a node's domain; "" is ONNX's own. Raises UnsupportedError, with a remedy, if it is not supported."""
+    """Return a node's domain; "" is ONNX's own. Raises UnsupportedError, with a remedy, for other domains."""
     domain = "" if node.domain == "ai.onnx" or node.op_type in CUSTOM else str(node.domain)
     if domain not in DOMAINS:
         reason = f"{printable(node.op_type[:40])} has the unsupported domain {domain[:40]!r}"

@@ -37,9 +37,9 @@ QOPERATORS: dict[str, tuple[str, tuple[int, ...], int, int | None]] = {
 COMPUTES = {"Conv": 2, "Gemm": 2, "MatMul": 2, "Add": 2, "Mul": 2, "Concat": 0} | dict.fromkeys(
     ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1
 )
-#: Operators with which, in the rounding mode `pow2`, a Relu or Clip of their unrounded results fuses.
+#: Operators that fuse with a Relu or Clip of their unrounded results in the rounding mode `pow2`.
 CLAMPED = ("Conv", "Gemm", "MatMul", "Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
-#: Operators with which a Relu or Clip of their codes fuses if the Relu or Clip only limits the range of codes.
+#: Operators that fuse with a Relu or Clip of their codes, if the Relu or Clip only limits the range of codes.
 CLIPPED = ("Conv", "Gemm", "Add")
 #: The tolerance, in real numbers, by which the bound of a Clip may lie within the range of codes.
 SLACK = float(np.finfo(np.float32).eps)

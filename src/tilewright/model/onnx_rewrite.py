@@ -195,8 +195,7 @@ def _move_quantise_up(network: OnnxNetwork) -> OnnxNetwork:
     Moves whose input is already dequantised (or quantised) stay as they are.
     """
     network = network.with_nodes(network.nodes, {})  # a copy, as `_pair` adds types
-    # Go backwards, so that a quantise moves across a whole chain: the next move receives the pair that remains behind
-    # it.
+    # Go backwards, so that a quantise moves across a whole chain of moves, one after the other.
     quantiser_of: dict[str, RawNode] = {}  # value -> the node that quantises it
     nodes: list[RawNode] = []
     for node in reversed(network.nodes):

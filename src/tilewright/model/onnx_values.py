@@ -44,7 +44,7 @@ class OnnxNetwork:
 
     @cached_property
     def readers(self) -> Mapping[str, list[RawNode]]:
-        """A mapping from the name of each value to the nodes that read it. A node that reads twice occurs twice."""
+        """A mapping from the name of each value to its readers. A node with two such inputs occurs twice."""
         readers: dict[str, list[RawNode]] = {}
         for node in self.nodes:
             for name in node.inputs:

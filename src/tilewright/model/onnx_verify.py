@@ -249,7 +249,7 @@ def _averages(site: Site) -> bool:
 
 
 def _tolerance(site: Site, codes: Array, twice: bool) -> Array | float:
-    """Return how much more than half a code a code may differ from the unrounded result `codes` (less the zero point).
+    """Return the tolerance, beyond half a code, for codes against the unrounded result `codes` (less the zero point).
 
     `twice`: the graph rounds like TFLite, first to a finer scale and then to codes.
     """

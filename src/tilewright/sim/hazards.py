@@ -2,8 +2,8 @@
 
 A coarse pass (see suspects) finds the ranges where a conflict is possible. These ranges are scanned element by element.
 The steps are visited in one legal order with a shadow of every element: its last writer, and its last reader in each
-unit. Two accesses from different units conflict if the vector clock does not order them. As happens-before is static,
-the findings do not depend on the visiting order (FastTrack, PLDI 2009).
+unit. Two accesses from different units, of which at least one is a write, conflict if the vector clock does not order
+the two. As happens-before is static, the findings do not depend on the visiting order (FastTrack, PLDI 2009).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _inside(footprints: Footprints, ranges: Array) -> Footprints:
 
 
 def _windows(table: StepTable, rows: Array, ranges: Array) -> tuple[Array, Array, int]:
-    """Return, for each memory, its first element with a shadow and the index of this shadow; also the number of all.
+    """Return, for each memory, its first element with a shadow and the index of this shadow; also the size of all.
 
     An element that the host has filled and no step writes cannot race, and is always initialised: this element needs no
     shadow.

@@ -358,8 +358,8 @@ class Trace:
     def causes_on(self, path: Path) -> tuple[tuple[str, ...], Array]:
         """Return the names of the causes on the launch's critical path, and each stretch's index in them, int64 [m]."""
         works, work = self.kinds()
-        # TRANSFER has two names, for loads and for stores. So the index in NAMES is kind - TRANSFER for loads, and kind
-        # - TRANSFER + 1 for stores and all later kinds.
+        # TRANSFER has two names, for loads and for stores. So stores and all later kinds are one place further on in
+        # NAMES than their kind.
         writes = (self.bytes_written[path.step] > 0) & (path.kind == TRANSFER)
         not_work = len(works) + path.kind - TRANSFER + (writes | (path.kind > TRANSFER))
         return (*works, *NAMES), np.where(path.kind == WORK, work[path.step], not_work)

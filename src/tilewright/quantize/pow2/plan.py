@@ -12,12 +12,12 @@ from tilewright.model.onnx_values import ACTIVATIONS, JOINED
 from tilewright.quantize.model import Network, attribute, is_padded, operand, title
 from tilewright.quantize.names import Groups
 
-#: The role of a node in integer arithmetic with shifts only: - product: sums of int8 products in int32 (Conv, Gemm,
-#: MatMul), bias, perhaps a residual, then a rounding shift; - sum: an addition of two int8 tensors (the coarser tensor
-#: is shifted left first), then a rounding shift; - average: a sum, times a seven-bit factor unless the number of
-#: elements is a power of two, then a rounding shift; - keep: moves, selects or clamps codes (MaxPool, Reshape, Concat,
-#: Relu ...) with the same scale in and out; - host: everything else, in float32 between DequantizeLinear and
-#: QuantizeLinear.
+#: The role of a node in integer arithmetic with shifts only:
+#: - product: sums of int8 products in int32 (Conv, Gemm, MatMul), bias, perhaps a residual, then a rounding shift;
+#: - sum: an addition of two int8 tensors (the coarser tensor is shifted left first), then a rounding shift;
+#: - average: a sum, times a seven-bit factor unless the number of elements is a power of two, then a rounding shift;
+#: - keep: moves, selects or clamps codes (MaxPool, Reshape, Concat, Relu ...) with the same scale in and out;
+#: - host: everything else, in float32 between DequantizeLinear and QuantizeLinear.
 Role = Literal["product", "sum", "average", "keep", "host"]
 
 AVERAGES = ("GlobalAveragePool", "AveragePool", "ReduceMean")

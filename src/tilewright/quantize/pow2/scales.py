@@ -113,7 +113,7 @@ class Scales:
         else:
             raise UnsupportedError("scheme pow2", "there are no scales that make every shift positive", remedy)
         for step in self.plan.steps:
-            # The sum may overflow if a repair has made the weights finer, or if they are activations.
+            # The sum may overflow if a repair has made the weights finer, or if both operands are activations.
             if step.role == "product" and self._reach(step, self.weights.get(step.name, 0)) > INT32:
                 raise UnsupportedError(f"node '{step.name}'", "could overflow int32 at every scale", remedy)
 
