@@ -1,4 +1,4 @@
-"""The neutral graph, which model files are read into and machines' compilers read, and its exact evaluation.
+"""The neutral graph between the readers of model files and the compilers of machines, with its exact evaluation.
 
 `ir.py` has the graph, its nodes and the base class of operators; `tensor.py` has tensors and their quantisation. In
 `ops/`, each class is an operator: its shape rule and its arithmetic on integers. `rounding.py` has the rules by which

@@ -100,7 +100,7 @@ def multiply_by_real(x: Array, real: float | Array) -> Array:
 
 def multiply_by_reduced_multiplier(x: Array, q: Array, shift: Array) -> Array:
     """Return x * q * 2**(shift - 31) by the rule `reduced`, for int64 sums; q is rounded to 16 bits first."""
-    # With 16 bits of q, the product of a 48-bit sum fits int64. The bound prevents that q is rounded to 1 << 15.
+    # With 16 bits of q, the product of a 48-bit sum fits int64. The bound keeps `reduced` below 1 << 15.
     reduced = np.where(q < 0x7FFF0000, (q + (1 << 15)) >> 16, 0x7FFF)
     down = 15 - shift
     return wrap_int32((x * reduced + (np.int64(1) << (down - 1))) >> down)

@@ -99,12 +99,12 @@ class Tensor(Located):
 
     @property
     def scale(self) -> float:
-        """The per-tensor scale. Raises ModelError if the tensor has no scale or per-channel scales."""
+        """The per-tensor scale. Raises ModelError for a tensor without a scale or with a scale per channel."""
         return self._single().scale[0]
 
     @property
     def zero_point(self) -> int:
-        """The per-tensor zero point. Raises ModelError if the tensor has no zero point or per-channel zero points."""
+        """The per-tensor zero point. Raises ModelError for a tensor without a zero point or with one per channel."""
         return self._single().zero_point[0]
 
     def __repr__(self) -> str:

@@ -16,8 +16,7 @@ from tilewright.array import Array, ascending
 from tilewright.sim.figures import Definition
 from tilewright.sim.jit import compiled, part
 
-#: Causes of a wait before a step: the command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: no
-#: wait).
+#: Causes of a wait before a step: the command is not delivered yet, or CAUSE_TOKEN + queue index for a token (0: none).
 CAUSE_COMMAND = 1
 CAUSE_TOKEN = 2
 #: Kinds of a stretch: the step's own work, its data on the DRAM port, the wait until data arrive, the wait for the port

@@ -27,8 +27,8 @@ class Row(NamedTuple):
 class Kind(NamedTuple):
     """A kind of boxes: its text, in which "#" stands for the number of a box, and its look.
 
-    The boxes have the colour of the unit or cause named `colour`. They lie between `top` and `bottom` of their row, in
-    percent of its height.
+    The boxes have the colour of the unit or cause named `colour`. Boxes lie between `top` and `bottom`, in percent of
+    the row's height.
     """
 
     text: str

@@ -147,8 +147,8 @@ class Sigmoidal(Unary):
     def _by_fixed_point(self, scale: float, centred: Array) -> Array:
         """Return the function in steps of the output's scale, as TFLite Micro computes it."""
         q, shift = quantize_multiplier(np.float64(scale) * (1 << 27))
-        # Codes at or beyond the radius would exceed Q4.27 after rescaling, where the function has reached its limit.
-        # 512 exceeds all 8-bit codes, so such results saturate. The radius is 0 for scales of 8 and above.
+        # Codes at or beyond the radius would exceed Q4.27 after rescaling. The function has reached its limit for these
+        # codes, so the result is 512 steps, which saturates any 8-bit code. The radius is 0 for scales of 8 and above.
         radius = np.floor(15 * 2.0**27 / 2.0 ** int(shift))
         inside = np.abs(centred) < radius
         steps = self.in_32_bits(multiply_by_quantized_multiplier(np.where(inside, centred, 0), q, shift))
