@@ -412,8 +412,7 @@ class Session:
         expected = self._launches.golden
         graph = self.graph
         assert graph is not None
-        # Each launch starts from the machine's values of the earlier launches, so the first difference found is where
-        # the error arises.
+        # Each launch starts from the machine's values of earlier launches, so the first difference shows the error.
         for index in range(len(self.launches)):
             if index != self._current.index:
                 self.launch(str(index))
@@ -433,8 +432,7 @@ class Session:
     def suspects(self) -> list[Suspect]:
         """Return the instructions that computed the wrong elements of `differs`, the most suspect first.
 
-        An instruction is suspect if it computed many wrong and few correct elements. The result is empty if nothing
-        differs.
+        An instruction is suspect if it computed many wrong and few correct elements. Empty if nothing differs.
         """
         if self._difference is None or self._difference.launch != self.walk.name:
             self.differs()
