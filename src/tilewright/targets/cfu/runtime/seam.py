@@ -133,8 +133,7 @@ class Seam:
             self.port = self.port._replace(command=_address(self._callback))
 
     def _failed(self, function: Callable[[], BaseException | None]) -> bool:
-        """Call a function, and store its error (returned or raised) in `error`. Return whether an error occurred.
-        """
+        """Call a function, and store its error (returned or raised) in `error`. Return whether an error occurred."""
         try:
             self.error = function()
         except BaseException as error:

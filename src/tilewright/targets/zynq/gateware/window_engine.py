@@ -29,8 +29,7 @@ def engine_of(config: Config) -> Engine:
 
 
 class WindowEngine(Engine):
-    """The engine without AXI4-Lite registers. Ports: see Engine; `hold`, `waiting`, `block`, `write` are unused.
-    """
+    """The engine without AXI4-Lite registers. Ports: see Engine; `hold`, `waiting`, `block`, `write` are unused."""
 
     def define(self, m: Module) -> None:
         config = self.config
