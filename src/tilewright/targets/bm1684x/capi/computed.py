@@ -32,7 +32,8 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: The byte offset in static memory of the stored numbers 0, 1, .., and the count of these numbers.
 NUMBERS, COUNTED = OFFSETS["numbers", I32]
-#: A function of the first number and the length of a part of an arithmetic sequence. It returns the part's tensor.
+#: A function of the first number and the length of a part of an arithmetic sequence. The function returns the part's
+#: tensor.
 Part = Callable[[int, int], Tensor]
 
 
@@ -184,7 +185,7 @@ def _mean(api: Issuer, call: Args) -> None:
 
 
 def _in_f32(name: str) -> Run:
-    """Return a function that has a type parameter and calls the f32 function `name`. It refuses all types but f32."""
+    """Return a function that has a type parameter and calls the f32 function `name`. Other types are refused."""
 
     def run(api: Issuer, call: Args) -> None:
         if call["dtype"] is not F32:

@@ -1,7 +1,7 @@
 """Functions of the device API: convolutions, transposed convolutions, depthwise convolutions, pools and products.
 
-The operands and attributes of a command follow from the names of the C function and of its parameters. So one Python
-function implements all convolutions and pools, and a second one all products.
+The operands and attributes of a command follow from the names of the C function and of its parameters. A single Python
+function therefore implements all convolutions and pools, and a second function implements all products.
 """
 
 from __future__ import annotations

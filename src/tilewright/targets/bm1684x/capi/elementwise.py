@@ -1,4 +1,4 @@
-"""The element-wise functions of the device API. They differ only in operation and operands."""
+"""The element-wise functions of the device API. These functions differ only in operation and operands."""
 
 from __future__ import annotations
 

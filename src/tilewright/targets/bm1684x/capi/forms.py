@@ -203,8 +203,8 @@ class Place:
             reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
             finding = f"{api.function}, shape {list(shape)}: {reason}; give the strides"
             api.tpu.findings.append(Finding(PORTABILITY, finding))
-        # The stride between channels is the size of a whole table entry. So the layout is computed from the address of
-        # the entry, before `beside` is added.
+        # The stride between channels is the size of a whole table entry. The layout is therefore computed from the
+        # address of the entry, before `beside` is added.
         if self.beside:
             stride = dim4(*self.layout(shape, dtype, lane, api.config))
         return api.local(address + self.beside, shape, stride, dtype, self.layout)

@@ -35,7 +35,7 @@ def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layo
 
 
 def _bare(direction: str, operation: str, shape: Shaping) -> Run:
-    """Return the function of a transfer. Its command has strides only if strides are arguments of the call.
+    """Return the function of a transfer. The command has strides only if the call has strides.
 
     Transposes within one memory always have strides. The difference costs time, not values.
     """

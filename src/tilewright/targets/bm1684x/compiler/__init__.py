@@ -8,6 +8,6 @@ matrix unit.
 tiles.py cuts a layer into tiles, and turns a tile into commands once the byte offsets of its operands are known.
 plan.py chooses these offsets; it decides which tensors share memory and how many samples fit. assembly.py collects the
 commands of both engines, finds the dependencies between commands, and orders the transfers. build.py builds the launch.
-It first tries to keep all tensors in local memory. If the tensors do not fit, it computes some rows of the result at a
-time. If a network is too large for one launch, compile.py compares ways to split the network.
+The first attempt keeps all tensors in local memory. If the tensors do not fit, the launch computes some rows of the
+result at a time. If a network is too large for one launch, compile.py compares ways to split the network.
 """

@@ -111,8 +111,9 @@ class Stream:
     def schedule(self) -> tuple[dict[str, list[QueuedCommand]], int]:
         """Order the transfers. Return each engine's commands in order, and the cycle at which the last command ends.
 
-        This is list scheduling: among the transfers that may come next, the transfer with the earliest start is chosen.
-        Of several such transfers, the one with the earliest deadline is chosen. Compute commands keep their order.
+        The method is list scheduling: among the transfers that may come next, the transfer with the earliest start is
+        chosen. Of several such transfers, the one with the earliest deadline is chosen. Compute commands keep their
+        order.
         """
         cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
         # Transfers of one kind keep their order, so only the head of each kind is a candidate: at most four at a time.

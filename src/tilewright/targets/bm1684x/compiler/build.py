@@ -233,7 +233,7 @@ def _transposing_copy(y: Tensor, x: Tensor) -> Command:
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A layer reduced to some rows. They begin at row r0 of the whole layer's result and at row i0 of its inputs."""
+    """A layer reduced to some rows. Row r0 is the first in the whole layer's result, row i0 in its inputs."""
 
     r0: int
     i0: int

@@ -225,7 +225,7 @@ def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...],
     Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
     """
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
-    # As in TFLite, scales are divided by twice the larger scale. So both factors are at most 0.5.
+    # As in TFLite, scales are divided by twice the larger scale, so that both factors are at most 0.5.
     twice = 2 * max(scales)
     parts: list[ir.Ref] = []
     for index in (0, 1):

@@ -2,8 +2,8 @@
 
 The cube multiplies 64 channels of a pixel at a time, so a convolution of 16 channels leaves three quarters of the cube
 idle. To use the whole cube, the compiler copies the input once per tap, shifted by the tap. The copies become further
-channels of a gathered tensor, and the convolution has fewer taps. A command cannot move values to other lanes. So the
-layer before computes its channels several times (replicas), in lanes that would otherwise be empty.
+channels of a gathered tensor, and the convolution has fewer taps. A command cannot move values to other lanes. For this
+reason, the preceding layer computes its channels several times (replicas), in lanes that would otherwise be empty.
 
 `fold` does the same for inputs of a network, which are stored by phase (layouts/samples.py): the DMA engine makes the
 shifted copies.
@@ -60,7 +60,7 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
 def _spacing(channels: int, config: Config) -> int:
     """Return the distance in lanes between replicas of a tensor.
 
-    It is a power of two, so that it divides the number of lanes.
+    The distance is a power of two, and therefore divides the number of lanes.
     """
     return min(config.lanes, 1 << (channels - 1).bit_length())
 

@@ -117,8 +117,8 @@ def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
     kernel, window = _kernel(op, w.data, x, result)
     depthwise = isinstance(op, DepthwiseConv2D)
-    # The machine multiplies stored codes. The zero point of the input adds a known number to every sum. This number is
-    # subtracted from the bias. Padding has the value of the zero point.
+    # The machine multiplies stored codes. The zero point of the input adds a known number to every sum. The bias is
+    # reduced by this known number. Padding has the value of the zero point.
     bias = -x.zero * kernel.sum((0, 2, 3) if depthwise else (1, 2, 3), dtype=np.int64)
     if site.optional(2) is not None:
         bias = bias + site.constant(2)
@@ -217,7 +217,7 @@ def average(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that a mean over rows and columns becomes. It also rescales the mean to the output's scale.
+    """Return the layer that a mean over rows and columns becomes. The layer also rescales the mean.
 
     Raises Refused if it is not supported.
     """

@@ -91,10 +91,9 @@ class Plan:
     """The place in a lane of each tensor, buffer and constant of a launch. Offsets are in bytes.
 
     `allocations` are the places of tensors by name. `temps` are the offsets of temporary buffers by layer.
-    `line_buffers` are offsets of line buffers for inputs and results of one pixel. A line buffer holds all channels of
-    the pixel side by side, so that they are transferred as one run. `gathered` are the places of gathered inputs by
-    layer. `by_parts` are the groups of one layer whose constants are loaded part by part. Constants begin at
-    `values_end`.
+    `line_buffers` are offsets of line buffers for inputs and results of one pixel. In a line buffer, all channels of
+    the pixel are adjacent and are transferred as one run. `gathered` are the places of gathered inputs by layer.
+    `by_parts` are the groups of one layer whose constants are loaded part by part. Constants begin at `values_end`.
     """
 
     cuts: tuple[Tiling, ...]
@@ -212,8 +211,8 @@ def _rooms(
         names = [name for name, (holder, _) in wholes.items() if holder == whole]
         first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
         # A tensor that is used in one group only, and computed there, needs room for one sample. A tensor used in
-        # several groups needs room for the whole batch. So does every tensor of a group that runs all samples with each
-        # block of constants.
+        # several groups needs room for the whole batch. The same is true for every tensor of a group that runs all
+        # samples with each block of constants.
         begin, end = group_of[first], group_of[last]
         rooms[whole] = _Room(1, first, last)
         if batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):
@@ -236,9 +235,9 @@ def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, t
 
 
 def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return, for each tensor name, the tensor whose memory contains it, and the number of slots before it.
+    """Return, for each tensor name, the tensor that contains its memory, and the number of slots before its memory.
 
-    It is the tensor itself, or a joined tensor of which it is a part.
+    The containing tensor is the tensor itself, or a joined tensor.
 
     A part of a joined tensor can be computed at its place in the joined tensor if its first channel is in the first
     lane.

@@ -164,8 +164,7 @@ def differs(values: Array, expected: Array, dtype: DType, ulps: int) -> str:
     if dtype.is_float:
         with np.errstate(invalid="ignore"):
             wrong &= ~(np.isnan(as_stored(values, dtype)) & np.isnan(as_stored(expected, dtype))).reshape(-1)
-        # The bit patterns of negative floats descend. They are mirrored, so that neighbouring floats always differ by
-        # 1.
+        # The bit patterns of negative floats descend. Mirrored, neighbouring floats always differ by 1.
         if ulps:  # bit patterns as integers that have the same order as the floats
             sign = 1 << (dtype.bits - 1)
             left, right = (np.where(bits >= sign, sign - bits, bits) for bits in (left, right))

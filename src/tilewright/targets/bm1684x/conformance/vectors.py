@@ -117,7 +117,7 @@ def replay_network(path: Path) -> Iterator[ConformCase]:
 
 
 def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
-    """Return the bytes of queues by (subnet, group), then by engine. Their arrays are named ENGINE_SUBNET_GROUP."""
+    """Return the bytes of queues by (subnet, group), then by engine. Arrays of queues are named ENGINE_SUBNET_GROUP."""
     groups: dict[Group, dict[str, Array]] = {}
     for name, raw in vector.items():
         engine, _, numbers = name.partition("_")

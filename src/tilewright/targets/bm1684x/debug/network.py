@@ -1,4 +1,4 @@
-"""A launch of a compiled network for the debugger (see sim/walk.py). It runs as `launch/run.py` runs it."""
+"""A launch of a compiled network for the debugger (see sim/walk.py). The launch runs as in `launch/run.py`."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ class NetworkWalk(CommandWalk):
     def _complete(self, index: int, computed: int) -> Array:
         """Return the commands after which the result of a layer is complete in local memory.
 
-        These are the first `computed` compute commands. If `computed` is 0, they are the compute commands up to this
-        layer, and the layer's own transfers into local memory.
+        The first `computed` compute commands are returned. If `computed` is 0, the compute commands up to this layer
+        are returned, and the layer's own transfers into local memory.
         """
         compute = [row for row, step in enumerate(self.steps) if step.engine == TIU]
         if computed:

@@ -27,7 +27,7 @@ def last_error() -> str:
 
 
 def _giving(method: Callable[P, T]) -> Callable[P, tuple[Status, T | None]]:
-    """Return a function that calls `method`. It returns the status and the result; it catches HostError."""
+    """Return a function that calls `method`. The function returns status and result, and catches HostError."""
 
     def call(*arguments: P.args, **named: P.kwargs) -> tuple[Status, T | None]:
         try:
@@ -75,7 +75,8 @@ def bm_memcpy_d2d_byte(
 bm_dev_free = _status(Handle.free_device)
 bm_malloc_device_byte = _giving(Handle.malloc)
 bm_free_device = _status(Handle.free)
-#: C has three functions per direction. They copy all of the device memory, its first bytes, or bytes from an offset on.
+#: C has three functions per direction. The three copy all of the device memory, its first bytes, or bytes from an
+#: offset on.
 bm_memcpy_s2d = bm_memcpy_s2d_partial = bm_memcpy_s2d_partial_offset = _status(Handle.s2d)
 bm_memcpy_d2s = bm_memcpy_d2s_partial = bm_memcpy_d2s_partial_offset = _status(Handle.d2s)
 bm_mem_mmap_device_mem = _giving(Handle.map)

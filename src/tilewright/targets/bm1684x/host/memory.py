@@ -74,7 +74,7 @@ class DeviceMemory:
 
 
 class Heap:
-    """A first-fit allocator for the DDR of one handle. It is not thread-safe by itself."""
+    """A first-fit allocator for the DDR of one handle. The allocator is not thread-safe."""
 
     def __init__(self, memories: Memories, size: int) -> None:
         self._memories = memories

@@ -1,8 +1,8 @@
 """The instruction set of the BM1684X: from the bytes of a queue to commands on memory, and back.
 
 An *operation* (operation.py, operations/) is a function on arrays, with the rules that refuse its operands (rules.py).
-A *command* (command.py) is an operation with operands in memory. It has methods to run it, and to list the bytes that
-it reads and writes. A *format* (stream.py, formats.txt) assigns the bits of an encoded command to fields. An
+A *command* (command.py) is an operation with operands in memory. A command has methods to run it, and to list the bytes
+that it reads and writes. A *format* (stream.py, formats.txt) assigns the bits of an encoded command to fields. An
 *instruction* (parts.py, operations/) assigns the fields of a format to the operands of an operation.
 
 `stream.decode` turns the bytes of a queue into encoded commands. `meaning.command_of` finds the instruction whose

@@ -1,4 +1,4 @@
-"""A command: an operation with its operands in memory. Its methods run it and list its bytes in memory."""
+"""A command: an operation with its operands in memory. Methods run the command and list its bytes."""
 
 from __future__ import annotations
 

@@ -143,8 +143,8 @@ def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
     ended = dict.fromkeys(UNITS, 0)
     steps: list[EncodedCommand] = []
     while any(waiting.values()):
-        # `needs` is the id of a command of the other engine, and ids ascend. So a command can be merged as soon as the
-        # last merged command of the other engine has this id or a higher id.
+        # `needs` is the id of a command of the other engine, and ids ascend. A command can therefore be merged as soon
+        # as the last merged command of the other engine has this id or a higher id.
         for unit, partner in ((DMA, TIU), (TIU, DMA)):
             queue = waiting.get(unit, [])
             if queue and queue[-1].needs <= ended[partner]:

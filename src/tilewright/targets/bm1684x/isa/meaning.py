@@ -137,7 +137,7 @@ def _same(
     if meant.dtype.bytes != read.dtype.bytes or (meant.dtype != read.dtype and not bits):
         return False
     # Two descriptions may name the same elements: a stride along an axis of size 1 does not matter, and a constant row
-    # may be broadcast or stored. So the addresses are compared, not the shapes and strides.
+    # may be broadcast or stored. For this reason, addresses are compared instead of shapes and strides.
     return meant == read or bool(np.array_equal(_spread(meant, shape), _spread(read, shape)))
 
 

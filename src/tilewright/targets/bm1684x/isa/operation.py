@@ -81,8 +81,8 @@ class Signature(NamedTuple):
 
 #: A function that returns the only result, or several results by name.
 Meaning = Callable[[Values], Array | Mapping[str, Array]]
-#: A function of the values and the results. It returns masks (bool) of the touched elements by name of operand or
-#: result.
+#: A function of the values and the results. The function returns masks (bool) of the touched elements by name of
+#: operand or result.
 Touches = Callable[[Values, Mapping[str, Array]], Mapping[str, Array]]
 #: A function that returns the reason for refusing a command, or an empty string to accept it.
 Rule = Callable[[Signature], str]

@@ -1,7 +1,7 @@
 """Rules that refuse a command, because of its types and attributes or of the places of its operands in memory.
 
-A rule is a function of a command's signature or places. It returns "" to accept the command, or the reason for refusing
-it. The reason names the rule's demand.
+A rule is a function of a command's signature or places. A rule returns "" to accept the command, or the reason for
+refusing the command. The reason names the rule's demand.
 
 The rules on types were measured on the vendor's functional model, and replace its assertions. The rules on places come
 from the device API's description and, for broadcasts and convolutions, from assertions of the functional model.

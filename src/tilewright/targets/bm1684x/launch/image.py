@@ -190,8 +190,8 @@ def _rows(mode: int, tensor: Tensor, edges: Sequence[int]) -> Rows:
     stride = tensor.stride
     lines, length = tensor.runs
     samples = range(n if stride.n else 1)
-    # In a range of lanes, byte b of a lane is adjacent to byte b of the next lane. So a run within one lane remains a
-    # run across lanes.
+    # In a range of lanes, byte b of a lane is adjacent to byte b of the next lane. A run within one lane therefore
+    # remains a run across lanes.
     for first in [(sample * stride.n + line * stride.h) * size for sample in samples for line in range(lines)]:
         if not tensor.is_local:
             for index in range(c):

@@ -112,7 +112,7 @@ class Machine:
         return merged[:, tensor.start_lane : tensor.start_lane + tensor.shape.c] if tensor.is_local else merged
 
     def _kernel(self, kernel: ConvWeights) -> Array:
-        """Return the values of weights, (oc, ic, kh, kw). They are cached until a command overwrites constants."""
+        """Return the values of weights, (oc, ic, kh, kw), cached until a command overwrites constants."""
         key = (kernel.address, kernel.shape)
         if key not in self._kernels:
             self._kernels[key] = kernel.unpacked(self._read(kernel.storage)[0])
@@ -340,7 +340,7 @@ class PreparedLaunch:
 
 
 def _shares(column: Array, batch: int) -> list[int]:
-    """Return each number divided by `batch`, as integers. Their total is `sum(column) / batch` rounded up.
+    """Return each number divided by `batch`, as integers. The total is `sum(column) / batch` rounded up.
 
     The cumulative sums are divided and rounded, because rounding errors of single numbers would add up over the
     network.
@@ -354,7 +354,7 @@ _CACHE: WeakKeyDictionary[Launch, PreparedLaunch] = WeakKeyDictionary()
 
 
 def prepare(launch: Launch, config: Config, timing: str = DEFAULT) -> PreparedLaunch:
-    """Return the properties of a launch that do not depend on its inputs. They are cached while `launch` exists."""
+    """Return the properties of a launch that do not depend on its inputs. The cache lives as long as `launch`."""
     prepared = _CACHE.get(launch)
     if prepared is None or not given.only_time_differs(prepared.config, config):
         prepared = _CACHE[launch] = PreparedLaunch(QueueImage.of(launch, config), config, timing)

@@ -241,7 +241,7 @@ class Tensor(Drawable):
         return replace(self, shape=Shape(*shape))
 
     def over(self, n: int, c: int, h: int, w: int) -> Tensor:
-        """Return the tensor broadcast to a larger shape. Axes of size 1 repeat. So do channels that fill all lanes.
+        """Return the tensor broadcast to a larger shape. Axes of size 1 and channels that fill all lanes repeat.
 
         Raises InputError if another axis would repeat. A single channel in local memory cannot repeat, because only one
         lane stores it.
@@ -250,7 +250,7 @@ class Tensor(Drawable):
         strides = list(self.stride)
         for axis, (size, new) in enumerate(zip(self.shape, (n, c, h, w), strict=True)):
             # Along c, a stride of 0 repeats a slot: the channels in one lane share an element, but each lane reads its
-            # own. So only channels that fill all lanes may repeat.
+            # own. Therefore only channels that fill all lanes may repeat.
             lanes = self.is_local and axis == 1
             fills = self.config.lanes if lanes and self.start_lane == 0 else 1 - lanes
             if new != size and (new < size or size != fills):

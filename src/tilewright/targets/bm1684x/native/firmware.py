@@ -60,7 +60,7 @@ class Limits(NamedTuple):
 
 
 class Process:
-    """A running process with one firmware. It ends with `close`, or when the object is garbage-collected."""
+    """A running process with one firmware. The process ends with `close`, or when the object is garbage-collected."""
 
     def __init__(self, library: Path, limits: Limits) -> None:
         """Start the process and load the library.

@@ -1,8 +1,8 @@
 """Outcomes and recordings of launches. A recording has a launch's commands as queues, to save and run again.
 
 A recording contains addresses, like the machine's queues. A recording needs a device with tensors at the recorded
-addresses. It repeats the commands of the recorded launch, even if the kernel would issue other commands for the current
-values.
+addresses. A replay repeats the commands of the recorded launch, even if the kernel would issue other commands for the
+current values.
 """
 
 from __future__ import annotations

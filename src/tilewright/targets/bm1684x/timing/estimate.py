@@ -1,6 +1,6 @@
 """Estimate the cycles of commands like the vendor's compiler, and count multiply-accumulates.
 
-The estimate was not measured on silicon. Its formulas and numbers reproduce the timelines that the vendor's compiler
+The estimate was not measured on silicon. The formulas and numbers reproduce the timelines that the vendor's compiler
 prints for the networks of tpu_vectors.
 
 The rule for transfers was found by sampling the vendor's estimator with random transfers. A tensor moves in runs of
@@ -101,8 +101,8 @@ def _timed(program: ElaboratedProgram, busy: Array, serial: bool) -> Trace:
 def conv_cycles(kernel: Sequence[int], pixels: int, size: int, config: Config) -> int:
     """Return the cycles of a convolution with a kernel (oc, ic, kh, kw) of `size`-byte weights, for one sample.
 
-    They are `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up: the cube takes the same
-    time for some of its lanes, pixels or input channels as for all.
+    The formula is `(oc / lanes) * (pixels / PIXELS) * kh * kw * (ic / group)`, where `/` rounds up: the cube takes the
+    same time for some of its lanes, pixels or input channels as for all.
     """
     oc, ic, kh, kw = kernel
     return _ceil(oc, config.lanes) * _ceil(pixels, PIXELS[size]) * kh * kw * _ceil(ic, config.cube_group(size))
@@ -140,7 +140,7 @@ def _matmul(command: Command, config: Config) -> int:
 
 
 def _passes(command: Command, config: Config, timing: Timing) -> int:
-    """Return the passes over a command's result. An overwritten operand doubles it, and so do two strided operands."""
+    """Return the passes over a command's result. An overwritten operand doubles them, as do two strided operands."""
     name = command.operation.name
     y = command.results["y"]
     if command.operation.flow is Flow.WINDOW:

@@ -88,8 +88,8 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
     """Add the matrix product of `rows` (P, G, L) and `columns` (G, L, O) over G and L to float32 `total` (P, O).
 
     The factors are 16-bit floats as float64. The products of a group are truncated to multiples of 2**(E - 24), where
-    2**E is the leading bit of the largest product. Their sum is rounded to float32 and added to `total`; the new total
-    is rounded too. `scratch` is scratch memory, float64 (4, O), and `bits` is a view of `scratch` as int64.
+    2**E is the leading bit of the largest product. The sum of a group is rounded to float32 and added to `total`; the
+    new total is rounded too. `scratch` is scratch memory, float64 (4, O), and `bits` is a view of `scratch` as int64.
     """
     count, groups, length = rows.shape
     outputs = columns.shape[2]
@@ -109,7 +109,7 @@ def aligned(rows: Array, columns: Array, scratch: Array, bits: Array, total: Arr
                     largest[o] = size if size > largest[o] else largest[o]
             for o in range(outputs):
                 # 2**(24 - E), built from the exponent bits of float64. A product of two 16-bit floats is never a
-                # subnormal float64. So an exponent field of 0 means that all products are 0.
+                # subnormal float64. An exponent field of 0 therefore means that all products are 0.
                 exponent = bits[2, o] >> MANTISSA
                 bits[3, o] = (2 * EXPONENT_BIAS + 24 - exponent if exponent else EXPONENT_BIAS + 25) << MANTISSA
             for i in range(length):

@@ -122,8 +122,8 @@ def narrow(x: Array, dtype: DType) -> Array:
             return x.astype(np.float16)
     if dtype is BF16:
         bits = np.ascontiguousarray(x).view(np.uint32)  # compare bits, not floats: some processes flush subnormals
-        # bf16 is the upper half of a float32. Its subnormals become zero, except values that round up to the smallest
-        # normal value: rounding comes before flushing.
+        # bf16 is the upper half of a float32. Subnormals of bf16 become zero, except values that round up to the
+        # smallest normal value: rounding comes before flushing.
         size = bits & ~SIGN_BIT
         flushed = bits & SIGN_BIT | np.where(size >= NEARLY_TINY_BITS, TINY_BITS, np.uint32(0))
         bits = np.where(size < TINY_BITS, flushed, bits)

@@ -111,17 +111,16 @@ SCRATCH = ("local", "L2")
 class Knobs(MachineConfig):
     """Options of a launch. A correct program gives the same values under all of them.
 
-    `detect_races`: report commands that share bytes and may run at the same time.
-    `detect_uninitialised`: report reads of memory that neither the host nor a command has written.
-    `out_of_bounds`: at an access outside of all memories, `raise` an error; or `ignore` the access: report a finding,
-    drop writes, and read every byte as 0 (with `uninitialised="nan"`, as 0xFF).
-    `uninitialised`: with `kept`, memories keep their contents. With `nan`, all bits of new DDR are set to 1; before
-    each launch, so are all bits of local memory and L2. This is NaN in every float type, and -1 in signed integers.
-    Data that earlier launches wrote to local memory and L2 counts as uninitialised.
-    `dma_execution`: `eager` runs a transfer when it is called; `deferred` runs a transfer as late as possible.
-    `seed`: a number runs the commands of a parallel region in a random legal order; None keeps the order of the calls.
-    `bank_conflicts`: add a model of bank conflicts to the times (`timing/estimate.py`); the model was never measured.
-    Raises ConfigError for any other choice.
+    `detect_races`: report commands that share bytes and may run at the same time. `detect_uninitialised`: report reads
+    of memory that neither the host nor a command has written. `out_of_bounds`: at an access outside of all memories,
+    `raise` an error; or `ignore` the access: report a finding, drop writes, and read every byte as 0 (with
+    `uninitialised="nan"`, as 0xFF). `uninitialised`: with `kept`, memories keep their contents. With `nan`, all bits of
+    new DDR are set to 1; before each launch, so are all bits of local memory and L2. A value of 1 bits is NaN in every
+    float type, and -1 in signed integers. Data that earlier launches wrote to local memory and L2 counts as
+    uninitialised. `dma_execution`: `eager` runs a transfer when it is called; `deferred` runs a transfer as late as
+    possible. `seed`: a number runs the commands of a parallel region in a random legal order; None keeps the order of
+    the calls. `bank_conflicts`: add a model of bank conflicts to the times (`timing/estimate.py`); the model was never
+    measured. Raises ConfigError for any other choice.
     """
 
     where = "knobs"

@@ -200,8 +200,8 @@ class Parameters:
             }
         shape = CHANNEL.read(encoded)
         address = encoded["opd1_addr"]
-        # An entry of a table has a 4-byte word for each parameter of a channel. So the parameters are tensors that
-        # begin 4 bytes apart.
+        # An entry of a table has a 4-byte word for each parameter of a channel. The parameters are therefore tensors
+        # that begin 4 bytes apart.
         places = enumerate(self.types.items())
         return {parameter: located(address + 4 * number, shape, dtype, config) for number, (parameter, dtype) in places}
 

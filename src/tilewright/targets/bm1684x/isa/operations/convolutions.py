@@ -120,7 +120,7 @@ def float_depthwise(v: Values) -> Array:
 def integer_depthwise(v: Values) -> Array:
     """Return `round((sum + bias) >> right)`, clamped; sum is 8-bit x convolved with 8-bit w by channel, bias 32-bit.
 
-    `sum + bias` has 32 bits. It is unsigned if x, w and bias are unsigned.
+    `sum + bias` has 32 bits. The sum is unsigned if x, w and bias are unsigned.
     """
     taps = _window(v).taps(v["x"], v.data.get("pads", v.attribute("pad")), v.data.get("inserts", 0))
     signed = any(v.types[name].signed for name in ("x", "w", "bias") if name in v.types)

@@ -193,7 +193,7 @@ STEPS = one_field("steps", "opd2_n_str", lambda code: code + 1, lambda steps: st
 
 
 def _type(name: str) -> Type:
-    """Return how the formats AR and RQ&DQ encode the type of the operand `name`. They set the sign flag for floats."""
+    """Return how the formats AR and RQ&DQ encode the type of the operand `name`. Floats set the sign flag."""
     return Type(f"{name}_prec", f"{name}_sign", of_floats=1)
 
 

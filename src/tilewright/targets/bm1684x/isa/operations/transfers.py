@@ -162,7 +162,7 @@ numbered = (rules.integers("x"), rules.of("y", U32))
 define(DMA, "dma_nonzero", "x", nonzero, *numbered, deciding=("x",), touches=gathers.first_ones, **selects)
 
 
-#: The types of transfers. They copy bits, so the type is unsigned.
+#: The types of transfers. Transfers copy bits, so the type is unsigned.
 BITS = Type("src_data_format")
 
 
@@ -293,8 +293,7 @@ class MatrixEnd:
     type = BITS
 
     def read(self, encoded: EncodedCommand, config: Config) -> Mapping[str, Any]:
-        # The addresses show which end is in local memory. Its sizes in the command are the sizes of the grid at the
-        # other end.
+        # The addresses show which end is in local memory. The command contains the sizes of the grid at the other end.
         from_lanes = LOCAL_BASE <= _matrix_address(encoded, "src") < LOCAL_BASE + config.local_bytes
         end, local, dram = self.end, *(("src", "dst") if from_lanes else ("dst", "src"))
         rows, columns = encoded[f"{dram}_hsize"], encoded[f"{dram}_wsize"]
