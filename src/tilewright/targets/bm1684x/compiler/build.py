@@ -42,7 +42,7 @@ def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> 
     try:
         gathering = gathered(folded, leaving, config)
         return ResidentLaunch(gathering, leaving, plan(gathering, leaving, config), config).launch()
-    except DoesNotFit:  # without folding: gathered tensors and replicas need additional memory
+    except DoesNotFit:  # try without gathers: gathered tensors and replicas need additional memory
         return ResidentLaunch(folded, leaving, plan(folded, leaving, config), config).launch()
 
 

@@ -49,7 +49,7 @@ def round_real(x: Array, mode: Rounding) -> Array:
 
 
 def shift_right(x: Array, count: Array | int, mode: Rounding) -> Array:
-    """Return x / 2**count rounded by `mode` to integers; x is int64 or uint64. `count` >= 0; 62 is the maximum."""
+    """Return x / 2**count rounded by `mode` to integers; x is int64 or uint64. `count` >= 0 is capped at 62."""
     if np.size(count) == 1 and not np.any(count):
         return x
     count = np.minimum(count, 62).astype(x.dtype)

@@ -337,7 +337,7 @@ def _by_rows(function: int, operation: str, of: str, constant: str = "", zeros: 
         factors = (number, right if constant == "L" else left, one_field("depth", DEPTHS[function]))
     # the machine needs the size of R even if R is a number; this model derives the size from y
     written: dict[str, Any] = {}
-    if constant == "R" and not (zeros and function == NT):  # here R has the size of the zero points
+    if constant == "R" and not (zeros and function == NT):  # else zero points give R's size
         across = 0 if function == TT else 1
         written["opd1_w" if function == NN else "opd1_c"] = lambda command: command.results["y"].shape[across]
     parts: tuple[Part, ...] = (*factors, SharedOperand("acc", y, "res_add"))
