@@ -89,7 +89,7 @@ class Config(MachineConfig):
         if self.acc_rows // self.acc_banks < self.dim or self.spad_rows < self.dim:
             raise ConfigError(self.where, f"a bank has fewer rows than the array ({self.dim})", "use larger banks")
         if self.row_bits > 24:
-            raise ConfigError(self.where, f"a local address has {self.row_bits} bits for rows; at most 24 fit")
+            raise ConfigError(self.where, f"a local address has {self.row_bits} bits for rows; the maximum is 24")
         if self.dma_bytes < self.bus_bytes:
             raise ConfigError(
                 self.where, f"dma_bytes is {self.dma_bytes}, less than a beat ({self.bus_bytes})", "raise it"

@@ -249,7 +249,7 @@ class Hazards:
         mixed = ~weights[:-1] & (computes.c.garbage[:-1] == 1) & weights[1:] & paired[:-1] & paired[1:]
         text = (
             "the result of {1} may be lost or written elsewhere, because {0}, output-stationary, has no result: "
-            "give that one a place"
+            "give {0} a result"
         )
         for early in np.flatnonzero(mixed).tolist():
             yield self._pair(RACE, preload[early : early + 2].tolist(), text)
@@ -265,7 +265,7 @@ class Hazards:
         late = execute[1:]
         follows = (code[late] == CODES["config_ex"]) & (self.segment[early] == self.segment[late])
         for at in np.flatnonzero(follows & (rows[early] < CONFIG_ROWS)).tolist():
-            streams = f"which streams only {rows[early[at]]} rows, and may spoil its result: put a fence between them"
+            streams = f"which streams only {rows[early[at]]} rows, and may corrupt the result: put a fence between them"
             yield self._pair(RACE, (int(early[at]), int(late[at])), f"{{1}} follows {{0}}, {streams}")
 
 

@@ -36,7 +36,7 @@ def defects(work: Work, touches: Touches, config: Config) -> Iterator[Defect]:
         yield from (Defect(kind, index, reason) for index in step[mask].tolist())
     for index in work.preloads[~np.isin(work.preloads, work.computes.preload)].tolist():
         yield Defect(
-            STREAM, index, "no compute follows this preload, so the machine counts as idle and drops it: add a compute"
+            STREAM, index, "no compute follows this preload, so the machine becomes idle and drops it: add a compute"
         )
     if not config.normaliser:
         reason = "this machine has no normaliser; set normaliser=1"
@@ -75,11 +75,11 @@ def _loads(moves: Moves, config: Config) -> Iterator[Rule]:
     yield step, _empty(place), STREAM, "has no rows or no columns [S]"
     yield step, place.rows > dim, STREAM, f"has more than {dim} rows [S]"
     yield step, place.cols > blocks * dim, STREAM, f"has more columns than a request of {config.dma_bytes} bytes [S]"
-    reason = "adds int32 rows whose elements two requests share, which loses carries [R]: align address and stride to 4"
+    reason = "adds int32 rows with elements in two requests, which loses carries [R]: align address and stride to 4"
     yield step, _split(moves, wide & (place.accumulate == 1), config), STREAM, reason
     short = (place.cols > dim) & (settings["block_stride"] < place.rows)
     yield step, short, STREAM, "its blocks overlap: block_stride is less than its rows [S]"
-    reason = "loads zeros into the accumulator with shrunk=1, which trips an assertion [R]: set shrunk=0"
+    reason = "loads zeros into the accumulator with shrunk=1, which fails an assertion [R]: set shrunk=0"
     yield step, zeros & acc & (settings["shrunk"] == 1), STREAM, reason
     yield (
         step,
@@ -126,7 +126,7 @@ def _stores(moves: Moves, config: Config) -> Iterator[Rule]:
     yield step, pooled & wide, STREAM, "pools int32 rows, which the RTL writes as zeros [R]"
     yield step, pooled & (place.cols > dim), OUT_OF_RANGE, f"pools more than {dim} channels"
     scale = settings["scale"].astype(np.uint32).view(np.float32)
-    reason = "ReLU with a negative scale: RTL applies ReLU first, libgemmini the scale"
+    reason = "ReLU with a negative scale: the RTL applies ReLU first, libgemmini applies the scale first"
     yield step, int8 & (settings["activation"] == 1) & (scale < 0), PORTABILITY, reason
     if not config.normaliser:
         reason = "has a norm command, but this machine has no normaliser; set normaliser=1"
@@ -140,21 +140,21 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     weights = settings["dataflow"] == 1
     flipped = settings["transpose_b"] == 1
     configured = work.config != NONE
-    yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
+    yield step, work.preload == NONE, DEADLOCK, "has no preload before it, so it waits forever"
     yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
     # `before`: the dataflow of the previous compute, whose weights or sums the array keeps, or NONE.
     before = _previous(weights)
     kept = (work.fresh == 0) & configured
     left = ~weights & (before == 0) & (_previous(work.c.garbage == 0) == 1)
-    reason = "adds to sums that have left the array with the result before it [R]: begin with compute_preloaded"
+    reason = "adds to sums that left the array with the previous result [R]: begin with compute_preloaded"
     yield step, kept & left, UNINITIALISED, reason
     reason = "uses weights or sums of the other dataflow that are still in the array [R]: begin with compute_preloaded"
     yield step, kept & (before != NONE) & (before != weights), UNINITIALISED, reason
-    reason = "its preload has no weights, and some rows of older ones stay in the array [R]: preload a block of weights"
+    reason = "its preload has no weights, so rows of older weights stay in the array [R]: preload a block of weights"
     yield step, weights & (work.fresh == 1) & (work.w.garbage == 1) & (work.preload != NONE), UNINITIALISED, reason
     for name, place in (("A", work.a), ("B or D", work.d), ("preloaded B or D", work.w)):
         real = place.garbage == 0
-        reason = f"its operand {name} is in the accumulator: the RTL waits for ever [R]"
+        reason = f"its operand {name} is in the accumulator: the RTL waits forever [R]"
         yield step, real & (place.acc == 1), DEADLOCK, reason
     for name, place in (("A", work.a), ("B or D", work.d), ("preloaded B or D", work.w), ("C", work.c)):
         large = (place.garbage == 0) & ((place.rows > dim) | (place.cols > dim))
@@ -162,18 +162,18 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     yield step, configured & weights & (config.dataflow == "os"), STREAM, "dataflow ws is not built (dataflow=os)"
     yield step, configured & ~weights & (config.dataflow == "ws"), STREAM, "dataflow os is not built (dataflow=ws)"
     both = weights & (settings["transpose_a"] == 1) & flipped
-    yield step, both, STREAM, "transposes both A and B, which ws cannot [S]"
+    yield step, both, STREAM, "transposes both A and B, which dataflow ws does not support [S]"
     yield (
         step,
         ~weights & (settings["transpose_a"] == 0) & flipped,
         STREAM,
-        "transposes B but not A, which os cannot [S]",
+        "transposes B but not A, which dataflow os does not support [S]",
     )
     written = (work.c.garbage == 0) & configured
     beyond = written & weights & (work.c.rows > work.streamed)
-    reason = "C has more rows than the array streams: RTL leaves the rest unwritten, libgemmini writes zeros"
+    reason = "C has more rows than the array streams: the RTL does not write the other rows, libgemmini writes zeros"
     yield step, beyond, PORTABILITY, reason
-    reason = "shifts an os result for the accumulator: RTL shifts it, libgemmini does not"
+    reason = "shifts an os result for the accumulator: the RTL shifts the result, libgemmini does not"
     yield step, written & ~weights & (work.c.acc == 1) & (settings["shift"] > 0), PORTABILITY, reason
 
 

@@ -36,7 +36,7 @@ def check(unroller: int, registers: Registers, command: int, config: Config) -> 
     for funct in COMMANDS[unroller]:
         form = FORMATS[CODES[funct.name.lower()]]
         if any(place.name not in registers for place in form.places):
-            reason = f"no {form.name} came before (the unroller has two sets of registers, which loops use in turn)"
+            reason = f"no {form.name} before it (the unroller has two sets of registers, which loops use in turn)"
             raise ProgramError(f"command {command} ({start})", reason, "send all configuration commands for each loop")
     for fault in rules(registers, config):
         raise ProgramError(f"command {command} ({start})", *fault)
@@ -73,7 +73,7 @@ def _conv(r: Registers, config: Config) -> Iterator[Fault]:
     yield from _zeros(r, names)
     shape = TileShape(r, config)
     if min(shape.unpadded) < 0:
-        yield "the borders (upad, dpad, lpad, rpad) are larger than the input", "make them smaller"
+        yield "the borders (upad, dpad, lpad, rpad) are larger than the input", "use smaller borders"
     spad = config.all_spad_rows // 2
     acc = config.acc_rows // 2
     yield from _overfull("input and weights", shape.input_rows + shape.weight_rows, spad, "scratchpad")
@@ -94,7 +94,7 @@ def _conv(r: Registers, config: Config) -> Iterator[Fault]:
 def _zeros(r: Registers, names: Iterable[str]) -> Iterator[Fault]:
     for name in names:
         if not r[name]:
-            yield f"{name} is 0, for which the hardware counts to 65,536", "give at least 1"
+            yield f"{name} is 0, so the hardware would count to 65,536", "use a value of at least 1"
 
 
 def _overfull(what: str, rows: int, room: int, memory: str) -> Iterator[Fault]:

@@ -69,7 +69,7 @@ class HostAddresses:
             return moved
         pointer = int(pointers[left][0])
         if len(self._first) == SLOTS - 1:
-            raise ProgramError(f"{pointer:#x}", "is too far from all other arrays", "keep arrays in one allocation")
+            raise ProgramError(f"{pointer:#x}", "is too far from all other arrays", "allocate the arrays together")
         self._first.append(pointer // PAGE * PAGE - BELOW)
         return self._machine(pointers)
 

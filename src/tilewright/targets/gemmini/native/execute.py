@@ -40,7 +40,7 @@ def execute(source: Path, config: Config, flags: Sequence[str], timing: TimingMo
         try:
             done = subprocess.run([str(binary)], stdout=subprocess.PIPE, env=os.environ | files, check=False)
         except OSError as error:
-            raise InputError(str(source), f"its program does not start: {error}", "check the compiler ($CC)") from None
+            raise InputError(str(source), f"its program cannot start: {error}", "check the compiler ($CC)") from None
         machine = json.loads(report.read_bytes()) if report.exists() else {}
         commands = load(saved) if saved.exists() else None
     text = done.stdout.decode(errors="replace")

@@ -115,10 +115,10 @@ class Gemmini(Commands):
         address = BASE if last is None else last.address + -(-max(last.data.nbytes, 1) // ALIGN) * ALIGN
         if not array.nbytes or address + array.nbytes > MAX_ADDRESS:
             reason = "is empty" if not array.nbytes else f"does not fit below {MAX_ADDRESS:#x}"
-            raise ProgramError("to_device", f"the array {reason}", "give a smaller one that has elements")
+            raise ProgramError("to_device", f"the array {reason}", "use a smaller array with at least one element")
         name = name or f"buffer{len(self._buffers)}"
         if name in {buffer.name for buffer in self._buffers}:
-            raise ProgramError("to_device", f"there is a buffer '{name}' already", "give another name")
+            raise ProgramError("to_device", f"a buffer named '{name}' already exists", "choose another name")
         self._buffers.append(Buffer(name, address, np.array(array, order="C")))
         return self._buffers[-1]
 
