@@ -140,7 +140,7 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     weights = settings["dataflow"] == 1
     flipped = settings["transpose_b"] == 1
     configured = work.config != NONE
-    yield step, work.preload == NONE, DEADLOCK, "has no preload before it, so it waits forever"
+    yield step, work.preload == NONE, DEADLOCK, "waits for a preload that never comes"
     yield step, ~configured, UNINITIALISED, "no config_ex comes before it"
     # `before`: the dataflow of the previous compute, whose weights or sums the array keeps, or NONE.
     before = _previous(weights)

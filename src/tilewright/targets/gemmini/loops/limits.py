@@ -36,7 +36,7 @@ def check(unroller: int, registers: Registers, command: int, config: Config) -> 
     for funct in COMMANDS[unroller]:
         form = FORMATS[CODES[funct.name.lower()]]
         if any(place.name not in registers for place in form.places):
-            reason = f"no {form.name} before it (the unroller has two sets of registers, which loops use in turn)"
+            reason = f"no {form.name} came before (the unroller has two sets of registers, which loops use in turn)"
             raise ProgramError(f"command {command} ({start})", reason, "send all configuration commands for each loop")
     for fault in rules(registers, config):
         raise ProgramError(f"command {command} ({start})", *fault)
