@@ -146,7 +146,7 @@ def _computes(work: Computes, config: Config) -> Iterator[Rule]:
     before = _previous(weights)
     kept = (work.fresh == 0) & configured
     left = ~weights & (before == 0) & (_previous(work.c.garbage == 0) == 1)
-    reason = "adds to sums that left the array with the previous result [R]: begin with compute_preloaded"
+    reason = "adds to sums that have left the array with the previous result [R]: begin with compute_preloaded"
     yield step, kept & left, UNINITIALISED, reason
     reason = "uses weights or sums of the other dataflow that are still in the array [R]: begin with compute_preloaded"
     yield step, kept & (before != NONE) & (before != weights), UNINITIALISED, reason
