@@ -136,7 +136,6 @@ def blocks(placement: Placement, values: Array) -> Array:
 
 
 def _cut(placement: Placement, words: int) -> Placement:
-    """Lay words out one after the other, and cut them into blocks."""
     return placement.reshape(prod(placement.slots)).split(0, words)
 
 

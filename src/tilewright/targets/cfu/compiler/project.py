@@ -84,7 +84,6 @@ def write(folder: Path, config: Config) -> list[str]:
 
 
 def _kernel(name: str) -> str:
-    """Return the text of a kernel file: a portable built-in kernel, rewritten as the function of a project."""
     text = (SOURCES / "kernels" / KERNELS[name]).read_text()
     text = re.sub(r"#if TUNED.*?\n.*?#else\n(.*?)#endif\n", r"\1", text, flags=re.DOTALL)  # only for `tuned`
     text = re.sub(r" *COMPUTE_AGAIN.*\n", "", text)  # only for a benchmark

@@ -92,10 +92,7 @@ def variant(name: str) -> Variant:
 
 
 def check_machine(chosen: Variant, config: Config) -> None:
-    """Check that a machine can run a firmware variant.
-
-    Raises ConfigError if its array, buffers or extensions do not fit.
-    """
+    """Check that a machine can run a firmware variant. Raises ConfigError if array, buffers, extensions do not fit."""
     published = Config()
     if chosen.header == "coupled" and any(getattr(config, key) != getattr(published, key) for key in ARRAY_KEYS):
         reason = f"firmware '{chosen.name}' needs {', '.join(ARRAY_KEYS)} as in the preset 'published'"

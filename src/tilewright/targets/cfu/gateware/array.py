@@ -78,7 +78,6 @@ class OperandBuffer(Part):
                 )
 
     def _addressed(self, m: Module, write: Any) -> None:
-        """Write one word of a row to the address in the command."""
         words = self.config.array // 4
         address = Signal(range(self.config.buffer_rows * words))
         value = Signal(WORD, name="value")
@@ -95,7 +94,6 @@ class OperandBuffer(Part):
         )
 
     def _counted(self, m: Module, write: Any) -> None:
-        """Collect the words of a row, and write it to the next row."""
         words = self.config.array // 4
         operands = [self.second] if words == 1 else [self.first, self.second]
         sets = words // len(operands)

@@ -114,7 +114,6 @@ class CoupledUnit(Part):
         )
 
     def _fetch(self, m: Module, image: ImageMemory, command: dict[str, Any]) -> Dma:
-        """Add the DMA, which writes to B and to the image memory."""
         dma = add(
             m,
             "dma",
@@ -203,7 +202,6 @@ class CoupledUnit(Part):
         self._store(m, image, after(m, unit.place, latency), Cat(lane.code for lane in scaling))
 
     def _store(self, m: Module, image: ImageMemory, place: Any, content: Value) -> None:
-        """Write `content` to the image memory in cycles with `place.valid`."""
         with m.If(place.valid):
             m.d.comb += drive(image, store=1, store_address=place.address, store_count=place.count, store_data=content)
 

@@ -113,7 +113,6 @@ class Cfu(Part):
     def _extensions(
         self, m: Module, commands: Mapping[int, Signal], gemm: MatrixUnit, works: Signal, fetching: Signal
     ) -> dict[int, Any]:
-        """Add the parts of the extensions. Return the results of their instructions, or 0."""
         operands = {"first": self.cmd_payload_inputs_0, "second": self.cmd_payload_inputs_1}
         results: dict[int, Any] = {number: 0 for number in commands if number >= custom.PUT}
         if custom.PUT in commands:

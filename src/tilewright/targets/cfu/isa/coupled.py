@@ -280,7 +280,6 @@ def _clamped(regs: Array, value: int) -> int:
 
 
 def _store(regs: Array, buffers: Array, index: int, value: int) -> None:
-    """Write `value`, clamped to the layer's range, as byte number `index` of the output in the image memory."""
     at = regs[Reg.OUTPUT] + index & IMAGE_BYTES - 1
     place = image_at(regs) + (at >> 2)
     shift = 8 * (at & 3)

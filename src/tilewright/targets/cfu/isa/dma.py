@@ -115,7 +115,6 @@ def _inside(ram: Array, address: int, word: int) -> bool:
 
 
 def _word(ram: Array, address: int, word: int) -> int:
-    """Return a word of a fetch, a little-endian int32."""
     at = _at(address, word)
     low = np.int64(ram[at]) | np.int64(ram[at + 1]) << 8
     high = np.int64(ram[at + 2]) | np.int64(ram[at + 3]) << 8

@@ -135,7 +135,6 @@ def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) ->
 
 
 def _commit(regs: Array, buffers: Array, which: int) -> None:
-    """Write the latched row to buffer number `which` (0: A, 1: B), if the write of this row is enabled."""
     if regs[Reg.A_ENABLED + which]:
         at = row_at(regs, which, regs[Reg.A_ROW + which])
         for word in range(regs[Reg.LANES] // 4):

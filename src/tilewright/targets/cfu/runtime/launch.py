@@ -139,10 +139,7 @@ def _result(
     source: elf.Source,
     peak: int,
 ) -> LaunchResult:
-    """Return the result of a launch from its first run.
-
-    `peak` is the number of multiply-accumulates of the array per cycle.
-    """
+    """Return the result of a launch from its first run. `peak`: multiply-accumulates of the array per cycle."""
     macs = tuple(layout.macs(record) for record in image.records)
     # The firmware marks each operator by its index + 1. Cycles outside of these regions (start-up, the markers
     # themselves, the end) belong to no layer and are not counted, because a real device starts up only once.
@@ -166,10 +163,7 @@ def _result(
 
 
 def _figures(region: core.Region, macs: int = 0, peak: int = 1) -> Figures:
-    """Return the figures of a region.
-
-    Its operator does `macs` multiply-accumulates; the array can do `peak` per cycle.
-    """
+    """Return the figures of a region with `macs` multiply-accumulates; the array can do `peak` per cycle."""
     return Figures(
         cycles=region.cycles,
         executed_macs=macs,

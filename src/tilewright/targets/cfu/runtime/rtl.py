@@ -208,10 +208,7 @@ def maker(cfu: Sequence[str | Path] | Callable[[], Cfu], states: int = 0) -> Cal
 
 
 def _class(path: Path, name: str) -> Callable[[], Any]:
-    """Import the user's Python file, and return the class.
-
-    Raises InputError if the file or the class does not exist.
-    """
+    """Import the user's Python file and return the class. Raises InputError if file or class does not exist."""
     if not path.is_file():
         raise InputError(str(path), "is not a file")
     spec = importlib.util.spec_from_file_location(path.stem, path)

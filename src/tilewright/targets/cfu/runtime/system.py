@@ -78,7 +78,6 @@ class Devices:
 
 
 def _fields(m: Machine) -> tuple[int, int, int, int, int]:
-    """Return op, rd, rs1, rs2 and the immediate of the current instruction."""
     insn = int(m.code[m.cpu[Cpu.POSITION]])
     return insn & 255, insn >> RD & 255, insn >> RS1 & 255, insn >> RS2 & 255, insn >> IMM
 

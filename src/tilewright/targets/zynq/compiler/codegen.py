@@ -180,7 +180,6 @@ def _product(shape: Sequence[int]) -> str:
 
 
 def _engine(layers: list[tuple[str, Layer]], config: Config, timing: str) -> Iterator[Table]:
-    """Yield two tables: iterations (table 3), blocks and cycles of each layer; and the FPGA resources used."""
     rows = []
     for name, layer in layers:
         timed = schedule(layer, paged=timing == PAGED)

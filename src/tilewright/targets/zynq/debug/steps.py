@@ -207,7 +207,6 @@ def _rows(layer: Layer, plan: Schedule, done: Work) -> tuple[list[Row], Array]:
 
 
 def _services(layer: Layer, plan: Schedule) -> Iterator[PageService]:
-    """Yield the services of the CPU in the order of the plan."""
     config = layer.config
     service = plan.service
     words = config.block_words("result")

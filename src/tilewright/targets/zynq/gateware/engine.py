@@ -198,7 +198,6 @@ class Engine(Part):
         return unit
 
     def _accumulator(self, m: Module, states: States, unit: ComputeUnit, bias: Any) -> Signal:
-        """Add the accumulator. The bias is its initial value."""
         acc = Signal(signed(BITS))
         base = Signal(signed(BITS))
         with m.If(after(m, self.moves & bias.en, 1)):
@@ -250,7 +249,6 @@ class Engine(Part):
             m.d.comb += drive(self, **ports(paging, "waiting", "store", "block", "write"))
 
     def _store(self, name: str) -> Store:
-        """Return a store that the PS fills, not connected."""
         config = self.config
         bits = getattr(config, f"{name}_bits")
         return OperandStore(bits, OPERANDS[name], config.block_bits, self.beat, config.frames)

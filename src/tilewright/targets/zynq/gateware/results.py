@@ -123,10 +123,7 @@ class Requantiser(Part):
         self._round(m, exact, after(m, place, 2), after(m, negative, 4), zero, after(m, right, 6))
 
     def _round(self, m: Module, exact: Value, place: Value, sign: Value, zero: Value, by: Value) -> None:
-        """Round the product `exact` to a code. `zero` and the shift `by` come in cycle 8, all others in cycle 7.
-
-        `zero` and the shift `by` are the values for cycle 8.
-        """
+        """Round the product `exact` to a code. `zero` and the shift `by` come in cycle 8, all others in cycle 7."""
         is_float, is_double, is_away, is_pow2 = (self.rule == number for number in range(len(RULES)))
         # Cycle 7: the first rounding, to float32 or to double; for the rule `double`, rounding to the high half of the
         # product.

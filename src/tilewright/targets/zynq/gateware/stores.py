@@ -249,10 +249,7 @@ class LineStore(Store):
         m.d.comb += writes.addr.eq(Mux(loading, size, 0) + line)
 
     def _assembled(self, m: Module, writes: Any) -> Value:
-        """Collect the beats of a line in a register, and write the line together with its last beat.
-
-        Return the line.
-        """
+        """Collect the beats of a line in a register, and write the line with its last beat. Return the line."""
         before = Signal(self.width - self.beat)
         count = Signal(range(self.parts))
         line = Signal(range(max(2, self.lines + 1)))

@@ -158,7 +158,6 @@ class Sweep(Part):
                     m.d.sync += [self.column.eq(following), base.eq(base + depth)]
 
     def _fc(self, m: Module, works: Signal) -> None:
-        """Add the loop of an FC layer, which computes LANES products of a column per cycle."""
         taken = Signal(25)
         ends_column = Signal()
         m.d.comb += ends_column.eq(taken + LANES >= self.layer.r)

@@ -147,7 +147,6 @@ def _stale(layer: Layer, data: Array, weights: Array) -> Array:
 
 
 def _finish(layer: Layer, sums: Array, bias: Array, factor: Array) -> Array:
-    """Return the result codes of sums: add the bias, apply ReLU and requantise."""
     total = sums + bias  # int32: wraps as the accumulator does
     if layer["relu"]:
         np.maximum(total, 0, out=total)

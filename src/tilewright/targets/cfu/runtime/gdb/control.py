@@ -181,6 +181,5 @@ class Control:
         return self.m._replace(code=code, watched=rows)
 
     def _arm(self, index: int) -> None:
-        """Update both copies of the code after a change of an instruction or of its breakpoint."""
         self._paused[index] = paused(self.m.code[index])
         self._armed[index] = self._paused[index] if index in self.breakpoints else self.m.code[index]

@@ -238,7 +238,6 @@ class Session:
         return f"T{signal:02x}thread:1;{reason}".encode()
 
     def _detach(self, _: bytes) -> None:
-        """Let the program run to its end without the client."""
         self.connection.send(OK)
         self.connection.finish()
         before = self._stop.trap
@@ -296,7 +295,6 @@ class Session:
             self.connection.send(b"O" + data[at : at + MAX_BYTES // 4].hex().encode())
 
     def _show_text(self) -> None:
-        """Print what the program has sent to its UART."""
         text = self.process.devices.text
         if new := text[self._shown :]:
             self._say(bytes(new).decode("utf-8", "replace"))
