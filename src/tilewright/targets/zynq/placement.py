@@ -28,20 +28,14 @@ from tilewright.targets.zynq.isa.layer import Kind, Layer
 
 
 class Rows(NamedTuple):
-    """The input of a convolution, cut into `blocks` blocks.
-
-    Each block starts on a row and serves `step` output rows.
-    """
+    """The input of a convolution in `blocks` blocks. A block starts on a row and serves `step` output rows."""
 
     blocks: int
     step: int
 
 
 def row_blocks(layer: Layer) -> Rows:
-    """Cut the input into blocks with the largest number of rows that fit.
-
-    All layouts except `rows` count as one block.
-    """
+    """Cut the input into blocks with as many rows as fit. All layouts except `rows` have one block."""
     # A window has three rows, so neighbouring blocks share two rows: a block of n rows serves n - 2 rows of the result.
     # A block with the whole image serves all rows, because the rows beyond the image are padding.
     if layer.config.layout != "rows":
@@ -182,10 +176,7 @@ def writing_order(layer: Layer) -> Array:
 
 
 def position_groups(layer: Layer) -> Iterator[tuple[int, int]]:
-    """Yield the first position and the end of each position group.
-
-    The result rows of a group belong to a single block.
-    """
+    """Yield the first position and the end of each position group. A single block serves the rows of a group."""
     rows = row_blocks(layer)
     outputs = layer.config.outputs
     for top in range(0, layer["rows"], rows.step):

@@ -100,10 +100,7 @@ def set_b(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 
 def _set(regs: Array, buffers: Array, which: int, a: int, b: int, cycle: int) -> None:
-    """Write buffer A or B.
-
-    With transfer=addressed, word number a is set to b; otherwise a, b are the next two words.
-    """
+    """Write buffer A or B. transfer=addressed: set word number a to b; otherwise a, b are the next two words."""
     words = regs[Reg.LANES] // 4
     busy = cycle <= regs[Reg.BUSY_UNTIL] or (which == B and cycle <= regs[Reg.FETCHED])
     if busy:

@@ -163,10 +163,7 @@ def of_amaranth(component: Any) -> Callable[[], RtlCfu]:
 
 
 def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
-    """Return the text of each file by name.
-
-    Raises InputError if a file cannot be read, or if two files have the same name.
-    """
+    """Return the text of each file by name. Raises InputError for unreadable files, and files of the same name."""
     texts: dict[str, str] = {}
     for path in map(Path, paths):
         try:

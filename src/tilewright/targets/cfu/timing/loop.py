@@ -161,10 +161,7 @@ def leave(cpu: Array, t: int, i: int, first: int, retired: int, reason: int) -> 
 
 @part
 def wait_for_operands(m: Machine, i: int, t: int) -> int:
-    """Return the cycle in which both operands of an instruction can be read.
-
-    The later operand is the cause of the wait.
-    """
+    """Return the cycle in which both operands of an instruction can be read. The later operand causes the wait."""
     rs1 = m.code[i] >> RS1 & 255
     rs2 = m.code[i] >> RS2 & 255
     if m.ready[rs1] > t or m.ready[rs2] > t:

@@ -273,9 +273,6 @@ def _begin(layer: Layer, served: ServedPage) -> int:
 
 
 def waveform(image: LayerImage, data: Array, path: Path, cycles: tuple[int, int] | None) -> None:
-    """Write a waveform of `cycles` of a layer (first, last; None: all).
-
-    CXXRTL runs the layer: Verilator writes no waveforms.
-    """
+    """Write a waveform of `cycles` of a layer (first, last; None: all), by CXXRTL: Verilator has no waveforms here."""
     first, last = cycles or (0, 1 << 40)
     run(image, data, "cxxrtl", wave=Wave(path, max(0, first), last))

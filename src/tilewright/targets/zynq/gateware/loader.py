@@ -181,10 +181,7 @@ class ConvLoader(Walker):
         self._weights(m, starts, kernel, at.is_over, turns)
 
     def _next_lane(self, m: Module, at: Any, is_last_channel: Value, row: Value, plane: Signal, image: Value) -> None:
-        """Go to the lane's next tap and channel.
-
-        `plane` is the address of the group's first channel after this lane.
-        """
+        """Go to the lane's next tap and channel. `plane`: the address of the group's first channel after this lane."""
         steps = (at.dx == 2, at.dy == 2, is_last_channel)
         if self.config.layout == "chw":
             with m.If(~steps[0]):

@@ -42,10 +42,7 @@ FIELDS = ("relu", "rule", "zy", "low", "high")
 
 
 class Requantiser(Part):
-    """Converts one sum per cycle to a code, with a latency of LATENCY cycles.
-
-    `factor` belongs to `sum` and is not negative.
-    """
+    """Converts a sum per cycle to a code, in LATENCY cycles. `factor` belongs to `sum` and is not negative."""
 
     def __init__(self, logic: bool = False) -> None:
         # The other inputs are fields of the descriptor, constant while a layer runs. `result` is the code's low 8 bits.
@@ -166,10 +163,7 @@ class Requantiser(Part):
 
 
 def rounded_up(m: Module, fraction: Value) -> tuple[Value, Value]:
-    """Round a double's mantissa half up to the 31 bits of a multiplier.
-
-    Return it, and whether rounding reached a power of two.
-    """
+    """Round a double's mantissa half up to 31 bits. Return the result, and whether it reached a power of two."""
     total = Signal(MULTIPLIER + 1, name="multiplier")
     m.d.comb += total.eq(fraction[MANTISSA - MULTIPLIER :] + fraction[MANTISSA - MULTIPLIER - 1])
     return Mux(total[-1], 1 << (MULTIPLIER - 1), total[:MULTIPLIER]), total[-1]
@@ -205,10 +199,7 @@ class ResultWriter(Part):
         )
 
     def requantised(self, m: Module, total: Value, column: Value) -> Value:
-        """Add a requantiser, and return the codes of the sums `total`.
-
-        `column` is the channel of the sum in the next cycle.
-        """
+        """Add a requantiser. Return the codes of the sums `total`. `column`: the channel of the next cycle's sum."""
         writes, reads = ram(m, "factors", 64, FACTORS, 32)
         m.d.comb += reads.addr.eq(column)
         m.d.comb += drive(
@@ -222,10 +213,7 @@ class ResultWriter(Part):
         return add(m, "requantiser", unit, **fields, sum=total, factor=reads.data).result
 
     def write(self, m: Module, arrives: Value, code: Value) -> tuple[ResultStore, Value]:
-        """Write the codes from the requantiser and the pool.
-
-        Return the store, and whether a result of the pool arrives.
-        """
+        """Write codes from the requantiser and the pool. Return the store, and whether a pool's result arrives."""
         pooled = after(m, self.pools, POOL_TAIL)
         code = Mux(pooled, self.pool_result, code)
         store = add(m, "result_store", self.store, en=arrives | pooled, code=code, address=self.page_address)

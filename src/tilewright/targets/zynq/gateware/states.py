@@ -27,10 +27,7 @@ from tilewright.targets.zynq.timing.walk import POOL_TAIL
 
 
 class Stage(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """The running state machine.
-
-    FC_LAST: the last products of an FC sum do not fill all lanes. FLUSH: the last page.
-    """
+    """The running state machine. FC_LAST: the last products of an FC sum do not fill all lanes. FLUSH: last page."""
 
     IDLE = 0
     CONV_1_1 = 1

@@ -122,10 +122,7 @@ class Store(Part):
         )
 
     def uses(self, m: Module) -> tuple[Value, Value]:
-        """Count the uses of blocks with two frames.
-
-        Return the frame of the engine's access, and the frame that the PS fills.
-        """
+        """Count the uses of blocks with two frames. Return the frame for the engine and the frame for the PS."""
         read = self.read
         pages = self.pages
         use, wanted, loaded, left, free = (
@@ -219,10 +216,7 @@ class ResultStore(Part):
 
 
 class LineStore(Store):
-    """Two blocks, each in its own frame.
-
-    A block has `lines` lines of `words` 8-bit words. `read` outputs a line a cycle later.
-    """
+    """Two blocks of `lines` lines, each in its own frame. A line has `words` bytes, and is read in one cycle."""
 
     def __init__(self, lines: int, words: int, block_bits: int, beat: int, whole: bool) -> None:
         # With `whole`, a line is written in one cycle, when its last beat comes. The PS must therefore write the beats
