@@ -1,6 +1,6 @@
 #include "cfu_machine.h"
 
-// From reset to main: set up stack and global pointer, clear .bss; main's result then ends the run.
+// From reset to main: set up stack and global pointer, clear .bss. After main, end the run with its result.
 .section .text.start, "ax"
 .globl _start
 .type _start, @function

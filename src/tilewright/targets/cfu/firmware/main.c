@@ -1,4 +1,4 @@
-// The interpreter: it runs the operators of the model in order. The host puts the model after the program.
+// The interpreter, which runs the operators of the model in order. The host stores the model after the program.
 #include VARIANT
 #include "machine.h"
 

@@ -1,4 +1,4 @@
-// The model as the kernels see it: operators (layout.h), constants and activations.
+// The model for kernels: operators (layout.h), constants and activations.
 #pragma once
 #include "layout.h"
 

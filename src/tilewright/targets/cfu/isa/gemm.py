@@ -296,11 +296,11 @@ def check(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -
 
 
 def get(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:
-    """The CFU instruction get_matrixC: answer with the next sum of C. With readout=random, take row a, column b.
+    """The CFU instruction get_matrixC: answer with the next sum of C; with readout=random, with row a, column b.
 
-    With readout=random, the answer comes one cycle later, because the address is computed first. While the array works,
-    C outputs the row that the array writes next, and the answer is a sum of this row. While a command on the image
-    memory runs, the answer is 0.
+    A random read answers one cycle later, because the address is computed first. While the array works, C outputs the
+    row that the array writes next, and the answer is a sum of this row. While a command on the image memory runs, the
+    answer is 0.
     """
     lanes = regs[Reg.LANES]
     rows = regs[Reg.ROWS]

@@ -13,7 +13,7 @@ INLINE int32_t four(const int8_t *const *pixel, int channel) {
 #define WORD(i) four(row + 4 * (i), at)
 
 // Push rows of A for one tap of LANES pixels from `m` on: channels `from` to `to` of the pixel under the tap.
-// `place` is the address of the first word; return the address of the next one.
+// `place` is the address of the first word. Return the address after the last word.
 INLINE int push_pixels(
     const struct op *op, const int8_t *input, const int8_t *outside, int m, int tap_y, int tap_x, int from, int to,
     int place) {
@@ -53,7 +53,7 @@ INLINE void read_out(const struct op *op, const struct operands *o, int m, int M
       }
 }
 
-// `outside` is room for K codes, which stand for padding.
+// `outside` has room for K codes of padding.
 KERNEL void conv_array(const struct op *op, const struct operands *o, int8_t *outside) {
   const int M = op->out_h * op->out_w, N = op->out_c, taps = op->kernel_h * op->kernel_w, K = op->in_c * taps;
   for (int i = 0; i < K; i++) outside[i] = (int8_t)-op->input_offset;

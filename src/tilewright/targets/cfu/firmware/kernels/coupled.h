@@ -1,4 +1,4 @@
-// Operators on the CFU's image memory: missing inputs are pushed, outputs needed in main memory are read back.
+// Operators on the CFU's image memory. Missing inputs are pushed, and outputs are read back if the CPU needs them.
 #pragma once
 #include "post.h"
 
@@ -38,7 +38,7 @@ INLINE int is_conv(const struct op *op) {
 }
 
 #if DMA
-// The constants of the next convolution load during this one: each has separate rows of B and entries of the tables.
+// The next convolution's constants are loaded during this convolution, to other rows of B and entries of the tables.
 static int fetched = -1;
 #if STREAM
 static int entry;  // of the tables, where the channels of the last fetched convolution begin

@@ -7,7 +7,7 @@
 
 INLINE int tile(int total, int from, int size) { return at_most(total - from, size); }
 
-// Rows of buffer C: one for each of m rows and group of LANES columns.
+// The number of rows of buffer C: m rows for each group of LANES columns.
 INLINE int buffer_rows(int m, int n) { return m * ((n + LANES - 1) / LANES); }
 
 INLINE void multiply(int m, int n, int k, int32_t offset, int add) {
@@ -27,7 +27,7 @@ INLINE int opaque(int x) {
   return x;
 }
 
-// Return whether the document's kernels support a convolution. They support only those of its network.
+// Return whether the document's kernels support a convolution: only convolutions of the document's network.
 INLINE int document_takes(const struct op *op) {
   const int square = op->kernel_h == op->kernel_w && op->stride_h == op->stride_w && op->pad_h == op->pad_w &&
                      op->dilation_h == 1 && op->dilation_w == 1 && op->filter_c == op->in_c;

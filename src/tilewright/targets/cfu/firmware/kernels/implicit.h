@@ -5,14 +5,14 @@
 
 enum form { FORM_3X3, FORM_3X3_HALVED, FORM_1X1_HALVED };
 
-// The tensors, and the shapes to address their elements.
+// The tensors, and the shapes for the addresses of elements.
 struct tensors {
   const struct shape *input_shape, *filter_shape;
   const int8_t *input, *filter;
   int input_h, input_w;
 };
 
-// The origins in the image of a row's windows. They do not depend on k; the document's compiler found that by itself.
+// The origins of a row's windows in the image. The document's compiler detected by itself that k does not affect them.
 struct origins {
   int y[LANES], x[LANES];
 };

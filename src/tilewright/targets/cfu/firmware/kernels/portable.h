@@ -1,4 +1,4 @@
-// Portable kernels of all operators. A variant replaces some: it defines run_conv, run_add and run_fully_connected.
+// Portable kernels of all operators. Each variant defines its own run_conv, run_add and run_fully_connected.
 #pragma once
 #include "pool.h"
 #include "reference.h"

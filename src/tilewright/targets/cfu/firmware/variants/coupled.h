@@ -1,4 +1,4 @@
-// Operators that the extensions support run on the CFU's image memory, others as published. DMA: the CFU loads weights.
+// Operators with support by extensions use the image memory; others run as published. DMA: the CFU loads weights.
 #include "implicit.h"
 
 #include "../kernels/coupled.h"
