@@ -265,7 +265,7 @@ def _bounds(layer: Layer, config: Config, timing: str, grid: dict[str, Array]) -
     cleared = cleared * (layer.start == "zero" and not layer.carries) + outputs * bool(added)
     gemm = (macs * layer.operands + cleared) * intervals.gemm * repetition
     alu = outputs * (_alu_cycles(layer, intervals) + len(added[1:]) * intervals.alu_immediate)
-    alone = config.stages == 3  # one unit runs GEMM and ALU, one after the other
+    alone = config.stages == 3  # one unit runs GEMM and ALU alternately
     if layer.pool:  # a slot is free after the next group has read the shared sums
         alone = alone | (_keeps(layer, grid) & (grid["acc"] == 2))
     compute = np.where(alone, gemm + alu, np.maximum(gemm, alu)) + instructions * costs.timing.dispatch

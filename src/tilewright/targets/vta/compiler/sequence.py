@@ -214,7 +214,7 @@ class WorkList:
         self.work.extend(self._planes.before(state.index, acc))
         if layer.start == "bias":
             par = self._parameters(group, acc)
-        content = int(self._content[base : base + group.sums].min())  # what is true of all tiles
+        content = int(self._content[base : base + group.sums].min())  # the content of all tiles
         done = state.cleared[acc]
         if layer.carries:  # if an earlier group of the layer used a tile, the tile keeps its top byte plane
             run = runs((clear(group.tiles - done, done),) if group.tiles > done else ())

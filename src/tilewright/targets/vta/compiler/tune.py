@@ -214,7 +214,7 @@ class _Tuner:
 def _swaps(chain: TimedChain) -> Iterator[tuple[PlacedLoad, PlacedLoad, list[PlacedLoad]]]:
     """Yield a late load, an earlier load that waits, and the list of loads with the late load moved before the other.
 
-    The first load yielded is the load for which the compute unit waits longest.
+    The late loads are sorted by how long the compute unit waits for them, longest first.
     """
     work = np.array(chain.draft.stream_order.work)
     trace = chain.trace

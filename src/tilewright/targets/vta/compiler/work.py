@@ -76,7 +76,7 @@ def row_of(start: int, tiles: Range) -> TileTransfer:
 
 
 def input_load(layer: Layer, slot: int, group: Group, chunk: Chunk) -> LoadTiles:
-    """Return the load of a chunk's input tiles. The tiles of a second operand follow those of the first."""
+    """Return the load of a chunk's input tiles. The tiles of a second operand follow the first operand's."""
     box = chunk.inputs.size * group.box
     parts = tuple(
         (operand, part._replace(at=part.at + operand * box))

@@ -197,7 +197,7 @@ class Core(Part):
     def _extended(
         self, m: Module, work: list[Any], write: int, at: Value, written: Value, operand: Value, result: Value
     ) -> Value:
-        """Add MULH, RSHR, REQ and own operations; those with extra latency write tile `written` late.
+        """Add MULH, RSHR, REQ and own operations. Operations with extra latency write tile `written` late.
 
         Return a signal that tile `at` has no pending write.
         """

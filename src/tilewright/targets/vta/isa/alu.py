@@ -44,7 +44,7 @@ class Semantics:
     full_loads: bool
     #: A LOAD with x_size 0 still writes its padding.
     empty_loads_pad: bool
-    #: LOAD ACC_8BIT is executed; otherwise it is ignored.
+    #: LOAD ACC_8BIT is executed; otherwise LOAD ACC_8BIT is ignored.
     loads_acc_8bit: bool
     #: The amount of SHR, in bits of the second operand. low_signed: the low LOG_ACC_WIDTH bits, signed; full: all bits,
     #: signed. A negative amount shifts left. low_unsigned: the low bits. If the immediate field is negative, the amount

@@ -28,9 +28,9 @@ MAX_DEPTH = 12
 
 
 class Do(IntEnum):
-    """One step of an expression. It replaces the topmost values of the stack by its result.
+    """One step of an expression. A step replaces the topmost values of the stack by its result.
 
-    CONSTANT pushes `value`. WRAP keeps the low `value` bits, signed. WHERE takes a condition and two values.
+    CONSTANT pushes `value`. WRAP keeps the low `value` bits, signed. WHERE has a condition and two values as operands.
     """
 
     DST = 0

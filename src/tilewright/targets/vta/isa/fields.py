@@ -274,7 +274,7 @@ class Pipeline:
         return self.unit_of(Opcode.FINISH)
 
     def uop_memory(self, alu: bool) -> Memory:
-        """Return the memory that holds the micro-ops of an ALU or GEMM instruction."""
+        """Return the memory with the micro-ops of an ALU or GEMM instruction."""
         return Memory.ALU_UOP if alu and self.alu != self.gemm else Memory.UOP
 
     @cached_property

@@ -107,7 +107,7 @@ class OwnOperation:
         return self.energy or (self.expression.kinds if self.expression else ())
 
     def uses(self, operand: str) -> bool:
-        """Return whether the meaning uses an operand. Raises ConfigError if it is a function that is not known."""
+        """Return whether the meaning uses an operand. Raises ConfigError if the meaning is an unknown function."""
         return self.expression.uses(operand) if self.expression else operand in self._function()[1]
 
     def on(self, dst: Array, src: Array, imm: int) -> Array:
@@ -134,7 +134,7 @@ class OwnOperation:
             raise ConfigError(self.where, "has no lane, so the machine cannot be built as gateware", remedy)
 
     def component(self) -> Any:
-        """Return a new lane. Raises ConfigError if it has no lane, or its code is not known."""
+        """Return a new lane. Raises ConfigError if the operation has no lane, or the lane's code is unknown."""
         self.require_lane()
         try:
             return resolve(self.lane, self.where)()
@@ -198,7 +198,7 @@ def check(operations: tuple[OwnOperation, ...], built_in: Mapping[int, str], bit
 
     Raises ConfigError if two operations have the same name or opcode, or if an opcode does not fit.
     """
-    taken = dict(built_in)  # by opcode: the names that messages give to operations
+    taken = dict(built_in)  # by opcode: the names of operations in messages
     for operation in operations:
         free = [str(number) for number in range(1 << bits) if number not in taken][:8]
         remedy = f"free opcodes are {', '.join(free)}" if free else ""

@@ -1,6 +1,6 @@
 """The layout of each layer of a launch, for the host: a typed form of the `meta`, and the placements of the tensors.
 
-A tensor lies in tiles, in the order [channel tile][row][column][batch][block]; tiles are padded with zeros. In a matrix
+The tiles of a tensor have the order [channel tile][row][column][batch][block], and are padded with zeros. In a matrix
 product, consecutive rows fill the batch; images use one row of the batch. This module defines the other forms as steps
 of a placement: strips of an image row, image rows as channel tiles, neighbouring pixels in one tile, patches.
 """

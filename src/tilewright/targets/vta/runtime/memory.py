@@ -149,7 +149,7 @@ def pack(matrix: Array, memory: Memory, config: Config) -> Array:
     """Return an integer matrix (M, N) as tiles, flat uint8; zeros pad the last row and column of tiles.
 
     Weights are (outputs, inputs), so that `out = inp @ wgt.T`. Raises InputError if the matrix is empty, not 2-D, not
-    of integers, or has values that the memory cannot hold.
+    of integers, or has values outside the memory's range.
     """
     chip = config.sram(memory)
     if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "iu":

@@ -199,7 +199,7 @@ class UopRecorder:
         return imm is not None and not operation.uses("imm")
 
     def _operands(self, op: Shared) -> dict[str, tuple[Sram, int]]:
-        """Return the memory that each operand indexes (dst, src, then wgt if it is used), and the tiles per index."""
+        """Return the memory of each operand (dst, src, and wgt if it is used), and the number of tiles per index."""
         config = self._config
         dst = {"dst": (config.acc, 1)}
         if op.opcode is None:

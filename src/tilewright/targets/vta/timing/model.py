@@ -272,9 +272,10 @@ MICRO_OP_US = 4
 def _waits(kernel: Kernel, interval: int, latency: int) -> int:
     """Return the cycles that an instruction stalls for its own results, if micro-ops reuse a tile too soon.
 
-    A micro-op reads a tile no earlier than `latency` cycles after an earlier micro-op read it as a destination.
-    Each micro-op takes `interval` cycles; REQ also reads factors, one tile per cycle, before each outer iteration. A
-    micro-op reads its source in its first cycle and its destination in its last. A stall delays all later micro-ops.
+    If an earlier micro-op read a tile as a destination, a later micro-op reads the tile at least `latency` cycles
+    later. Each micro-op takes `interval` cycles; REQ also reads factors, one tile per cycle, before each outer
+    iteration. A micro-op reads the source tile in its first cycle and the destination tile in its last cycle. A stall
+    delays all later micro-ops.
     """
     count = kernel.size
     if count < 2:

@@ -358,7 +358,7 @@ def change_own(kernels: KernelTable, tiles: Uops, code: Expressions, chips: Chip
 
 
 def compute_own(code: Expressions, kernels: KernelTable, kernel: int, first: Array, second: Array) -> None:
-    """Combine accumulators with others by an own operation: each step of its expression on all values."""
+    """Combine accumulators with other operands by an own operation, one step of its expression at a time."""
     size = first.shape[0]
     number = kernels.code[kernel] - FIRST_OWN
     depth = 0  # values on the stack: a step's operands begin at `a`, and the result replaces the first operand
@@ -448,7 +448,7 @@ def shift_or_compare(do: int, a: Array, b: Array, size: int) -> None:
 
 @part
 def operate(kernels: KernelTable, shifts: Array, kernel: int, target: Array, second: Array) -> None:
-    """Combine accumulators with others, or with an immediate, in the order of their values."""
+    """Combine accumulators with other accumulators or an immediate, in the order of the values."""
     op = kernels.code[kernel]
     imm = np.int32(kernels.imm[kernel])
     table = kernels.table[kernel]
