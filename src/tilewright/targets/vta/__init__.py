@@ -53,7 +53,7 @@ class VtaTarget(LaunchedTarget[Config]):
             "macs_per_cycle": config.macs_per_cycle,
             "clock_mhz": config.mhz,
             "bus_bits": config.bus_bits,
-            "dram_bytes_per_cycle": 2 * config.bus_bits // 8,  # reads and writes have a data bus each
+            "dram_bytes_per_cycle": 2 * config.bus_bits // 8,  # reads and writes have separate data buses
             "array": f"{config.batch}x{config.block}x{config.block}",
             "units": ", ".join(config.pipeline.units),
             "alu": ", ".join(name.upper() for name in config.opcodes.values()),
@@ -70,7 +70,7 @@ class VtaTarget(LaunchedTarget[Config]):
         }
 
     def with_code(self, program: Program, config: Config) -> Program:
-        """Return a program with the code of own ALU operations. Raises ProgramError if its machine is another one."""
+        """Return a program with the code of own ALU operations. Raises ProgramError if the machine differs."""
         if difference := self.config_of(program).difference(config):
             remedy = "give the file that the program was made with, or make the program again"
             raise ProgramError(option("--config"), f"is another machine than the program's: {difference}", remedy)

@@ -1,4 +1,4 @@
-"""The causes of cycles on VTA: what each means, and what to do about it. The pipelines are in isa/fields.py."""
+"""The causes of cycles on VTA, with the meaning and a remedy for each. The pipelines are in isa/fields.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKS = {
         "Use larger tiles, which need fewer such instructions.",
     ),
 }
-#: The waits of a unit for a token of another one; "A->B token": B waits for A. Stages: load, compute, store, or load,
+#: The waits of a unit for a token of another unit; "A->B token": B waits for A. Stages: load, compute, store, or load,
 #: gemm, activate, store.
 WAITS = {
     "load->compute token": Definition(

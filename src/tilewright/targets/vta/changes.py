@@ -10,7 +10,7 @@ from tilewright.targets.vta.config import BUFFERS, RANGES, Config
 
 #: The numbers of a timing model for micro-ops of the tensor ALU.
 ALU_NUMBERS = ("alu", "alu_immediate", "requantise")
-#: Queues of fewer commands or tokens than upstream's HLS design has may stop a unit.
+#: Queues with fewer commands or tokens than in upstream's HLS design may stop a unit.
 DEPTHS = ("queue_depth", "token_depth")
 
 #: Spaces to explore, by name. zynq7020: machines whose gateware fits a Zynq-7020, as on the boards Pynq-Z1 and Z2. It

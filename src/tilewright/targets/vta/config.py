@@ -78,7 +78,7 @@ RANGES = {
     "acc_read_bits": (1, 16 * PAGE, "at most two tiles of 4096 bytes per cycle"),
 }
 
-#: The keys of hdl.multipliers.MULTIPLIERS, repeated here because runs import nothing of gateware.
+#: The keys of hdl.multipliers.MULTIPLIERS. They are repeated here because a run imports no gateware modules.
 MULTIPLIERS = ("single", "packed", "logic")
 #: How DRAM answers in the timing model chisel: after `dram_latency` cycles, or as in upstream's tsim.
 MEMORIES = ("delay", "tsim")
@@ -104,7 +104,7 @@ class Sram(NamedTuple):
 
 
 def timed(default: int | None = None) -> Any:
-    """Declare a key that changes nothing of a compiled program but its time."""
+    """Declare a key that only changes the cycles of a compiled program."""
     return field(default=default, metadata=given.ONLY_TIME)
 
 
@@ -219,7 +219,7 @@ class Config:
 
     @cached_property
     def plain(self) -> Config:
-        """The machine of which programs and their cycles are the same; keys that change neither have one value."""
+        """The machine with the same programs and cycles, in which every key that affects neither has a fixed value."""
         return replace(
             self,
             TARGET="pynq",
@@ -231,7 +231,7 @@ class Config:
         )
 
     def difference(self, other: Config) -> str:
-        """Return which key makes programs of another machine differ, and its values; "" if they are the same."""
+        """Return the key that makes programs of another machine differ, and its values; "" if programs are the same."""
         mine = self.plain.to_dict()
         theirs = other.plain.to_dict()
         for key in {**mine, **theirs}:
@@ -324,7 +324,7 @@ class Config:
 
     @property
     def gemm_writes_out(self) -> bool:
-        """Whether GEMM writes its results to the out memory as well as to acc; with four stages it does not."""
+        """Whether GEMM writes its results to acc and to the out memory; with four stages, GEMM only writes acc."""
         return self.rules.out_memory and self.stages == 3
 
     @property
@@ -350,7 +350,7 @@ class Config:
 
     @cached_property
     def own_numbers(self) -> dict[int, int]:
-        """The number (FIRST_OWN and up) that decoded programs have in the place of each opcode of an own operation."""
+        """The number (FIRST_OWN and up) that replaces each opcode of an own operation in decoded programs."""
         return {operation.opcode: FIRST_OWN + index for index, operation in enumerate(self.own_alu)}
 
     def name_of(self, number: int) -> str:
@@ -448,7 +448,7 @@ def _check(c: Config) -> None:
         if getattr(c, key) > c.LOG_ACC_WIDTH:
             reason = "an accumulator is at least as wide as the factors of its products"
             refuse(f"{key} is {getattr(c, key)}, above LOG_ACC_WIDTH {c.LOG_ACC_WIDTH}: {reason}")
-    # Depths are derived from bytes and tile sizes, so a legal size may still be no legal depth.
+    # Depths are derived from bytes and tile sizes, so a legal size may still give an illegal depth.
     for name, bits in c.index_bits._asdict().items():
         key = f"LOG_{name.upper()}_BUFF_SIZE"
         if not 1 <= bits <= SRAM_BASE_BITS:

@@ -29,7 +29,8 @@ from tilewright.targets.vta.timing import MODELS
 
 REMEDY = "give the .npz files of golden vectors (vta_vectors, vta_chisel_vectors)"
 TIMES = "times_"
-#: The keys of the machine of each build of the RTL. The model has no others, such as builds of older sources.
+#: The keys of the machine of each build of the RTL. The model does not cover other builds, such as builds of older
+#: sources.
 BUILDS: Mapping[str, Mapping[str, Any]] = {
     "pynq": {},
     "de10": {"burst_beats": 16},
@@ -82,7 +83,8 @@ def _times(path: Path, vector: Mapping[str, Array]) -> ConformCase:
             bases = dict(zip(REGIONS, vector["base"][1:].tolist(), strict=True))
             program = elaborate(decode(vector["insn"], config), config, _recorded(vector, bases), bases)
         trace = MODELS["chisel"].trace(program, order(program.table))
-        # The RTL counts from the launch bit, one cycle before ours. A step that is done in cycle d ends there.
+        # The RTL counts from the launch bit, one cycle before our cycle 0. A step that is done in cycle d ends in cycle
+        # d.
         ours = np.stack((trace.start + 1, trace.end), axis=1)
         equal = ours == vector[name]
         label = f"{build} at latency {latency}"
@@ -98,7 +100,7 @@ def _times(path: Path, vector: Mapping[str, Array]) -> ConformCase:
 
 
 def _recorded(vector: Mapping[str, Array], bases: Mapping[str, int]) -> Dram:
-    """Return the data of a recorded program. Vectors of networks have none, because times do not depend on data."""
+    """Return the data of a recorded program. Vectors of networks have no data, because cycles do not depend on data."""
     data = {name: vector.get("out_before" if name == "out" else name) for name in REGIONS}
     return Dram([Segment(name, bases[name], rows.reshape(1, -1)) for name, rows in data.items() if rows is not None])
 
@@ -134,7 +136,7 @@ def memory(vector: Mapping[str, Array]) -> tuple[Dram, dict[str, int]]:
 
 
 def _fields(vector: Mapping[str, Array], config: Config) -> str:
-    """Return a message on the first field or micro-op that we decode otherwise than the vector says, or ""."""
+    """Return a message about the first field or micro-op that we decode differently from the vector, or ""."""
     if "fields" in vector:
         stream = decode(vector["insn"], config)
         for row, stored in enumerate(parsed(str(vector["fields"]))):

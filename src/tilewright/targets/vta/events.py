@@ -1,8 +1,8 @@
 """Count the events of a VTA launch, from its micro-ops and moves; no values are needed.
 
 A micro-op reads its micro-op word, and each of its operands, once. A LOAD writes each of its tiles once, padding
-included; a STORE reads each tile once. This is the least that the instructions ask for: an implementation may read a
-tile again for each of its beats. A command queue is written and read once for each instruction.
+included; a STORE reads each tile once. These are the minimum accesses: an implementation may read a tile again for each
+beat. A command queue is written and read once for each instruction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.targets.vta.steps.micro_kernel import ALU, ALU_IMMEDIATE, FACTOR
 def events(program: Elaborated, trace: Trace | None) -> Events:
     """Return the events of a launch. DRAM transfers are in the order in which their steps start.
 
-    Without a trace, transfers are in the order of the stream. The instructions are fetched from rows of their own.
+    Without a trace, transfers are in the order of the stream. The fetches of instructions are separate rows.
     """
     moved = program.moves
     sequence = np.arange(len(program.stream)) if trace is None else np.argsort(trace.start, kind="stable")
@@ -49,7 +49,7 @@ def events(program: Elaborated, trace: Trace | None) -> Events:
 
 
 def _unknown(program: Elaborated) -> dict[str, str]:
-    """Return, for each own operation that is executed and whose arithmetic is not known, the reason."""
+    """Return a reason for each executed own operation with unknown arithmetic."""
     operations = program.config.own_alu
     used = program.kernels.own_index
     unknown = {
@@ -62,7 +62,7 @@ def _unknown(program: Elaborated) -> dict[str, str]:
 
 
 class _Executed:
-    """The executed micro-ops of a launch, by what they do.
+    """The executed micro-ops of a launch, by kind of work.
 
     A reset GEMM multiplies only if the sums that it would have accumulated go to the out memory.
     """
@@ -80,7 +80,7 @@ class _Executed:
         self.alu = self._of(~kernels.is_gemm)
         form = ~kernels.is_gemm * kernels.form
         self.of_form = {kind: self._of(form == kind) for kind in (ALU, ALU_IMMEDIATE, REQUANTISE)}
-        # REQ reads its factors before each outer iteration, if it runs a micro-op at all.
+        # REQ reads its factors before each outer iteration, if the instruction has micro-ops.
         rounds = np.where((form == REQUANTISE) & (kernels.micro_ops > 0), kernels.column("iter_out") * runs, 0)
         self.factors = FACTOR_TILES * int(rounds.sum())
 
@@ -112,7 +112,7 @@ class _Executed:
         line = self.config.pipeline
         stored = self._moved(Memory.OUT)
         from_out = config.rules.out_memory
-        # A GEMM reads the tile to which it adds; an ALU operation reads dst, and src if that is no immediate.
+        # A GEMM reads the tile to which it adds; an ALU operation reads dst, and without an immediate also src.
         acc = self.products + 2 * self.of_form[ALU] + self.of_form[ALU_IMMEDIATE] + self.of_form[REQUANTISE]
         computed = self.gemm + self.reset + self.alu
         shared = line.alu == line.gemm

@@ -1,6 +1,6 @@
-"""Folders of raw binaries, as the compiler of onera/standalone-vta writes them; docs/vta.md, Programs of others.
+"""Folders of raw binaries in the form of the compiler of onera/standalone-vta; see docs/vta.md, Programs of others.
 
-A program of such a folder is some files with a common end of their names, NAME below, which may be empty:
+The files of a program have the same end of their names (NAME below, possibly empty):
 
     instructionsNAME.bin        instructions, 16 bytes each
     uopNAME.bin                 micro-ops, 4 bytes each
@@ -46,13 +46,13 @@ EXPECTED = "expected_out"
 
 
 class Kind(NamedTuple):
-    """A kind of data: the start of its file's name, and the memory that it is loaded into or stored from."""
+    """A kind of data: the start of its file's name, and the memory to load into or to store from."""
 
     file: str
     memory: Memory
 
 
-#: By the word in the list of addresses, in the order in DRAM. INSN is not here: no instruction addresses it.
+#: By the word in the list of addresses, in the order in DRAM. INSN is missing, because no instruction addresses INSN.
 KINDS = {
     "INP": Kind("input", Memory.INP),
     "WGT": Kind("weight", Memory.WGT),
@@ -66,8 +66,8 @@ KINDS = {
 def read(folder: Path, config: Config) -> Loaded:
     """Read a folder: a program of one launch for each NAME, and its expected outputs.
 
-    An instruction may load the rest of a file's last page of DRAM. These bytes are 0 here, and a finding names them.
-    Raises ProgramError, naming the file, if one is missing or malformed, or if data have no address.
+    An instruction may load the rest of a file's last page of DRAM. These bytes are 0, and a finding lists them. Raises
+    ProgramError, naming the file, if a file is missing or malformed, or if data have no address.
     """
     ends = sorted(path.name[len(CODE) : -len(".bin")] for path in folder.glob(f"{CODE}*.bin"))
     if not ends:
@@ -125,7 +125,7 @@ def _launch(folder: Path, end: str, config: Config) -> tuple[Launch, dict[str, A
 
 
 def _used(insns: Raw, config: Config) -> dict[int, tuple[int, int]]:
-    """Return the first byte of DRAM that instructions transfer and the one after the last, by memory."""
+    """Return, by memory, the first DRAM byte that instructions transfer, and the byte after the last."""
     moved = moves(decode(insns, config), config, dict.fromkeys(REGIONS, 0))
     ends = {}
     for kind in KINDS.values():
@@ -162,18 +162,18 @@ def _bytes(path: Path) -> Array:
     return np.frombuffer(path.read_bytes(), np.uint8)
 
 
-#: The kind of constants by the memory that they are loaded into.
+#: The kind of constants for each memory into which constants are loaded.
 CONSTANTS = {Memory.UOP: "UOP", Memory.WGT: "WGT", Memory.INP: "INP", Memory.ACC: "ACC", Memory.ACC_8BIT: "ACC"}
 
 
 def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Array], end: str) -> dict[str, bytes]:
     """Return the files of a launch by name; each name of a file ends with `end`.
 
-    A folder has the data of a kind in one piece, but a launch has them in any order. So they get other addresses, and
-    the transfers other indices.
+    In a folder, the data of a kind are contiguous; in a launch, they have any order. So data get new addresses, and
+    transfers get new indices.
 
-    `inputs` are the bytes of its input segments, uint8 [1, size], by name. The expected output is that of the
-    simulator. Raises ProgramError, naming the launch, if it uses extensions or segments that the form has no place for.
+    `inputs`: the bytes of input segments, uint8 [1, size], by name. The expected output comes from the simulator.
+    Raises ProgramError, naming the launch, if the launch uses extensions or segments that a folder cannot contain.
     """
     if config.alu != "upstream" or config.stages != 3:
         reason = f"has alu={config.alu}, stages={config.stages}; the folder is for machines of upstream's"
@@ -201,14 +201,14 @@ def files(name: str, image: LaunchImage, config: Config, inputs: Mapping[str, Ar
         lines.append(f"{word},{first:#x},{first // config.dram_tile_bytes(kind.memory):#x}")
     by_file[f"{EXPECTED}_sram{end}.bin"] = by_file[
         f"{EXPECTED}{end}.bin"
-    ]  # its simulator takes the size of OUT from here
+    ]  # onera's simulator reads the size of OUT from this line
     last = paged(max(segment.address + segment.size for segment in used))
     lines.append(f"INSN,{last:#x},{last // INSN_BYTES:#x}")
     return by_file | {f"{ADDRESSES}{end}.csv": "".join(f"{line}\n" for line in lines).encode()}
 
 
 def _homes(moved: Moves, image: LaunchImage) -> Array:
-    """Return the index of the segment that each instruction transfers, int64 [n]; -1: it transfers nothing."""
+    """Return the index of the segment that each instruction transfers, int64 [n]; -1 for no transfer."""
     starts = np.array([segment.address for segment in image.segments], np.int64)
     order = np.argsort(starts)
     segments = order[np.searchsorted(starts[order], moved.address, side="right") - 1]

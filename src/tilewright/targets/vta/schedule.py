@@ -1,4 +1,4 @@
-"""A schedule of the user's: tile sizes, loop order and slots of layers, as frozen dataclasses and as a file.
+"""A user's schedule: tile sizes, loop order and slots of layers, as frozen dataclasses and as a file.
 
 Files and JSON values are untrusted: their form is checked here. compiler/legal.py checks that a plan is possible.
 """
@@ -16,7 +16,7 @@ from tilewright import fields
 from tilewright.errors import SHOWN, InputError, shown
 from tilewright.fields import FieldError, Range, defaults, naming, record, types
 
-#: The version of the form, and the only target whose schedules this is.
+#: The version of the file format, and the only target with such schedules.
 VERSION = 1
 TARGET = "vta"
 LARGEST = (1 << 31) - 1
@@ -29,8 +29,8 @@ class Tile:
     """Sizes of a group of output tiles that are summed together, or of a whole layer.
 
     A group is `rows` x `columns` pixels of `output_tiles` channel tiles. It is summed `input_tiles` input channel tiles
-    at a time. A channel tile has as many channels as the machine's block (16 by default). Columns count pixels that lie
-    side by side in one tile as one.
+    at a time. The number of channels in a channel tile is the machine's block (16 by default). Pixels side by side in
+    one tile count as one column.
     """
 
     rows: Size
@@ -41,7 +41,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Slots:
-    """The number of equal parts of inp, wgt and acc: loads, sums and stores of as many groups or chunks overlap."""
+    """The number of equal parts of inp, wgt and acc. It limits how many groups or chunks can overlap."""
 
     inp: Size = 1
     wgt: Size = 1
@@ -61,9 +61,9 @@ class LayerSchedule:
     """The schedule of the layer whose first (or only) node is `layer`.
 
     `outer_loop`: "space" if all output channels of an image tile come before the next image tile, else "channels".
-    `nodes`: all nodes that the layer computes, `of`: its whole size; both are compared with the network if they are
-    given. `form`: "plain", or another layout of the layer in tiles, if it has one: "strips" of an image row, or image
-    "rows" in the place of channels. `alone`: whether the layers of its launch get a launch each.
+    `nodes`: all nodes that the layer computes, `of`: its whole size; both are compared with the network, if given.
+    `form`: "plain", or another layout of the layer in tiles, if it has one: "strips" of an image row, or image "rows"
+    in the place of channels. `alone`: whether the layers of its launch get a launch each.
     """
 
     layer: str
@@ -95,8 +95,8 @@ class LayerSchedule:
 class Schedule:
     """Schedules of some or all layers of a network; the compiler searches plans for the other layers.
 
-    `config`, `rounding`: if given, the machine (its keys, as in a configuration file) and the rounding mode for which
-    the schedule was made; it is refused for others. `model`: the network's name. `source`: the file's name, for errors.
+    `config`, `rounding`: if given, the machine (its keys, as in a configuration file) and the rounding mode of the
+    schedule; other machines and modes are refused. `model`: the network's name. `source`: the file's name, for errors.
     """
 
     layers: tuple[LayerSchedule, ...]
@@ -119,11 +119,11 @@ class Schedule:
         return ",\n".join(["{\n  " + ",\n  ".join(_pairs(data)), f'  "layers": [\n{listed}\n  ]\n}}\n'])
 
 
-#: The schedule of a user who has none.
+#: The empty schedule.
 NONE = Schedule(())
 _SCHEDULE: dict[str, Any] = {"version": int, "target": str, "layers": list, "model": str, "rounding": str}
 _SCHEDULE |= {"config": dict[str, Any] | None}
-#: A layer's entries: `threads` stands for all three slots, of which some may be missing.
+#: A layer's entries. `threads` sets all three slots; single slots may be missing.
 _LAYER = types(LayerSchedule) | {
     "form": Literal["plain", "strips", "rows"],
     "threads": Size,
@@ -160,7 +160,7 @@ def read(source: object) -> Schedule:
 
 
 def close_to(name: str, choices: Iterable[str]) -> str:
-    """Return the remedy of an error about an unknown name: the closest known one, or some of them."""
+    """Return the remedy of an error about an unknown name: the closest known name, or some known names."""
     names = [*choices]
     close = difflib.get_close_matches(name[:SHOWN], names, n=1)
     some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
@@ -185,7 +185,7 @@ def _layer(data: object, where: str, number: int) -> LayerSchedule:
     place = f"layer {shown(name)}" if isinstance(name, str) else f"layers[{number}]"
     with naming(f"{where}, {place}", InputError):
         values = record(_LAYER, data, "", _ABSENT)
-        # `threads` gives the number of all slots at once; `slots` replaces single ones.
+        # `threads` sets the number of all slots at once; `slots` replaces single numbers.
         threads = values.pop("threads")
         slots = record(types(Slots), values.pop("slots"), "slots", dict.fromkeys(types(Slots), threads))
         halvings = record(types(Halvings), values.pop("halvings"), "halvings", defaults(Halvings))

@@ -1,7 +1,7 @@
-"""Which elements a VTA instruction computes an element from: one step of a backward slice, tile by tile.
+"""One step of a backward slice: the elements from which a VTA instruction computes given elements, tile by tile.
 
-A tile depends on all of the tiles that its micro-ops read. Each element has a uint64, in which every bit is a slice, so
-that one walk back follows up to 64 slices.
+A tile depends on all tiles that its micro-ops read. Each element has a uint64 with a bit for each slice, so that one
+backward walk follows up to 64 slices.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def backward(program: Elaborated, step: int, wanted: SliceBits) -> int:
     if kernel.reset:
         _reset(kernel, wanted, OUT in spaces)
         return bits
-    if OUT in spaces:  # the same values go to both memories
+    if OUT in spaces:  # both memories get the same values
         wanted[ACC][kernel.written] |= given_out
         wanted[OUT][kernel.written] = 0
     bits_by_uop = wanted[ACC][kernel.dst]
@@ -102,7 +102,7 @@ def _reset(kernel: Kernel, wanted: SliceBits, writes_out: bool) -> None:
 def _alu(kernel: Kernel, wanted: SliceBits) -> None:
     acc = wanted[ACC]
     if kernel.factors is not None:
-        # Backwards through the waves, as a later wave may read what an earlier one wrote.
+        # The loop goes backwards through the waves, because a later wave may read the result of an earlier wave.
         for dst, bias, factors in reversed(kernel.requantised):
             for tiles in (bias, *(shifted(factors, by) for by in range(FACTOR_TILES))):
                 _add(wanted[PAR], tiles, acc[dst])
@@ -117,7 +117,7 @@ def _alu(kernel: Kernel, wanted: SliceBits) -> None:
 
 
 def _add(to: Array, tiles: Tiles, bits: Array) -> None:
-    """Add the slices `bits` to the elements `tiles`, of which some may be equal."""
+    """Add the slices `bits` to the elements `tiles`, which may have duplicates."""
     if isinstance(tiles, slice):
         to[tiles] |= bits
     else:

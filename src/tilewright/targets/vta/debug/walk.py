@@ -28,7 +28,7 @@ from tilewright.targets.vta.steps.moves import granule
 from tilewright.targets.vta.values.actions import Action, plan
 from tilewright.targets.vta.values.machine import Machine, matrices
 
-#: What a tile of each memory is, in words.
+#: The description of a tile of each memory.
 LAYOUTS = {
     "uop": "one micro-op: the tiles dst, src, wgt",
     "alu_uop": "one micro-op: the tiles dst, src, wgt",
@@ -38,7 +38,7 @@ LAYOUTS = {
     "out": "batch x output channel",
     "par": "one row of output channels",
 }
-#: The most micro-ops that `details` lists.
+#: The maximum number of micro-ops that `details` lists.
 LISTED = 8
 
 
@@ -190,12 +190,12 @@ class VtaWalk(Walk):
         form = forms[index]
         moved = self._elaborated.moves
         if not form.codes or any(later.computed_with == form.node for later in forms):
-            return None  # a later node is computed with this one, so only that node's result is stored
-        if form.computed_with:  # of several such nodes, the last one's result is stored
+            return None  # a later node is computed together with this node, so only the later node's result is stored
+        if form.computed_with:  # if there are several such nodes, the result of the last node is stored
             if any(later.computed_with == form.computed_with for later in forms[index + 1 :]):
                 return None
             index = next(at for at, later in enumerate(forms) if later.node == form.computed_with)
-        # The tiles of a result ascend in DRAM from its first one on.
+        # The tiles of a result ascend in DRAM, from the first tile on.
         stores = moved.stores & (self.layer == index)
         return int(moved.address[stores].min()) if stores.any() else None
 
@@ -203,14 +203,14 @@ class VtaWalk(Walk):
         return self._image.dram(self._packed, 1)
 
 
-#: Micro-ops of an instruction that is worth a plan of its own.
+#: Minimum micro-ops of an instruction that is worth a separate plan.
 MANY = 1000
 
 
 class VtaState(State):
     """The memories of one VTA after some instructions of a launch (see sim.walk.State).
 
-    Instructions run by the value pass's own plan, one or many at a time, so a long jump costs as much as a run.
+    Instructions run with a plan of the value pass, one or many at a time. So a long jump is as fast as a run.
     """
 
     machine: Machine
@@ -220,8 +220,8 @@ class VtaState(State):
         super().__init__(walk, Machine(config, dram, 1))
         self._program = program
         self._caches = {memory: np.zeros((config.sram(memory).depth, 3), np.int64) for memory in UOP_MEMORIES}
-        # Every reset is executed in full: unlike a run, the debugger shows the out memory even where no STORE reads it.
-        # One whose operands leave their memories has no sum.
+        # Every reset is executed in full: unlike a run, the debugger shows the out memory even if no STORE reads it. A
+        # reset with operands outside their memories has no sum.
         _, inp, wgt = program.kernels.spans[1]
         resets = program.kernels.resets & (inp <= config.inp.depth) & (wgt <= config.wgt.depth)
         every = config.gemm_writes_out and config.rules.reset_writes_out and resets.any()

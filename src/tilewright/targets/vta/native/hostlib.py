@@ -40,7 +40,7 @@ def library(config: Config) -> HostLibrary:
 
 
 def tables(config: Config) -> str:
-    """Return the header with which the runtime in C follows the rules of the runtime in Python on this machine."""
+    """Return the header that gives the C runtime the rules of the Python runtime on this machine."""
     line = config.pipeline
     bits = config.formats.plain.offsets
     links = {pair: (1 << bits[link.push], 1 << bits[link.pop]) for pair, link in line.links.items()}

@@ -1,6 +1,6 @@
-"""The process behind VTADeviceRun of a host in C: it runs the instructions that lie in the memory shared with the host.
+"""The process behind VTADeviceRun of a C host. It runs the instructions in the memory shared with the host.
 
-File 4 is that memory: an address of the machine is an offset in the file. Pages that were never touched are holes.
+The shared memory is file 4: an address of the machine is an offset in the file. Untouched pages are holes.
 
 $TILEWRIGHT_VTA_TIMING is the timing model. $TILEWRIGHT_VTA_SAVE is a program file, to which all runs are written.
 """
@@ -36,14 +36,14 @@ from tilewright.targets.vta.steps.moves import moves
 SHARED = 4
 #: A run: address of the instructions, bytes of the runtime's micro-ops, number of instructions, debug flags.
 RUN = struct.Struct("<2Q2I")
-#: The flag that prints the cycles of a run (VTA_DEBUG_LOG_INSN).
+#: The flag to print the cycles of a run (VTA_DEBUG_LOG_INSN).
 LOG = 64
-#: Findings of a run that are printed.
+#: Maximum number of findings to print for a run.
 SHOWN = 8
 
 
 class Region(NamedTuple):
-    """An allocation of the host. The runtime's micro-ops have number -1, its instructions -2."""
+    """An allocation of the host. The runtime's micro-ops have the number -1, the runtime's instructions -2."""
 
     address: int
     size: int
@@ -132,7 +132,7 @@ class Server(serve.Server):
     def _launch(self, name: str, code: Raw, regions: list[Region], uops: int) -> tuple[Launch, list[Region]]:
         """Return a launch with the allocations that its instructions transfer, and the allocations stored to.
 
-        An allocation that nothing has written yet has the kind `output`: to read it is a finding.
+        An allocation without a write so far has the kind `output`, so that a read of it is a finding.
         """
         filled = [region._replace(size=uops) if region.number == -1 else region for region in regions]
         filled = [region for region in filled if region.size]
@@ -155,7 +155,7 @@ class Server(serve.Server):
         """Return whether each region is loaded from, and stored to, bool [regions] each. Regions ascend."""
         stream = decode(code, self.config)
         moved = moves(stream, self.config, dict.fromkeys(REGIONS, 0))
-        # A transfer may cross several regions, first..last-1: it counts +1 from the first on, and -1 from `last` on.
+        # A transfer may cross the regions first..last-1. It adds 1 at region `first`, and -1 at region `last`.
         first = np.searchsorted([region.end for region in regions], moved.address, side="right")
         last = np.searchsorted([region.address for region in regions], moved.dram_end, side="left")
 
@@ -179,5 +179,5 @@ class Server(serve.Server):
 
 
 def main(connection: int, machine: str) -> None:
-    """Answer the requests that come from a socket, until it is closed. `machine` is the file of the configuration."""
+    """Answer requests from a socket until the socket is closed. `machine`: the file of the configuration."""
     serve.serve(connection, lambda: Server(TARGET.config(machine, {}), SHARED))

@@ -23,9 +23,7 @@ NOTHING = 2  # from the start of an instruction without work to the start of the
 LEAD = 2  # from a LOAD's start to its first command on the bus: engine, command queue (shell/VME.scala:38)
 TURN = 2  # from a command on the bus to the client's next: one queue entry (shell/VME.scala:216)
 IN_FLIGHT = 16  # maximum number of read bursts in flight (shell/VME.scala:36)
-WIDE = (
-    2  # from the cycle after a LOAD's last beat to its end, if a beat has a tile (core/TensorLoadWideVME.scala:315)
-)
+WIDE = 2  # from the cycle after a LOAD's last beat to its end, if a beat has a tile (core/TensorLoadWideVME.scala:315)
 NARROW = 3  # the same if a tile needs several beats (core/TensorLoadNarrowVME.scala:292)
 STORE_LEAD = 1  # from a STORE's start to its first command
 WRITE_LATENCY = 2  # from a write command to its first beat (shell/VME.scala:351)
