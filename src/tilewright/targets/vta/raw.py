@@ -9,10 +9,11 @@ The files of a program have the same end of their names (NAME below, possibly em
     memory_addressesNAME.csv    where in DRAM: a line for each file, of the words below
     expected_outNAME.bin        what must be in DRAM after the run
 
-A line is `INP,0x1000,0x100`: a kind, a physical address, and the index by which instructions address the same place, in
-tiles of the kind's memory. The index counts: a folder made with an offset of DRAM has indices without it. Older folders
-have `inp,0x1000`, a byte address. Their inp, wgt and out have the address 0, because a test bench fills those memories
-itself; such data lie where the first tile is that the instructions transfer.
+A line is `INP,0x1000,0x100`: a kind, a physical address, and the index of the same place for instructions, in tiles of
+the kind's memory. Only the index matters: if a folder was made with an offset of DRAM, the indices do not include the
+offset. A line of an older folder is `inp,0x1000`, with a byte address. In such folders, inp, wgt and out have the
+address 0, because a test bench fills these memories. These data are placed at the first tile that the instructions
+transfer.
 """
 
 from __future__ import annotations

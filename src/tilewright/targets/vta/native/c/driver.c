@@ -1,7 +1,7 @@
-/* Memory that the host shares with the process of the simulator (serve.py), and the requests to it.
+/* Memory that the host shares with the process of the simulator (serve.py), and the requests to this process.
  *
- * All memory of the machine is one sparse file, which both processes map or read; so a run sends only the list of the
- * allocations. Pages that nobody has touched are holes of the file: by them, the simulator knows what is initialised.
+ * All memory of the machine is one sparse file, which both processes map or read. So a run only sends the list of the
+ * allocations. Untouched pages are holes of the file: these tell the simulator which memory is uninitialised.
  */
 #define _GNU_SOURCE
 #include "driver.h"
@@ -30,14 +30,14 @@ struct run {
     uint64_t insns, uops; /* address; bytes */
     uint32_t count, debug;
 };
-struct result { /* of the last run; one that failed has 0 and 1 */
+struct result { /* of the last run; a failed run has 0 and 1 */
     uint64_t cycles, findings;
 };
 struct device {
     struct device *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for all that follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for all variables below */
 static int file = -1;
 static uint8_t *dram;
 static struct tw_region *regions; /* by address */
@@ -46,7 +46,7 @@ static int64_t numbered;
 static struct device *devices;
 static struct tw_connection process;
 static int started;
-static pid_t owner; /* the process that started it */
+static pid_t owner; /* the process that started the simulator */
 static struct result total;
 static unsigned long long runs;
 
@@ -70,12 +70,12 @@ static void leave(void) {
             (unsigned long long)total.cycles, runs, runs == 1 ? "" : "s", (unsigned long long)total.findings,
             total.findings == 1 ? "" : "s");
     } else {
-        kill(process.process, SIGKILL); /* it may still be getting ready */
+        kill(process.process, SIGKILL); /* the process may not be ready yet */
     }
     tw_leave(&process);
 }
 
-/* Make the memory and start the process, once. The process gets ready while the host goes on. */
+/* Make the memory and start the process, once. The process starts up while the host continues. */
 static void start(const char *call) {
     if (!dram) {
 #ifdef __linux__

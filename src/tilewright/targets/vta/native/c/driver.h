@@ -1,4 +1,4 @@
-/* What the runtime and the driver share, beyond vta/driver.h. */
+/* Declarations of the runtime and the driver that are not in vta/driver.h. */
 #ifndef TILEWRIGHT_VTA_DRIVER_H
 #define TILEWRIGHT_VTA_DRIVER_H
 
@@ -8,11 +8,11 @@
 
 #pragma GCC visibility push(hidden)
 
-/* End the program with a message: the call, and what is wrong with it. */
+/* End the program with a message: the call, and the error. */
 __attribute__((noreturn, format(printf, 2, 3))) void tw_refuse(const char *call, const char *reason, ...);
 
-/* An allocation. `number` counts those of the host. The runtime has one for its micro-ops, at the address where the
- * runtime in Python has them, and one for its instructions, above all others. */
+/* An allocation. `number` counts the host's allocations. The runtime has an allocation for its micro-ops, at the same
+ * address as in the Python runtime, and an allocation for its instructions, above all others. */
 struct tw_region {
     uint64_t address, size;
     int64_t number;

@@ -7,7 +7,7 @@
 #include "driver.h"
 #include "vta_machine.h"
 
-/* A micro-op may not write an accumulator tile that one of this many preceding micro-ops wrote. */
+/* N: a micro-op must not write an accumulator tile that one of the N preceding micro-ops wrote. */
 enum { DISTANCE = 2, MAX_LOOPS = 2, MOST = VTA_MAX_XFER / VTA_UOP_ELEM_BYTES };
 
 static void *grown(void *old, size_t bytes) {

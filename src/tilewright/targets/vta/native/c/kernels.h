@@ -12,7 +12,7 @@ struct tw_loop {
     uint32_t extent, dst, src, wgt;
 };
 
-/* What all micro-ops of a kernel share. `mode` is 0 for GEMM, 1 for ALU. */
+/* The fields that all micro-ops of a kernel share. `mode` is 0 for GEMM, 1 for ALU. */
 struct tw_operation {
     uint32_t mode, reset, opcode, use_imm;
     int32_t imm;
@@ -27,23 +27,23 @@ struct tw_kernel {
     uint32_t loop_count, open;
     VTAUop *uops;
     uint32_t count, room;
-    uint64_t run; /* the run in which it is list `list` */
+    uint64_t run; /* the run in which the kernel has list `list` */
     uint32_t list;
 };
 
-/* The distinct lists of micro-ops of a run, in DRAM in the order of their first use, and where the caches have them. */
+/* The distinct lists of micro-ops of a run, in DRAM in the order of first use, and their positions in the caches. */
 struct tw_lists {
     VTAUop *uops; /* in DRAM */
     uint32_t count;
     struct tw_list {
         uint32_t offset, count;
-        int64_t base[2]; /* in the caches of GEMM and ALU, which may be one; -1: not there */
+        int64_t base[2]; /* in the caches of GEMM and ALU, which may be equal; -1: not in the cache */
     } *lists;
     uint32_t list_count, room;
-    uint32_t write[2]; /* where the next list goes in each cache */
+    uint32_t write[2]; /* the position of the next list in each cache */
 };
 
-/* The kernel with a mode and signature that belongs to a handle; a new one if there is none. */
+/* Return the kernel of a handle with a mode and signature; if there is none, make a new kernel. */
 struct tw_kernel *tw_find_kernel(const char *call, void **handle, uint32_t mode, const void *signature, int size);
 int tw_is_recorded(const struct tw_kernel *kernel);
 
@@ -57,10 +57,10 @@ void tw_finish_kernel(const char *call, struct tw_kernel *kernel);
 /* The instruction's loops. */
 void tw_nest(const struct tw_kernel *kernel, struct tw_loop *outer, struct tw_loop *inner);
 
-/* Whether its ALU operation reads factors from the memory of parameters, from index wgt on. */
+/* Whether the kernel's ALU operation reads factors from the memory of parameters, from index wgt on. */
 int tw_takes_factors(const struct tw_kernel *kernel);
 
-/* Return where the cache has a kernel's micro-ops, after `load` of them if they are missing. `run` numbers the run. */
+/* Return the cache position of a kernel's micro-ops; call `load` if they are missing. `run`: the number of the run. */
 uint32_t tw_in_cache(
     const char *call, struct tw_lists *lists, struct tw_kernel *kernel, uint64_t run,
     void (*load)(uint32_t memory, uint32_t base, uint32_t offset, uint32_t count));

@@ -1,8 +1,8 @@
-/* The runtime: buffers, and the command queue. Its rules are those of the runtime in Python (runtime/ and
- * isa/instructions.py), so that both make the same instructions; tables of the machine come from there (vta_machine.h,
- * made by hostlib.py).
+/* The runtime: buffers, and the command queue. It has the rules of the Python runtime (runtime/ and
+ * isa/instructions.py), so that both make the same instructions. hostlib.py writes tables of the machine from Python
+ * (vta_machine.h).
  *
- * Instructions and micro-ops are written where the machine reads them.
+ * Instructions and micro-ops are written directly to the memory of the machine.
  */
 #include <string.h>
 #include <vta/hw_spec.h>
@@ -18,14 +18,14 @@ typedef union {
     uint64_t word[2];
 } insn;
 
-/* Instructions kept free: more than one call and the end of a run add together. */
+/* Free room to keep, in instructions: more than one call and the end of a run add together. */
 enum { RESERVE = 16, MOST = VTA_MAX_XFER / sizeof(insn) };
 
 struct buffer {
     struct buffer *next;
     uint8_t *data;
     size_t size;
-    uint64_t used; /* the run (queue.run) whose instructions use it */
+    uint64_t used; /* the run (queue.run) whose instructions use the buffer */
 };
 
 static struct buffer *buffers;
@@ -33,9 +33,9 @@ static struct {
     VTADeviceHandle device; /* NULL: there is no queue */
     insn *insns;
     size_t count;
-    uint64_t pending[TW_UNITS]; /* the pop bits that the next instruction of each unit takes */
+    uint64_t pending[TW_UNITS]; /* the pop bits for the next instruction of each unit */
     struct tw_lists lists;
-    struct tw_kernel *recorded; /* by the callback that runs */
+    struct tw_kernel *recorded; /* by the active callback */
     uint64_t run;
     int debug;
 } queue = {.run = 1};
@@ -89,7 +89,7 @@ void VTASetDebugMode(VTACommandHandle cmd, int debug_flag) {
 void *VTABufferAlloc(size_t size) {
     struct buffer *made = malloc(sizeof *made);
     void *data = tw_allocate("VTABufferAlloc", size, TW_NUMBERED);
-    if (!made || !data) exit(EXIT_FAILURE); /* tw_allocate has said why */
+    if (!made || !data) exit(EXIT_FAILURE); /* tw_allocate has printed the reason */
     *made = (struct buffer){buffers, data, size, 0};
     return buffers = made;
 }
@@ -157,12 +157,12 @@ static void nop(int unit) {
     add(made);
 }
 
-/* Let a NOP take the pops that wait for the next instruction of a unit. */
+/* Add a NOP with the pops that wait for the next instruction of a unit. */
 static void commit(int unit) {
     if (queue.pending[unit]) nop(unit);
 }
 
-/* Check that a call can record, and make the queue at the first one. */
+/* Check that a call can record. The first call makes the queue. */
 static void room(const char *call) {
     use(call);
     if (queue.recorded) tw_refuse(call, "is called by the callback that records a kernel");
@@ -384,6 +384,6 @@ void VTASynchronize(VTACommandHandle cmd, uint32_t wait_cycles) {
     vta_phy_addr_t first = VTAMemGetPhyAddr(queue.insns);
     size_t uops = queue.lists.count * sizeof *queue.lists.uops;
     if (tw_run(queue.device, first, queue.count, wait_cycles, queue.debug, uops))
-        exit(EXIT_FAILURE); /* tw_run has said why */
+        exit(EXIT_FAILURE); /* tw_run has printed the reason */
     forget();
 }
