@@ -4,7 +4,7 @@ The float ALU's constants (factors and biases) are found by trial and proven on 
 with fused multiply-adds; the ALU operation REQ multiplies one accumulator. Both round the sum of a constant and two
 multiples of codes, but their rounding errors differ. So the results can only differ near a tie. Constants are used only
 if they are right for all 65,536 pairs of codes (for one operand: all 256 codes). If no constants are right, the host
-runs it.
+runs the operator.
 """
 
 from __future__ import annotations

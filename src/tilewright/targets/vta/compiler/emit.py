@@ -255,7 +255,7 @@ class _PlacedRun:
 
 
 class _RunEmitter:
-    """Adds GEMM and ALU instructions to a stream, and loads of their micro-op lists into the on-chip cache."""
+    """Adds GEMM and ALU instructions to a stream, with the loads of their micro-op lists to the on-chip cache."""
 
     def __init__(self, builder: StreamBuilder, where: Sequence[Regions], costs: Costs | None) -> None:
         self._builder = builder

@@ -186,7 +186,7 @@ def _tensor(op: AluOp, patch: Patch, source: int, key: RequantisationKey, box: B
 
 @lru_cache(maxsize=1024)
 def _biased(key: RequantisationKey, parts: tuple[tuple[Patch, Box], ...]) -> tuple[Step, ...]:
-    """Return the ALU steps that set patches to their biases, by a minimum: biases are not above the old values."""
+    """Return the ALU steps that set patches to their biases, by a minimum. No bias is above the old value."""
     return tuple(_tensor(AluOp.MIN, patch, patch.bias, key, box, key.biases) for patch, box in parts)
 
 

@@ -1,4 +1,4 @@
-"""The C header of a configuration, with upstream's macros and structures, for its gateware, drivers and runtimes.
+"""The C header of a configuration, with upstream's macros and structures, for gateware, drivers and runtimes.
 
 The header replaces include/vta/hw_spec.h, hw_spec_const.h and the -D flags that config/vta_config.py prints
 (apache/tvm-vta at d4a15f627d5c). Numbers come from `Config`, bit positions from the layouts that encode and decode

@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.array import Array
 from tilewright.errors import ConfigError
 
-#: The operands: the first one, the second one (acc[src] or the immediate), the immediate field.
+#: The operands: the first operand, the second operand (acc[src] or the immediate), the immediate field.
 OPERANDS = ("dst", "src", "imm")
 #: Limits of an expression: characters, steps, values on the stack.
 MAX_CHARACTERS = 1000

@@ -102,7 +102,7 @@ def _notation(config: Config) -> Notation:
 
 
 def _tokens(line: Pipeline, unit: int) -> dict[str, str]:
-    """Return the word that stands for each token bit of a unit in the text: {"pop_prev": "pop:load", ..}."""
+    """Return the word in the text for each token bit of a unit: {"pop_prev": "pop:load", ..}."""
     words = {}
     for bit in (*POP_BITS, *PUSH_BITS):
         verb, side = bit.split("_")

@@ -27,7 +27,7 @@ WIDE = 2  # from the cycle after a LOAD's last beat to its end, if a beat has a 
 NARROW = 3  # the same if a tile needs several beats (core/TensorLoadNarrowVME.scala:292)
 STORE_LEAD = 1  # from a STORE's start to its first command
 WRITE_LATENCY = 2  # from a write command to its first beat (shell/VME.scala:351)
-#: The memory of upstream's tsim (dpi/VTAMemDPI.scala:132): cycles from a read to its first beat, and for writes.
+#: The memory of upstream's tsim (dpi/VTAMemDPI.scala:132): cycles from a read to its first beat, and cycles for writes.
 TSIM_LATENCY = 18
 TSIM_WRITE_LATENCY = 3
 TSIM_ANSWER = 1
