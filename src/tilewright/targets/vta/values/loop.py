@@ -1,8 +1,7 @@
 """The value pass over a batch of instructions, for one sample: one compiled loop, tile by tile.
 
 Machine runs the same instructions with whole-array operations; the tests compare the loop with Machine. The loop is
-faster for short instructions, and for few samples. The loop does not depend on the config's semantics, because
-`actions` resolves the semantics when it builds the tables.
+faster for short instructions, and for few samples. The tables from `actions` already include the config's semantics.
 """
 
 from __future__ import annotations
@@ -226,8 +225,7 @@ def pack(memory: Array, values: Array, at: int, bits: int) -> None:
 def multiply(kernels: KernelTable, tiles: Uops, chips: Chips, shape: Shape, kernel: int) -> None:
     """Execute a GEMM: add products of tiles to accumulator tiles.
 
-    The loop over micro-ops encloses the inner loop, whose iterations mostly use the same wgt tile. The order of sums
-    does not matter.
+    The inner loop is inside the loop over micro-ops, because its iterations mostly use the same wgt tile.
     """
     inner = kernels.iter_in[kernel]
     wgt_step = kernels.wgt_factor_in[kernel]
@@ -290,9 +288,8 @@ def products(
 ) -> None:
     """Multiply LANES inp values by LANES**2 wgt values and add to LANES acc values; row i of wgt is for inp value i.
 
-    The values of GROUP rows alternate. The next GROUP rows follow `pitch` values later. This is repeated `count` times
-    with the same weights. The distance of repetitions is `to_step` values of acc and `by_step` values of inp. Values of
-    inp have the bias BIAS.
+    The values of GROUP rows alternate. The next GROUP rows follow `pitch` values later. There are `count` repetitions
+    with the same weights, `to_step` values of acc and `by_step` values of inp apart. inp has the bias BIAS.
     """
     rows = np.lib.stride_tricks.as_strided(wgt[w:], (LANES // GROUP, GROUP, LANES), (pitch, 1, GROUP))
     weights = rows.reshape(LANES, LANES).astype(acc.dtype)
@@ -402,7 +399,7 @@ def compute_own(code: Expressions, kernels: KernelTable, kernel: int, first: Arr
 
 @part
 def combine(do: int, a: Array, b: Array, size: int) -> None:
-    """Execute a step of two values, an addition, subtraction, multiplication or bit operation. The result is in `a`."""
+    """Add, subtract, multiply, or combine bits of two values. The result is in `a`."""
     if do == Do.ADD:
         for j in range(size):
             a[j] += b[j]
