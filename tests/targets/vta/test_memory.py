@@ -58,6 +58,6 @@ def test_the_reference_of_a_large_layer_works_in_parts(monkeypatch: pytest.Monke
     x = np.random.default_rng(SEED).integers(-128, 128, (3, *graph.tensors[graph.inputs[0]].shape)).astype(np.int8)
     whole = reference.run(graph, {graph.inputs[0]: x}, "tflm")
     for together in (1, 12, 100, 300):
-        monkeypatch.setattr(linear, "TOGETHER", together)
+        monkeypatch.setattr(linear, "FLOATS_AT_ONCE", together)
         parts = reference.run(graph, {graph.inputs[0]: x}, "tflm")
         assert all(np.array_equal(parts[name], whole[name]) for name in graph.outputs)

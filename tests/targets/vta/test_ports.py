@@ -49,6 +49,7 @@ def test_describe_shows_needed_and_provided_bits_and_what_follows() -> None:
     assert facts["ports"]["wgt read"] == "1024 bits per cycle, 2048 needed"
     assert facts["ports"]["acc read"] == "512 bits per cycle, 512 needed"
     assert facts["cycles_a_micro_op"] == {
+        "chisel": "gemm 2, alu 2, alu immediate 1",
         "hls": "gemm 2, alu 2, alu immediate 2",
         "ideal": "gemm 2, alu 2, alu immediate 1",
         "tilewright": "gemm 2, alu 2, alu immediate 1",
