@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
-#: The largest number of characters that an error quotes of a value.
+#: An error quotes at most this many characters of a value.
 SHOWN = 60
 #: The largest number of characters in each part of an error.
 LONGEST = 1000
@@ -115,7 +115,7 @@ class UnsupportedError(TilewrightError):
 
 
 class InputError(TilewrightError):
-    """Input samples of the wrong shape, type or file format, or another wrong option, file or name."""
+    """Samples of the wrong shape, type or file format, or an option, file or name that is wrong."""
 
 
 class UnwritableError(InputError):

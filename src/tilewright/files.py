@@ -44,7 +44,7 @@ MAX_RANK = 32
 #: The largest code of a character, and the upper bits of surrogates.
 MAX_CODE = 0x10FFFF
 SURROGATES = 0xD800 >> 11
-#: The most characters of another package's message in an error.
+#: The largest number of characters of another package's message in an error.
 MESSAGE = 200
 #: Exceptions for damaged input from zipfile, zlib, struct, and NumPy's headers (which are Python literals).
 DAMAGE = (

@@ -155,7 +155,7 @@ def _check_base(study: Study, base: Trial) -> None:
     for rule in map(Rule, study.subject.rules):
         if names := sorted(rule.names - base.values.keys()):
             reason = f"'{rule.text}': there is no {names[0]}"
-            raise InputError(option("--where"), reason, f"choose of {', '.join(sorted(base.values))}")
+            raise InputError(option("--where"), reason, f"choose one of {', '.join(sorted(base.values))}")
 
 
 def _complete(study: Study, base: Trial, trial: Trial) -> Trial:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 #: A space of up to this many points is measured completely, if no number of trials is given.
 SMALL = 256
-#: The positions of the first machines' sizes between the smallest (0) and the largest (1). A fit needs as many
-#: machines.
+#: The positions of the first machines' sizes between the smallest (0) and the largest (1). The fit needs at least this
+#: many machines.
 FIRST = (0.0, 1.0, 0.5, 0.25, 0.75)
 #: The number of measured machines after which every second point is a neighbour of the front.
 FEW = 30

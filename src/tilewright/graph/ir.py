@@ -229,7 +229,7 @@ class Graph(Located):
         return (self.site(node) for node in self.nodes)
 
     def pruned(self) -> Graph:
-        """Return the graph without the tensors that no node uses and that are neither inputs nor outputs."""
+        """Return the graph with only its inputs, its outputs and the tensors that a node uses."""
         used = {*self.sources, *self.results, *(state.initial for state in self.states)}
         used.update(name for node in self.nodes for name in (*node.inputs, *node.outputs))
         return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in used})

@@ -96,7 +96,7 @@ class _Layout:
         self.nodes.append(Node(fresh_name(name, self.names), op, (source,), (result,)))
 
     def _keep_as_view(self, site: Site) -> bool:
-        """Keep the result of a transpose, or of a reshape to the same shape, as a view; else return False."""
+        """Keep the result of a transpose, or of a reshape that changes nothing, as a view; return False for others."""
         op = site.node.op
         x = site.optional(0)
         out = site.output

@@ -143,7 +143,7 @@ def _pixels(text: str) -> Pixels:
 
 
 def name(text: str | bytes) -> str:
-    """Return `text`, a name of the file. Raises ModelError if it is empty, not printable or too long for an error."""
+    """Return `text`, a name in the file. Raises ModelError if it is empty, not printable or too long for an error."""
     if isinstance(text, bytes):  # protobuf's form of text that is not UTF-8
         raise ModelError("", f"contains the name {text[:40]!r}, which is not UTF-8")
     if not text or len(text) > MAX_NAME or not text.isprintable():

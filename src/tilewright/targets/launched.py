@@ -214,7 +214,7 @@ class LaunchedTarget(given.Machine[C]):
         raise NotImplementedError
 
     def launched(self, program: Program, launch: Launch, timing: str | None = None) -> Launched[C]:
-        """Return a launch on its machine, with a timing model (None: the first)."""
+        """Return the driver of a launch on its machine. `timing` names its timing model (None: the machine's first)."""
         return self.driver()(program, launch, self.config_of(program), timing or self.timing_models[0].name)
 
     def launch(

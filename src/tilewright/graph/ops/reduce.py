@@ -200,7 +200,7 @@ class Mean(Reduction):
         elif at.rounding.elementwise == "ort":  # QLinearGlobalAveragePool: one factor, multiplied in this order
             return at.coded(round_half_even(centred.astype(np.float32) * self.factor32(at, count)))
         elif at.rounding.delegated and source.dtype != "int16":
-            # XNNPACK adds both zero points, as one float32 number, before it rounds.
+            # XNNPACK joins both zero points into one float32 number, and adds it before rounding.
             scale = np.float32(source.scale) / np.float32(out.scale) * (np.float32(1) / np.float32(count))
             offset = np.float32(out.zero_point) - np.float32(count) * np.float32(source.zero_point) * scale
             mean = round_half_even(total.astype(np.float32) * scale + offset)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilewright.program.listing import LaunchText
     from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch
 
-#: Bytes of one operand of a multiplication, by `precision`. With `host` only int8 codes are multiplied on the machine.
+#: Bytes of one operand of a multiplication, by `precision`. With `host`, the machine multiplies only int8 codes.
 OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
 #: The parameters that what-ifs change: the rates of transfers, in bytes per cycle, and the samples per launch.
 RATES = ("read_rate", "write_rate", "copy_rate", "matrix_read_rate", "matrix_write_rate", "turn_rate")

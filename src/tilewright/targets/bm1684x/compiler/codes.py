@@ -63,7 +63,7 @@ def joined(site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, a
 
 
 def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that a conversion of codes to another scale or zero point becomes.
+    """Return the layer that converts codes to another scale or zero point.
 
     No single operation of the machine rounds correctly for all rounding rules of graphs. The compiler tests several
     operations on all 256 codes, the fastest first. Raises Refused if every operation gives a wrong code.

@@ -24,8 +24,8 @@ from tilewright.targets.bm1684x.values.elementwise import RELATIONS
 MODES = ("mode", "src_mode")
 #: Names of attributes of operations, by the names of the vector's parameters.
 NAMES = {**ATTRIBUTES, "pad_val": "pad", "ltrans": "left_transposed"}
-#: A function of an array of a golden vector and the shape of the result. The function returns the array in the shape
-#: that the command needs.
+#: A function of two arguments: an array of a golden vector, and the shape of the result. The function returns the array
+#: in the shape that the command needs.
 Arrange = Callable[[Array, tuple[int, ...]], Array]
 
 

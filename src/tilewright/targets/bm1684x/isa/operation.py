@@ -104,8 +104,8 @@ class Operation:
       products.
     - `arithmetic` is the arithmetic of one element of the result, named as in energy tables, without types (None: not
       published).
-    - `numbers` are the types of operands for which a Python kernel passes numbers. The default is the type of the first
-      tensor; None is the type of the result.
+    - `numbers` are the types of operands for which a Python kernel passes numbers. By default, it is the type of the
+      first tensor. None selects the type of the result.
     """
 
     name: str

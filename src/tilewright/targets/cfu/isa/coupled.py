@@ -28,7 +28,7 @@ REGISTERS = Reg.TABLE + 1 - Reg.IN_H
 #: The bits of each layer register in the order of `put`: negative if it is signed, 0 if `put` does not set it.
 BITS = np.array([LAYER_BITS.get(Reg(Reg.IN_H + number), 0) for number in range(REGISTERS)], np.int64)
 SHIFT_BITS = 6
-OFFSET_BITS = 9  # bits of a shift in the channel tables; bits of a value with its offset
+OFFSET_BITS = 9  # width of a shift in the channel tables; width of a value after its offset is added
 
 
 def put(regs: Array, buffers: Array, ram: Array, a: int, b: int, cycle: int) -> None:

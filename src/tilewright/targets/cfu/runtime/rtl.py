@@ -175,7 +175,7 @@ def _texts(paths: Sequence[str | Path]) -> dict[str, str]:
         if path.suffix not in (".v", ".sv"):
             raise InputError(str(path), "is not a Verilog file", "give files that end in .v or .sv")
         if path.name in texts:
-            raise InputError(str(path), "has the name of another file", "rename one")
+            raise InputError(str(path), "has the same name as another file", "rename one")
         texts[path.name] = text
     return texts
 

@@ -1,8 +1,8 @@
 """The data that a run stores to detect repetition: snapshots, and a relation between two sections of the program.
 
 A DRAM page or memory row of one section is related to a page or row of another section if both sections use them in the
-same way. Time depends only on the equality of pages and rows, and on the banks of rows. Two sections therefore take the
-same time if their pages and rows are related one to one, and if related rows are in the same bank.
+same way. Time depends only on which pages are equal, which rows are equal, and which bank each row is in. Two sections
+therefore take the same time if their pages and rows are related one to one, and if related rows are in the same bank.
 """
 
 from __future__ import annotations

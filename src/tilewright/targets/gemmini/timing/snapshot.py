@@ -111,7 +111,7 @@ def serialise(m: Array, p: Program, plan: FrontPlan, archive: Array) -> None:
 
 def serialise_row(m: Array, p: Program, archive: Array, rules: Array, number: int, phase: int) -> None:
     """Save or set row `number` of a table, or registers (row 0), by the rules of its fields."""
-    # A field is saved if the row is in one of the field's phases, and if one of the fields `when` is not 0.
+    # A field is saved if the row is in one of the field's phases, and if at least one field that `when` lists is not 0.
     shift = row_offset(number)
     for x in range(rules.shape[0]):
         when = rules[x, COLUMN.when] + shift

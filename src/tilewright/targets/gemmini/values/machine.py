@@ -36,7 +36,7 @@ class Plan:
 
 
 def plan(work: Work, config: Config) -> Plan:
-    """Return the plan of a program. All commands must be legal and inside the memories (hazards/legal.py)."""
+    """Return the plan of a program. All commands must be legal (see hazards/legal.py)."""
     action, index = np.full((2, len(work.kind)), -1)
     for kind, steps in (
         (loop.LOAD, work.loads.step),

@@ -114,8 +114,8 @@ class _Sample(NamedTuple):
 
     `groups` groups in the middle are left out. The `turn` groups before have the same pattern. They take the cycles
     from the end of step `repeated[0]` to the end of step `repeated[1]`, and have `shorter` instructions. Each group
-    that is left out gets the average of these groups. `instructions`: the number of timed instructions. `overhead`:
-    extra cycles per instruction.
+    that is left out gets the average of the groups that were scored. `instructions`: the number of timed instructions.
+    `overhead`: extra cycles per instruction.
     """
 
     program: Elaborated

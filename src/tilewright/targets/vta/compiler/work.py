@@ -206,7 +206,7 @@ def sums(plan: Plan, group: Group, chunk: Chunk, limit: int) -> tuple[Step, ...]
     kernels: Iterable[RelativeKernel]
     if layer.kind == "sum":
         kernels = sum_kernels(layer, rows, columns, block, limit)
-    elif layer.kind == "add":  # a piece of a group may have the input of the whole group
+    elif layer.kind == "add":  # a piece of a group may load the input for the whole group
         box = columns.size
         dims = (
             Dim(2, 0 if layer.shifts else group.tiles, outs * box, sums=layer.shifts),

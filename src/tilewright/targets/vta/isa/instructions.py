@@ -132,7 +132,7 @@ class InstructionBuffer:
         self.rows[-1][push] = 1
 
     def dep_pop(self, source: int, target: int) -> None:
-        """Let the next instruction of `target` pop a token of `source`. A NOP first pops for an equal pending pop."""
+        """Let the next instruction of `target` pop a token of `source`. A NOP first takes such a pending pop."""
         pop = COLUMN[self._link(source, target, "dep_pop").pop]
         if pop in self._pending[target]:
             self.commit(target)

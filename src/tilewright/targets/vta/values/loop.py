@@ -336,7 +336,7 @@ def reset(chips: Chips, shape: Shape, kind: int, dst: int, src: int, wgt: int, c
 
 
 def change_own(kernels: KernelTable, tiles: Uops, code: Expressions, chips: Chips, shape: Shape, kernel: int) -> None:
-    """Execute an instruction of an own operation. As a part of `change`, this code would slow down `change`."""
+    """Execute an ALU operation that the user defined. As a part of `change`, this code would slow down `change`."""
     count = kernels.iter_in[kernel] if kernels.adjacent[kernel] else 1
     size = shape.batch * shape.block
     for outer in range(kernels.iter_out[kernel]):

@@ -129,7 +129,7 @@ class States(Part):
             m.d.sync += self.stage.eq(Stage.IDLE)
 
     def _iteration(self, m: Module, first: Signal, tail: Signal) -> None:
-        """Add the states of an iteration. `first`: it is the sum's first. `tail`: only the last result remains."""
+        """Add the states of an iteration. `first`: the product begins a sum. `tail`: only the last result remains."""
         # The states after the last request: one for each cycle of the iteration that requests no operands.
         others = self.config.iteration() - LANES  # cycles in which no lane is requested
         ends: list[Any] = [Step.ACC, *([Step.DELAY] if self.config.lat_use else []), Step.LOAD][:others][::-1]

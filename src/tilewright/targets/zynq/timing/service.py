@@ -142,7 +142,7 @@ def schedule(layer: Layer, paged: bool = True) -> Schedule:
 
 def _served(uses: Mapping[str, Uses], cause: Array, times: Array, start: Array, end: Array) -> Service:
     """Return services, each with its use and its block. Without uses, blocks are moved in order."""
-    # The k-th service of a store serves its k-th use. Services of other stores in between do not matter.
+    # The k-th service of a store serves its k-th use. Services of other stores between these two change nothing.
     use, block = np.zeros((2, len(cause)), np.int64)
     for index, store in enumerate(STORES):
         mine = cause == index

@@ -34,7 +34,7 @@ class Uses(NamedTuple):
     free: Array
 
     def once(self) -> Uses:
-        """Return one use per block instead of these uses, for a store that has room for all its blocks."""
+        """Replace `uses` by one use for each block, if the store has room for all its blocks."""
         # Blocks are used repeatedly in ascending order. So the first uses are one use of each block.
         count = int(self.block.max(initial=-1)) + 1
         last = np.full(count, self.free.max(initial=0), np.int64)
