@@ -159,3 +159,10 @@ def test_each_rule_is_tested(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_programs_of_the_mutants_follow_the_rules() -> None:
     for records, build, latency in long_programs():
         assert not (text := difference(records, build, latency)), f"{build} at {latency}: {text}"
+
+
+def test_a_queue_of_one_instruction_is_fetched() -> None:
+    """A machine with the shallowest command queues is not faster than one with upstream's."""
+    records = [*[timed.gemm(9)] * 20, *[NOP] * 20, FINISH]
+    shallow, deep = (timed.traced(records, timed.config_of(queue_depth=depth), "chisel") for depth in (1, 512))
+    assert shallow.cycles > deep.cycles

@@ -92,8 +92,7 @@ class Groups(Part):
         depths = _multiples(depth, outputs)
         for down, is_served in enumerate(serves, 1):
             m.d.comb += is_served.eq((whole | (below + lines[down] <= words)) & (y + down < self.layer.rows))
-        # Each position of the group, and the position after the group, follows from the previous position without a
-        # division.
+        # Each position, also the position after the group, follows from the previous one without a division.
         across = [x]
         downward = [Signal(ceil_log2(outputs + 1), name="down0")]
         exists = [Signal(name="exists0", init=1)]

@@ -102,8 +102,7 @@ class Sweep(Part):
         computes = Signal()
         done = Signal()
         count = Signal.like(self.count)
-        # For the weight block: its first channel, the first line of the current kernel, and whether it is the layer's
-        # last block.
+        # The weight block: its first channel, the first line of the current kernel, whether it is the layer's last.
         top = Signal(16)
         base = Signal.like(self.line)
         is_last = Signal()
