@@ -169,7 +169,7 @@ def test_files_that_are_not_verilog_are_refused(tmp_path: Path) -> None:
         of_verilog([tmp_path / "own.vhd"])()
     with pytest.raises(InputError, match="cannot be read"):
         of_verilog([tmp_path / "none.v"])()
-    with pytest.raises(InputError, match="the name of another file"):
+    with pytest.raises(InputError, match="same name as another file"):
         of_verilog([DOT, DOT])()
 
 
