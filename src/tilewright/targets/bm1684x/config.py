@@ -28,15 +28,15 @@ class Config(MachineConfig):
 
     where = "bm1684x config"
 
-    lanes: int = number(64, 1, 64, power=True)  # the source document; the functional model says the same
-    banks: int = number(16, 1, 64)  # of each lane; the source document
-    bank_bytes: int = number(1 << 14, 64, 1 << 18, power=True)  # 16 MiB of local memory in all: the source document
-    eu_bytes: int = number(64, 4, 64, power=True)  # per lane and cycle; also the alignment; sources: see lanes
-    static_bytes: int = number(1 << 14, 64, 1 << 24)  # has tables of functions such as exp; the vendor's debugger
-    l2_bytes: int = number(0x1F_B000, 64, 0x20_0000)  # usable part of a 2 MiB window; the functional model
+    lanes: int = number(64, 1, 64, power=True)  # sources: the source document and the functional model
+    banks: int = number(16, 1, 64)  # banks per lane; source: the source document
+    bank_bytes: int = number(1 << 14, 64, 1 << 18, power=True)  # source: the source document (16 MiB in total)
+    eu_bytes: int = number(64, 4, 64, power=True)  # bytes per lane and cycle, and alignment; sources as for lanes
+    static_bytes: int = number(1 << 14, 64, 1 << 24)  # source: the vendor's debugger
+    l2_bytes: int = number(0x1F_B000, 64, 0x20_0000)  # usable bytes of 2 MiB; source: the functional model
     clock_mhz: int = number(1000, 1, 10_000, only_time=True)  # clock of the cycles in the vendor's estimate
-    batch: int = number(1, 1, 64)  # samples per launch of a compiled network: chosen
-    precision: str = word("host", *PRECISIONS)  # element type for real numbers: chosen
+    batch: int = number(1, 1, 64)  # samples per launch of a compiled network (our choice)
+    precision: str = word("host", *PRECISIONS)  # element type of real numbers (our choice)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,6 +59,6 @@ class Config(MachineConfig):
         return 1 if size == 4 else self.eu_bytes // size
 
 
-#: `figures` has four lanes, like the pictures of the source document.
+#: The preset `figures` has four lanes, like the machine in the source document's figures.
 PRESETS: dict[Any, Config] = {"bm1684x": Config(), "figures": Config(lanes=4)}
 Config.presets = PRESETS

@@ -32,8 +32,7 @@ from tilewright.targets.bm1684x.values.window import Window
 
 #: The byte offset in static memory of the stored numbers 0, 1, .., and the count of these numbers.
 NUMBERS, COUNTED = OFFSETS["numbers", I32]
-#: A function of the first number and the length of a part of an arithmetic sequence. The function returns the part's
-#: tensor.
+#: Returns the tensor that stores a part of an arithmetic sequence, given the part's first position and its length.
 Part = Callable[[int, int], Tensor]
 
 
@@ -42,7 +41,7 @@ def _static(api: Issuer, count: int, dtype: DType) -> Tensor:
 
 
 def _integer(api: Issuer, name: str, y: Operand, a: Operand, number: int) -> None:
-    """Issue a command that adds a number to integers, or multiplies integers by a number. Overflows wrap around."""
+    """Issue a command that adds `number` to integers, or multiplies integers by `number`. Overflows wrap around."""
     dtype = y.dtype
     b = Constant(number & (1 << dtype.bits) - 1, dtype)
     api.issue(f"int_{name}", {"a": a, "b": b, "shift": Constant(0, I8)}, {"y": y}, {"saturate": False})
@@ -56,10 +55,10 @@ def _count(call: Args) -> int:
 
 
 def _extended(api: Issuer, part: Part, count: int, done: int, doubles: bool = False) -> None:
-    """Issue the additions that extend the sequence 0 to `done` - 1 to a length of `count` numbers.
+    """Issue commands that extend the sequence 0, 1, .., `done` - 1 to `count` numbers.
 
-    Each addition adds the present length to numbers that are already written. An addition writes at most COUNTED new
-    numbers. With `doubles`, each addition doubles the length.
+    Each command adds the current length to existing numbers, and so produces at most COUNTED further numbers. With
+    `doubles`, each command doubles the sequence.
     """
     while done < count:
         more = min(done if doubles else COUNTED, count - done)
@@ -89,7 +88,7 @@ def _rows(api: Issuer, call: Args) -> None:
 
 
 def _generate(api: Issuer, call: Args) -> None:
-    """Issue the commands that write 0, 1, .. to a row of one lane."""
+    """Issue the commands that write the sequence 0, 1, .. to one lane."""
     count = _count(call)
     dtype = call["dtype"]
     if dtype not in (U16, U32):
@@ -129,7 +128,7 @@ def _channels(api: Issuer, call: Args) -> None:
 
 
 def _everywhere(api: Issuer, call: Args) -> None:
-    """Issue the commands that write a sequence to rows of lanes: each lane continues the one before."""
+    """Issue the commands that write an arithmetic sequence across lanes: each lane continues the previous one."""
     _rows(api, call)
     lanes = call["lanes"]
     count = call["num"]
@@ -146,8 +145,8 @@ def _alone(operation: str, y: str, **operands: Source) -> Issue:
     return Issue(operation, {**operands, "y": y}, inherits=False)
 
 
-#: A Newton step of a reciprocal. work0 is the next value. The next value replaces dst only if the error of work0
-#: (work2) is smaller than the error of dst (work1).
+#: A Newton step of a reciprocal: work0 is the new estimate, work2 its error, and work1 the error of the old estimate
+#: dst. The new estimate replaces dst only if work2 is smaller than work1.
 NEWTON = sequence(
     _alone("copy", "work0", a="dst"),
     _alone("fp_mul", "work1", a="work0", b="src"),
@@ -168,8 +167,8 @@ def _compensated(api: Issuer, call: Args) -> None:
 def _mean(api: Issuer, call: Args) -> None:
     n, c, h, w = call["shape"].shape
     dtype: DType = call["dtype"]
-    # Two pools compute the mean. The elements are arranged in rows as wide as the engine. The first pool sums each
-    # column. The second pool sums the resulting row. Unused elements of the last row must be 0.
+    # Two pools compute the mean. The first pool reads the elements as a matrix with `eu_bytes` bytes per row, and sums
+    # each column. The second pool adds the column sums. Unused elements of the last row must be 0.
     width = api.config.eu_bytes // dtype.bytes
     rows = -(-h * w // width)
     x = api.local(call["src"], Shape(n, c, rows, width), None, dtype)
@@ -185,7 +184,7 @@ def _mean(api: Issuer, call: Args) -> None:
 
 
 def _in_f32(name: str) -> Run:
-    """Return a function that has a type parameter and calls the f32 function `name`. Other types are refused."""
+    """Return a function that calls the f32 function `name`, and refuses any other type in its type parameter."""
 
     def run(api: Issuer, call: Args) -> None:
         if call["dtype"] is not F32:
@@ -196,7 +195,7 @@ def _in_f32(name: str) -> Run:
 
 
 def _compact(channels: str, columns: str = "") -> Place:
-    """Return the destination in the compact layout. Parameters give the channels and columns (default: one column)."""
+    """Return the destination in the compact layout. `channels` and `columns` name parameters ("": one column)."""
 
     def shape(whole: Shape, call: Args) -> Shape:
         return Shape(1, call[channels], 1, call[columns] if columns else 1)
@@ -215,13 +214,13 @@ COMPUTED: Functions = {
     "generate_arithmetic_sequence": _generate,
     "npu_distribute_from_static": issue("static_distribute", y=_compact("length"), x=STATIC_ROW),
     "npu_bcast_from_static": issue("static_bcast", y=_compact("lanes", "length"), x=STATIC_ROW),
-    # The function loads nothing: the exponential of this machine needs no table.
+    # This function issues no command, because the exponential of this machine needs no table.
     "load_fp32_exp_table": lambda api, call: None,
     "fp_taylor": issue("fp_taylor", y="dst", a="src", coefficients=Place("coefficients", row="number")),
     "fp32_compensate_reciprocal": _compensated,
     "fp32_tunable_compensate_reciprocal": _compensated,
     "fp_hw_reduce_mean": _mean,
-    # first 1 or -1, then 0 where the source is 0; one command is enough for unsigned integers
+    # The first command writes 1 or -1; the second writes 0 where the source is 0. Unsigned integers need one command.
     "sign": either(
         is_signed,
         sequence(

@@ -1,7 +1,7 @@
 """Functions of the device API: convolutions, transposed convolutions, depthwise convolutions, pools and products.
 
-The operands and attributes of a command follow from the names of the C function and of its parameters. A single Python
-function therefore implements all convolutions and pools, and a second function implements all products.
+The names of a C function and of its parameters determine the operands and attributes of its command. Therefore one
+Python function implements all convolutions and pools, and another implements all products.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Matrix, Opera
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Functions whose result must be signed, and functions whose result must be unsigned. Similar functions accept both
+#: Functions that accept only a signed result (True) or only an unsigned result (False). Similar functions accept either
 #: (measured).
 RESULT_SIGNED = {
     "tpu_bdc_int8_asym_pc_quant_conv2d": True,
@@ -63,15 +63,14 @@ def _windowed(operation: str) -> Run:
         if "scale" in call:
             operands["scale"] = constant(call["scale"], dtype if dtype.is_float else U8)
         if call.get("has_bias"):
-            # the bias of a float convolution is f32; the bias of a depthwise convolution has the type of the
-            # convolution
+            # A float convolution has an f32 bias. A depthwise convolution has a bias of its own type.
             operands["bias"] = table("bias", by_channel, call.get("bias_dtype", F32 if "output_c" in call else dtype))
         if "zero" in call:
             operands["zero"] = constant(call["zero"], call["zero_dtype"])
         if "zero_addr" in call:
             operands["zero"] = table("zero_addr", by_channel, call["zero_dtype"])
         for parameter in ("pad_addr", "pad_insert_addr"):
-            if parameter in call:  # for each channel, the value of padding and the value to insert between elements
+            if parameter in call:  # each channel has two values: one for padding, one to insert
                 pairs = table(parameter, Shape(1, sizes.c, 1, 2), dtype)
                 operands["pads"] = pairs[:, :, :, 0:1]
                 if parameter == "pad_insert_addr":
@@ -88,15 +87,15 @@ def _windowed(operation: str) -> Run:
 def _weights(api: Issuer, call: Args, dtype: DType) -> Operand | Constant:
     """Return the weights of a call: (oc, ic, kh, kw), or (1, c, kh, kw) in a depthwise convolution.
 
-    If the call has a number C, all weights are this number. `dtype` is the type of the weights, if the call has no
-    parameter for it.
+    If the call has a parameter C, all weights equal C. `dtype` is the type of the weights if the call does not give the
+    type.
     """
     weight_type = call.get("weight_dtype", dtype)
     channels = call["shape"].c
     kernel = call["kernel"]
     if "C" in call:
         return constant(call["C"], weight_type)
-    if call.get("kernel_is_const"):  # the address argument is the number
+    if call.get("kernel_is_const"):  # the argument `weight` is the number itself
         return Constant(call["weight"] & (1 << weight_type.bits) - 1, weight_type)
     if "output_c" in call:
         sizes = (call["output_c"], channels, kernel.h, kernel.w)
@@ -132,7 +131,8 @@ def _product(operation: str) -> Run:
     """Return the function of a matrix product.
 
     A function with the parameter right_size multiplies matrices stored with one row per channel. All other functions
-    multiply matrices with columns spread over lanes. If a function has the number C, this number replaces one factor.
+    multiply matrices with columns spread over lanes. If a function has a parameter C, the number C replaces the missing
+    factor.
     """
 
     def run(api: Issuer, call: Args) -> None:
@@ -187,7 +187,7 @@ def _sizes(call: Args, transposed: str) -> dict[str, tuple[int, int]]:
         columns = call["right_size"]
     else:
         columns = call["right_columns"]
-        if "left_dtype" in call and "out_dtype" not in call:  # integer products compute whole channels
+        if "left_dtype" in call and "out_dtype" not in call:  # integer products fill the last channel
             columns = -(-columns // call["right_width"]) * call["right_width"]
     if transposed == "left_transposed":
         return {"L": (rows, depth), "R": (rows, columns), "y": (depth, columns)}

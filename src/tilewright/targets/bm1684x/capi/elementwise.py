@@ -1,4 +1,4 @@
-"""The element-wise functions of the device API. These functions differ only in operation and operands."""
+"""The element-wise functions of the device API: tables from each function's name to its operation and operands."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tilewright.targets.bm1684x.layouts import layout
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U8, U16, U32, Rounding
 
 SIGNED_OF = {dtype.bytes: dtype for dtype in (I8, I16, I32)}
-#: The operands of a command on two tensors, on a tensor and a number, and on a number and a tensor.
+#: The operands a and b of a command: two tensors, a tensor and a number, or a number and a tensor.
 PAIR: dict[str, Source] = {"a": "src0", "b": "src1"}
 WITH_NUMBER: dict[str, Source] = {"a": "src", "b": "C"}
 FROM_NUMBER: dict[str, Source] = {"a": "C", "b": "src"}
 ARITHMETIC = ("fp_add", "fp_sub", "fp_mul", "fp_diff_abs", "and", "or", "xor")
 RELATIONS = ("greater", "less", "equal", "greater_equal", "less_equal", "not_equal")
-#: Relations that the machine does not have, each with the opposite relation that the machine computes instead.
+#: For each relation that the machine does not have, the opposite relation, which the machine has.
 NEGATED = {"greater_equal": "less", "less_equal": "greater", "not_equal": "equal"}
 RESULT = Place("dst")
 ACCUMULATED = Place("dst", I16)
@@ -46,11 +46,12 @@ BITS_OF = {dtype.bytes: dtype for dtype in (U8, U16, U32)}
 
 
 def related(name: str, y: Place, **operands: Source) -> Run:
-    """Return the function of a relation between `operands`, with the result `y`. `name` may have the prefix vc_.
+    """Return a function that compares `operands` by the relation `name`, and writes to `y`. `name` may begin with vc_.
 
-    The machine has three relations. Two commands compute each of the other three. The first command writes the true
-    value where the opposite relation is true, and 0 elsewhere. The second command, an exclusive or with the true value,
-    swaps the two values.
+    The machine has three relations. The three negated relations need two commands. The first command writes the true
+    value where the opposite relation is true, and 0 elsewhere. The second command is an exclusive or with the true
+    value: it exchanges the true value and 0.
+
     """
     relation = name.removeprefix("vc_")
     operation = name.replace(relation, NEGATED.get(relation, relation))
@@ -73,7 +74,7 @@ def to_dst(operation: str, **sources: Any) -> Issue:
 
 
 def _exchanges(call: Args) -> bool:
-    """Return whether only src1 has strides. In this case the vendor's library swaps the operands."""
+    """Return whether only src1 has strides, because the vendor's library then swaps the operands."""
     return call["src0_stride"] is None and call["src1_stride"] is not None
 
 
@@ -82,12 +83,12 @@ def is_signed(call: Args) -> bool:
 
 
 def _copies(call: Args) -> bool:
-    """Return whether source and result of a conversion have one type: a copy, which keeps subnormals."""
+    """Return whether a conversion has equal types: it is then a copy, which keeps subnormals."""
     return call["dst_dtype"] is call["src_dtype"]
 
 
 def _negative(api: Issuer, call: Args) -> None:
-    """Issue a subtraction of the source from 0. An integer result is signed."""
+    """Issue a command that subtracts the source from 0. An integer result is signed."""
     dtype = call["dtype"]
     if not dtype.is_float:
         call = {**call, "dtype": SIGNED_OF[dtype.bytes]}
@@ -97,7 +98,7 @@ def _negative(api: Issuer, call: Args) -> None:
 def _integer(name: str) -> Functions:
     """Return the functions, by C name, that issue the operation int_`name` (int_add, int_sub or int_mul).
 
-    The shift is one number, or, in functions with `pcs` in their name, one number per channel.
+    The shift is a single number. Functions with `pcs` in their name have one shift per channel instead.
     """
     functions: Functions = {}
     for kind, shift in (("int_", Place("shift", I8)), ("int_pcs_", per_channel("shift_addr", I8))):
@@ -109,10 +110,10 @@ def _integer(name: str) -> Functions:
 
 
 def _quantisation(operation: str, y: Source = "dst") -> Functions:
-    """Return the two functions, by C name, of a requantisation or dequantisation.
+    """Return the two functions for a requantisation or dequantisation, by C name.
 
-    The quantisation parameters are numbers, or a table with an entry per channel. Each entry has one word per
-    parameter.
+    The first function has numbers as quantisation parameters. The second function has a table with one entry per
+    channel, and an entry has one word per parameter.
     """
     named: dict[str, Source] = {}
     words: dict[str, Source] = {}
@@ -147,7 +148,7 @@ ELEMENTWISE: Functions = {
     "cpy_cross_npu": to_dst("npu_bcast", x="src"),
     "not": to_dst("xor", a="src", b=-1),
     "relu": to_dst("max", a="src", b=0),
-    # multiply by the slope, then select the source where the source is positive
+    # First multiply by the slope, then restore the source where it is positive.
     "prelu": sequence(to_dst("fp_mul", a="src", b="alpha"), to_dst("greater_select", a="src", b=0, c="src", d="dst")),
     "fp_floor": to_dst("fp_round", x="src", mode=Rounding.DOWN),
     "fp_ceil": to_dst("fp_round", x="src", mode=Rounding.UP),
@@ -203,7 +204,7 @@ ELEMENTWISE: Functions = {
 
 
 def _columns(call: Args) -> int:
-    """Return the length of the second vector, rounded up to whole channels, which the machine computes."""
+    """Return the length of the second vector in whole channels, because the machine computes only whole channels."""
     length = call["src1_len"]
     width = call["src1_len_per_channel"]
     return -(-length // width) * width

@@ -1,4 +1,4 @@
-"""The description of a function of the device API: its parameters, and the commands that it issues."""
+"""Classes that describe how a function of the device API turns its arguments into operands and commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Args = Mapping[str, Any]
 #: A number, the name of a parameter whose argument is the number, or a function of the arguments.
 Size = int | str | Callable[[Args], int]
 Operands = dict[str, Operand | Constant]
-#: For each parameter whose argument becomes an attribute of the command: the attribute's name.
+#: From parameters to attributes: the argument of such a parameter becomes an attribute of the command.
 ATTRIBUTES = {
     "mode": "mode",
     "src_mode": "source_mode",
@@ -79,9 +79,8 @@ class Issuer:
     def begins(self, address: int, kind: str) -> None:
         """Check that the layout of an operand may begin at the operand's address.
 
-        For operands of the compute engine that are not compact, a bad address raises MachineError, because the vendor's
-        model stops. For compact operands and DMA operands, the vendor's model accepts bad addresses; a finding reports
-        them.
+        The vendor's model stops at a misaligned operand of the compute engine, so this method raises MachineError. But
+        the vendor's model accepts misaligned operands of the DMA engine and compact operands: these only add a finding.
         """
         if not (reason := layout.off_grid(kind, address, self.config)):
             return
@@ -97,7 +96,10 @@ class Issuer:
         return Tensor(address, shape, stride.stride if stride else layout.continuous(shape), dtype, self.config)
 
     def row(self, address: int, channels: int, length: int, dtype: DType) -> Tensor:
-        """Return a tensor in which all channels read one row of `length` elements. Each lane has a copy of it."""
+        """Return a tensor whose channels all read one row of `length` elements.
+
+        Each lane has its own copy of the row.
+        """
         copies = self.local(address, Shape(1, min(channels, self.config.lanes), 1, length), None, dtype, layout.compact)
         return Tensor(copies.address, Shape(1, channels, 1, length), Stride(0, 0, length, 1), dtype, self.config)
 
@@ -114,7 +116,7 @@ class Issuer:
     ) -> Command:
         """Issue a command and return it.
 
-        Raises MachineError if the machine refuses it, or if tpu_initialize was not called.
+        Raises MachineError if the machine refuses the command, or if tpu_initialize was not called.
         """
         if not self.initialised:
             raise MachineError(operation, "tpu_initialize was not called", "call it before the first command")
@@ -123,7 +125,7 @@ class Issuer:
         return command
 
 
-#: The implementation of a function: it receives the arguments of one call by name, and issues the commands.
+#: The implementation of a C function. An implementation receives the arguments of a call by name, and issues commands.
 Run = Callable[[Issuer, Args], object]
 #: The implementations of functions, by their names without a prefix.
 Functions = dict[str, Run]
@@ -151,17 +153,16 @@ class DeviceFunction(NamedTuple):
 
 @dataclass(frozen=True)
 class Place:
-    """How an operand is made from the parameter NAME of a call.
+    """Describes how the argument of the parameter NAME becomes an operand.
 
-    By default, an address becomes a tensor of the call's shape, and any other number a constant. The fields:
-    - `dtype`: the type, or the name of a type parameter. By default, the type is the argument NAME_dtype or the type of
-      the call.
-    - `shape`: a function that computes the shape from the call's shape and arguments.
-    - `layout`: the layout in local memory, if the argument NAME_stride is absent or NULL.
-    - `beside`: bytes to add to the address, if the parameters of one channel are adjacent in memory.
+    By default, an address becomes a tensor of the call's shape, and any other number becomes a constant. The fields:
+    - `dtype`: the type, or the name of a type parameter (None: the argument NAME_dtype, else the type of the call).
+    - `shape`: a function that returns the shape, given the call's shape and arguments.
+    - `layout`: the layout in local memory if the argument NAME_stride is absent or NULL.
+    - `beside`: the number of bytes to add to the address, to select a word of each table entry.
     - `is_local`: the name of a parameter that is true if the address is local.
     - `flat`: whether the operand has one axis.
-    - `row`: the length of a row that all channels read; each lane has its own copy of the row.
+    - `row`: the length of a row that all channels read, or 0. Each lane has its own copy of the row.
     """
 
     parameter: str
@@ -174,7 +175,7 @@ class Place:
     row: Size = 0
 
     def operand(self, api: Issuer, call: Args) -> Operand | Constant:
-        """Return the operand of a call. Raises MachineError for a vector if the function does not accept vectors."""
+        """Return the operand for a call. Raises MachineError for a vector if the function does not accept vectors."""
         dtype = self._type(call)
         value = call[self.parameter]
         if isinstance(value, variable_t):
@@ -203,8 +204,8 @@ class Place:
             reason = "without local strides its n stride ignores the start lane, the compute engine's does not"
             finding = f"{api.function}, shape {list(shape)}: {reason}; give the strides"
             api.tpu.findings.append(Finding(PORTABILITY, finding))
-        # The stride between channels is the size of a whole table entry. The layout is therefore computed from the
-        # address of the entry, before `beside` is added.
+        # Channels are one whole table entry apart. For this reason, the strides are computed for the entry's address,
+        # without `beside`.
         if self.beside:
             stride = dim4(*self.layout(shape, dtype, lane, api.config))
         return api.local(address + self.beside, shape, stride, dtype, self.layout)
@@ -216,7 +217,7 @@ class Place:
             return api.local(value.context, self._shape(call), None, dtype)
         if self.parameter in ("src2", "src3"):
             raise MachineError(call["name"], f"{self.parameter} is a VECTOR", "give a TENSOR or a SCALAR")
-        # the machine reads the first slot of each lane for all channels of that lane
+        # all channels of a lane read the lane's first slot
         return api.local(value.context, channel(self._shape(call), call), dim4(0, 0, 1, 1), dtype)
 
     def _shape(self, call: Args) -> Shape:
@@ -236,9 +237,9 @@ class Place:
 
 @dataclass(frozen=True)
 class MatrixPlace(Place):
-    """An operand that is a matrix with columns spread over lanes. Each channel has `width` columns.
+    """Describes a matrix operand whose columns are spread over lanes, with `width` columns per channel.
 
-    `rows`, `columns` and `width` are numbers, parameters, or functions of the arguments.
+    Each of `rows`, `columns` and `width` is a number, the name of a parameter, or a function of the arguments.
     """
 
     rows: Size = 1
@@ -257,13 +258,13 @@ def _size(size: Size, call: Args) -> int:
 
 
 class Described(Protocol):
-    """The description of an operand, which makes it from the arguments of a call."""
+    """A description that creates an operand from the arguments of a call."""
 
     def operand(self, api: Issuer, call: Args) -> Operand | Constant: ...
 
 
-#: The source of an operand: the name of a parameter, a description, a constant, or a fixed number. An integer is a bit
-#: pattern and a float is a value; both have the type of the call's operands.
+#: The source of an operand: the name of a parameter, a description, a constant, or a fixed number of the call's type. A
+#: fixed integer is a bit pattern; a fixed float is a value.
 Source = str | Described | Constant | int | float
 
 
@@ -293,10 +294,10 @@ def one_channel(shape: Shape, call: Args) -> Shape:
 
 @dataclass(frozen=True)
 class Issue:
-    """A command that a function issues: the sources of its operands and results by name, and its attributes.
+    """Describes a command that a function issues: the sources of its operands and results by name, and its attributes.
 
-    An attribute may come from a parameter (FromCall). With `inherits`, arguments of the call also become attributes of
-    the command (see ATTRIBUTES).
+    A FromCall attribute has the value of a parameter. With `inherits`, the parameters in ATTRIBUTES also become
+    attributes.
     """
 
     operation: str
@@ -315,13 +316,16 @@ class Issue:
 
 
 class FromCall(NamedTuple):
-    """A placeholder for the argument `name` of the call."""
+    """A placeholder that each call replaces by its argument `name`."""
 
     name: str
 
 
 def issue(operation: str, **sources: Any) -> Issue:
-    """Return a command of `operation`. Keywords are operands and results by name; all other keywords are attributes."""
+    """Describe a command of `operation`.
+
+    Keywords give operands and results by name; all other keywords are attributes.
+    """
     described = OPERATIONS[operation]
     named = (*described.inputs, *described.outputs)
     places = {name: source for name, source in sources.items() if name in named}
@@ -353,7 +357,7 @@ def _operand(api: Issuer, call: Args, source: Source) -> Operand | Constant:
 
 
 def attributes(call: Args) -> dict[str, Any]:
-    """Return the attributes that the arguments of the call define (ATTRIBUTES), and the window of the command."""
+    """Return the attributes of a command from the arguments of its call (see ATTRIBUTES), with the window, if any."""
     named = {attribute: call[name] for name, attribute in ATTRIBUTES.items() if name in call}
     if "kernel" in call:
         named["window"] = window(call)

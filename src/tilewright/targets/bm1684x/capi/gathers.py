@@ -1,7 +1,4 @@
-"""Functions of the device API: gathers, scatters, selections, tables, and the functions of the sorting engine.
-
-REFUSED lists functions that only later chips have.
-"""
+"""Functions of the device API: gathers, scatters, selections, tables, and the functions of the sorting engine."""
 
 from __future__ import annotations
 
@@ -29,12 +26,15 @@ from tilewright.targets.bm1684x.layouts.tensor import Flat, Operand, Tensor
 from tilewright.targets.bm1684x.values.dtypes import F32, I32, U8, U16, U32, DType
 from tilewright.targets.bm1684x.values.memory import OFFSETS
 
-#: The part of each lane that must contain an operand of a gather from four banks: begin and end, in eighths of a lane.
+#: The range of a lane that must contain each operand of a gather from four banks: begin and end, in eighths of a lane.
 EIGHTHS = {"index": (0, 2), "output": (2, 4), "param": (4, 5)}
 
 
 def _shapes(kind: str, gathers: bool, call: Args) -> tuple[Shape, Shape, Shape]:
-    """Return the shapes of the source, the index and the result. Elements of a plane are gathered into a row."""
+    """Return the shapes of the source, the index and the result.
+
+    A gather from a plane (hw) returns a row, and a scatter to a plane reads a row.
+    """
     n, c, h, w = call["shape"].shape
     height, width = call.get("param_h", h), call.get("param_w", w)
     if kind == "hw" and gathers:
@@ -51,9 +51,9 @@ def _shapes(kind: str, gathers: bool, call: Args) -> tuple[Shape, Shape, Shape]:
 
 
 def _source(api: Issuer, call: Args, shape: Shape, per_channel: Layout, once: Layout) -> Tensor:
-    """Return the tensor at `param`.
+    """Return the source tensor, whose address is the argument `param`.
 
-    A repeated source has the layout `once`: all channels of a lane share one copy. Any other source has the layout
+    If `is_param_repeated` is set, all channels of a lane share one copy, in the layout `once`. Otherwise the layout is
     `per_channel`.
     """
     dtype = call["dtype"]
@@ -62,7 +62,7 @@ def _source(api: Issuer, call: Args, shape: Shape, per_channel: Layout, once: La
 
 
 def _moves(kind: str, direction: str, exceptions: bool = False, four_banks: bool = False) -> Run:
-    """Return the C function of a gather or scatter. A gather may have exceptions, or four copies of its source."""
+    """Return the C function of a gather or scatter. `exceptions` and `four_banks` apply only to gathers."""
 
     def run(api: Issuer, call: Args) -> None:
         n = call["shape"].n
@@ -78,7 +78,7 @@ def _moves(kind: str, direction: str, exceptions: bool = False, four_banks: bool
         else:
             x = _source(api, call, x_shape, lined, in_each_lane)
         index_layout = layout.aligned if kind in ("pe", "h") else layout.compact
-        api.begins(call["index"], "aligned")  # a compact operand too
+        api.begins(call["index"], "aligned")  # the address must be aligned even if the index is compact
         index = api.local(call["index"], index_shape, None, call.get("index_dtype", U16), index_layout)
         y = api.local(call["output"], y_shape, None, x.dtype, lined)
         if four_banks:
@@ -114,7 +114,7 @@ def _mask_select(api: Issuer, call: Args) -> None:
 
 
 def _table_lookup(api: Issuer, call: Args) -> None:
-    """Issue a table lookup: a gather with the values of a tensor as indices. Each lane has a copy of the table."""
+    """Issue a table lookup: a gather that uses the values of a tensor as indices. Each lane has a copy of the table."""
     if call["table"] >= api.config.lane_bytes:
         reason = f"the table is at {call['table']:#x}"
         raise MachineError(call["name"], reason, f"give the place in each lane, below {api.config.lane_bytes:#x}")
@@ -149,7 +149,10 @@ def _flat(api: Issuer, call: Args, name: str, count: int, dtype: DType) -> Flat:
 
 
 def _sort_general(api: Issuer, call: Args) -> None:
-    """Issue a sort. Flags select the type, and whether indices (positions, or numbers in memory) are sorted too."""
+    """Issue a sort.
+
+    Arguments select the type, and whether the sort also moves indices: positions, or numbers in memory.
+    """
     flags = call["flags"]
     length = call["length"]
     k = call["k"]
@@ -220,7 +223,7 @@ def _load(name: str) -> Run:
             types = ", ".join(str(kind) for table, kind in OFFSETS if table == name)
             raise MachineError(call["name"], f"static memory has no such table of {dtype}", f"give {types}")
         offset, count = OFFSETS[name, dtype]
-        api.begins(call["coeff"], "aligned")  # although the layout is compact
+        api.begins(call["coeff"], "aligned")  # the vendor's model requires it even though y is compact
         y = api.local(call["coeff"], Shape(1, api.config.lanes, 1, count), None, dtype, layout.compact)
         x = Tensor.ddr(STATIC_BASE + offset, (1, 1, 1, count), dtype, api.config)
         api.issue("static_bcast", {"x": x}, {"y": y})
@@ -232,5 +235,6 @@ LOADED = ("log", "sin", "cos", "arcsin", "tan", "erf")
 #: Functions by name, without the prefix tpu_bdc_.
 LOADS: Functions = {f"load_{kind}_{name}_coeff": _load(name) for kind in ("fp32", "fp") for name in (*LOADED, "exp")}
 
-#: Functions of later chips: their parameters are not checked, as the vendor's model refuses every call.
+#: Functions that only later chips have. The vendor's model refuses every call of these functions, whatever the
+#: arguments.
 REFUSED = frozenset(files(__package__).joinpath("later.txt").read_text(encoding="utf-8").split())

@@ -1,4 +1,4 @@
-"""The transfer functions of the device API. In a name, S2L means from system memory (S) to local memory (L)."""
+"""The transfer functions of the device API. The suffix S2L means: from system memory (S) to local memory (L)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def _move(operation: str = "dma_copy", shape: Shaping | None = None, local: Layo
 
 
 def _bare(direction: str, operation: str, shape: Shaping) -> Run:
-    """Return the function of a transfer. The command has strides only if the call has strides.
+    """Return the function of a transfer.
 
-    Transposes within one memory always have strides. The difference costs time, not values.
+    Its command has strides if the call has strides, or for an exchange of n and c within one memory. Strides change the
+    time of a transfer, but not its result.
     """
 
     def strided(call: Args) -> bool:
@@ -66,8 +67,8 @@ SCATTER = issue(
 def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
     """Return the function of a transfer between a matrix in system memory and a matrix in local memory.
 
-    The size parameters are the sizes of the source. The parameter `width` is the number of columns per channel of the
-    local matrix.
+    The size parameters give the size of the source. The parameter `width` gives the columns per channel of the local
+    matrix.
     """
 
     def run(api: Issuer, call: Args) -> None:
@@ -76,8 +77,8 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
         rows, columns = (1, call["length"]) if vector else (call["rows"], call["columns"])
         transposed_sizes = (columns, rows) if transposed else (rows, columns)
         sizes: dict[str, tuple[int, int]] = {"src": (rows, columns), "dst": transposed_sizes}
-        # The columns of the local matrix are spread over lanes, with `width` columns per channel. The system matrix is
-        # a grid of rows.
+        # The local matrix spreads its columns over lanes, `width` columns per channel. The system matrix is stored row
+        # by row.
         local, system = ("dst", "src") if way == "S2L" else ("src", "dst")
         stride = Stride(0, 0, call.get("row_stride", columns), 1)
         ends: dict[str, Any] = {
@@ -90,9 +91,9 @@ def _matrix(way: str, transposed: bool, vector: bool = False) -> Run:
 
 
 def _to_lanes(api: Issuer, call: Args) -> None:
-    """Issue a copy of adjacent elements outside of local memory to the same offset in several lanes.
+    """Issue a broadcast: the same elements are copied from system memory to several lanes, at the same offset in each.
 
-    The destination is a bus address; the machine uses only the offset within local memory (measured).
+    The machine uses only the low bits of the destination: its offset within local memory (measured).
     """
     count = call["count"]
     dtype = call["dtype"]
@@ -105,8 +106,8 @@ def _to_lanes(api: Issuer, call: Args) -> None:
 LINEAR = row_of("count")
 FILL = issue("dma_broadcast", y=Place("dst", layout=layout.dma_default), x="C")
 MASK = Place("mask", "mask_dtype", is_local="mask_is_local")
-#: Functions by name, without the prefix tpu_gdma_. Selections write to system memory without gaps;
-#: tpu_gdma_get_filter_num returns the number of selected elements.
+#: Functions by name, without the prefix tpu_gdma_. A selection writes its elements to system memory without gaps, and
+#: tpu_gdma_get_filter_num then returns their number.
 MOVES: Functions = {
     **{f"cpy_{way}": _move(local=layout.dma_default) for way in WAYS if way != "L2L"},
     "cpy_L2L": _move(),

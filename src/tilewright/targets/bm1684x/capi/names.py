@@ -1,4 +1,4 @@
-"""Types and constants of the device API, and its C prototypes: prototypes.h declares all functions with their types."""
+"""Types and constants of the device API, and the C prototypes of its functions (from prototypes.h)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RM_HALF_UP, RM_HALF_DOWN = Rounding.HALF_UP, Rounding.HALF_DOWN
 
 @dataclass
 class dim4:
-    """A shape or the strides of a tensor, on the axes n, c, h, w. Kernels may change the numbers in place."""
+    """Four numbers for the axes n, c, h and w: a shape, or strides in elements. Kernels may change them in place."""
 
     n: int = 0
     c: int = 0
@@ -49,7 +49,7 @@ class dim4:
         return Stride(*astuple(self))
 
     def set(self, stride: Stride) -> None:
-        """Set all four numbers to those of `stride`, as a C function does through a pointer."""
+        """Overwrite the four numbers with `stride`, as a C function does through a pointer."""
         self.n, self.c, self.h, self.w = stride
 
 
@@ -92,20 +92,23 @@ TENSOR, SCALAR, VECTOR = range(3)
 
 @dataclass
 class variable_t:
-    """A C operand: `context` is the local address of a TENSOR or VECTOR (a value per channel), or a number (SCALAR)."""
+    """A C operand.
+
+    A TENSOR or VECTOR (one value per channel) has its local address in `context`; a SCALAR has its value.
+    """
 
     type: int
     context: Any
 
 
 class scalar_t(NamedTuple):
-    """A scalar_t of a kernel in C: 32 bits, interpreted as the type in the call."""
+    """A scalar_t of a kernel in C: 32 bits. The call gives their type."""
 
     bits: int
 
 
 def constant(value: Any, dtype: DType) -> Constant:
-    """Return the Constant for `value`, a scalar_t of the C API. In Python, `value` is a number or a Constant."""
+    """Return a scalar argument as a Constant. `value` is a number or a Constant in Python, and a scalar_t in C."""
     if isinstance(value, scalar_t):
         return Constant(value.bits & ((1 << dtype.bits) - 1), dtype)
     return value if isinstance(value, Constant) else Constant.of(value, dtype)
@@ -116,10 +119,10 @@ PARAMETER = re.compile(r"([^,]*\W)(\w+)")
 
 
 class CType(StrEnum):
-    """The C types of parameters, as a declaration writes them.
+    """The C types of parameters, spelled as in declarations.
 
-    `recorded` is the binary format of a recorded argument (Python's module struct). A pointer starts with a flag: 0 is
-    NULL. `python` is the type that an argument in Python must have (None: not checked).
+    `recorded` is the format of a recorded argument (Python's module struct). The format of a pointer starts with a
+    flag, which is 0 for NULL. `python` is the required type of an argument in Python (None: any type).
     """
 
     recorded: str
@@ -134,7 +137,7 @@ class CType(StrEnum):
 
     LOCAL = "local_addr_t", "I"
     SYSTEM = "system_addr_t", "Q"
-    EITHER = "addr_t", "Q"  # a second parameter selects the memory
+    EITHER = "addr_t", "Q"  # a further parameter tells whether the address is local
     STATIC = "static_addr_t", "I"
     SCALAR = "scalar_t", "I"
     VARIABLE = "const variable_t *", "?iI"
@@ -152,15 +155,15 @@ class CType(StrEnum):
 
 
 class Parameter(NamedTuple):
-    """One parameter of a function."""
+    """A parameter of a C function."""
 
     type: CType
     name: str
 
     def check(self, function: str, value: Any) -> None:
-        """Check an argument of the Python form. Raises MachineError if it is not of the parameter's type.
+        """Check an argument of a Python call.
 
-        The strides of a tensor may be None (NULL in C).
+        Raises MachineError if the argument does not have the parameter's type. Strides may also be None (NULL in C).
         """
         kind = self.type.python
         if kind is None or isinstance(value, kind) or (value is None and self.name.endswith("_stride")):
@@ -193,7 +196,7 @@ def _declared() -> Mapping[str, Prototype]:
 
 
 PROTOTYPES = _declared()
-#: The C types of the parameters of each function.
+#: For each function, the C types of its parameters by name.
 TYPES: Mapping[str, Mapping[str, CType]] = {
     name: {parameter: kind for kind, parameter in prototype.parameters} for name, prototype in PROTOTYPES.items()
 }

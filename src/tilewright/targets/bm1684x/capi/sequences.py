@@ -1,15 +1,16 @@
 """Functions of the device API that the machine runs as sequences of commands, such as sines and activations.
 
 The sequences are in sequences/*.txt, as observed in the command queues of the vendor's model. The block of a function
-begins with NAME TYPE; a function for several float types has a block for each type. Every further line is a command:
-the operation, results = operands in the order of the operation's description, and attributes. The forms of an operand
-are:
+begins with a line NAME TYPE; a function for several float types has a block for each type. Each further line describes
+one command: results, operation and operands, in the order of the operation's description, then attributes. An operand
+is written as:
 
-    work0, work0:i16   the tensor of the call's shape at this parameter's local address, of TYPE or of the type given
-    coeff/10           a row of 10 coefficients, with a copy in each lane #3f800000, #f:i16  a constant, as its bits in
-    hexadecimal {beta}, {1/beta}   a constant computed from a parameter: its value, 1/, ln() or 1/ln() of it
-    steps={num_iter}   an attribute with the value of a parameter
-    -                  an absent operand
+    work0, work0:i16   a tensor of the call's shape at the address in the parameter work0, of TYPE or of the given type
+    coeff/10           a row of 10 coefficients at the address in the parameter coeff; each lane has a copy
+    #3f800000, #f:i16  a constant; its bits are in hexadecimal
+    {beta}, {1/beta}   a constant computed from the parameter beta: beta, 1/beta, ln(beta) or 1/ln(beta)
+    steps={num_iter}   an attribute with the value of the parameter num_iter
+    -                  an omitted operand
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tilewright.targets.bm1684x.values.floats import cast
 FILES = ("roots", "trigonometric", "exponential", "activations")
 HEAD = re.compile(r"(\w+) (\w+)")
 TOKEN = re.compile(r"([^:/]+?)(?::(\w+))?(?:/(\d+))?")
-#: Functions that compute a constant from a parameter, by the expression in braces.
+#: For each expression in braces, the function that computes the constant from the parameter.
 COMPUTED: Mapping[str, Callable[[Any], Any]] = {
     "": lambda value: value,
     "1/": lambda value: np.float32(1) / value,
@@ -40,7 +41,7 @@ COMPUTED: Mapping[str, Callable[[Any], Any]] = {
     "1/ln": lambda value: np.float32(1 / np.log(np.float64(value))),
 }
 EXPRESSION = re.compile(r"\{(1/ln|ln|1/)?\(?(\w+)\)?\}")
-#: Parsers of attributes, by attribute. The number of steps is given as a parameter's name in braces.
+#: The parser of each attribute. The text of `steps` is the name of a parameter in braces.
 READ: Mapping[str, Callable[[str], Any]] = {
     "mode": lambda text: Rounding[text.upper()],
     "saturate": lambda text: text == "True",
@@ -50,14 +51,14 @@ READ: Mapping[str, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A constant of a sequence: a float parameter of the call, or a function of this parameter (COMPUTED)."""
+    """A constant in a sequence that is computed from a float parameter of the call (see COMPUTED)."""
 
     function: str
     parameter: str
     dtype: DType
 
     def operand(self, api: Issuer, call: Args) -> Constant:
-        """Return the constant of a call. Raises MachineError if the parameter is outside of the function's domain."""
+        """Return the constant for a call. Raises MachineError if the parameter is outside of the function's domain."""
         value = call[self.parameter]
         if self.function == "1/ln" and not value > 0:
             raise MachineError(call["name"], f"{self.parameter} is {value}", "give a positive number")

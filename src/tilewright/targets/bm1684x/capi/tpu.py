@@ -1,4 +1,4 @@
-"""All calls of the device API. Arguments are in the order of the C prototypes.
+"""All functions of the device API. Arguments have the order of the C prototypes.
 
     @function(Param)
     def add_one(tpu, param):
@@ -10,8 +10,9 @@
         c.tpu_gdma_cpy_L2S(param.y, 0x4000, shape, None, None, DT_FP32)
         c.tpu_poll()
 
-NULL is None, a pointer is the object, and a scalar_t is a number (or a Constant, for a bit pattern). Local addresses
-are offsets in local memory. An unknown function raises an AttributeError that lists all functions.
+Pass None for NULL, the object itself for a pointer, and a number (or a Constant, to give a bit pattern) for a scalar_t.
+A local address is a byte offset in local memory. An unknown function raises an AttributeError that lists all functions.
+
 """
 
 from __future__ import annotations
@@ -87,17 +88,20 @@ class DeviceApi(Issuer):
         return self.tpu.in_region
 
     def tpu_gdma_get_filter_num(self) -> int:
-        """Return the number of elements that the last selection (mask_select, nonzero) kept. Call it after tpu_poll."""
+        """Return how many elements the last selection (mask_select, nonzero) kept.
+
+        A kernel must call tpu_poll first.
+        """
         return self.tpu.selected
 
     def tpu_bdc_busy(self) -> int:
-        """Return 0: when a kernel calls this function, no command is pending."""
+        """Return 0: a kernel never sees a pending command."""
         return 0
 
     tpu_gdma_busy = tpu_hau_sort_busy = tpu_bdc_busy
 
     def tpu_gdma_cmd_overflow(self) -> int:
-        """Return 0: queues have no limit."""
+        """Return 0, because the simulator's queues have no limit."""
         return 0
 
     tpu_hau_sort_cmd_overflow = tpu_gdma_cmd_overflow

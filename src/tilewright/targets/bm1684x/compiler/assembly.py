@@ -1,8 +1,8 @@
-"""Build a launch: DDR segments, blocks of constants, transfers, compute commands, and finally the engines' queues.
+"""Assemble a launch: lay out DDR, collect the commands of a launch, and build the queues of both engines.
 
-The caller adds commands in a valid sequential order. Each command marks the local memory that it accesses, in units of
-`UNIT` bytes per lane. The marks of earlier commands show on which commands of the other engine a new command depends.
-Compute commands stay in order. Transfers into local memory move ahead until they would overwrite data in use.
+The caller adds commands in a valid sequential order. For each unit of local memory (`UNIT` bytes per lane), the code
+records the last commands that accessed the unit. A new command depends on the recorded commands of the other engine.
+Compute commands keep their order. Transfers into local memory move ahead as far as they do not overwrite data in use.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.layouts.tensor import Operand, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 
-#: Granularity of dependencies, in bytes of a lane.
+#: Granularity of dependencies, in bytes per lane.
 UNIT = 64
 #: Alignment of segments in DDR, in bytes.
 PAGE = 4096
-#: Kinds of transfers. Transfers of one kind keep their order.
+#: The kinds of transfers. Transfers of one kind keep their order.
 CONSTANTS = "constants"
 INPUTS = "inputs"
 JOINS = "joins"
@@ -46,11 +46,11 @@ OUTPUTS = "outputs"
 
 @dataclass(eq=False)
 class QueuedCommand:
-    """A command of the compute or the DMA engine, issued for the layer with the index `layer`.
+    """A command of the compute engine or the DMA engine. `layer` is the index of its layer.
 
-    `after` is the number of commands of the other engine that must have ended before this command starts. For compute
-    commands, `schedule` computes `after`. `needs` lists transfers by their index in the order of `move` calls. A
-    compute command starts after these transfers have ended. A transfer is queued after these transfers.
+    Before this command starts, the first `after` commands of the other engine must have ended. For compute commands,
+    `schedule` computes `after`. `needs` lists transfers that must come first, by their index in the order of `move`
+    calls: a compute command waits until they have ended, and a transfer stays behind them in the queue.
     """
 
     command: Command
@@ -62,14 +62,14 @@ class QueuedCommand:
 
 
 class Stream:
-    """The commands of both engines with their dependencies; `schedule` puts the transfers in order."""
+    """The commands of both engines with their dependencies. `schedule` orders the transfers."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         units = config.lane_bytes // UNIT
-        self._touched = np.zeros(units, np.int64)  # by unit: 1 + the last compute command that reads or writes the unit
-        self._written = np.full(units, -1, np.int64)  # by unit: the last transfer that writes the unit
-        self._read = np.full(units, -1, np.int64)  # by unit: the last transfer that reads the unit
+        self._touched = np.zeros(units, np.int64)  # for each unit: number of compute commands up to the last access
+        self._written = np.full(units, -1, np.int64)  # for each unit: index of the last transfer that writes it
+        self._read = np.full(units, -1, np.int64)  # for each unit: index of the last transfer that reads it
         self._compute: list[QueuedCommand] = []
         self._moves: list[QueuedCommand] = []
 
@@ -78,14 +78,14 @@ class Stream:
         number = len(self._compute)
         needs = set()
         # A read waits for the last transfer that wrote the bytes. A write also waits for the last transfer that read
-        # the bytes. Earlier compute commands need no mark: the engine runs in order.
+        # the bytes. It need not wait for earlier compute commands, because the engine runs in order.
         for mode, _, operand in command.in_memory:
             needs |= self._transfers(mode, operand)
             low, high = self._units(operand)
             self._touched[low:high] = number + 1
         issued.needs = sorted(needs)
-        # The deadline of a transfer is the first command that waits for the transfer. `schedule` prefers the transfer
-        # with the earliest deadline.
+        # The deadline of a transfer is the first compute command that needs the transferred data. `schedule` prefers
+        # transfers with early deadlines.
         for move in issued.needs:
             self._moves[move].before = min(self._moves[move].before, number)
         self._compute.append(issued)
@@ -95,32 +95,32 @@ class Stream:
         return len(self._compute)
 
     def move(self, command: Command, layer: int, kind: str) -> None:
-        """Add a transfer, issued for the layer with the index `layer`. Transfers of one `kind` keep their order."""
+        """Add a transfer for the layer with the index `layer`. Transfers of one `kind` keep their order."""
         issued = QueuedCommand(command, layer, kind)
         local = [(mode, operand) for mode, _, operand in command.in_memory if operand.storage.is_local]
-        # Also wait for earlier readers of the bytes. Only the last reader is recorded, and a transfer of another kind
-        # could overtake an earlier one.
+        # Wait for earlier writers and readers of the bytes, even for a read: only the last reader is recorded, and
+        # `schedule` may reorder readers of different kinds.
         issued.needs = sorted({transfer for _, operand in local for transfer in self._transfers(WRITE, operand)})
         for mode, operand in local:
             low, high = self._units(operand)
-            # wait for every compute command that reads or writes the same bytes
+            # A transfer waits for every earlier compute command that accesses the same bytes.
             issued.after = max(issued.after, int(self._touched[low:high].max()))
             (self._written if mode == WRITE else self._read)[low:high] = len(self._moves)
         self._moves.append(issued)
 
     def schedule(self) -> tuple[dict[str, list[QueuedCommand]], int]:
-        """Order the transfers. Return each engine's commands in order, and the cycle at which the last command ends.
+        """Order the transfers, and return each engine's commands in order and the cycle at which the last command ends.
 
-        The method is list scheduling: among the transfers that may come next, the transfer with the earliest start is
-        chosen. Of several such transfers, the one with the earliest deadline is chosen. Compute commands keep their
-        order.
+        This is list scheduling: it repeatedly takes the transfer that can start first and, among equals, has the
+        earliest deadline.
         """
         cost = [estimate.cycles(issued.command, self._config) for issued in self._compute]
-        # Transfers of one kind keep their order, so only the head of each kind is a candidate: at most four at a time.
+        # Transfers of one kind keep their order, so only the first waiting transfer of each of the four kinds is a
+        # candidate.
         heads: dict[str, deque[int]] = {}
         for number, issued in enumerate(self._moves):
             heads.setdefault(issued.kind, deque()).append(number)
-        for waiting in heads.values():  # a transfer inherits the deadlines of later transfers of its kind
+        for waiting in heads.values():  # a delay also delays later transfers of the kind
             for earlier, later in pairwise(reversed(waiting)):
                 self._moves[later].before = min(self._moves[later].before, self._moves[earlier].before)
         ended: list[int] = []  # end cycles of the compute commands whose end is known
@@ -129,8 +129,8 @@ class Stream:
         now = 0
         while any(heads.values()):
             self._advance(cost, ended, arrived)
-            # A candidate must wait only for compute commands whose end is known, and for transfers already queued. A
-            # candidate always exists, because each transfer waits only for commands that were added before.
+            # A transfer is ready if its compute commands have a known end, and the transfers that it needs are queued.
+            # A ready transfer always exists, because dependencies lead only to commands that were added earlier.
             ready = [
                 (max(now, ended[move.after - 1] if move.after else 0), move.before, waiting[0])
                 for waiting in heads.values()
@@ -145,15 +145,15 @@ class Stream:
             heads[self._moves[number].kind].popleft()
         self._advance(cost, ended, arrived)
         place = {number: index for index, number in enumerate(order, 1)}
-        # A compute command has one number for the transfer that it waits for. The number of the last transfer in queue
-        # order covers all others.
+        # A compute command can name only one transfer to wait for. Transfers end in queue order, so it names the last
+        # one.
         for issued in self._compute:
             issued.after = max((place[move] for move in issued.needs), default=0)
         queues = {TIU: self._compute, DMA: [self._moves[number] for number in order]}
         return queues, max(now, ended[-1] if ended else 0)
 
     def _advance(self, cost: list[int], ended: list[int], arrived: dict[int, int]) -> None:
-        """Append end cycles of compute commands to `ended`, up to the first that needs a transfer not in `arrived`."""
+        """Append the end cycles of further compute commands, until one needs a transfer that is not in `arrived`."""
         while len(ended) < len(self._compute):
             needs = self._compute[len(ended)].needs
             if any(move not in arrived for move in needs):
@@ -167,15 +167,16 @@ class Stream:
         return {number for column in columns for number in ascending(column[low:high]).tolist()} - {-1}
 
     def _units(self, operand: Operand) -> tuple[int, int]:
-        """Return the units (of UNIT bytes in a lane) that an operand covers: the first, and one past the last."""
+        """Return the range of units that an operand covers: the first, and one past the last."""
         tensor = operand.storage
         return tensor.lane_offset // UNIT, -(-tensor.lane_end // UNIT)
 
 
 class Assembly:
-    """A launch under construction. The attributes `entering` and `leaving` are tensors in DDR by name.
+    """A launch under construction.
 
-    `separate` returns whether two neighbouring blocks of constants must be transferred separately.
+    `entering` has the input tensors in DDR by name, and `leaving` has the result tensors. `separate` returns whether
+    two consecutive blocks of constants must be transferred separately.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class Assembly:
     ) -> None:
         self.config = config
         self.stream = Stream(config)
-        self.done: set[str] = set()  # blocks of constants that no later command reads
+        self.done: set[str] = set()  # names of constant blocks that no later command reads
         self._layers = layers
         self._values_end = values_end
         self._ring = Ring(values_end, config.lane_bytes)
@@ -212,13 +213,12 @@ class Assembly:
         return placed, address
 
     def block(self, index: int, number: int) -> int:
-        """Return the byte offset in a lane of constant block `number` of layer `index`; 0 if there is no such block.
+        """Return the offset in a lane of constant block `number` of layer `index`, or 0 if there is no such block.
 
-        The first call loads the block, with all other blocks of its bundle. Raises plan.DoesNotFit if the bundle does
-        not fit.
+        The first call for a block adds the transfers of its bundle. Raises plan.DoesNotFit if the bundle does not fit.
         """
         key = (index, number)
-        # The first tile that needs a block adds its transfer. Later, `schedule` moves the transfer as early as
+        # The transfer is added when the first tile needs the block. `schedule` later moves the transfer as early as
         # possible.
         if key in self._bundle_of and key not in self._resident:
             bundle_number = self._bundle_of[key]
@@ -241,7 +241,7 @@ class Assembly:
         _, _, rows, columns = local.shape
         shape = Shape(1, phases.channels, rows, columns)
         plane = phases.rows * phases.columns
-        # One transfer per folded tap: the same image, shifted by the tap, into the next channels.
+        # For each folded tap, one transfer loads the image, shifted by the tap, into the next channels.
         for place, offset in enumerate(phases.offsets):
             begin = address + (offset + first * columns) * form.dtype.bytes
             dram = Tensor(begin, shape, Stride(0, plane, columns, 1), form.dtype, self.config)
@@ -255,17 +255,19 @@ class Assembly:
         self.stream.move(copy(self._rows(address, form, local, first), local), index, OUTPUTS)
 
     def _rows(self, address: int, form: SampleFormat, local: Tensor, first: int) -> Tensor:
-        """Return the part of a DDR tensor that `local` is copied from or to: rows of the sample from `first` on.
+        """Return the rows of a DDR tensor, from row `first` on, that are transferred from or to `local`.
 
-        The rows have the length of the rows in `local`, because layers may divide one tensor into rows of different
-        lengths.
+        A row has the length of a row of `local`, because two layers may view one tensor with different row lengths.
         """
         columns = local.shape.w
         stride = Stride(0, form.h * form.w if local.shape.c > 1 else 0, columns, 1)
         return Tensor(address + first * columns * form.dtype.bytes, local.shape, stride, form.dtype, self.config)
 
     def compute(self, tile: Tile, index: int, inputs: Sequence[int], result: int, temps: Mapping[int, int]) -> None:
-        """Add the commands of a tile of layer `index`. `inputs`, `result` and `temps` are byte offsets in a lane."""
+        """Add the commands of a tile of layer `index`.
+
+        `inputs`, `result` and `temps` are offsets in bytes of a lane.
+        """
         for command in tile.commands(LaneOffsets(inputs, result, temps, self.block(index, tile.number))):
             self.stream.compute(command, index)
 
@@ -274,9 +276,8 @@ class Assembly:
     ) -> Launch:
         """Return the launch with all commands added so far.
 
-        `listing.explain` uses `tiles` and `groups`. The debugger uses `local_results`, the results of layers in local
-        memory; it finds the results of the launch in DDR. Raises DoesNotFit if a stride is too long for its instruction
-        field.
+        `listing.explain` prints `tiles` and `groups`. The debugger shows `local_results`, the results of layers in
+        local memory. Raises DoesNotFit if a stride is too long for its instruction field.
         """
         issued, cycles = self.stream.schedule()
         try:
@@ -285,7 +286,7 @@ class Assembly:
                 for engine, commands in issued.items()
             }
         except TooFar as far:
-            # The stride of a smaller image or batch may fit, so the caller tries another split.
+            # The strides of a smaller image or batch are shorter, so another split may succeed.
             raise DoesNotFit(far.reason) from None
         meta: dict[str, Any] = {
             "tiu_bytes": len(queues[TIU]),

@@ -1,10 +1,10 @@
 """Build one launch from the layers of neighbouring nodes.
 
-`build` keeps all tensors between layers in local memory. An input of a join that is not computed at its place in the
-joined tensor is moved there. `build_in_parts` runs a chain of layers whose tensors do not fit. The work is divided into
-parts: each part computes some rows of the last result. Inputs and results stream from and to DDR. A part is a chain of
-smaller layers with the rows and padding that it needs. Intermediate rows that two parts need are computed twice. Inputs
-and results are double-buffered, so that transfers overlap with computation.
+`build` keeps all tensors between layers in local memory. If a join has an input outside of the joined tensor, a
+transfer moves the input into the joined tensor. `build_in_parts` runs a chain of layers whose tensors do not fit: each
+part of the work computes some rows of the last result. A part is a chain of smaller layers, which have only the rows
+and the padding that the part needs. Intermediate rows that two parts need are computed twice. Inputs come from DDR, and
+results go to DDR. Both are double-buffered, so that transfers overlap with computation.
 """
 
 from __future__ import annotations
@@ -42,16 +42,15 @@ def build(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> 
     try:
         gathering = gathered(folded, leaving, config)
         return ResidentLaunch(gathering, leaving, plan(gathering, leaving, config), config).launch()
-    except DoesNotFit:  # try without gathers: gathered tensors and replicas need additional memory
+    except DoesNotFit:  # gathers need additional memory: try without them
         return ResidentLaunch(folded, leaving, plan(folded, leaving, config), config).launch()
 
 
 def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> Launch:
-    """Return one launch that computes the last result in parts: as many rows at a time as fit into local memory.
+    """Return one launch that computes the last result in parts, with as many rows per part as fit into local memory.
 
-    Raises plan.DoesNotFit if a single row does not fit, or if the layers are not a chain. In a chain, the result of a
-    layer is read only by the next layer, and both layers divide it into the same rows. No layer of a chain joins
-    tensors.
+    Raises plan.DoesNotFit if a single row does not fit, or if the layers are not a chain. In a chain, each layer reads
+    only the result of the previous layer, with the same number of rows, and no layer joins tensors.
     """
     inner = {layer.output for layer in layers[:-1]}
     links = (
@@ -60,8 +59,8 @@ def build_in_parts(layers: Sequence[Layer], leaving: Collection[str], config: Co
     if not all(links) or inner & set(leaving) or any(layer.axis for layer in layers):
         raise DoesNotFit("its layers do not form a chain")
     folded = _fold_inputs(layers, config)
-    # Larger parts are tried first, because fewer rows are computed twice. Each further attempt has two thirds of the
-    # rows.
+    # The largest parts are tried first: the fewer parts there are, the fewer rows are computed twice. Each further
+    # attempt has two thirds of the rows.
     rows = layers[-1].result.h
     failure = DoesNotFit("its result has a single row, which does not fit")
     while rows > 1:
@@ -82,7 +81,7 @@ def fits(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> b
 
 
 def _fold_inputs(layers: Sequence[Layer], config: Config) -> list[Layer]:
-    """Return `layers`. Store an input with one reader by phase (see `fold`) where that is faster."""
+    """Return `layers`, with inputs of a single reader stored by phase (see `fold`) where this is faster."""
     read = Counter(name for layer in layers for name in layer.inputs)
     inner = {layer.output for layer in layers}
     return [
@@ -92,7 +91,7 @@ def _fold_inputs(layers: Sequence[Layer], config: Config) -> list[Layer]:
 
 
 class ResidentLaunch:
-    """Builds a launch that keeps every tensor between its layers in local memory, at the addresses of a plan."""
+    """Builds a launch that keeps all tensors between its layers in local memory, at the addresses of a plan."""
 
     def __init__(self, layers: Sequence[Layer], leaving: Collection[str], launch_plan: Plan, config: Config) -> None:
         outputs = {layer.output: layer.result for layer in layers}
@@ -111,8 +110,8 @@ class ResidentLaunch:
         def separate(before: Key, after: Key) -> bool:
             """Return whether two blocks belong to different groups, or to a group that is loaded block by block.
 
-            The constants of a group stay in local memory until its last sample has run. A bundle across two groups
-            would load constants of the next group too early, into memory that the plan does not reserve.
+            A bundle across two groups would load constants of the next group too early: the plan reserves no memory for
+            these while the previous group runs.
             """
             return bool(group) and (group[before[0]] != group[after[0]] or group[before[0]] in launch_plan.by_parts)
 
@@ -123,8 +122,8 @@ class ResidentLaunch:
         batch = self._config.batch
         for group in self._plan.groups:
             by_parts = group in self._plan.by_parts
-            # If constants are loaded by parts, all samples run with one block of constants before the next block is
-            # loaded. Otherwise each sample runs through all layers of the group.
+            # With constants in parts, each block of constants serves all samples before the next block is loaded.
+            # Otherwise each sample runs through all layers of the group.
             for numbers in [range(batch)] if by_parts else [range(number, number + 1) for number in range(batch)]:
                 for index in range(*group):
                     self._layer(index, numbers, by_parts)
@@ -137,7 +136,7 @@ class ResidentLaunch:
     def _layer(self, index: int, numbers: range, by_parts: bool) -> None:
         """Add the commands that run samples `numbers` through layer `index`.
 
-        With `by_parts`, only the constants of one group of channels are in local memory at a time.
+        With `by_parts`, local memory holds the constants of one group of slots at a time.
         """
         for number in numbers:
             self._enter(index, number)
@@ -167,14 +166,17 @@ class ResidentLaunch:
                 self._assembly.stream.compute(command, index)
 
     def _join(self, index: int, number: int) -> None:
-        """Add the transfers of a layer that joins its inputs. Inputs computed at their place need no transfer."""
+        """Add the transfers of a layer that joins its inputs.
+
+        An input that already lies inside the joined tensor needs none.
+        """
         layer = self._layers[index]
         allocations = self._plan.allocations
         whole = layer.result.local(allocations[layer.output].of(number), self._config)
         for name, form, ranges in layer.joined:
             place = whole[ranges]
             part = form.local(allocations[name].of(number), self._config)
-            # the plan may have placed the input inside the result; the stride along n does not matter for n = 1
+            # The plan may have placed the input inside the result. The stride along n is ignored because n = 1.
             if (place.address, place.stride[1:]) != (part.address, part.stride[1:]):
                 self._assembly.stream.move(copy(place, part), index, JOINS)
 
@@ -187,7 +189,7 @@ class ResidentLaunch:
                     self._assembly.load(name, number, line, index)
                     self._assembly.stream.compute(_transposing_copy(local, line), index)
                     continue
-                # The input arrives in pieces, so that the first tile can start as soon as its own rows are loaded.
+                # The input is loaded in pieces, so that the first tile can start as soon as its own rows are loaded.
                 for first, end in pairwise(self._plan.cuts[index].rows_read(form)):
                     self._assembly.load(name, number, local[:, :, first:end], index, first)
 
@@ -200,11 +202,11 @@ class ResidentLaunch:
             self._assembly.store(name, number, line or local, index)
 
     def _places(self, name: str, form: SampleFormat, number: int) -> tuple[Tensor, Tensor | None]:
-        """Return sample `number` of a tensor as a tensor in local memory, and its line buffer or None.
+        """Return sample `number` of a tensor in local memory, and its line buffer (None if there is no line buffer).
 
-        The channels of a one-pixel tensor lie in different lanes, or 64 bytes apart in one lane. A transfer channel by
-        channel would cost as much as 256 bytes per channel (timing/estimate.py). Such a tensor is therefore transferred
-        through a line buffer in one lane (Plan.line_buffers), and a compute command exchanges channels and columns.
+        In a one-pixel tensor, adjacent channels lie in different lanes. A direct transfer would cost as much as 256
+        bytes per channel (timing/estimate.py). Such a tensor is therefore transferred as one row through a line buffer
+        in one lane (Plan.line_buffers), and a compute command then exchanges channels and columns.
         """
         local = form.local(self._plan.allocations[name].of(number), self._config)
         line_buffers = self._plan.line_buffers.get(name)
@@ -214,7 +216,7 @@ class ResidentLaunch:
 
 
 def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) -> LocalResult:
-    """Return a layer's result, or its rows from `row` on, at byte `offset` of each lane of local memory.
+    """Describe a layer's result, or its rows from `row` on, at byte `offset` of each lane.
 
     The result is complete after the first `computed` compute commands of the launch (0: after the layer's last
     command).
@@ -225,7 +227,7 @@ def _local_result(layer: Layer, offset: int, row: int = 0, computed: int = 0) ->
 def _transposing_copy(y: Tensor, x: Tensor) -> Command:
     """Return the command that copies `x` to `y` and exchanges channels and columns.
 
-    The command treats elements as unsigned integers of the same size, because moves are encoded without a sign.
+    Elements become unsigned integers of the same size, because the encoding of a move has no sign.
     """
     bits = {1: U8, 2: U16, 4: U32}[x.dtype.bytes]
     return Command(OPERATIONS["wc_trans"], {"x": replace(x, dtype=bits)}, {"y": replace(y, dtype=bits)})
@@ -233,7 +235,10 @@ def _transposing_copy(y: Tensor, x: Tensor) -> Command:
 
 @dataclass(frozen=True, eq=False)
 class Slab:
-    """A layer reduced to some rows. Row r0 is the first in the whole layer's result, row i0 in its inputs."""
+    """A layer reduced to some rows.
+
+    It computes rows of the result from row r0 on, and reads rows of the inputs from row i0 on.
+    """
 
     r0: int
     i0: int
@@ -241,10 +246,11 @@ class Slab:
 
 
 def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
-    """Return the part of each layer of a chain that computes rows r0..r1 (without r1) of the last layer's result."""
+    """Reduce each layer of a chain to the rows that are needed for the rows [r0, r1) of the last layer's result."""
     parts: list[Slab] = []
     for layer in reversed(layers):
-        # From the last layer back to the first: each layer must compute the rows that the next layer reads.
+        # The loop runs from the last layer to the first, because each layer must compute the rows that the next layer
+        # reads.
         i0, i1 = (r0, r1)
         window = layer.window
         if window is not None:
@@ -263,7 +269,7 @@ def slabs(layers: Sequence[Layer], r0: int, r1: int) -> list[Slab]:
 
 
 class StreamedLaunch:
-    """Builds a launch that computes a chain of layers, `rows` rows of the last result at a time."""
+    """Builds a launch that computes a chain of layers in parts: each part computes `rows` rows of the last result."""
 
     def __init__(self, layers: Sequence[Layer], rows: int, config: Config) -> None:
         h = layers[-1].result.h
@@ -271,7 +277,7 @@ class StreamedLaunch:
         self._rows = rows
         self._config = config
         self._every = [slabs(layers, r0, min(r0 + rows, h)) for r0 in range(0, h, rows)]
-        # All parts have the same blocks of constants.
+        # All parts use the same number of slots per tile, and therefore share their blocks of constants.
         self._slots = [
             min(Tiling(slab.layer, config).size[0] for slab in layer_slabs)
             for layer_slabs in zip(*self._every, strict=True)
@@ -296,7 +302,7 @@ class StreamedLaunch:
         sizes = dict[tuple[str, int, int], int]()
 
         def note(name: str, first: int, end: int, size: int) -> None:
-            # the parts differ in size; a buffer has room for the largest part
+            # The parts differ in size, and a buffer must hold the largest part.
             sizes[name, first, end] = max(sizes.get((name, first, end), 0), size)
 
         for part in self._every:
@@ -305,7 +311,7 @@ class StreamedLaunch:
                     note(f"t{index}/{temp}", index, index, size)
                 result = slab.layer.result.lane_bytes(self._config)
                 for turn in range(COPIES if index == last else 1):
-                    # the last result and the inputs are double-buffered, and in use during the whole part
+                    # The last result and the inputs are double-buffered, and stay in use during the whole part.
                     note(f"y{index}/{turn}", *((0, last) if index == last else (index, index + 1)), result)
             for number, shape in enumerate(part[0].layer.shapes):
                 for turn in range(COPIES):
@@ -322,7 +328,7 @@ class StreamedLaunch:
         return self._assembly.launch(sizes, [(0, len(self._layers))], self._local_results)
 
     def _part(self, part: Sequence[Slab], number: int, turn: int) -> None:
-        """Add the commands that run a part of sample `number` through all layers. `turn` (0, 1) selects the buffers."""
+        """Add the commands of one part of sample `number`. `turn` is 0 or 1, and selects one of the double buffers."""
         assembly = self._assembly
         config = self._config
         inputs = []

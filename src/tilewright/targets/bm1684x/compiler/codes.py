@@ -1,8 +1,8 @@
 """Lower the nodes that join or add quantised tensors, or convert codes to another scale or zero point.
 
-A join has no operations: its inputs are computed at their place in the result (plan.py), or moved to that place
-(build.py). onnxruntime adds with fused multiply-adds, which round once. The machine has no fused multiply-add. The
-compiler therefore uses separate operations, and tests the result for every pair of codes.
+A join has no operations: its inputs are computed inside the joined tensor (plan.py), or moved into it (build.py).
+onnxruntime adds with fused multiply-adds, which round once. The machine has no fused multiply-add, so the compiler uses
+separate operations, and tests the result for every pair of codes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, U16, Rounding
 from tilewright.targets.bm1684x.values.floats import saturate, shift_right
 
-#: The rounding modes to try for integer shifts, and the integer factors to try, relative to the nearest factor.
+#: The search for a scaling tries these rounding modes, and factors with these differences from the nearest integer.
 MODES = (Rounding.HALF_TO_EVEN, Rounding.HALF_UP, Rounding.HALF_AWAY_FROM_ZERO)
 DIFFERENCES = (0, 1, -1, 2, -2)
-#: The number of bits of the largest factor, for a single operation and for a pair of operations.
+#: The largest factor has SHORT bits in a scaling by one operation, and LONG bits in a scaling by two operations.
 SHORT = 16
 LONG = 22
 #: Search range for float32 factors: units in the last place around the nearest float.
@@ -41,7 +41,7 @@ EXTRA_BITS = 20
 
 
 def join(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> ir.Layer:
-    """Return the layer that a concatenation of codes becomes. Raises Refused if it is not supported."""
+    """Return the layer for a concatenation of codes. Raises Refused if the concatenation is not supported."""
     op = site.node.op
     shape = site.output.shape
     assert isinstance(op, Concat)
@@ -65,8 +65,8 @@ def joined(site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, a
 def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
     """Return the layer that converts codes to another scale or zero point.
 
-    No single operation of the machine rounds correctly for all rounding rules of graphs. The compiler tests several
-    operations on all 256 codes, the fastest first. Raises Refused if every operation gives a wrong code.
+    No single operation of the machine implements all rounding rules of graphs. The compiler therefore tests several
+    methods on all 256 codes, the fastest first. Raises Refused if each method gives a wrong code.
     """
     assert isinstance(site.node.op, Quantize)
     if site.output.dtype not in ("int8", "uint8"):
@@ -84,7 +84,7 @@ def rescale(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 class _Conversion(NamedTuple):
     """A conversion of codes stored as `x` to codes stored as `result`.
 
-    `codes` are all 256 stored codes, int64. `expected` is the right stored result for each code.
+    `codes` are all 256 stored codes, int64. `expected` has the correct stored result for each code.
     """
 
     site: Site
@@ -98,11 +98,11 @@ class _Conversion(NamedTuple):
         return self.site.input(0).scale / self.site.output.scale
 
     def gives(self, scaled: Array) -> bool:
-        """Return whether `scaled`, the rounded values before the zero point is added, give the right codes."""
+        """Return whether the rounded values `scaled`, plus the zero point, equal the expected codes."""
         return np.array_equal(saturate(scaled + self.result.zero, self.result.dtype), self.expected)
 
     def factor(self, bits: int) -> _Scaling | None:
-        """Return a scaling that gives the right codes, with a factor of up to `bits` bits, or None."""
+        """Return a scaling with a factor of up to `bits` bits that gives the expected codes, or None."""
         centred = self.codes - self.x.zero
         for scaling in _scalings(self.ratio, bits):
             if self.gives(shift_right(centred * scaling.factor, scaling.shift, scaling.mode)):
@@ -113,8 +113,8 @@ class _Conversion(NamedTuple):
 def _product(write: ir.Writer, conversion: _Conversion) -> bool:
     x = conversion.x
     result = conversion.result
-    # One product is enough if both zero points are 0 and both types unsigned: the product then saturates like the
-    # codes.
+    # A single product is enough if both zero points are 0 and both types are unsigned, because it then saturates to the
+    # range of the codes.
     if x.dtype.signed or result.dtype.signed or x.zero or result.zero or (scaling := conversion.factor(SHORT)) is None:
         return False
     numbers: dict[str, Any] = {"b": Constant.of(scaling.factor, U16), "shift": Constant.of(-scaling.shift, I8)}
@@ -123,7 +123,7 @@ def _product(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def _scaled(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add a multiplication of codes without their zero point, and the new zero point, if the codes are right."""
+    """Add a multiplication of the centred codes and the new zero point, if this gives the expected codes."""
     if (scaling := conversion.factor(LONG)) is None:
         return False
     scaled = write.centred(0, I16, scaling.factor, -scaling.shift, scaling.mode, conversion.x.zero)
@@ -132,11 +132,11 @@ def _scaled(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def _rounded_twice(write: ir.Writer, conversion: _Conversion) -> bool:
-    """Add gemmlowp's rescaling, which rounds after a product with 31 bits and after a shift, if the codes are right."""
+    """Add gemmlowp's rescaling, which rounds twice, if this gives the expected codes."""
     q, shift = (int(number) for number in quantize_multiplier(np.float64(conversion.ratio)))
     left, right = max(shift, 0), max(-shift, 0)
-    # gemmlowp rounds twice: a 31-bit product rounds half up, then a shift rounds half away from zero. A single rounding
-    # could differ by one code, so both are computed.
+    # gemmlowp first rounds the product divided by 2**31 half up, then a shift rounds half away from zero. One rounding
+    # instead of two could give another code.
     high = shift_right((conversion.codes - conversion.x.zero) * q, -HIGH_PRODUCT - left, Rounding.HALF_UP)
     if left > -HIGH_PRODUCT or not conversion.gives(shift_right(high, right, Rounding.HALF_AWAY_FROM_ZERO)):
         return False
@@ -155,9 +155,9 @@ def _real(write: ir.Writer, conversion: _Conversion) -> bool:
 
 
 def every_code(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[list[Array], Array]:
-    """Return the 256 stored codes of each input, and the result's codes in the graph for all combinations of inputs.
+    """Return the 256 stored codes of each input, and the graph's results for all combinations.
 
-    The result has an axis for each input.
+    The array of results has one axis per input.
     """
     codes = [np.arange(x.dtype.low, x.dtype.high + 1, dtype=np.int64) for x in shapes]
     grid = np.meshgrid(*codes, indexing="ij")
@@ -170,7 +170,7 @@ def every_code(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tupl
 
 
 class _Scaling(NamedTuple):
-    """A multiplication by `factor`, then a right shift by `shift` bits that rounds by `mode`."""
+    """A multiplication by `factor`, followed by a right shift by `shift` bits with the rounding mode `mode`."""
 
     factor: int
     shift: int
@@ -178,8 +178,8 @@ class _Scaling(NamedTuple):
 
 
 def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
-    # The longest factors are tried first, because they are the most exact. Neighbouring integers are tried too, because
-    # the reference may use a rounded multiplier.
+    # Long factors are the most exact, so they are tried first. The reference may use a rounded multiplier, so integers
+    # next to the nearest factor are tried too.
     for used in range(bits, 0, -1):
         shift = min(used - frexp(ratio)[1], 31)
         for difference in DIFFERENCES if shift >= 0 else ():
@@ -189,7 +189,7 @@ def _scalings(ratio: float, bits: int) -> Iterator[_Scaling]:
 
 
 def neighbours(value: np.float32) -> list[np.float32]:
-    """Return `value` and the SEARCH float32 numbers on either side of it, nearest first."""
+    """Return `value`, then the SEARCH float32 numbers on each side of it, nearest first."""
     up = down = value
     floats = [value]
     for _ in range(SEARCH):
@@ -199,7 +199,7 @@ def neighbours(value: np.float32) -> list[np.float32]:
 
 
 def add(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> ir.Layer:
-    """Return the layer that an addition of two tensors of one shape becomes."""
+    """Return the layer for an addition of two tensors of equal shape."""
     op = site.node.op
     result = SampleFormat.of(site.output)
     assert isinstance(op, Add)
@@ -222,7 +222,7 @@ def add(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> ir.Layer:
 def _fixed_point(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat) -> None:
     """Add the operations that add two tensors as TFLite does.
 
-    Both operands are rescaled to a common scale with 20 extra bits. Each rescaling rounds twice.
+    TFLite rescales both operands to a common scale with 20 extra bits, and each rescaling rounds twice.
     """
     scales = [np.float64(site.input(index).scale) for index in (0, 1)]
     # As in TFLite, scales are divided by twice the larger scale, so that both factors are at most 0.5.
@@ -249,7 +249,7 @@ def _multiplied(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], 
     """
     out = np.float32(site.output.scale)
     ratios = [np.float32(site.input(index).scale) / out for index in (0, 1)]
-    # XNNPACK itself has these limits: it does not create the operator for other scales.
+    # These are XNNPACK's own limits: it refuses to create the operator for other scales.
     if min(ratios) < 2.0**-10 or max(ratios) >= 2.0**8:
         raise ir.Refused("scales are too far apart for XNNPACK: input scale / output scale must be in 2**-10 .. 2**8")
     shift = 21 - int(np.frexp(max(ratios))[1])
@@ -274,8 +274,8 @@ def _shifted(
 def _fused(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, mode: Mode) -> None:
     """Add the operations that add two tensors as onnxruntime does.
 
-    Let a and b be the codes minus their zero points. `f32(f32(a * ra) + f32(b * rb))` replaces two fused multiply-adds.
-    `_search` finds the factors ra and rb.
+    onnxruntime uses fused multiply-adds. The machine computes `f32(f32(a * ra) + f32(b * rb))` instead, where a and b
+    are the codes minus their zero points. `_search` finds factors ra and rb that give the same codes.
     """
     factors = _search(site, shapes, mode)
     left = write.hold(write.centred_real(0, factors[0], shapes[0].zero))
@@ -285,9 +285,9 @@ def _fused(write: ir.Writer, site: Site, shapes: tuple[SampleFormat, ...], resul
 
 
 def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[np.float32, np.float32]:
-    """Return two float32 factors for `_fused`. With them, the sum of every pair of codes equals that of the reference.
+    """Return two float32 factors for `_fused` that give the reference's sum for every pair of codes.
 
-    The factors are close to input scale / output scale. Raises Refused if the search fails.
+    Each factor is close to input scale / output scale. Raises Refused if the search fails.
     """
     out = site.output
     codes, expected = every_code(site, shapes, mode)
@@ -296,7 +296,7 @@ def _search(site: Site, shapes: tuple[SampleFormat, ...], mode: Mode) -> tuple[n
         [(code - x.zero).astype(np.float32) * factor for factor in factors]
         for code, x, factors in zip(codes, shapes, candidates, strict=True)
     ]
-    # Factors nearest to the true ratios are tried first. Each try compares the sums of all 65,536 pairs of codes.
+    # The factors nearest to the true ratios are tried first. Each try compares all 65,536 sums of two codes.
     for left, right in sorted(product(range(len(candidates[0])), range(len(candidates[1]))), key=sum):
         total = np.rint(parts[0][left][:, None] + parts[1][right])
         if np.array_equal(np.clip(total + out.zero_point, expected.min(), expected.max()), expected):

@@ -1,4 +1,4 @@
-"""Compile a network: supported neighbouring nodes become one launch; the other nodes fall back to the host."""
+"""Compile a network: consecutive supported nodes become one launch, and all other nodes run on the host."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ NAME = "bm1684x"
 PRODUCTS = ("Gemm", "MatMul")
 #: Types of quantised values.
 CODES = ("int8", "uint8")
-#: If the layers do not fit into local memory, the compiler compares splits. At most WAYS of these splits run the first
-#: layers in parts.
+#: If the layers do not fit into local memory, the compiler compares ways to split them. It tries at most WAYS splits
+#: that run the first layers in parts.
 WAYS = 3
 
 
 def lower(site: Site, mode: Rounding, config: Config) -> Layer | str:
-    """Return the layer that a node becomes, or the reason why the node runs on the host instead."""
+    """Return the layer for a node, or the reason why the node runs on the host instead."""
     try:
         return _lower(site, mode, config)
     except Refused as refused:
@@ -76,8 +76,8 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
         raise ConfigError("bm1684x config", f"eu_bytes is {config.eu_bytes}; networks need {WORD_BYTES}")
     mode = rounding_mode(rounding)
     refused: dict[str, str] = {}  # nodes that do not fit into local memory, with the reasons
-    # A node that does not fit falls back to the host. Launches are then formed differently, and an omitted reshape may
-    # become necessary, so lowering starts again. Each round refuses one more node, so the loop ends.
+    # A node that does not fit falls back to the host. This splits its launch, and may make an omitted reshape
+    # necessary, so lowering starts again. Each round refuses at least one more node, so the loop ends.
     while True:
         lowered = _lowered(graph, mode, config, refused)
         reads = {
@@ -95,17 +95,17 @@ def compile_graph(graph: Graph, config: Config, rounding: str) -> Program:
 
 
 def _lowered(graph: Graph, mode: Rounding, config: Config, refused: Mapping[str, str]) -> dict[str, Layer | str]:
-    """Return, by node name, the layer that a node becomes, or the reason why the node runs on the host instead.
+    """Return, by node name, the layer for each node, or the reason why the node runs on the host instead.
 
-    If only matrix products read the result of a reshape, the reshape is omitted: the products read its input directly.
-    `refused` maps the nodes that are known to run on the host to the reason.
+    If only matrix products read the result of a reshape, the reshape is omitted, and the products read its input.
+    `refused` has the reasons of the nodes that are already known to run on the host.
     """
     by_node: dict[str, Layer | str] = dict(refused)
     passed_over = set()
     for node in graph.nodes:
         if isinstance(node.op, ops.Reshape) and node.outputs[0] not in graph.results:
             readers = [graph.site(reader) for reader in graph.readers.get(node.outputs[0], ())]
-            # if one reader needs the reshaped tensor, the reshape runs and all readers use its result
+            # If a single reader needs the reshaped tensor, the reshape runs, and all readers use its result.
             if readers and not any(site.node.name in refused for site in readers):
                 through = {site.node.name: _through(graph, node, site, mode, config) for site in readers}
                 layers = {name: layer for name, layer in through.items() if layer is not None}
@@ -133,13 +133,13 @@ def _launches(
 ) -> list[Launch | HostStep]:
     """Return the steps that run `layers`: one launch if the layers fit into local memory, else the fastest split.
 
-    There are two kinds of splits. In the first, both halves may be split again. In the second, one launch runs the
-    first layers some rows at a time, and the other layers must fit into a second launch. A single layer that fits in
-    neither way runs on the host.
+    The first kind of split halves the list of layers, and each half may be split again. The second kind runs the first
+    layers in parts, as one launch, and requires that all other layers fit into a second launch. A single layer that
+    fits neither whole nor in parts runs on the host.
     """
 
     def outside(some: Sequence[Layer]) -> set[str]:
-        """Return the tensors that a launch must store: tensors that other nodes read, and results of the network."""
+        """Return the tensors that a launch must store, because another node reads them or the network returns them."""
         inside = {layer.name for layer in some}
         return {name for node, names in reads.items() if node not in inside for name in names} | set(graph.results)
 
@@ -163,6 +163,6 @@ def _launches(
     half = len(layers) // 2
     halves = (layers[:half], layers[half:])
     splits.append([part for some in halves for part in _launches(graph, some, reads, config)])
-    host = float("inf")  # the cost of a fallback: higher than that of any launch
+    host = float("inf")  # a fallback costs more than any launch
     costs = [sum(step.meta["scheduled"] if isinstance(step, Launch) else host for step in steps) for steps in splits]
     return splits[costs.index(min(costs))]

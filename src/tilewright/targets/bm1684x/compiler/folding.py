@@ -1,12 +1,13 @@
-"""Fold taps of convolutions into channels, on the machine or while loading the input of a network.
+"""Fold taps of convolutions into channels, either on the machine or while the input of a network is loaded.
 
 The cube multiplies 64 channels of a pixel at a time, so a convolution of 16 channels leaves three quarters of the cube
-idle. To use the whole cube, the compiler copies the input once per tap, shifted by the tap. The copies become further
-channels of a gathered tensor, and the convolution has fewer taps. A command cannot move values to other lanes. For this
-reason, the preceding layer computes its channels several times (replicas), in lanes that would otherwise be empty.
+idle. To use the whole cube, the compiler makes one copy of the input per tap, shifted by the tap. Each copy adds
+channels to a gathered tensor, and the convolution of this tensor has fewer taps. Copy commands cannot move values to
+other lanes. The preceding layer therefore computes its channels several times (replicas), in lanes that would otherwise
+be idle.
 
-`fold` does the same for inputs of a network, which are stored by phase (layouts/samples.py): the DMA engine makes the
-shifted copies.
+For an input of a network, `fold` lets the DMA engine make the shifted copies from an input stored by phase
+(layouts/samples.py).
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import I8, I32
 from tilewright.targets.bm1684x.values.window import Window
 
-#: The smallest fraction of a layer's cycles that a fold must save, because loading the replicas takes time.
+#: A fold must save at least this fraction of a layer's cycles, because its replicas take time as well.
 WORTH = 0.2
 
 
 def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> list[Layer]:
-    """Return `layers`, in which convolutions read gathered tensors where that is faster."""
+    """Return `layers`, changed so that convolutions read gathered tensors where this is faster."""
     maker = {layer.output: layer for layer in layers}
     kept = {*leaving, *(name for layer in layers if layer.axis for name in (*layer.inputs, layer.output))}
     replicas: dict[str, int] = {}
     changed: list[Layer] = []
     for layer in layers:
-        # A layer is changed only if all tensors on the path back to a convolution can have replicas.
+        # A layer can only change if all tensors between it and the preceding convolution can have replicas.
         gather = _best(layer, config)
         sources = _sources(layer.inputs[0], maker, kept) if gather else None
         if gather is None or sources is None:
@@ -58,10 +59,7 @@ def gathered(layers: Sequence[Layer], leaving: Collection[str], config: Config) 
 
 
 def _spacing(channels: int, config: Config) -> int:
-    """Return the distance in lanes between replicas of a tensor.
-
-    The distance is a power of two, and therefore divides the number of lanes.
-    """
+    """Return the distance between replicas of a tensor, in lanes: a power of two, which divides the number of lanes."""
     return min(config.lanes, 1 << (channels - 1).bit_length())
 
 
@@ -74,7 +72,7 @@ def _best(layer: Layer, config: Config) -> Gather | None:
     if window.inserted != (0, 0):
         return None
     spacing = _spacing(x.c, config)
-    # All replicas together fill the lanes at most once, so that computing the replicas takes no additional cycles.
+    # All replicas together must fit into one slot, so that computing them takes no additional cycles.
     most = config.lanes // spacing
     choices = []
     for rows, columns in ((True, False), (False, True), (True, True)):
@@ -89,7 +87,7 @@ def _cycles(layer: Layer, gather: Gather, config: Config) -> int:
     assert layer.kernel is not None
     form = gather.form
     oc = layer.kernel.values.shape[0]
-    stride = gather.window.stride[1] if gather.columns else 1  # passes of a copy with this stride
+    stride = gather.window.stride[1] if gather.columns else 1  # a copy with this stride takes as many passes
     copies = len(gather.taps) * (-(-form.h * form.w // config.eu_bytes) * stride + 2)
     return copies + _products(layer, (oc, form.c, *gather.left.kernel), config)
 
@@ -100,10 +98,10 @@ def _products(layer: Layer, kernel: Sequence[int], config: Config) -> int:
 
 
 def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> set[str] | None:
-    """Return the tensors that need replicas if `name` does, or None if one of them cannot have replicas.
+    """Return the tensors that must have replicas so that `name` has replicas, or None if this is not possible.
 
-    A convolution can compute its output channels several times. Other layers work channel by channel: their inputs need
-    replicas too.
+    A convolution can compute its output channels several times. Other layers work channel by channel, so their inputs
+    must have replicas too.
     """
     sources: set[str] = set()
     pending = [name]
@@ -124,9 +122,9 @@ def _sources(name: str, maker: Mapping[str, Layer], kept: Collection[str]) -> se
 
 
 def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
-    """Return a layer, with replicas of its channels where `spaced` asks for them.
+    """Return a layer with the replicas of its channels that `spaced` requires.
 
-    `spaced` maps the name of a layer's result to the number of replicas and their distance in lanes.
+    `spaced` maps a layer's result to its number of replicas and their distance in lanes.
     """
     if layer.output not in spaced:
         return layer
@@ -134,7 +132,7 @@ def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
     c = layer.result.c
 
     def repeated(values: Array, axis: int = 0) -> Array:
-        """Return `count` copies of values per channel along `axis`, with zeros between them."""
+        """Repeat the channels along `axis` `count` times, each time padded with zeros to `spacing` channels."""
         room = [(0, 0)] * values.ndim
         room[axis] = (0, spacing - c)
         once = np.pad(values, room)
@@ -157,7 +155,7 @@ def _replicated(layer: Layer, spaced: Mapping[str, tuple[int, int]]) -> Layer:
 
 
 def fold(layer: Layer, config: Config) -> Layer:
-    """Return the fastest variant of a layer: the layer itself, or one with an input by phase (layouts/samples.py).
+    """Return the fastest variant of a layer: the layer itself, or a variant whose input is stored by phase.
 
     The variants fold the rows of taps, the columns of taps, both or neither into channels.
     """
@@ -174,10 +172,10 @@ def fold(layer: Layer, config: Config) -> Layer:
 
 
 def _cost(layer: Layer, config: Config) -> float:
-    """Return the estimated cycles of loading a layer's input and of its multiplications.
+    """Estimate the cycles to load a layer's input and to multiply.
 
-    Between the samples of a batch, loading and multiplying overlap. Within a sample they overlap partly if the layer
-    has tiles.
+    The load of one sample overlaps with the multiplications of another sample. Within a sample, the overlap depends on
+    the number of tiles.
     """
     assert layer.kernel is not None
     x = layer.shapes[0]
@@ -185,7 +183,7 @@ def _cost(layer: Layer, config: Config) -> float:
     products = _products(layer, layer.kernel.values.shape, config)
     channels, loads = (x.phases.channels, len(x.phases.offsets)) if x.phases else (x.c, 1)
     image = Tensor.ddr(DDR_BASE, (1, channels, x.h, x.w), x.dtype, config)
-    # the load is estimated as a copy within DDR, because the whole image may not fit into local memory
+    # The whole image may not fit into local memory, so the load is estimated as a copy within DDR.
     load = loads * estimate.cycles(copy(image, image), config)
     parts = max(config.batch, -(-result.h * result.w * I32.bytes // TEMP_BYTES))
     return max(load, products) + min(load, products) / parts
@@ -195,17 +193,17 @@ def _folded(layer: Layer, kernel: WeightValues, window: Window, x: SampleFormat,
     sh, sw = window.stride
     kh, kw = window.kernel
     result = layer.result
-    # Kernel and image are split in the same way: tap (i * sh + py, j * sw + px) meets only pixels of phase (py, px).
-    # The kernel is padded with zeros to whole phases.
+    # Kernel and image are split into the same phases: tap (i * sh + py, j * sw + px) reads only pixels of phase (py,
+    # px). Zeros extend the kernel to a multiple of the stride.
     taps = -(-kh // sh)
-    steps = -(-kw // sw)  # `taps` rows and `steps` columns of the kernel per phase
+    steps = -(-kw // sw)  # in each phase, the kernel has `taps` rows and `steps` columns
     rows, columns = result.h + taps - 1, result.w + steps - 1
     values = np.pad(kernel.values, ((0, 0), (0, 0), (0, taps * sh - kh), (0, steps * sw - kw)))
     oc, c = values.shape[:2]
     by_phase = values.reshape(oc, c, taps, sh, steps, sw).transpose(0, 3, 5, 1, 2, 4)
     fold_rows, fold_columns = (taps if down else 1), (steps if across else 1)
     left = (taps // fold_rows, steps // fold_columns)
-    # Folded rows and columns of taps become channels; `left` is the remaining kernel.
+    # The folded rows and columns of taps become channels, and `left` is the size of the remaining kernel.
     split = by_phase.reshape(oc, -1, fold_rows, left[0], fold_columns, left[1]).transpose(0, 2, 4, 1, 3, 5)
     values = np.ascontiguousarray(split.reshape(oc, -1, *left))
     offsets = [i * columns + j for i in range(fold_rows) for j in range(fold_columns)]

@@ -1,6 +1,6 @@
-"""A layer: how its tensors are stored, its machine operations on each tile of its result, and their constants.
+"""The compiler's form of a node: the storage of its tensors, its machine operations on each tile, and their constants.
 
-In a gathered tensor, taps of a convolution are stored as further channels; the compute engine copies them. `Writer`
+`Gather` describes a tensor in which the compute engine stores taps of a convolution as additional channels. `Writer`
 collects the operations, and chooses a free temporary buffer for each intermediate result.
 """
 
@@ -26,11 +26,11 @@ from tilewright.targets.bm1684x.values.window import Window
 
 @dataclass(frozen=True)
 class Gather:
-    """How a convolution's input is gathered: one copy per folded tap, with copies `spacing` channels apart.
+    """Describes a gathered tensor: one copy of the input per folded tap, with copies `spacing` channels apart.
 
-    `source` is how the input is stored. Local memory has `replicas` copies of its channels, also `spacing` channels
-    apart, because a command cannot move values to other lanes. `window` is the window of the convolution in the graph.
-    `rows` and `columns` are true for the axes along which taps are folded.
+    `source` is the format of the input. The input has `replicas` copies of its channels in local memory, also `spacing`
+    channels apart, because a copy command cannot move values to other lanes. `window` is the window of the convolution
+    in the graph. `rows` and `columns` tell along which axes taps are folded.
     """
 
     source: SampleFormat
@@ -67,7 +67,7 @@ class Gather:
     def kernel(self, values: Array) -> Array:
         """Return the kernel (oc, channels, kh, kw) of the convolution that reads the gathered tensor.
 
-        `values` is the kernel in the graph. Unused channels between copies get zeros.
+        `values` is the kernel in the graph. The weights of unused channels between copies are zero.
         """
         oc, ic, _, _ = values.shape
         kh, kw = self.window.kernel
@@ -77,7 +77,7 @@ class Gather:
         return np.ascontiguousarray(spaced.transpose(0, 2, 4, 1, 3, 5).reshape(oc, -1, lh, lw))
 
     def commands(self, source: int, gathered: int, config: Config) -> Iterator[Command]:
-        """Yield the commands that gather the input. `source` and `gathered` are byte offsets in a lane."""
+        """Yield the commands that fill the gathered tensor. `source` and `gathered` are offsets in bytes of a lane."""
         form = self.form
         x = Tensor.local(0, source, _shape(self.source, self.replicas * self.spacing), form.dtype, config)
         y = Tensor.local(0, gathered, _shape(form, form.c), form.dtype, config)
@@ -90,7 +90,7 @@ class Gather:
             )
             down = self.window.stride[0] if self.rows else 1
             across = self.window.stride[1] if self.columns else 1
-            # Only the part of the tap inside of the image is copied. The rest of the gathered tensor is padding.
+            # Only pixels inside of the image are copied. The commands below fill the rest with padding.
             if r0 < r1 and c0 < c1:
                 inside = x[:, replica : replica + self.spacing, first_row:, first_column:]
                 stride = inside.stride._replace(h=inside.stride.h * down, w=across)
@@ -114,9 +114,9 @@ class Gather:
         if not folded:
             return 0, extent, 0
         step = self.window.stride[axis]
-        # gathered row r reads row begin + r * step of the input
+        # Gathered row r copies row begin + r * step of the input.
         begin = tap * self.window.dilation[axis] - self.window.pads[2 * axis]
-        first = max(0, -(begin // step))  # the first row with begin + first * step >= 0
+        first = max(0, -(begin // step))  # rounds up: the smallest row with begin + first * step >= 0
         end = min(extent, -(-(size - begin) // step))
         return first, max(first, end), begin + first * step
 
@@ -125,15 +125,15 @@ def _shape(form: SampleFormat, channels: int) -> tuple[int, int, int, int]:
     return 1, channels, form.h, form.w
 
 
-#: Target size of one temporary buffer, in bytes per lane: one bank. The smallest possible tile may need more.
+#: Target size of a temporary buffer, in bytes per lane: one bank. A tile of minimum size may need a larger buffer.
 TEMP_BYTES = 1 << 14
-#: Shift of gemmlowp's high product: the exact product of two int32 is divided by 2**31, with ties rounded up.
+#: Shift of gemmlowp's high product: the exact product of two int32 is divided by 2**31, and ties round up.
 HIGH_PRODUCT = -31
 
 
 @dataclass(frozen=True)
 class Input:
-    """An operand: input `index` of the layer, with all channels if `whole`, else only with the channels of the tile."""
+    """An operand: input `index` of the layer. With `whole`, it has all channels, else only the channels of the tile."""
 
     index: int
     whole: bool = False
@@ -141,14 +141,14 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """The layer's result, as the result of an operation."""
+    """The result of an operation that writes the layer's result."""
 
 
 @dataclass(frozen=True)
 class Temp:
     """An intermediate result of a tile, in temporary buffer `index`.
 
-    `size` is the number of its rows and columns (None: the same as the tile's result).
+    `size` gives rows and columns (None: those of the tile).
     """
 
     index: int
@@ -158,7 +158,7 @@ class Temp:
 
 @dataclass(frozen=True)
 class PerChannel:
-    """An operand with one value per channel: word `index` of each channel's parameters."""
+    """An operand with one value per channel: word `index` of the channel's parameters."""
 
     index: int
     dtype: DType
@@ -181,7 +181,7 @@ Ref = Input | Output | Temp | PerChannel | Weights | Bias | Constant
 
 @dataclass(frozen=True)
 class LayerOperation:
-    """One machine operation of a layer, which runs on each tile: its name, operands, result and attributes."""
+    """A machine operation of a layer, which runs once per tile: its name, operands, result and attributes."""
 
     name: str
     operands: Mapping[str, Ref]
@@ -202,14 +202,12 @@ class WeightValues:
 class Layer:
     """A node of the graph in the compiler's form: machine `operations`, which run on each tile of its result.
 
-    `inputs` and `output` name tensors of the graph; `shapes` and `result` are their formats. `words` are parameters per
-    channel, each an int32 or float32 array [c]. `bias`, an array [c], has the compact layout. `window` is the window of
-    the operations (None: they work element by element). `row_tiles` is true if a tile may have fewer rows than the
-    result. `note` is shown by `explain`.
-
-    A layer that joins its inputs has no operations; `axis` is the axis (of n, c, h, w) of the join. All other layers
-    have axis 0. A layer with a `gather` reads a tensor that is gathered from its input; `shapes` describes the gathered
-    tensor.
+    `inputs` and `output` name tensors of the graph; `shapes` and `result` are their formats. `words` are the parameters
+    per channel, each an int32 or float32 array [c]. `bias` is an array [c], stored in the compact layout. `window` is
+    the window of the operations (None for element-wise operations). If `row_tiles` is true, a tile may have fewer rows
+    than the result. `explain` shows `note`. A layer that joins its inputs has no operations, and `axis` (1 to 3 for c,
+    h, w) is the axis of the join. All other layers have axis 0. A layer with a `gather` reads a gathered tensor, and
+    `shapes` describes this tensor.
     """
 
     name: str
@@ -230,7 +228,7 @@ class Layer:
 
     @property
     def joined(self) -> Iterator[tuple[str, SampleFormat, tuple[slice, ...]]]:
-        """For each joined input: its name, its format, and its position in the result on n, c, h, w."""
+        """For each joined input: its name, its format, and its ranges in the result on the axes n, c, h, w."""
         begin = 0
         for name, form in zip(self.inputs, self.shapes, strict=True) if self.axis else ():
             ranges = [slice(0, size) for size in (1, form.c, form.h, form.w)]
@@ -241,7 +239,10 @@ class Layer:
 
 
 class Refused(Exception):
-    """Raised if the machine cannot compute a node exactly. The message says why, with the attribute and its value."""
+    """Raised if the machine cannot compute a node exactly.
+
+    The message names the reason, such as an attribute's value.
+    """
 
 
 def same_shapes(site: Site) -> None:
@@ -262,16 +263,17 @@ class Writer:
         self._kept: list[Ref] = []
 
     def layer(self, site: Site, shapes: tuple[SampleFormat, ...], result: SampleFormat, **more: Any) -> Layer:
-        """Return the layer of a node with the operations added so far. `more` are further fields of Layer.
+        """Return the layer of a node with the operations added so far.
 
-        The layer reads the first len(shapes) inputs of the node; `shapes` says how they are stored.
+        The layer reads the first len(shapes) inputs of the node, in the formats `shapes`. `more` are other fields of
+        Layer.
         """
         inputs = site.node.inputs[: len(shapes)]
         operations = tuple(self.operations)
         return Layer(site.node.name, inputs, site.output.name, shapes, result, operations, tuple(self.words), **more)
 
     def hold(self, value: Ref) -> Ref:
-        """Return `value`, and reserve its temporary buffer until `release` is called."""
+        """Reserve the temporary buffer of `value` until `release` is called, and return `value`."""
         self._kept.append(value)
         return value
 
@@ -288,15 +290,15 @@ class Writer:
     ) -> Ref:
         """Add an operation, and return its result: the layer's output, or a new buffer of the type `into`.
 
-        `size` is the size of the buffer (see Temp). `operands` that are not of the type Ref are attributes.
+        `size` is the size of the buffer (see Temp). Keywords that are not of the type Ref are attributes.
         """
         refs = {name: value for name, value in operands.items() if isinstance(value, Ref)}
         attributes = {name: value for name, value in operands.items() if name not in refs}
         attributes |= {} if mode is None else {"mode": mode}
         result: Output | Temp
         if isinstance(into, DType):
-            # A buffer that an operation reads becomes free after this operation. The operation's own result needs
-            # another buffer, because operations do not work in place here.
+            # An operation does not work in place, so its result needs a buffer that is neither an operand nor reserved.
+            # Its operands' buffers become free afterwards.
             used = {ref.index for ref in (*refs.values(), *self._kept) if isinstance(ref, Temp)}
             result = Temp(next(index for index in range(len(used) + 1) if index not in used), into, size)
         else:
@@ -311,7 +313,7 @@ class Writer:
 
     def high_product(self, x: Ref, q: Array) -> Ref:
         """Add the int32 operation `(x * q + 2**30) >> 31`, and return its result."""
-        # A value that is equal in all channels becomes a constant, which needs no local memory and no transfer.
+        # If all channels have the same value, it becomes a constant, which needs no local memory and no transfer.
         only = _only(q)
         factor: Ref = self.channel(q) if only is None else Constant.of(int(only), I32)
         return self.add("int_mul", I32, Rounding.HALF_UP, a=x, b=factor, shift=Constant.of(HIGH_PRODUCT, I8))
@@ -334,8 +336,8 @@ class Writer:
     def parameters(self, **named: tuple[Any, DType]) -> dict[str, Any]:
         """Return, by name, the operand for each argument `name=(values, type)`.
 
-        If every argument has the same value in all channels, all operands are constants. Otherwise all operands have
-        one value per channel.
+        If each argument has the same value in all channels, all operands are constants. Otherwise every operand has one
+        value per channel, because one command cannot mix both forms.
         """
         only = {name: (_only(np.asarray(values)), dtype) for name, (values, dtype) in named.items()}
         if all(value is not None for value, _ in only.values()):

@@ -1,7 +1,7 @@
 """Lower convolutions, fully connected layers, pools and means; requantise int32 sums to stored codes.
 
-A mean is a depthwise convolution with weights of one, followed by a rescaling. Most functions add operations to
-`write`, a `Writer`, which collects the operations of one layer. The last operation writes the layer's result.
+A mean is a depthwise convolution with all weights equal to 1, followed by a rescaling. Most functions add operations to
+the Writer `write`, which collects the operations of one layer. The last operation writes the layer's result.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tilewright.targets.bm1684x.values.dtypes import F32, I8, I16, I32, Rounding
 from tilewright.targets.bm1684x.values.floats import shift_right
 from tilewright.targets.bm1684x.values.window import Window
 
-#: The largest padding, stride and dilation. Each has an instruction field of four bits.
+#: The largest padding, stride and dilation: their instruction fields have four bits.
 LARGEST_PAD = LARGEST_STRIDE = 15
 TAKES = Takes(("int8", "uint8"))
 #: float32 holds all integers up to this number.
 EXACT = 1 << 24
-#: The number of bits of a mean's factor. Products of factor and sums stay below 2**62.
+#: The number of bits of the factor for a mean. With this size, the factor times a sum stays below 2**62.
 FACTOR_BITS = 30
 
 
 def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, form: SampleFormat) -> None:
     """Add the operations that write `clamp(round(total * to.real) + form.zero)` to the layer's result.
 
-    `rule` is the rounding rule. Raises Refused if the machine cannot compute the codes exactly.
+    Raises Refused if the machine cannot round exactly by `rule`.
     """
     if rule == "double":
         doubled(write, total, *quantize_multiplier(to.real), form.zero)
@@ -55,8 +55,8 @@ def requantise(write: ir.Writer, total: ir.Ref, to: Requant, rule: RequantRule, 
 def doubled(write: ir.Writer, x: ir.Ref, q: Array, shift: Array, offset: int) -> None:
     """Write gemmlowp's rescaling of `x` by `q * 2**(shift - 31)`, plus `offset`, to the layer's result.
 
-    The rescaling rounds after the multiplication, and again after the shift. The second rounding moves ties away from
-    zero. Raises Refused if a shift is positive, because the result may not fit into int32.
+    The rescaling rounds after the multiplication, and again after the shift, with ties away from zero. Raises Refused
+    if a shift is positive, because the result may not fit into int32.
     """
     q = np.atleast_1d(q)
     shift = np.atleast_1d(shift)
@@ -73,10 +73,7 @@ def real(write: ir.Writer, x: ir.Ref, factor: Array, form: SampleFormat) -> None
 
 
 def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **operands: Any) -> None:
-    """Add an operation that rounds half to even, then add the zero point of `form` to get the layer's result.
-
-    A zero point of 0 is not added.
-    """
+    """Add an operation that rounds half to even, and another that adds the zero point of `form` if this is not 0."""
     if not form.zero:
         write.add(operation, ir.Output(), Rounding.HALF_TO_EVEN, **operands)
         return
@@ -87,10 +84,10 @@ def add_zero_point(write: ir.Writer, form: SampleFormat, operation: str, **opera
 def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
     """Add operations that clamp the codes of the layer's result to `low`..`high`.
 
-    A bound that equals the limit of the stored type needs no operation.
+    A bound at the limit of the stored type needs no operation.
     """
-    # The last operation is changed to write to a buffer. A further operation applies the bound and writes the layer's
-    # result.
+    # Each bound makes the last operation write to a buffer, and adds an operation that clamps this buffer into the
+    # layer's result.
     low, high = low + form.add, high + form.add
     clamps = [("max", low)] if low > form.dtype.low else []
     clamps += [("min", high)] if high < form.dtype.high else []
@@ -102,9 +99,9 @@ def clamp(write: ir.Writer, form: SampleFormat, low: int, high: int) -> None:
 
 
 def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that a convolution or fully connected node becomes. `x` says how its input is stored.
+    """Return the layer for a convolution or fully connected node.
 
-    Raises Refused if it is not supported.
+    `x` is the format of the input. Raises Refused if the node is not supported.
     """
     op = site.node.op
     w = site.input(1)
@@ -113,17 +110,17 @@ def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
         raise ir.Refused(reason)
     assert w.data is not None
     result = SampleFormat.of(site.output)
-    if isinstance(op, FullyConnected) and result.h * result.w > 1:  # each row of values is one pixel
+    if isinstance(op, FullyConnected) and result.h * result.w > 1:  # each row of the input is one pixel
         x = replace(x, h=result.h, w=result.w) if x.h * x.w == result.h * result.w else x
     kernel, window = _kernel(op, w.data, x, result)
     depthwise = isinstance(op, DepthwiseConv2D)
-    # The machine multiplies stored codes. The zero point of the input adds a known number to every sum. The bias is
-    # reduced by this known number. Padding has the value of the zero point.
+    # The machine multiplies stored codes, which contain the zero point. The zero point adds a constant to every sum, so
+    # the bias is reduced by this constant. Padding has the value of the zero point for the same reason.
     bias = -x.zero * kernel.sum((0, 2, 3) if depthwise else (1, 2, 3), dtype=np.int64)
     if site.optional(2) is not None:
         bias = bias + site.constant(2)
     terms = kernel[0].size // (x.c if depthwise else 1)
-    # The product of a stored code and a weight is at most 255 * 128.
+    # The product of a stored code and a weight is at most 255 * 128 in magnitude.
     if np.abs(bias).max() + 255 * 128 * terms >= 1 << 31:
         raise ir.Refused(f"sums of {terms} products plus this bias may overflow int32")
     write = ir.Writer(result.c)
@@ -140,9 +137,9 @@ def linear(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None) -> ir.Ref:
-    """Add a depthwise convolution: in each channel, window times kernel plus bias. Return its int32 sums.
+    """Add a depthwise convolution, and return its int32 sums: in each channel, window times kernel plus bias.
 
-    `pad` is the value of the padding; `size` is the size of the buffer for the sums (see Temp).
+    `pad` is the value of the padding, and `size` is the size of the buffer for the sums (see Temp).
     """
     weights = ir.Weights()
     bias = ir.Bias(I32)
@@ -150,9 +147,9 @@ def window_sums(write: ir.Writer, pad: int, size: tuple[int, int] | None = None)
 
 
 def _kernel(op: Linear, w: Array, x: SampleFormat, result: SampleFormat) -> tuple[Array, Window]:
-    """Return the weights as (oc, ic, kh, kw), or (1, c, kh, kw) if depthwise, and the window in the machine's form.
+    """Return the weights, (oc, ic, kh, kw) or depthwise (1, c, kh, kw), and the window in the machine's form.
 
-    A fully connected layer is a convolution whose window is the whole image, or one pixel.
+    A fully connected layer becomes a convolution whose window is the whole image or one pixel.
     """
     if isinstance(op, FullyConnected):
         rows = result.h * result.w
@@ -167,26 +164,25 @@ def _kernel(op: Linear, w: Array, x: SampleFormat, result: SampleFormat) -> tupl
 
 
 def machine_window(window: GraphWindow, x: SampleFormat) -> Window:
-    """Return the machine's form of the window of a convolution or pool in the graph.
+    """Convert the window of a convolution or pool from the graph's form to the machine's form.
 
     If the window has a single position along an axis, the stride of this axis becomes 1. Raises Refused if a padding,
     stride or dilation is too large, or if a window lies wholly in the padding.
     """
     top, bottom, left, right = window.padding
-    # With a single position, the stride has no effect on the result, but a stride above 1 makes pools slower.
+    # If an axis has a single position, the stride does not affect the result, but a stride above 1 makes pools slower.
     spare = (x.h + top + bottom - window.extent[0], x.w + left + right - window.extent[1])
     down, across = (step if rest else 1 for step, rest in zip(window.stride, spare, strict=True))
     if max(window.padding) > LARGEST_PAD or max(down, across, *window.dilation) > LARGEST_STRIDE:
         sizes = {"padding": window.padding, "strides": (down, across), "dilations": window.dilation}
         name, value = next((name, value) for name, value in sizes.items() if max(value) > LARGEST_PAD)
         raise ir.Refused(f"{name}={list(value)} is not supported; the largest is {LARGEST_PAD}")
-    if top >= window.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of that output row would read no input
+    if top >= window.extent[0] or spare[0] // down * down - top >= x.h:  # a tile of such a row would read no input
         raise ir.Refused(f"padding={list(window.padding)} is not supported: a window lies wholly in the padding")
     return Window(window.kernel, (top, bottom, left, right), (down, across), window.dilation)
 
 
 def maximum(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that a max pool becomes."""
     op = site.node.op
     assert isinstance(op, MaxPool2D)
     window = machine_window(op.window, x)
@@ -197,9 +193,10 @@ def maximum(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def average(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that an average pool becomes. Raises Refused if it is not supported.
+    """Return the layer for an average pool.
 
-    The mean is rounded with ties away from zero, as in TFLite, whatever the rounding mode.
+    In every rounding mode, ties of the mean round away from zero, as in TFLite. Raises Refused if the pool is not
+    supported.
     """
     op = site.node.op
     assert isinstance(op, AveragePool2D)
@@ -217,9 +214,9 @@ def average(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
-    """Return the layer that a mean over rows and columns becomes. The layer also rescales the mean.
+    """Return the layer that computes a mean over rows and columns, and rescales it.
 
-    Raises Refused if it is not supported.
+    Raises Refused if the node is not supported.
     """
     op = site.node.op
     source = site.input(0)
@@ -231,7 +228,7 @@ def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
         )
     count = x.h * x.w
     result = SampleFormat.of(out)
-    xnnpack = mode.elementwise == "xnnpack"  # the reference adds both zero points, as one float32, before rounding
+    xnnpack = mode.elementwise == "xnnpack"  # XNNPACK adds both zero points, as one float32, before it rounds
     write = ir.Writer(x.c)
     zero = x.add if xnnpack else x.zero
     total, window, columns = _window_sums(write, x, Window((x.h, x.w)), zero)
@@ -254,16 +251,16 @@ def mean(site: Site, x: SampleFormat, mode: Mode) -> ir.Layer:
 
 
 def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) -> tuple[ir.Ref, Window, int]:
-    """Add operations that sum the codes of each window. Return the int32 sums, the layer's window, and a count.
+    """Add operations that sum the codes of each window, and return the int32 sums, the layer's window, and a count.
 
-    The count is the number of times that the layer's bias is added to a sum: 1, or the number of columns.
+    Each sum contains the layer's bias count times: once, or once per column.
 
-    A command takes the same time for one pixel as for 64. A window over the whole image is therefore summed by two
-    commands: the first sums each column, and the second adds the column sums. The second command is a float32 average
-    with the scale 1, which is exact for sums below 2**24.
+    A command takes the same time for 64 pixels as for one, so two commands are faster for a window over the whole
+    image: the first sums each column, and the second adds the column sums. The second command is a float32 average with
+    the scale 1, which is exact for sums below 2**24.
     """
     h, w = window.kernel
-    # Two commands are faster if h * w taps cost more than h taps, w taps and two casts.
+    # The time is proportional to the number of taps: h * w in one command, or h + w in two commands, plus two casts.
     whole = window == Window((x.h, x.w))
     if not whole or h * w <= h + w + 2 or 255 * h * w >= EXACT:
         return window_sums(write, pad), window, 1
@@ -275,16 +272,16 @@ def _window_sums(write: ir.Writer, x: SampleFormat, window: Window, pad: int) ->
 
 
 def _division(count: int, x: SampleFormat) -> tuple[int, int]:
-    """Return (m, s) such that `sum * m / 2**s`, with ties rounded away from zero, is the mean of `count` codes.
+    """Return (m, s) such that `round(sum * m / 2**s)` is the mean of `count` codes, with ties away from zero.
 
-    Every possible sum is tested. Raises Refused if the mean of a sum would be wrong.
+    The function tests every possible sum. Raises Refused if the mean of any sum would be wrong.
     """
-    # For a power of two, a shift is enough.
+    # Dividing by a power of two needs only a shift.
     if count & (count - 1) == 0:
         return 1, count.bit_length() - 1
     shift = FACTOR_BITS + count.bit_length() - 1
     factor = ((1 << shift) + count // 2) // count
-    # TFLite divides integers, and rounds half away from zero. A rounded factor could break ties wrongly.
+    # TFLite divides integers exactly. The factor here is rounded, so it might round a tie in the wrong direction.
     sums = np.arange((x.dtype.low - x.add) * count, (x.dtype.high - x.add) * count + 1, dtype=np.int64)
     expected = np.sign(sums) * ((np.abs(sums) + count // 2) // count)
     if not np.array_equal(shift_right(sums * factor, shift, Rounding.HALF_AWAY_FROM_ZERO), expected):
@@ -300,7 +297,7 @@ def _no_activation(activation: str) -> None:
 def _layer(site: Site, x: SampleFormat, write: ir.Writer, window: Window, bias: int | None = None) -> ir.Layer:
     """Return the layer with the operations added so far.
 
-    In a layer that sums windows, `bias` is added to each sum, and all weights are 1. In other layers `bias` is None.
+    With a `bias`, the layer sums windows: all weights are 1, and the bias is added to each sum.
     """
     ones: Array = np.ones((1, x.c, *window.kernel), np.int8)
     kernel = None if bias is None else ir.WeightValues(ones, I8, True)

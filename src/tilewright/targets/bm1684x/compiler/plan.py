@@ -1,10 +1,10 @@
-"""The plan of a launch: the addresses of tensors and constants, and the groups of layers that samples run through.
+"""The plan of a launch: the addresses of tensors and constants, and the division of the layers into groups.
 
 In a group, each of the N samples of a batch runs through all layers before the next sample starts. A tensor inside a
-group therefore needs room for one sample; a tensor between groups needs room for all N. The constants of a group stay
-in local memory until its last sample has run. If a single layer has too many constants, it forms a group whose
-constants are loaded part by part, and all samples run through each part. Constants of tiles are transferred in bundles,
-because transfers have a minimum time (timing/estimate.py).
+group therefore needs memory for one sample, but a tensor between groups needs memory for all N samples. The constants
+of a group stay in local memory until its last sample has run. A single layer with too many constants forms a group of
+its own: its constants are loaded part by part, and all samples run through each part. The blocks of constants are
+transferred in bundles, because each transfer has a minimum time (timing/estimate.py).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tilewright.targets.bm1684x.layouts.tensor import LARGEST, Tensor
 from tilewright.targets.bm1684x.timing import estimate
 from tilewright.targets.bm1684x.values.dtypes import U8
 
-#: If a layer's constants take more than 1 / LARGE of a lane, they do not stay in local memory for all samples.
+#: A layer alone in its group loads its constants part by part if they take more than 1 / LARGE of a lane.
 LARGE = 4
-#: A range of layers: the first, and one past the last.
+#: A range of layer indices: the first, and one past the last.
 Group = tuple[int, int]
 
 
@@ -50,8 +50,7 @@ class Ring:
     def take(self, names: Sequence[str], size: int, done: Iterable[str]) -> int:
         """Reserve `size` adjacent bytes of each lane for the new blocks `names`. Return the byte offset in a lane.
 
-        `done` has the names of blocks that may be overwritten. Raises DoesNotFit if the blocks are larger than the
-        ring, or would overwrite any other block.
+        The new blocks may overwrite only blocks whose names are in `done`. Raises DoesNotFit if this is not possible.
         """
         if size > self._end - self._begin:
             raise DoesNotFit(f"its constants need {size} bytes of each lane; {self._end - self._begin} are free")
@@ -73,9 +72,10 @@ class Ring:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The bytes of a lane that hold a tensor: `copies` samples, `stride` bytes apart, from byte `offset` on.
+    """The bytes of a lane that hold a tensor.
 
-    Sample n overwrites sample n - copies.
+    There is room for `copies` samples, which begin at byte `offset` and are `stride` bytes apart. Sample n overwrites
+    sample n - copies.
     """
 
     offset: int
@@ -88,12 +88,12 @@ class Allocation:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The place in a lane of each tensor, buffer and constant of a launch. Offsets are in bytes.
+    """Where the tensors, buffers and constants of a launch lie.
 
-    `allocations` are the places of tensors by name. `temps` are the offsets of temporary buffers by layer.
-    `line_buffers` are offsets of line buffers for inputs and results of one pixel. In a line buffer, all channels of
-    the pixel are adjacent and are transferred as one run. `gathered` are the places of gathered inputs by layer.
-    `by_parts` are the groups of one layer whose constants are loaded part by part. Constants begin at `values_end`.
+    All offsets are byte offsets in a lane. `allocations` has the tensors by name, `temps` the offsets of temporary
+    buffers by layer, and `gathered` the gathered inputs by layer. `line_buffers` has an offset for each input or result
+    of one pixel: in a line buffer, all channels of the pixel are adjacent, and one run transfers them. `by_parts` has
+    the groups that load their constants part by part; each has a single layer. Constants begin at `values_end`.
     """
 
     cuts: tuple[Tiling, ...]
@@ -112,14 +112,14 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
     outside = {name for layer in layers for name in layer.inputs if name not in inner} | (inner & set(leaving))
     cuts = tuple(Tiling(layer, config) for layer in layers)
     sizes = [sum(block.shape[1] for block in cut.blocks) for cut in cuts]
-    # With one sample, grouping has no advantage: each layer is a group, and its constants may be loaded part by part.
+    # A single sample gains nothing from larger groups: each layer is a group, and loads its constants part by part.
     if config.batch == 1:
         alone = [(index, index + 1) for index in range(len(cuts))]
         return _placed(cuts, alone, outside, frozenset(alone))
     limit = config.lane_bytes
     failure = DoesNotFit("no plan was tried")
-    # Large groups are tried first. Tensors inside a group need room for one sample only, but the constants of all
-    # layers of the group must be in local memory together.
+    # Larger groups are tried first. They need less memory for tensors, because a tensor inside a group has room for one
+    # sample only. But the constants of all layers of a group must fit into local memory together.
     while limit:
         groups = _groups(sizes, limit)
         try:
@@ -136,10 +136,7 @@ def plan(layers: Sequence[Layer], leaving: Collection[str], config: Config) -> P
 
 
 def _groups(sizes: Sequence[int], limit: int) -> list[Group]:
-    """Return groups of consecutive layers.
-
-    In a group of two or more layers, the constants (`sizes`) fit into `limit` bytes.
-    """
+    """Divide the layers into groups. The constants of a group fit into `limit` bytes, unless it has a single layer."""
     groups = []
     begin = 0
     constants = 0
@@ -189,7 +186,7 @@ def _placed(
 
 
 class _Room(NamedTuple):
-    """The number of samples of a tensor to keep at a time, and the first and the last layer that use the tensor."""
+    """How many samples of a tensor are in local memory at a time, and the first and last layer that use the tensor."""
 
     copies: int
     first: int
@@ -210,9 +207,8 @@ def _rooms(
     for whole in dict.fromkeys(holder for holder, _ in wholes.values()):
         names = [name for name, (holder, _) in wholes.items() if holder == whole]
         first, last = min(spans[name][0] for name in names), max(spans[name][1] for name in names)
-        # A tensor that is used in one group only, and computed there, needs room for one sample. A tensor used in
-        # several groups needs room for the whole batch. The same is true for every tensor of a group that runs all
-        # samples with each block of constants.
+        # A tensor that one group computes and reads needs room for one sample. A tensor that several groups use, or a
+        # group that loads its constants part by part, needs room for the whole batch.
         begin, end = group_of[first], group_of[last]
         rooms[whole] = _Room(1, first, last)
         if batch > 1 and (begin != end or not computed.issuperset(names) or begin in by_parts):
@@ -235,12 +231,10 @@ def _spans(cuts: Sequence[Tiling]) -> tuple[dict[str, SampleFormat], dict[str, t
 
 
 def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return, for each tensor name, the tensor that contains its memory, and the number of slots before its memory.
+    """Return, for each tensor, the tensor whose memory contains it, and the slot of that tensor at which it begins.
 
-    The containing tensor is the tensor itself, or a joined tensor.
-
-    A part of a joined tensor can be computed at its place in the joined tensor if its first channel is in the first
-    lane.
+    This is the tensor itself, or a joined tensor. An input of a join can be computed inside the joined tensor if its
+    first channel lies in the first lane.
     """
     views: dict[str, tuple[str, int]] = {}
     for cut in cuts:
@@ -258,18 +252,18 @@ def _wholes(cuts: Sequence[Tiling], names: Iterable[str]) -> dict[str, tuple[str
     return holders
 
 
-#: A layer's index, and the number of one of its blocks of constants.
+#: A layer's index, and the number of a block among the layer's blocks of constants.
 Key = tuple[int, int]
-#: The largest bundle of several blocks, in bytes of a lane. The first block of a bundle is usable only after the last
-#: block has arrived.
+#: The largest size of a bundle of several blocks, in bytes of a lane. A larger bundle would delay its first block,
+#: which is usable only after the whole bundle has arrived.
 MOST_BYTES = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """Blocks of constants that are transferred together: uint8 (lanes, n). Only the first `used` lanes are transferred.
+    """Blocks of constants that are transferred together: uint8 (lanes, n).
 
-    `begins` has the first byte of each block by its key.
+    Transfers move only the first `used` lanes. `begins` has the first byte of each block by its key.
     """
 
     used: int
@@ -285,15 +279,14 @@ class Bundle:
 def bundled(
     blocks: Mapping[Key, Array], used: Callable[[Key], int], separate: Callable[[Key, Key], bool], config: Config
 ) -> list[Bundle]:
-    """Return the bundles of all blocks, in order, that take the fewest cycles to transfer.
+    """Combine consecutive blocks into bundles such that the transfers take the fewest cycles in total.
 
-    `used` returns the number of lanes that a block occupies. `separate` returns whether two neighbouring blocks stay in
-    separate bundles. The first block stays alone, because the first layer waits for it.
+    `used` returns the number of lanes that a block occupies. `separate` returns whether two consecutive blocks must be
+    in separate bundles. The first block is always alone in its bundle, because the first layer waits for it.
     """
     keys = list(blocks)
-    # Dynamic programming over the number of blocks: best[n] has the fewest cycles for the first n blocks, and the first
-    # block of the last bundle. The blocks are a sequence, so the best bundles of a prefix do not depend on later
-    # blocks.
+    # Dynamic programming: for the first n blocks, best[n] has the fewest cycles, and the first block of the last
+    # bundle.
     best: list[tuple[int, int]] = [(0, 0)]
     for end in range(1, len(keys) + 1):
         choices: list[tuple[int, int]] = []
@@ -309,7 +302,7 @@ def bundled(
             )
             choices.append((best[begin][0] + spent, begin))
         best.append(min(choices, key=lambda choice: (choice[0], -choice[1])))
-    # Walk back from the last block to find the bundles that were chosen.
+    # Starting with the last block, find the chosen bundles.
     bundles = list[Bundle]()
     end = len(keys)
     while end:
@@ -324,7 +317,7 @@ def bundled(
 
 
 def _parts(lanes: int, used: int, size: int, address: int, config: Config) -> list[Tensor]:
-    """Divide constants in DDR (lanes, size) into parts for single transfers, which move the first `used` lanes."""
+    """Divide constants (lanes, size) in DDR into parts that single transfers of the first `used` lanes can move."""
     most = LARGEST - LARGEST % config.eu_bytes
     return [
         Tensor(address + low, Shape(1, used, 1, min(size - low, most)), Stride(lanes * size, size, size, 1), U8, config)

@@ -1,7 +1,8 @@
-"""Lower ONNX nodes on float32 tensors. The machine computes them in the float type that the configuration names.
+"""Lower ONNX nodes on float32 tensors.
 
-The results differ from those of onnxruntime in float32; `tilewright run` prints the differences. The arithmetic of the
-machine in these types is simulated exactly (docs/bm1684x.md).
+The machine computes these nodes in the float type `config.precision`. The results differ from onnxruntime's float32
+results, and `tilewright run` prints the differences. The machine's own float arithmetic is simulated exactly
+(docs/bm1684x.md).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ ONLY = {"auto_pad": "NOTSET"}
 
 
 def real(site: Site, config: Config) -> ir.Layer:
-    """Return the layer that an ONNX node on float32 tensors becomes. Its type is `config.precision`.
+    """Return the layer for an ONNX node on float32 tensors.
 
-    Raises Refused if the node is not supported. Such a node runs on the host, in onnxruntime.
+    Raises Refused if the node is not supported; the node then runs on the host, in onnxruntime.
     """
     op = site.node.op
     assert isinstance(op, OnnxOp)
@@ -46,7 +47,7 @@ def real(site: Site, config: Config) -> ir.Layer:
         reason = f"{op.label} of real numbers runs on the host with precision=host"
         raise ir.Refused(f"{reason}; precision=f16 (bf16, f32) computes it on the machine")
     data = [tensor for tensor in (*site.inputs, site.output) if tensor is not None and tensor.data is None]
-    # The axes of ONNX tensors are n, c, h, w already, so no transposition is needed; n must be 1.
+    # ONNX tensors already have the axes n, c, h, w, so they need no transposition. n must be 1.
     for tensor in data:
         if tensor.dtype != "float32" or tensor.shape[:1] != (1,) or len(tensor.shape) not in (2, 4):
             only = "float32 of the shape [1, c] or [1, c, h, w] is"
@@ -57,7 +58,7 @@ def real(site: Site, config: Config) -> ir.Layer:
 
 
 def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that a Conv with group=1 or a depthwise Conv becomes. Raises Refused if it is not supported."""
+    """Return the layer for a Conv with group=1 or a depthwise Conv. Raises Refused if the node is not supported."""
     w = _constant(site, 1)
     groups = attributes.get("group", 1)
     if w.ndim != 4:
@@ -71,9 +72,9 @@ def convolution(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.
 
 
 def product(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer for a Gemm or MatMul of one row and a constant matrix: a convolution of one pixel.
+    """Return the layer for the product of one row and a constant matrix: a convolution of one pixel.
 
-    Raises Refused if it is not supported.
+    Raises Refused if the node is not supported.
     """
     for name, only in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
         if attributes.get(name, only) != only:
@@ -116,7 +117,7 @@ def clip(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
 
 
 def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that an Add becomes. Raises Refused if operands differ in shape or are constant."""
+    """Return the layer for an Add. Raises Refused if operands differ in shape or are constant."""
     _check_computed(site, "two computed tensors")
     ir.same_shapes(site)
     write.add("fp_add", ir.Output(), a=ir.Input(0), b=ir.Input(1))
@@ -124,7 +125,7 @@ def add(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) 
 
 
 def join(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that a Concat becomes. Raises Refused for a constant operand, or if samples are joined."""
+    """Return the layer for a Concat. Raises Refused for a constant operand, or for a join along the sample axis."""
     *shapes, result = (
         SampleFormat.real(tensor.shape, dtype) for tensor in (*site.inputs, site.output) if tensor is not None
     )
@@ -143,7 +144,7 @@ def _check_computed(site: Site, only: str) -> None:
 
 
 def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that a MaxPool becomes. Raises Refused if it is not supported."""
+    """Return the layer for a MaxPool. Raises Refused if the node is not supported."""
     if len(site.outputs) > 1:
         raise ir.Refused("the second output of MaxPool, its indices, is not supported")
     window = _window(site, attributes, attributes["kernel_shape"])
@@ -152,9 +153,9 @@ def maximum(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writ
 
 
 def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer) -> ir.Layer:
-    """Return the layer that an AveragePool without padding or a GlobalAveragePool becomes.
+    """Return the layer for an AveragePool without padding or a GlobalAveragePool.
 
-    Sums are float32, because narrower types would round after every addition. Raises Refused if it is not supported.
+    Raises Refused if the node is not supported.
     """
     size = (site.input(0).shape[2], site.input(0).shape[3])
     window = _window(site, attributes, attributes["kernel_shape"]) if "kernel_shape" in attributes else Window(size)
@@ -164,7 +165,7 @@ def mean(site: Site, attributes: dict[str, Any], dtype: DType, write: ir.Writer)
     if dtype is F32:
         write.add("fp_avg_pool2d", ir.Output(), x=ir.Input(0), scale=scale)
     else:
-        # The reference sums in float32. f16 and bf16 would lose bits with every addition.
+        # The reference adds in float32. f16 and bf16 would round after every addition.
         wide = write.add("cast", F32, Rounding.HALF_TO_EVEN, size, x=ir.Input(0))
         total = write.add("fp_avg_pool2d", F32, x=wide, scale=scale)
         write.add("cast", ir.Output(), Rounding.HALF_TO_EVEN, x=total)
@@ -185,7 +186,7 @@ def _window(site: Site, attributes: dict[str, Any], kernel: Any) -> Window:
 
 
 def _rounded_up(window: GraphWindow, site: Site) -> GraphWindow:
-    """Return the window of a pool with ceil_mode=1, padded so that the last windows are complete.
+    """Return the window of a pool with ceil_mode=1, with enough padding to complete the last windows.
 
     Raises Refused if an average would count this padding.
     """
@@ -200,7 +201,6 @@ def _rounded_up(window: GraphWindow, site: Site) -> GraphWindow:
 
 
 def _bias(site: Site, channels: int) -> Array:
-    """Return the bias of each channel, float32 [channels]. Without a bias it is 0. Raises Refused for a wrong size."""
     bias = _constant(site, 2).reshape(-1) if site.optional(2) is not None else np.zeros(channels)
     if bias.size not in (1, channels):
         raise ir.Refused(f"a bias of {bias.size} values for {channels} channels is not supported")

@@ -1,7 +1,7 @@
 """Cut a layer into tiles, and turn a tile into commands on local memory.
 
-A slot holds one channel in each lane, and a tile is a group of slots. If the sums of a single slot exceed a temporary
-buffer, each tile has only some rows of the slot.
+A slot holds one channel in each lane. A tile is a group of whole slots, or some rows of a single slot if the sums of a
+whole slot exceed a temporary buffer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Operand, Tens
 from tilewright.targets.bm1684x.values.dtypes import I32
 from tilewright.targets.bm1684x.values.window import Window
 
-#: Largest size of the kernels of one tile, in bytes per lane. A tile waits for the transfer of its kernels.
+#: The largest size of a tile's kernels, in bytes per lane. The limit keeps transfers short: a tile waits for its
+#: kernels.
 KERNEL_BYTES = 1 << 14
 #: The size of the parameters of one slot, in bytes: 16 words.
 WORD_BYTES = 64
@@ -33,7 +34,7 @@ WORD_BYTES = 64
 
 @dataclass(frozen=True, eq=False)
 class Tiling:
-    """A layer cut into tiles. A tile has at most `most` slots (0: the largest number that fits)."""
+    """A layer cut into tiles of at most `most` slots (0: as many slots as fit)."""
 
     layer: ir.Layer
     config: Config
@@ -41,7 +42,7 @@ class Tiling:
 
     @cached_property
     def kernel_slot(self) -> int:
-        """The bytes per lane of the weights for one slot of the result; 0 if the layer has no kernel."""
+        """The size of the weights for one slot of the result, in bytes per lane (0: the layer has no kernel)."""
         kernel = self.layer.kernel
         if kernel is None:
             return 0
@@ -53,20 +54,20 @@ class Tiling:
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """The number of slots and the number of rows of a tile. The last tiles may have fewer."""
+        """The number of slots and rows of a tile. The last tiles may be smaller."""
         result = self.layer.result
         slots = self.layer.result.slots(self.config)
         plane = plane_bytes(result.h * result.w, I32, self.config)
         if plane <= ir.TEMP_BYTES or not self.layer.row_tiles:
             most = max(1, min(ir.TEMP_BYTES // plane, KERNEL_BYTES // max(1, self.kernel_slot), self.most or slots))
             return min(slots, most), result.h
-        # The tile has as many whole rows as fit into a temporary buffer. Every `step` rows fill a whole number of
+        # The tile has as many rows as fit into a temporary buffer, in multiples of `step`: so many rows fill whole
         # 64-byte lines.
         step = self.config.eu_bytes // gcd(result.w, self.config.eu_bytes)  # tiles begin at aligned addresses
         return 1, min(result.h, max(step, ir.TEMP_BYTES // (4 * result.w) // step * step))
 
     def tiles(self) -> Iterator[Tile]:
-        """Yield all tiles. The tiles of one group of slots follow each other."""
+        """Yield all tiles, one group of slots after the other."""
         slots, rows = self.size
         result = self.layer.result
         count = result.slots(self.config)
@@ -75,16 +76,16 @@ class Tiling:
                 yield Tile(self, number, s0, min(s0 + slots, count), r0, min(r0 + rows, result.h))
 
     def rows_read(self, form: SampleFormat) -> list[int]:
-        """Return the rows at which to divide the transfer of an input, so that tiles wait only for rows they read.
+        """Return where to divide the transfer of an input, so that each tile waits only for the rows that it reads.
 
-        `form` describes how the input is stored. The cuts ascend from 0 to the number of rows. Each piece begins at an
-        aligned address.
+        `form` is the format of the input. The cuts are row numbers that ascend from 0 to the number of rows. Each piece
+        begins at an aligned address.
         """
         rows = self.size[1]
         result = self.layer.result
         window = self.layer.window
         step = self.config.eu_bytes // gcd(form.w * form.dtype.bytes, self.config.eu_bytes)
-        # The end of the rows that each tile and the tiles before it read.
+        # For each tile, the end of the result rows that it and all earlier tiles compute.
         ends = (min(r0 + rows, result.h) for r0 in range(0, result.h, rows))
         read = [window.rows(0, end)[1] if window else end for end in ends]
         return sorted({0, *(min(form.h, -(-end // step) * step) for end in read[:-1]), form.h})
@@ -93,8 +94,8 @@ class Tiling:
     def temps(self) -> dict[int, int]:
         """The size of each temporary buffer in bytes of a lane, by the buffer's index.
 
-        Channels are rounded up to whole passes of `eu_bytes` elements: otherwise a command that reads one buffer and
-        writes the next would take twice as long (`estimate`: overlapping operands).
+        Channels are rounded up to multiples of `eu_bytes` elements. Otherwise the estimate would treat a command's
+        buffers as overlapping, and double its time (timing/estimate.py).
         """
         sizes: dict[int, int] = {}
         slots, rows = self.size
@@ -108,7 +109,7 @@ class Tiling:
 
     @cached_property
     def blocks(self) -> list[Array]:
-        """The constants of each group of slots, as uint8 (lanes, n). n is a multiple of `eu_bytes`.
+        """The block of constants of each group of slots: uint8 (lanes, n), where n is a multiple of `eu_bytes`.
 
         A block has the parameters of all its slots, then the biases, then the kernels (see `offsets`).
         """
@@ -127,7 +128,7 @@ class Tiling:
             if rows is not None:
                 channels = rows[s0 * lanes : s1 * lanes]
                 parts.append((offset, np.ascontiguousarray(channels).view(np.uint8).reshape(len(channels), -1)))
-        # Channel c lies in lane c mod lanes, slot c div lanes: each run of `lanes` rows fills one slot.
+        # Channel c lies in lane c mod lanes, slot c div lanes, so every `lanes` consecutive rows fill one slot.
         offset, last = parts[-1]
         block = np.zeros((lanes, -(-(offset + slots * last.shape[1]) // eu) * eu), np.uint8)
         for offset, raw in parts:
@@ -153,14 +154,14 @@ class Tiling:
         return words, layer.bias, rows
 
     def offsets(self, slots: int) -> tuple[int, int, int]:
-        """Return the byte offsets of parameters, bias and kernel in a lane's constants, for a tile of `slots` slots."""
+        """Return the byte offsets of parameters, bias and kernel in the block of a tile with `slots` slots."""
         words = WORD_BYTES * slots if self.layer.words else 0
         bias = 0 if self.layer.bias is None else self.layer.bias.itemsize * slots
         return 0, words, words + -(-bias // self.config.eu_bytes) * self.config.eu_bytes
 
 
 class LaneOffsets(NamedTuple):
-    """Byte offsets in a lane: of a layer's inputs, its result, its temporary buffers, and a tile's constants."""
+    """The byte offsets, in a lane, of a tile's inputs, result, temporary buffers and block of constants."""
 
     inputs: Sequence[int]
     result: int
@@ -170,7 +171,7 @@ class LaneOffsets(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Slots s0..s1 (one channel per lane each), rows r0..r1 of a result. `number` is the group of slots."""
+    """The slots [s0, s1) and the rows [r0, r1) of a result. `number` is the number of the group of slots."""
 
     cut: Tiling
     number: int
@@ -198,8 +199,8 @@ class Tile:
 
     def commands(self, places: LaneOffsets) -> Iterator[Command]:
         for operation in self._layer.operations:
-            # a requantisation reads a table with an entry per channel; all other operations need a tensor of their
-            # shape
+            # A requantisation reads one table entry per channel. All other operations read a tensor of their own shape,
+            # in which strides of 0 repeat the channel's value.
             spread = not operation.name.endswith("requant")
             operands = {name: self._operand(ref, places, spread) for name, ref in operation.operands.items()}
             result = self._operand(operation.result, places)
@@ -222,8 +223,8 @@ class Tile:
             offset = places.inputs[ref.index]
             if ref.whole:
                 return self._rows(form, offset)
-            # In an element-wise layer, a tile reads the same part of the input as it writes of the result. In a layer
-            # with a window, it reads whole planes.
+            # A tile of an element-wise layer reads exactly the elements that it writes. A tile of a layer with a window
+            # reads whole planes.
             if self._layer.window is None:
                 return self._part(form, offset)
             place = offset + self.s0 * form.plane(config)
@@ -233,7 +234,7 @@ class Tile:
             place = words + 4 * ref.index
             if spread:
                 return Tensor.free(0, place, shape, (0, WORD_BYTES // 4, 0, 0), ref.dtype, config)
-            per_channel = Shape(1, channels, 1, 1)  # one word of each channel's entry
+            per_channel = Shape(1, channels, 1, 1)  # one word of each table entry
             return Tensor.free(0, place, per_channel, aligned(per_channel, ref.dtype, 0, config), ref.dtype, config)
         if isinstance(ref, ir.Bias):
             return Tensor.local(0, bias, (1, channels, 1, 1), ref.dtype, config, "compact")
@@ -250,7 +251,7 @@ class Tile:
         return window.cut(self.r0, self.r1, self._layer.shapes[0].h) if window and not self._whole_rows else window
 
     def _rows(self, form: SampleFormat, offset: int) -> Tensor:
-        """Return the rows of an input that the windows of the tile read, with all channels, as a tensor."""
+        """Return the rows of an input that the windows of the tile read, with all channels."""
         if self._whole_rows and not form.phases:
             return form.local(offset, self._config)
         window = self._layer.window
@@ -258,7 +259,7 @@ class Tile:
         low, high = window.rows(self.r0, self.r1)
         first = max(0, low)
         end = min(form.h, high)
-        # some rows of all channels; the stride between channels is a whole plane
+        # The tensor has only some rows, but its channels are still a whole plane apart.
         plane = form.plane(self._config) // form.dtype.bytes if form.slots(self._config) > 1 else 0
         width = self._layer.result.w + window.kernel[1] - 1 if form.phases else form.w
         shape, stride = (1, form.c, end - first, width), (0, plane, form.w, 1)
