@@ -198,7 +198,7 @@ def test_memory_is_handed_out_again() -> None:
         assert handle.malloc(100).address == pieces[1].address
         with pytest.raises(HostError, match="freed, or belongs to another handle"):
             handle.s2d(pieces[1], bytes(4096))
-        with pytest.raises(HostError, match="0 bytes are asked for"):
+        with pytest.raises(HostError, match="0 bytes are requested"):
             handle.malloc(0)
 
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from tilewright.program.listing import LaunchText
     from tilewright.targets.bm1684x.launch.run import Bm1684xLaunch
 
-#: Bytes of one operand of a multiplication, by `precision`. With `host`, the machine multiplies only int8 codes.
+#: The size of a factor, in bytes, by `precision`. With `host`, the machine multiplies only 8-bit codes.
 OPERAND_BYTES = {"host": 1, "f16": 2, "bf16": 2, "f32": 4}
-#: The parameters that what-ifs change: the rates of transfers, in bytes per cycle, and the samples per launch.
+#: What-ifs change these rates of transfers (in bytes per cycle), and the number of samples per launch.
 RATES = ("read_rate", "write_rate", "copy_rate", "matrix_read_rate", "matrix_write_rate", "turn_rate")
 BATCH = 4
 
 
 class Bm1684x(LaunchedTarget[Config]):
-    """The BM1684X as a target of Tilewright. `Target` in targets/base.py documents the methods of all targets."""
+    """The BM1684X as a target of Tilewright. `Target` in targets/base.py documents the methods."""
 
     name = "bm1684x"
     kind = Config
@@ -90,7 +90,7 @@ class Bm1684x(LaunchedTarget[Config]):
         return not isinstance(lower(site, rounding_mode(rounding), config), str)
 
     def approximates(self, program: Program) -> bool:
-        """Return whether any launch computes float32 tensors, whose values may differ from onnxruntime's."""
+        """Return whether any launch computes float32 tensors, because their values may differ from onnxruntime's."""
         graph = program.graph
         nodes = (node for launch in program.launches for node in launch.nodes)
         outputs = (name for node in nodes for name in (graph.node(node).outputs if graph else ()))
@@ -107,13 +107,16 @@ class Bm1684x(LaunchedTarget[Config]):
         return explain(program, self.config_of(program), timing or self.timing_models[0].name)
 
     def conform(self, path: Path) -> Iterator[ConformCase]:
-        """Yield the result of every test case in one file of golden vectors (recorded from the vendor's model)."""
+        """Yield the result of each test case in a file of golden vectors, recorded from the vendor's model."""
         from tilewright.targets.bm1684x.conformance.ops import conform
 
         return conform(path)
 
     def host_flags(self, config: Config) -> Mapping[str, Sequence[str]]:
-        """Return the compiler's arguments for a host in C. Raises InputError for a machine other than the default."""
+        """Return the compiler's arguments for a host in C.
+
+        Raises InputError if `config` is not the default configuration.
+        """
         from tilewright.targets.bm1684x.native.build import LIBRARY
 
         if config != self.config(None, {}):

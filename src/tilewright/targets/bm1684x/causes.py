@@ -18,7 +18,7 @@ ENGINES = {
         "Give it fewer elements, for example only the scores above a threshold.",
     ),
 }
-#: The waits of one engine for a command of another engine. "A->B token" means that B waits for A.
+#: For each pair of engines, the wait for a command of the other engine. "A->B token" means that B waits for A.
 WAITS = {
     "dma->tiu token": Definition(
         "The compute engine waits until a transfer has brought its operands.",

@@ -1,8 +1,8 @@
 """Count the events of a launch: arithmetic by command, bytes of operands and results, and the rows of DDR.
 
 A compute command reads each element of its operands once, and writes each element of its results once, at most
-`eu_bytes` bytes of a lane at a time. The vendor does not publish how often the cube reads an operand again, nor the
-steps of divisions and functions; the events mark these as unknown.
+`eu_bytes` bytes of a lane at a time. Two figures are not published, and therefore marked as unknown: repeated reads of
+operands by the cube, and the steps of divisions and functions.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from tilewright.targets.bm1684x.isa.operations import TIU
 from tilewright.targets.bm1684x.layouts.tensor import Operand
 from tilewright.targets.bm1684x.timing.estimate import macs
 
-#: The float kind for each integer kind of arithmetic. Comparisons of floats compare bits.
+#: From kinds of integer arithmetic to kinds of float arithmetic. A comparison of floats counts as a comparison of
+#: integers.
 _FLOAT = {"add": "float_add", "multiply": "float_multiply"}
 
 
 def events(program: ElaboratedProgram, config: Config, trace: Trace | None, samples: int) -> Events:
     """Return the events of a launch for one of its `samples` samples.
 
-    Transfers are sorted by the start of their commands; without a trace, they are in program order.
+    Bursts are in the order in which the commands start; without a trace, they are in program order.
     """
     commands = program.commands
     sums, others, unknown = _arithmetic(commands)
@@ -62,7 +63,7 @@ def events(program: ElaboratedProgram, config: Config, trace: Trace | None, samp
 
 
 def _arithmetic(commands: Sequence[Command]) -> tuple[tuple[Work, ...], tuple[Work, ...], set[str]]:
-    """Return multiply-accumulates by type, other operations, and the names of commands with unknown arithmetic."""
+    """Return multiply-accumulates by type, other operations, and the names of operations with unknown arithmetic."""
     sums = Counter[tuple[str, tuple[Part, ...]]]()
     others = Counter[tuple[str, tuple[Part, ...]]]()
     unknown = set[str]()
@@ -89,7 +90,7 @@ def _macs(command: Command) -> tuple[str, tuple[Part, ...]]:
     left, right = ("L", "R") if command.operation.flow is Flow.PRODUCT else ("x", "w")
     a, b = command.operands[left].dtype, command.operands[right].dtype
     real = a.is_float
-    # A multiplier of operands with two widths counts as a multiplier of their geometric mean. Sums always have 32 bits.
+    # If the factors differ in width, the multiplier counts with their geometric mean. Sums always have 32 bits.
     kinds = ("float_multiply", "float_add") if real else ("multiply", "add")
     label = f"{a}x{b}+{'f32' if real else '32'}"
     return label, (Part(kinds[0], sqrt(a.bits * b.bits)), Part(kinds[1], 32))

@@ -1,7 +1,8 @@
-"""Functions of the device API as golden vectors name them: the operation, the types of operands, the constants.
+"""For each function of the device API in golden vectors: its operation, the types of its operands, and its constants.
 
-The table has one entry per function, named without its prefix (tpu_bdc_, tpu_gdma_, tpu_hau_). A type is either fixed
-or the name of a vector's parameter with the type as its value. `capi/` has the functions with their C parameters.
+CALLS has one entry per function, without the prefix of the C name (tpu_bdc_, tpu_gdma_, tpu_hau_). A type is either
+fixed, or the name of a parameter of the vector whose value is the type. `capi/` has the functions with their C
+parameters.
 """
 
 from __future__ import annotations
@@ -22,22 +23,21 @@ from tilewright.targets.bm1684x.values.dtypes import DTYPES, DType, dtype_of, ro
 from tilewright.targets.bm1684x.values.elementwise import RELATIONS
 
 MODES = ("mode", "src_mode")
-#: Names of attributes of operations, by the names of the vector's parameters.
+#: The names of attributes, by the names of the corresponding parameters in golden vectors.
 NAMES = {**ATTRIBUTES, "pad_val": "pad", "ltrans": "left_transposed"}
-#: A function of two arguments: an array of a golden vector, and the shape of the result. The function returns the array
-#: in the shape that the command needs.
+#: Reshapes an array of a golden vector to the shape that the command needs, given the array and the result's shape.
 Arrange = Callable[[Array, tuple[int, ...]], Array]
 
 
 @dataclass(frozen=True)
 class Call:
-    """How golden vectors call one function of the device API, and the operation that the function issues.
+    """A function of the device API in golden vectors: its operation, and where the vector has operands and parameters.
 
-    `types` maps an operand to its type, or to the name of the vector's parameter for the type. The entry "" applies to
-    all other operands for which the operation allows several types. `constants` maps operands that are numbers to their
-    bits, or to the vector's parameter for the number. `renamed` maps an operand of the operation to its name in the
-    vector. `attributes` are fixed. `arranged` has functions that reshape operands or results if command and vector have
-    different shapes.
+    `types` maps an operand to its type, or to the vector's parameter with the type. The entry "" applies to all other
+    operands of operations that allow several types. `constants` maps an operand that is a number to its bits, or to the
+    vector's parameter with the number. `renamed` maps an operand of the operation to its name in the vector.
+    `attributes` have fixed values. If command and vector have different shapes, `arranged` has functions that reshape
+    operands or results.
     """
 
     operation: str
@@ -52,9 +52,10 @@ class Call:
         return OPERATIONS[self.operation]
 
     def types_of(self, parameters: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, DType]:
-        """Return the type of each operand and result by name. `optional` lists the optional operands that are present.
+        """Return the type of each operand and result by name.
 
-        `parameters` are the parameters of a golden vector. Raises InputError if a parameter for a type is missing.
+        `parameters` are the parameters of a golden vector, and `optional` lists the optional operands that are present.
+        Raises InputError if a parameter for a type is missing.
         """
         operation = self.described
         names = [name for name in operation.inputs if name not in OPTIONAL or name in optional]
@@ -77,7 +78,10 @@ class Call:
         return {name: _bits(value, self._type(name, parameters)) for name, value in numbers.items()}
 
     def arrange(self, name: str, values: Array, shape: tuple[int, ...]) -> Array:
-        """Return an operand or result in the shape that the command needs. `shape` is that of the vector's result."""
+        """Reshape an operand or result to the shape that the command needs.
+
+        `shape` is the shape of the vector's result.
+        """
         return self.arranged[name](values, shape) if name in self.arranged else values
 
     def attributes_of(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +91,7 @@ class Call:
 
 
 def _bits(value: float, dtype: DType) -> int:
-    """Return the bit pattern of a number in a golden vector: an f32, or an integer that already is the bit pattern."""
+    """Return the bit pattern of a number in a golden vector. A float is an f32; an integer already is a bit pattern."""
     if isinstance(value, float):
         return int(np.float32(value).view(np.uint32))
     return value & ((1 << dtype.bits) - 1)
@@ -118,21 +122,22 @@ sorted_names = {"y": "value", "numbers": "index"}
 indexed = {"index": "idt"}
 by_rows = {"index": "u32"}
 looked_up = {"x": "dst", "index": "src", "y": "dst"}
-#: The attributes of products of matrices stored by rows, by the end of the function's name.
+#: The attributes of a product of matrices stored by rows, by the suffix of the function's name.
 BY_ROWS: Mapping[str, Mapping[str, Any]] = {
     "": {},
     **{end: {TRANSPOSED[end]: True} for end in ("_R_trans", "_all_trans")},
 }
 multiplied = {name: name for name in ("multiplier", "shift", "offset")}
 
-#: Gathers and scatters by kind: the name of the function, the types, and the functions that arrange operands.
+#: For each kind of gather and scatter: the function's name, the types, and functions that reshape the operands of a
+#: gather and of a scatter.
 INDEXED: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Arrange], Mapping[str, Arrange]]] = {
     "w": ("w", indexed, {"index": _indices(1)}, {"index": _indices(1)}),
     "hw": ("hw", {"index": "u16"}, {"index": _indices(2), "y": _in_rows}, {"index": _indices(2), "x": _in_rows}),
     "pe": ("batch_bcast_w", indexed, {}, {}),
     "h": ("batch_bcast_h", indexed, {}, {}),
 }
-#: Calls that run the operation of the same name on operands of one type.
+#: Functions whose operation has the same name, and whose operands all have one type.
 PLAIN = """fp_add fp_sub fp_mul fp_diff_abs max min and or xor abs neg sign copy fp_round fp_div fp_rsqrt fp_sqrt fp_exp
     fp_sigmoid fp_log fp_depthwise2d cw_trans wc_trans npu_bcast"""
 CALLS: dict[str, Call] = {
@@ -199,7 +204,7 @@ CALLS: dict[str, Call] = {
 
 
 def call_of(name: str) -> Call:
-    """Return the Call of a function by its name in golden vectors. Raises InputError if there is no such function."""
+    """Return the Call of a function by its name in golden vectors. Raises InputError if the function is unknown."""
     if name not in CALLS:
         raise InputError("call", f"there is no call '{name}' in the supported part of the device API")
     return CALLS[name]

@@ -1,6 +1,7 @@
 """Replay the golden vectors of operations: write the operands to memory, run the command, compare its results.
 
-Operands are placed one after another in local memory, from lane 0 on. Operands of DMA and HAU commands lie in DDR.
+Operands of compute commands lie one after another in local memory, starting in lane 0. Operands of DMA and HAU commands
+lie in DDR.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from tilewright.targets.bm1684x.values.window import Window
 
 DDR_BYTES = 1 << 20
 CONFIG = Config()
-#: Tolerance for iterated functions, in units in the last place.
+#: Tolerance for functions that the machine iterates, in units in the last place.
 ULPS = 4
-#: Vectors that test two calls at once: the call that computes each output.
+#: For each vector that tests two functions at once: the outputs, and the function that computes each output.
 PAIRS = {"fp32_tunable_reciprocal_and_rsqrt": (("recip", "fp_reciprocal"), ("rsqrt", "fp_rsqrt"))}
 
 
@@ -53,7 +54,10 @@ class Allocator:
         return placed
 
     def result(self, name: str, shape: tuple[int, ...], dtype: DType) -> Operand:
-        """Allocate memory for an operand or result, without writing. Raises InputError if local memory is full."""
+        """Allocate memory for an operand or result, without initialising it.
+
+        Raises InputError if local memory is full.
+        """
         placed = self._placed(name, shape, dtype)
         tensor = placed.storage
         end = tensor.lane_end if tensor.is_local else self.offset + tensor.shape.elements * dtype.bytes
@@ -83,7 +87,7 @@ class Allocator:
 
 
 def replay(path: Path) -> Iterator[ConformCase]:
-    """Yield the results of a family's test cases: first the cases in the .npz, then the cases that must be refused."""
+    """Yield the results of a family's test cases: first the recorded cases, then the cases that must be refused."""
     golden = arrays(path)
     memories = Memories(CONFIG)
     for case in described(path.with_suffix(".json")):
@@ -129,7 +133,7 @@ def lay_out(
 ) -> Command:
     memory = Allocator(CONFIG, memories, call.described, case)
     vector_names = {name: call.renamed.get(name, name) for name in call.described.inputs}
-    if "y_before" in vector_names and "y_before" not in values:  # a scatter keeps elements that it does not write
+    if "y_before" in vector_names and "y_before" not in values:  # a scatter preserves all other elements
         values = {**values, "y_before": np.zeros_like(expected["y"])}
     present = (name for name, key in vector_names.items() if key in values or name in call.constants)
     types = call.types_of(case, tuple(present))
@@ -142,7 +146,7 @@ def lay_out(
             operands[name] = memory.operand(name, call.arrange(name, values[vector_name], shape), types[name])
     if "b_stride" in case:
         b = operands["b"]
-        assert isinstance(b, Tensor)  # broadcast to a larger shape with explicit strides
+        assert isinstance(b, Tensor)  # its strides broadcast it to a larger shape
         operands["b"] = replace(b, shape=layout.Shape(*shape), stride=layout.Stride(*case["b_stride"]))
     results = {}
     for name in call.described.outputs:
@@ -158,14 +162,15 @@ def lay_out(
 
 
 def differs(values: Array, expected: Array, dtype: DType, ulps: int) -> str:
-    """Return a text with the number of elements that differ by over `ulps` ulps, or "". NaNs are equal."""
+    """Return a message if elements differ by more than `ulps` units in the last place, else "". NaNs are equal."""
     left, right = (x.reshape(-1).view(f"<u{dtype.bytes}").astype(np.int64) for x in (values, expected))
     wrong = left != right
     if dtype.is_float:
         with np.errstate(invalid="ignore"):
             wrong &= ~(np.isnan(as_stored(values, dtype)) & np.isnan(as_stored(expected, dtype))).reshape(-1)
-        # The bit patterns of negative floats descend. Mirrored, neighbouring floats always differ by 1.
-        if ulps:  # bit patterns as integers that have the same order as the floats
+        # As unsigned bit patterns, negative floats are in reverse order. This maps each float to an integer such that
+        # adjacent floats have adjacent integers.
+        if ulps:
             sign = 1 << (dtype.bits - 1)
             left, right = (np.where(bits >= sign, sign - bits, bits) for bits in (left, right))
             wrong &= np.abs(left - right) > ulps
@@ -181,7 +186,7 @@ def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
         call = call_of(case["op"])
         refusal = call.described.refusal(call.types_of(case, (*optional, "shift", "zero")), call.attributes_of(case))
         reason = "" if refusal else f"{case['op']} ({text}) is not refused"
-    except TilewrightError as error:  # another error is not a refusal
+    except TilewrightError as error:  # an error is not the expected refusal
         reason = str(error)
     return ConformCase(f"rejected {case['family']} {number}", not reason, reason)
 
@@ -189,8 +194,9 @@ def _refused(number: int, case: Mapping[str, Any]) -> ConformCase:
 def conform(path: Path) -> Iterator[ConformCase]:
     """Replay the test cases in one .npz file of golden vectors, and yield the result of each case.
 
-    The file tests layouts, a family of operations, or a compiled network. A file with only the inputs or outputs of a
-    network yields nothing. Raises InputError if the file is not a golden vector, or an array or key is missing.
+    The file tests layouts, a family of operations, or a compiled network. Nothing is yielded for a file that has only
+    the inputs or outputs of a network. Raises InputError if the file is not a golden vector, or an array or key is
+    missing.
     """
     with untrusted(path, REMEDY):
         if path.stem == "layout_addresses":

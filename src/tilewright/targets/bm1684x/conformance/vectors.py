@@ -1,7 +1,4 @@
-"""Read golden vector files (section "ops" of their README); replay the vectors of layouts and networks.
-
-An InputError names the file and the missing array or key.
-"""
+"""Read golden vector files (see section "ops" of their README), and replay the vectors of layouts and networks."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from tilewright.targets.bm1684x.values.memory import Memories
 
 REMEDY = "give a golden vector file of tpu_vectors"
 CONFIG = Config()
-#: Transposed layouts: the name of the stored layout, and the order of its axes.
+#: For each transposed layout: the name of the stored layout, and the order of its axes.
 TRANSPOSED: Mapping[str, tuple[str, Sequence[int]]] = {
     "matrix_T": ("matrix", (1, 0)),
     "nc_trans": ("aligned", (1, 0, 2, 3)),
@@ -37,12 +34,18 @@ TRANSPOSED: Mapping[str, tuple[str, Sequence[int]]] = {
 
 
 def arrays(path: Path) -> Mapping[str, Array]:
-    """Return the arrays of an .npz by name. An unreadable file, or an access to a missing array, raises InputError."""
+    """Return the arrays in an .npz file by name.
+
+    Raises InputError if the file is unreadable. An access to a missing array also raises InputError.
+    """
     return Entries(path, "array", REMEDY, files.arrays(path, remedy=REMEDY))
 
 
 def described(path: Path) -> Any:
-    """Return the contents of a .json. An unreadable file, or an access to a missing key, raises InputError."""
+    """Return the contents of a .json file.
+
+    Raises InputError if the file is unreadable. An access to a missing key also raises InputError.
+    """
     with untrusted(path, REMEDY):
         return _entries(path, parsed(files.regular(path).read_bytes()))
 
@@ -54,7 +57,7 @@ def _entries(path: Path, value: Any) -> Any:
 
 
 def replay_layouts(path: Path) -> Iterator[ConformCase]:
-    """Compare the layouts in layout_addresses.npz with computed layouts, and yield the result of each case."""
+    """Compare the addresses in layout_addresses.npz with computed addresses, and yield the result of each case."""
     golden = arrays(path)
     for case in described(path.with_suffix(".json")):
         computed = addresses(case)
@@ -65,9 +68,9 @@ def replay_layouts(path: Path) -> Iterator[ConformCase]:
 
 
 def addresses(case: Mapping[str, Any]) -> Array:
-    """Return the byte offset in local memory of each element of a test case, in the shape that golden vectors store.
+    """Return, for each element of a test case, its byte offset in local memory, in the shape that golden vectors store.
 
-    The layout `aligned` of golden vectors is called `dma` here: the default layout of a DMA copy.
+    The layout that golden vectors call `aligned` is called `dma` here: the default layout of a DMA copy.
     """
     kind = case["kind"]
     shape = case["shape"]
@@ -85,7 +88,10 @@ def _addresses_in(case: Mapping[str, Any], kind: str, shape: Sequence[int]) -> A
 
 
 def _broadcast(case: Mapping[str, Any]) -> Array:
-    """Return two rows, sorted by byte offset: the indices of source elements, and the byte offsets of their copies."""
+    """Return two rows with one column per copied element: the index of the source element, and the copy's byte offset.
+
+    Columns are sorted by byte offset.
+    """
     n, _, h, w = case["shape"]
     places = _addresses_in(case, "dma", (n, case["param"][0], h, w))
     source = np.broadcast_to(np.arange(n * h * w).reshape(n, 1, h, w), places.shape)
@@ -93,9 +99,10 @@ def _broadcast(case: Mapping[str, Any]) -> Array:
     return np.stack([source.ravel()[order], places.ravel()[order]])
 
 
-#: The size of DDR for intermediate results, in bytes, after the last address that a package names.
+#: The number of bytes of DDR for intermediate results, after the network's last input, output or coefficient.
 SPARE = 1 << 22
-#: Commands whose cycles must equal the timeline's, and the relative tolerance of transfers and totals.
+#: The formats of commands whose cycles must match the timeline exactly, and the relative tolerance for transfers and
+#: totals.
 EXACT = ("CONV", "MM", "MM2", "PorD")
 TOLERANCE = 0.1
 QUEUES = ("tiu", "dma")
@@ -105,7 +112,7 @@ Group = tuple[int, int]
 
 
 def replay_network(path: Path) -> Iterator[ConformCase]:
-    """Yield the results for one network and precision: command fields, outputs (if coefficients are stored), cycles."""
+    """Yield the results for one network and precision: command fields, outputs (if it has coefficients) and cycles."""
     vector = arrays(path)
     about = described(path.with_name(path.name.replace(".cmdbuf.npz", ".json")))
     name = f"{about['net']} {about['quant']}"
@@ -117,7 +124,7 @@ def replay_network(path: Path) -> Iterator[ConformCase]:
 
 
 def _groups(vector: Mapping[str, Array]) -> dict[Group, dict[str, Array]]:
-    """Return the bytes of queues by (subnet, group), then by engine. Arrays of queues are named ENGINE_SUBNET_GROUP."""
+    """Return the bytes of queues by (subnet, group), then by engine, from arrays named ENGINE_SUBNET_GROUP."""
     groups: dict[Group, dict[str, Array]] = {}
     for name, raw in vector.items():
         engine, _, numbers = name.partition("_")
@@ -136,7 +143,7 @@ def _case(name: str, compare: Any) -> ConformCase:
 
 
 def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str, Any]]) -> str:
-    """Decode the queues and encode them. Return a text on the first wrong field or byte, or "" if all are equal."""
+    """Decode the queues and encode them again. Return a message about the first wrong field or byte, or ""."""
     for group, engine, raw in ((group, *item) for group, by_engine in queues.items() for item in by_engine.items()):
         decoded = decode(engine, raw)
         of_group = [command for command in stored if (command["subnet"], command["group"]) == group]
@@ -153,7 +160,7 @@ def fields(queues: Mapping[Group, Mapping[str, Array]], stored: list[Mapping[str
 
 
 def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
-    """Return memories with the tables, coefficients and inputs of a compiled network at their addresses."""
+    """Return memories that contain the tables, coefficients and inputs of a compiled network at their addresses."""
     memories = Memories(CONFIG)
     inputs = arrays(path.with_name("input.npz"))
     pieces = {tensor["address"]: inputs[tensor["name"]] for tensor in io["inputs"]}
@@ -169,7 +176,7 @@ def memory(path: Path, coefficients: Array, io: Mapping[str, Any]) -> Memories:
 
 
 def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients: Array, io: Mapping[str, Any]) -> str:
-    """Run the queues of a network. Return a text on the first hazard or the first wrong output, or ""."""
+    """Run the queues of a network. Return a message about the first hazard or the first wrong output, or ""."""
     memories = memory(path, coefficients, io)
     for group_queues in queues.values():
         program = elaborate(group_queues, CONFIG, memories.regions)
@@ -190,10 +197,11 @@ def output(path: Path, queues: Mapping[Group, Mapping[str, Array]], coefficients
 
 
 def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]) -> str:
-    """Return a text on the first difference between estimated cycles and the stored timeline, or "" if there is none.
+    """Return a message about the first difference between estimated cycles and the stored timeline, or "".
 
     The cycles of convolutions, matrix products and pools must match exactly. Transfers and the total may differ by the
-    fraction TOLERANCE, and a transfer always by 1 cycle. If the total is null, only the commands are compared.
+    fraction TOLERANCE, and each transfer may differ by at least 1 cycle. If the stored total is null, the totals are
+    not compared.
     """
     total = 0
     lines: dict[str, list[Mapping[str, Any]]] = {engine: [] for engine in QUEUES}
@@ -207,9 +215,9 @@ def timing(queues: Mapping[Group, Mapping[str, Array]], about: Mapping[str, Any]
             left = lines[program.steps[row].engine]
             if not left:
                 return f"the timeline has no line for {program.table.describe(row)}"
-            line = left.pop(0)  # both lists are in the engine's order
+            line = left.pop(0)  # the timeline has the engine's order as well
             moves = line["type"].startswith("GDMA")
-            slack = max(1, TOLERANCE * line["cycles"]) if moves else 0  # other commands only count towards the total
+            slack = max(1, TOLERANCE * line["cycles"]) if moves else 0  # others count only in the total
             if (moves or line["type"] in EXACT) and abs(spent - line["cycles"]) > slack:
                 return f"{program.table.describe(row)} takes {spent} cycles, not {line['cycles']}"
     stored = about["total_cycles"]

@@ -1,9 +1,9 @@
-"""The shared part of the debugger's walks of networks and kernels: commands, their operands, elements of memory.
+"""The common part of the debugger's walks of networks and kernels: commands, their operands, and elements of memory.
 
-`backward` is one step of a backward slice: it maps the elements that a command writes to the source elements. Moves,
-element-wise operations, convolutions, pools and matrix products are followed element by element (convolutions: pixel by
-pixel). The result of any other operation depends on all of its operands. Up to 64 slices are followed together: for
-each element of memory, a uint64 has a bit for each slice.
+`backward` is one step of a backward slice: it maps the elements that a command writes to the elements from which they
+were computed. Moves, element-wise operations, pools and matrix products are followed element by element, and
+convolutions pixel by pixel. For all other operations, each element of the result depends on all elements of all
+operands. Up to 64 slices are followed together: for each element of memory, a uint64 has one bit per slice.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tilewright.targets.bm1684x.layouts.tensor import ConvWeights, Tensor
 from tilewright.targets.bm1684x.layouts.tensor import Operand as Placed
 from tilewright.targets.bm1684x.values.window import Window
 
-#: The name of local memory in the text of a location: local[lane, bank, byte].
+#: The name of local memory in the text of a location, such as local[lane, bank, byte].
 LOCAL = "local"
-#: The layout of convolution weights, by bytes of an element.
+#: The name of the layout of convolution weights, by bytes per element.
 KERNELS = {1: "64ic", 2: "32ic", 4: "compact kernel"}
 
-#: Addresses in one space: the space, a mask of the addresses in this space, and the indices of their elements.
+#: A space, a mask of the addresses that lie in the space, and the indices of the elements at these addresses.
 Located = tuple[int, Array | slice, Array]
 
 
 class CommandState(State):
-    """The memories of a device after some commands. DRAM is read by bus address; local memory has bus addresses too."""
+    """The memories of a device after some commands. All memories, including local memory, are read by bus address."""
 
     walk: CommandWalk
 
@@ -52,7 +52,7 @@ class CommandState(State):
 
 
 class CommandWalk(Walk):
-    """A launch whose instructions are commands. `steps` has one command per row of the step table."""
+    """A launch whose instructions are commands. `steps` has one entry per row of the step table."""
 
     def __init__(self, name: str, layers: Sequence[str], program: ElaboratedProgram, config: Config) -> None:
         super().__init__(name, layers, program.table, program.order)
@@ -66,13 +66,13 @@ class CommandWalk(Walk):
 
     @abstractmethod
     def located(self, addresses: Array) -> Iterator[Located]:
-        """Yield, for each space, the elements of the step table that contain the bytes at bus addresses, int64 [n]."""
+        """For each space, yield the elements that contain the bytes at the bus addresses (int64 [n])."""
 
     def operation(self, step: int) -> str:
         return self.steps[step].command.operation.name
 
     def text(self, step: int) -> str:
-        """Return a command with its operands: `int_add y=i32(1,16,8,8)@local[0,0,0x0] a=.. b=3`, results first."""
+        """Return a command as text, results first, such as `int_add y=i32(1,16,8,8)@local[0,0,0x0] a=.. b=3`."""
         command = self.steps[step].command
         words = [f"{name}={_short(place)}" for name, place in (*command.results.items(), *command.operands.items())]
         return " ".join([command.operation.name, *words])
@@ -114,7 +114,7 @@ def bytes_of(addresses: Array, size: int) -> Array:
 
 
 def layout_of(operand: Placed) -> str:
-    """Return the name of an operand's layout (docs/bm1684x.md). Axes of one element do not matter."""
+    """Return the name of an operand's layout (docs/bm1684x.md). Strides along axes of size 1 are ignored."""
     if isinstance(operand, ConvWeights):
         return KERNELS[operand.dtype.bytes]
     tensor = operand.storage
@@ -158,20 +158,21 @@ NONE = np.uint64(0)
 
 
 def backward(command: Command, locate: Locate, wanted: SliceBits) -> int:
-    """Follow slices backward over one command (see sim.walk.Walk.backward)."""
+    """Follow slices backward through one command (see sim.walk.Walk.backward)."""
     places = {name: list(_located(place, locate)) for name, place in command.results.items()}
     result_bits = {name: _gathered(place, places[name], wanted) for name, place in command.results.items()}
-    # `given` has the slices of each result's elements. A command that writes no element of a slice is skipped.
+    # `result_bits` has the slices that contain each element of a result. A command that writes to none of the slices is
+    # skipped.
     union = _any(result_bits)
     if not union:
         return 0
     for name, place in command.results.items():
         touched = command.touched.get(name)
         if touched is None and command.operation.by_data:
-            continue  # unknown which elements were written: all may have kept their old values
+            continue  # the written elements are unknown, so all elements may have their old values
         for space, selected, elements in places[name]:
             written = np.broadcast_to(True if touched is None else touched, place.addresses.shape).reshape(-1)[selected]
-            # elements that the command overwrites do not depend on their old values
+            # An overwritten element does not depend on its old value.
             wanted[space][elements[written]] = 0
     for name, bits in _spread(command, result_bits, np.uint64(union)).items():
         operand = command.operands[name]
@@ -222,8 +223,9 @@ def _spread(command: Command, result_bits: Bits, union: np.uint64) -> dict[str, 
 
 
 def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
-    """Return the slices for the operand x of a move. Moving the indices of elements shows the source of each result."""
-    # The move is computed on the indices of elements instead of values. 0 means that no element of x is moved there.
+    """Return the slices for the operand x of a move."""
+    # Applied to element numbers instead of values, the move returns the source of each element of the result (0: no
+    # source).
     numbers = np.arange(1, int(np.prod(shape)) + 1).reshape(shape)
     values = Values({"x": numbers}, command.types, {"y": y.shape}, command.attributes)
     source = np.broadcast_to(command.operation.results(values)["y"], y.shape).reshape(-1)
@@ -235,8 +237,8 @@ def _moved(command: Command, y: Array, shape: tuple[int, ...]) -> Array:
 def _product(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
     sources = {key: _reduced(y, shapes[key]) for key in ("bias", "acc") if key in shapes}
     factors = {key: np.zeros(shapes.get(key, (1, 1)), np.uint64) for key in ("L", "R")}
-    # The views share memory with the stored factors, so writing to a view writes to the factor, transposed or not.
-    left, right = sides(factors["L"], factors["R"], command.attributes)  # views
+    # `left` and `right` are views of the factors, so writing to them changes the factors, even if they are transposed.
+    left, right = sides(factors["L"], factors["R"], command.attributes)
     if "L" in shapes and "R" in shapes and (left.shape[0], right.shape[1]) == y.shape:
         left |= np.bitwise_or.reduce(y, axis=1)[:, None]
         right |= np.bitwise_or.reduce(y, axis=0)[None]
@@ -249,7 +251,7 @@ def _windows(command: Command, y: Array, shapes: Mapping[str, tuple[int, ...]], 
     _, channels, h, w = shapes["x"]
     if window is None or window.out(h, w) != y.shape[2:] or (by_channel and channels != y.shape[1]):
         return {}
-    # A pixel of the result depends on all pixels in its window, of its own channel or of all channels.
+    # A pixel of the result depends on all pixels in its window: in its own channel for a pool, or in all channels.
     pixels = y if by_channel else np.bitwise_or.reduce(y, axis=1)[:, None]
     height, width = window.padded(h, w)
     area = np.zeros((*pixels.shape[:2], height, width), np.uint64)

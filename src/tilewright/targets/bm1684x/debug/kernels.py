@@ -1,4 +1,4 @@
-"""One launch of a kernel for the debugger: its commands, on a copy of the memories before the launch."""
+"""One launch of a kernel for the debugger. Its commands run on a copy of the memories from before the launch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KernelState(CommandState):
 
     def __init__(self, walk: KernelWalk, memories: Memories) -> None:
         super().__init__(walk, copy(memories))
-        self._shared = {region.base for region in memories.regions}  # regions whose bytes a copy of this state shares
+        self._shared = {region.base for region in memories.regions}  # regions with bytes shared with other states
 
     def execute(self, steps: Array) -> None:
         with one_thread():
@@ -62,7 +62,7 @@ class KernelState(CommandState):
         return sum(len(region.data) for region in self.machine.regions if region.base not in self._shared)
 
     def _make_private(self, address: int) -> None:
-        """Copy the memory that contains an address before a write, if another state shares the bytes."""
+        """Before a write to `address`, copy the bytes of its memory if another state shares them."""
         for region in self.machine.regions:
             if region.base <= address < region.end and region.base in self._shared:
                 self._shared.remove(region.base)
@@ -71,7 +71,10 @@ class KernelState(CommandState):
 
 
 class KernelWalk(CommandWalk):
-    """The commands of one launch of a kernel. `before` are the memories at the start, `named` are operands by name."""
+    """The commands of one launch of a kernel.
+
+    `before` has the memories at the start, and `named` the arguments by name.
+    """
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class KernelWalk(CommandWalk):
         self.segments = tuple(self._segments())
 
     def _segments(self) -> Iterator[Range]:
-        """Yield all memories but local memory. A piece of DDR is named after the argument at its start."""
+        """Yield all memories except local memory. A piece of DDR has the name of the argument at its start."""
         argument = {int(operand.addresses.flat[0]): name for name, operand in self._named.items()}
         for space, region in enumerate(self._regions):
             if region.name != LOCAL:
@@ -141,8 +144,8 @@ class KernelWalk(CommandWalk):
 def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
     """Run a kernel on a device's memories, as a launch does, and return a debugging session of its commands.
 
-    If the machine refuses a command, the session ends at this command. Raises MachineError for any other error of the
-    kernel.
+    If the machine refuses a command, the session ends at this command. Raises MachineError if the kernel fails in any
+    other way.
     """
     memories.forget()
     before = copy(memories)
@@ -155,7 +158,7 @@ def debug(kernel: Kernel, memories: Memories, *arguments: Any) -> Session:
             tpu.end()
     except MachineError as caught:
         error = caught
-    # The session has the commands up to the refused one, which is shown as the last step.
+    # A refused command is the last step of the session.
     ran = [tpu.ran.get((step.engine, step.id)) for step in tpu.steps]
     count = ran.index(None) if None in ran else len(ran)
     if error and count == len(ran):

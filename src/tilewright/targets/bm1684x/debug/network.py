@@ -1,4 +1,4 @@
-"""A launch of a compiled network for the debugger (see sim/walk.py). The launch runs as in `launch/run.py`."""
+"""A launch of a compiled network for the debugger (see sim/walk.py). It uses the same machine as `launch/run.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from tilewright.targets.bm1684x.layouts.samples import SampleFormat
 class TensorPlace(NamedTuple):
     """A tensor of the graph in memory, computed by the layer with index `layer` (-1: an input).
 
-    If `computed` is not 0, the tensor has only the rows from `row` on, complete after `computed` compute commands.
+    If `computed` is not 0, the place contains only some rows, from `row` on, and they are complete after `computed`
+    compute commands.
     """
 
     placed_tensor: MemoryTensor
@@ -63,7 +64,7 @@ class NetworkState(CommandState):
         return self.machine.local()[0]
 
     def dram(self, address: int, size: int) -> Array:
-        """Return bytes by bus address. Raises MachineError for an address outside of all memories."""
+        """Return the bytes at a bus address. Raises MachineError for an address outside of all memories."""
         if address >= DDR_BASE:
             return super().dram(address, size)
         low = address - LOCAL_BASE
@@ -92,7 +93,8 @@ class NetworkWalk(CommandWalk):
         if self._graph:
             self.layer = prepared.layers
         self.segments = tuple(_segments(prepared.image))
-        # spaces after DDR in the step table are ranges of lanes; `_edges` has their first lanes and the end
+        # The first space of the step table is DDR, and each further space is a range of lanes. `_edges` has the first
+        # lane of each range, then the number of lanes.
         self._edges = np.cumsum([0, *(space.size // config.lane_bytes for space in self.table.spaces[1:])])
 
     @cached_property
@@ -113,7 +115,7 @@ class NetworkWalk(CommandWalk):
         return [f"  {line(self._encoded[queued.engine, queued.id], self.config, step)}", *super().details(step)]
 
     def start(self) -> NetworkState:
-        """Return the state before the first command. Every sample of the batch is the given sample."""
+        """Return the state before the first command. All samples of the batch are equal to the given sample."""
         names = [segment.name for segment in self.image.inputs] if self._graph else []
         inputs = {name: np.repeat(self._values[name][:1], self.image.batch, axis=0) for name in names}
         return NetworkState(self, Machine(self.image, self.config, self._launched.pack(inputs), 1))
@@ -127,7 +129,7 @@ class NetworkWalk(CommandWalk):
         lane, byte = np.divmod(addresses - LOCAL_BASE, self.config.lane_bytes)
         part = np.searchsorted(self._edges, lane, "right") - 1
         low = self._edges[part]
-        # As in launch/image.py: the number of byte b in lane l of a range is b * (lanes of the range) + l.
+        # As in launch/image.py, byte b in lane l of a range has the number b * (lanes of the range) + l.
         element = byte * (self._edges[part + 1] - low) + lane - low
         for number in np.unique(part).tolist():
             selected = part == number
@@ -175,7 +177,7 @@ class NetworkWalk(CommandWalk):
             if computed:
                 part = (slice(None), slice(row, row + h))
                 shape = (shape[0], h, *shape[2:])
-            c = c if form.dtype.is_float else SampleFormat.of(of).c  # further channels are replicas (compiler/layer.py)
+            c = c if form.dtype.is_float else SampleFormat.of(of).c  # others are replicas (compiler/layer.py)
             local = form.local(placed.address - LOCAL_BASE, self.config)[:, :c]
             address = local.addresses.reshape(c, h, w)
             last = self._complete(index, computed)
@@ -198,8 +200,8 @@ class NetworkWalk(CommandWalk):
     def _complete(self, index: int, computed: int) -> Array:
         """Return the commands after which the result of a layer is complete in local memory.
 
-        The first `computed` compute commands are returned. If `computed` is 0, the compute commands up to this layer
-        are returned, and the layer's own transfers into local memory.
+        These are the first `computed` compute commands. If `computed` is 0, these are the compute commands of all
+        layers up to this layer, and this layer's transfers into local memory.
         """
         compute = [row for row, step in enumerate(self.steps) if step.engine == TIU]
         if computed:

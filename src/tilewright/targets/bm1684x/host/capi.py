@@ -1,8 +1,8 @@
 """The vendor's host functions by their C names: thin wrappers of the methods of `Handle`.
 
 The parameters of a function are the handle, then the parameters of the wrapped method. A function that can fail returns
-a Status. A value that C returns through a pointer follows the status: `status, handle = bm_dev_request(0)`.
-`last_error()` returns the message of the last failed call of this thread.
+a Status. If the C function returns a value through a pointer, the Python function returns the status and the value:
+`status, handle = bm_dev_request(0)`. `last_error()` returns the message of the last failed call of this thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def last_error() -> str:
 
 
 def _giving(method: Callable[P, T]) -> Callable[P, tuple[Status, T | None]]:
-    """Return a function that calls `method`. The function returns status and result, and catches HostError."""
+    """Wrap `method` in a function that catches HostError, and returns the status and the method's result."""
 
     def call(*arguments: P.args, **named: P.kwargs) -> tuple[Status, T | None]:
         try:
@@ -57,7 +57,7 @@ def bm_dev_request(devid: int, platform: Platform = PCIE, config: Config | None 
 
 
 def bm_mem_get_device_addr(memory: DeviceMemory) -> int:
-    """Return the bus address of an allocation in device memory, as kernels use it."""
+    """Return the bus address of an allocation in device memory, for the argument of a kernel."""
     return memory.address
 
 
@@ -75,8 +75,8 @@ def bm_memcpy_d2d_byte(
 bm_dev_free = _status(Handle.free_device)
 bm_malloc_device_byte = _giving(Handle.malloc)
 bm_free_device = _status(Handle.free)
-#: C has three functions per direction. The three copy all of the device memory, its first bytes, or bytes from an
-#: offset on.
+#: In C, one function copies all of an allocation, one copies its first bytes, and one copies bytes from an offset on.
+#: In Python, one method with default arguments does all three.
 bm_memcpy_s2d = bm_memcpy_s2d_partial = bm_memcpy_s2d_partial_offset = _status(Handle.s2d)
 bm_memcpy_d2s = bm_memcpy_d2s_partial = bm_memcpy_d2s_partial_offset = _status(Handle.d2s)
 bm_mem_mmap_device_mem = _giving(Handle.map)

@@ -1,4 +1,4 @@
-"""Functions that a host launches by name, and firmware: a plain-text file with the Python sources of functions.
+"""Functions that a host launches by name, and firmware files with the Python sources of functions.
 
 A function is a kernel with one argument, a copy of a packed struct:
 
@@ -9,8 +9,8 @@ A function is a kernel with one argument, a copy of a packed struct:
     @function(Scale)
     def scale(tpu, arguments): ...
 
-A firmware file is JSON; reading it runs no code. `Firmware.functions` executes its Python sources with all rights of
-this process, and only with `execute=True`. Load only files that you would run as a script.
+A firmware file is JSON, and reading the file runs no code. `Firmware.functions` requires `execute=True`: it executes
+the Python sources with all rights of this process. Load only files that you would run as a script.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tilewright.files import regular, replacing
 from tilewright.targets.bm1684x.native.firmware import Library, is_library
 from tilewright.targets.bm1684x.runtime.kernel import Function, kernel
 
-#: The size limit of an argument, in bytes. The limit catches mistakes; the vendor's library does not have it.
+#: The largest size of an argument, in bytes. The vendor's library has no such limit; this one catches mistakes.
 MAX_ARGUMENT = 1 << 20
 FORMAT = "tilewright bm1684x firmware"
 VERSION = 1
@@ -45,7 +45,7 @@ def function(argument: Any = None) -> Callable[[Callable[..., None]], Function]:
     """Return a decorator that turns the body of a kernel into a firmware function.
 
     `argument` is the type of the kernel's argument: a ctypes.Structure, a NumPy struct type, a format of the module
-    `struct` (the kernel gets a tuple), or None (the kernel gets bytes). Raises InputError for any other type.
+    `struct` (the kernel receives a tuple), or None (the kernel receives bytes). Raises InputError for any other type.
     """
     size, unpacked = _struct(argument)
     return lambda body: Function(kernel(body), size, unpacked)
@@ -97,7 +97,7 @@ class Firmware:
 
     @classmethod
     def build(cls, paths: Sequence[str | Path]) -> Firmware:
-        """Return firmware made from Python files. No code runs. Raises InputError if a file does not compile."""
+        """Build firmware from Python files, without running code. Raises InputError if a file does not compile."""
         sources: dict[str, str] = {}
         for path in map(Path, paths):
             try:
@@ -111,7 +111,7 @@ class Firmware:
         return cls(sources)
 
     def save(self, path: str | Path) -> None:
-        """Write the firmware to a file, atomically. Raises ProgramError if `load` would refuse that file."""
+        """Write the firmware to a file, atomically. Raises ProgramError if `load` would refuse the file."""
         data = {"format": FORMAT, "version": VERSION, "modules": dict(self.sources)}
         content = json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n"
         _parsed(str(path), content)
@@ -120,7 +120,10 @@ class Firmware:
 
     @classmethod
     def load(cls, path: str | Path) -> Firmware:
-        """Return the firmware in a file; no code runs. Raises ProgramError if the file is unreadable or damaged."""
+        """Read the firmware in a file, without running code.
+
+        Raises ProgramError if the file is unreadable or damaged.
+        """
         try:
             with regular(path, ProgramError).open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
@@ -146,7 +149,7 @@ class NativeFirmware:
     path: Path
 
     def functions(self, execute: bool) -> dict[str, Function]:
-        """Load the library in a process of its own, and return its functions by name.
+        """Load the library in a separate process, and return its functions by name.
 
         Raises InputError if `execute` is False, ProgramError if the library is not firmware for this simulator.
         """
@@ -157,7 +160,7 @@ class NativeFirmware:
 
 
 def load_file(path: str | Path) -> Firmware | NativeFirmware:
-    """Return the firmware in a file, in Python or in C; no code runs.
+    """Read the firmware in a file, in Python or in C, without running code.
 
     Raises ProgramError if the file is unreadable or damaged.
     """
@@ -192,7 +195,10 @@ def _run(name: str, source: str) -> list[Function]:
 
 
 def _parsed(place: str, content: bytes) -> dict[str, str]:
-    """Parse the bytes of a firmware file. Return sources by module name. Raises ProgramError for a damaged file."""
+    """Parse the bytes of a firmware file, and return the sources by module name.
+
+    Raises ProgramError if the file is damaged.
+    """
     if len(content) > MAX_BYTES:
         raise ProgramError(place, "is too large for firmware", f"{MAX_BYTES} bytes is the limit")
     with naming(place, ProgramError, "build one with Firmware.build(..).save(..)"):

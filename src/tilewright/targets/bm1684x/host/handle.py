@@ -1,8 +1,8 @@
 """A handle of a device: its memory, copies, firmware and launches.
 
-Launches of one handle run in order, in a thread of the handle. `sync` (or the next synchronous launch) raises the error
-of a failed asynchronous launch; launches queued after a failed one do not run. Handles share nothing.
-All methods are thread-safe and atomic.
+Launches of one handle run in order, in the handle's own thread. If an asynchronous launch fails, the launches queued
+after it do not run, and `sync` (or the next synchronous launch) raises the error. Handles share nothing. All methods
+are thread-safe and atomic.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from tilewright.targets.bm1684x.values.memory import Knobs, Memories
 if TYPE_CHECKING:
     from tilewright.debug.session import Session
 
-#: A firmware, the path of its file, or functions of this process.
+#: A firmware, the path of a firmware file, or functions of this process.
 Code: TypeAlias = Firmware | NativeFirmware | str | Path | Sequence[Function]
-#: A lock: one kernel of this process runs at a time. Two kernels would not be faster, because they share BLAS and
-#: Python.
+#: Only one kernel of this process runs at a time. Parallel kernels would not be faster, because they would share Python
+#: and the threads of BLAS.
 _RUNNING = threading.Lock()
 _IN_KERNEL = threading.local()
 _FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host function", "call it outside of kernels")
@@ -43,7 +43,7 @@ _FROM_KERNEL = HostError(Status.NOT_SUPPORTED, "device", "a kernel calls a host 
 
 @dataclass(frozen=True)
 class CopyRecord:
-    """One copy: its kind (s2d, d2s or d2d), its size in bytes, and its time in the model of the platform."""
+    """One copy: its kind (s2d, d2s or d2d), its size in bytes, and its time on this platform according to the model."""
 
     kind: str
     size: int
@@ -57,9 +57,9 @@ class Handle:
         self.platform = platform
         self.config = config or Config()
         self.memories = Memories(self.config, knobs or Knobs())
-        #: All copies since the handle was requested, in order.
+        #: All copies that used this handle, in order.
         self.copies: list[CopyRecord] = []
-        #: The findings of all launches since the handle was requested.
+        #: The findings of all launches that used this handle.
         self.findings: list[Finding] = []
         self._heap = Heap(self.memories, platform.memory_bytes)
         self._functions: Mapping[str, Function] = {}
@@ -75,13 +75,13 @@ class Handle:
         try:
             self.free_device()
         except HostError:
-            if kind is None:  # an error of the block must not be hidden
+            if kind is None:  # an exception of the `with` block has priority
                 raise
 
     def free_device(self) -> None:
-        """Wait for all launches and release the device. A second call does nothing.
+        """Wait for all launches and release the device.
 
-        Raises the HostError that `sync` would raise.
+        A second call has no effect. Raises the HostError of a failed launch, as `sync` does.
         """
         if getattr(_IN_KERNEL, "active", False):
             raise _FROM_KERNEL
@@ -96,13 +96,13 @@ class Handle:
             raise failed
 
     def malloc(self, size: int) -> DeviceMemory:
-        """Return `size` bytes of new device memory. Raises HostError NOMEM if memory is full, PARAM if size < 1."""
+        """Allocate `size` bytes of device memory. Raises HostError NOMEM if memory is full, PARAM if size < 1."""
         with self._lock:
             self._ready()
             return self._heap.allocate(size)
 
     def free(self, memory: DeviceMemory) -> None:
-        """Free device memory. Raises HostError PARAM if the memory is not in use, BUSY while launches are queued."""
+        """Free device memory. Raises HostError PARAM if the memory is already free, BUSY while launches are queued."""
         with self._lock:
             self._idle("free")
             self._heap.free(memory)
@@ -137,12 +137,15 @@ class Handle:
     def d2d(
         self, target: DeviceMemory, source: DeviceMemory, size: int, target_offset: int = 0, source_offset: int = 0
     ) -> None:
-        """Copy `size` bytes within device memory; overlap is allowed. Raises HostError PARAM if an end is too short."""
+        """Copy `size` bytes within device memory.
+
+        Source and target may overlap. Raises HostError PARAM if either is too short.
+        """
         with self._lock:
             data, _ = self._part(source, source_offset, size)
             into, _ = self._part(target, target_offset, size)
-            # The parts may overlap, so the source is copied first. Uninitialised bytes of the source are uninitialised
-            # in the target too.
+            # Source and target may overlap, so the source is copied first. Uninitialised bytes of the source become
+            # uninitialised in the target.
             into[:] = data.copy()
             defined = self._heap.region(source).written.part(source_offset, source_offset + size)
             self._heap.region(target).written.replace(target_offset, defined, target_offset + size)
@@ -151,25 +154,26 @@ class Handle:
     def map(self, memory: DeviceMemory) -> Array:
         """Return a view of device memory in the host's address space, uint8. Caches are not modelled.
 
-        The host may write to the view at any time, so all of its bytes count as initialised from now on. Raises
+        From now on, all bytes of the view count as initialised, because the host may write to them at any time. Raises
         HostError NOT_SUPPORTED on a PCIe card.
         """
         if not self.platform.shares_memory:
             reason = f"the host of a {self.platform.name} device cannot address its memory"
             raise HostError(Status.NOT_SUPPORTED, "map", reason, "copy with s2d and d2s")
         with self._lock:
-            # The view must stay valid: bytes in a shared file never move again.
+            # The view must stay valid, so the bytes move to a shared file now. A later kernel in C would otherwise move
+            # them there.
             if hasattr(os, "memfd_create"):
-                share(self._heap.region(memory))  # share it now: a later kernel in C would move it
+                share(self._heap.region(memory))
             data = self._part(memory, 0, None)[0]
             self._heap.region(memory).written.add(np.array([(0, memory.size)], np.int64))
             return data
 
     def load(self, firmware: Code, execute: bool = False) -> tuple[str, ...]:
-        """Replace the device's functions by the functions in `firmware`. Return the names of the new functions.
+        """Replace the device's functions by the functions in `firmware`, and return their names.
 
-        Firmware is code, in Python or compiled from C, which runs only with `execute`. Raises HostError DATA if the
-        file is damaged, PARAM if firmware is given without `execute`, BUSY while launches are queued.
+        Firmware is code, either in Python or compiled from C, and needs `execute`. Raises HostError DATA if the file is
+        damaged, PARAM if `firmware` needs `execute`, BUSY while launches are queued.
         """
         functions = _functions(firmware, execute)
         with self._lock:
@@ -178,10 +182,10 @@ class Handle:
         return tuple(functions)
 
     def add(self, firmware: Code, execute: bool = False) -> dict[str, str]:
-        """Add functions as `load` does, but keep the loaded functions. Return a dict from names to launch names.
+        """Add functions as `load` does, but keep the loaded functions.
 
-        The launch name of a function is its own name, or a new name if its own name is in use already. Raises HostError
-        as `load` does.
+        Return a dict from names to launch names. The launch name of a function is its own name, or a new name if its
+        own name is already in use. Raises HostError as `load` does.
         """
         functions = _functions(firmware, execute)
         with self._lock:
@@ -214,12 +218,12 @@ class Handle:
         future = self._submit(name, argument, size, waited=True)
         wait([future])
         with self._lock:
-            if future in self._pending:  # `sync` in another thread may have removed it
+            if future in self._pending:  # unless `sync` in another thread has removed it
                 self._pending.remove(future)
         return future.result()
 
     def debug(self, name: str, argument: Any = b"") -> Session:
-        """Run a function after all queued launches, and return a debugging session of it (docs/debug.md).
+        """Run a function after all queued launches, and return a debugging session of its launch (docs/debug.md).
 
         If the machine refuses a command, the session ends at this command. Raises HostError as `launch_sync` does.
         """
@@ -274,8 +278,8 @@ class Handle:
         return function, raw
 
     def _run(self, function: Function, raw: bytes, waited: bool) -> Launched:
-        """Run a function in the handle's thread. The launching call (if `waited`) or `sync` raises its error."""
-        # Launches that were queued after a failed one may depend on its results, so they do not run.
+        """Run a function in the handle's thread. `launch_sync` (if `waited`) or `sync` raises the function's error."""
+        # A launch may depend on the results of earlier launches, so it does not run after a failed launch.
         if failed := self._failed:
             reason = f"it did not run: {failed}"
             raise HostError(failed.status, function.name, reason, "call sync, then launch it again")
@@ -315,7 +319,7 @@ class Handle:
 
 @contextmanager
 def _running(name: str) -> Iterator[None]:
-    """Run a kernel in a `with` block; its errors become a HostError FAILURE that names the kernel."""
+    """Run a kernel in a `with` block. An error of the kernel becomes a HostError FAILURE that names the kernel."""
     _IN_KERNEL.active = True
     try:
         with _RUNNING:

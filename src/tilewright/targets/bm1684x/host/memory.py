@@ -1,8 +1,8 @@
-"""The platforms (PCIe card or SoC), the allocation of device memory, and the vendor's status codes.
+"""The two platforms (PCIe card and SoC), the allocator of device memory, and the vendor's status codes.
 
-A PCIe card has its own DDR, and every copied byte crosses the bus. In an SoC, where the host is the chip's A53 cores,
-host and device share one DDR: a copy stays inside this DDR, and device memory can be mapped into the host's address
-space.
+A PCIe card has its own DDR, and every copied byte crosses the bus. In an SoC, the chip's A53 cores are the host, and
+host and device share one DDR. A copy then stays inside this DDR, and device memory can be mapped into the host's
+address space.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Status(IntEnum):
 
 
 class HostError(MachineError):
-    """A failed call, with the status that the vendor's library returns for it."""
+    """A failed call, with the status that the vendor's library would return."""
 
     def __init__(self, status: Status, where: str, reason: str, remedy: str = "") -> None:
         super().__init__(where, reason, remedy)
@@ -48,13 +48,13 @@ class Platform(NamedTuple):
     name: str
     #: Whether the host can address device memory.
     shares_memory: bool
-    #: Size of the device memory that can be allocated, in bytes: an assumption.
+    #: Size of the device memory that can be allocated, in bytes (an assumption).
     memory_bytes: int
-    #: Microseconds before the first byte of a copy.
+    #: The time before the first byte of a copy, in microseconds.
     copy_latency: float
     #: Bytes per microsecond between host and device, in either direction.
     copy_rate: float
-    #: Bytes per microsecond within device memory: the write rate of the DMA engine (timing/estimate.py).
+    #: Bytes per microsecond within device memory. This is the write rate of the DMA engine (timing/estimate.py).
     inside_rate: float = 40_977.5
 
     def microseconds(self, size: int, inside: bool = False) -> float:
@@ -84,12 +84,12 @@ class Heap:
     def allocate(self, size: int) -> DeviceMemory:
         """Return a new allocation with undefined contents.
 
-        Raises HostError NOMEM if there is no room, PARAM if `size` is below 1.
+        Raises HostError NOMEM if memory is full, PARAM if `size` is below 1.
         """
         if size < 1:
-            raise HostError(Status.PARAM, "malloc", f"{size} bytes are asked for", "give 1 or more")
+            raise HostError(Status.PARAM, "malloc", f"{size} bytes are requested", "give 1 or more")
         address = DDR_BASE
-        # First fit: the lowest gap between two allocations that is large enough.
+        # First fit: take the lowest gap that is large enough.
         for allocation in sorted(self._regions, key=lambda memory: memory.address):
             if address + size <= allocation.address:
                 break
@@ -106,12 +106,12 @@ class Heap:
         return memory
 
     def free(self, memory: DeviceMemory) -> None:
-        """Free an allocation. Raises HostError PARAM for another handle's or freed memory."""
+        """Free an allocation. Raises HostError PARAM if it is already freed, or belongs to another handle."""
         self._memories.remove(self.region(memory))
         del self._regions[memory]
 
     def region(self, memory: DeviceMemory) -> Region:
-        """Return the memory of an allocation. Raises HostError PARAM for another handle's or freed memory."""
+        """Return the memory of an allocation. Raises HostError PARAM if it is freed, or belongs to another handle."""
         if memory not in self._regions:
             reason = f"the memory at {memory.address:#x} is freed, or belongs to another handle"
             raise HostError(Status.PARAM, "device memory", reason, "use memory from this handle's malloc")

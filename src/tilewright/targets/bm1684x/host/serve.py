@@ -1,11 +1,11 @@
-"""The process behind a handle of a host in C: it holds one device, and answers the requests of native/c/host.c.
+"""The process behind a handle of a host in C. It simulates one device, and answers the requests of native/c/host.c.
 
-The payload of an answer is a list of values, the findings of ended launches, or the reason for a failure. The process
-ends when the host closes the connection.
+The payload of an answer has values, the findings of completed launches, or the reason for a failure. The process ends
+when the host closes the connection.
 
-$TILEWRIGHT_BM1684X_PLATFORM is `pcie` or `soc`. $TILEWRIGHT_BM1684X_SET has keys of the configuration, such as
-`lanes=4,banks=8`. If $TILEWRIGHT_BM1684X_TRACE names a folder, each launch saves a timeline in the folder. A missing
-folder is created.
+$TILEWRIGHT_BM1684X_PLATFORM is `pcie` or `soc`. $TILEWRIGHT_BM1684X_SET changes the configuration, for example
+`lanes=4,banks=8`. If $TILEWRIGHT_BM1684X_TRACE names a folder, each launch saves a timeline there. The folder is
+created if it is missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ PLATFORMS = {platform.name: platform for platform in (PCIE, SOC)}
 
 
 def settings() -> tuple[Platform, Config]:
-    """Return the platform and configuration that the environment names. Raises TilewrightError for a wrong value."""
+    """Return the platform and configuration from the environment variables.
+
+    Raises TilewrightError for a wrong value.
+    """
     name = os.environ.get("TILEWRIGHT_BM1684X_PLATFORM", PCIE.name)
     if name not in PLATFORMS:
         raise InputError("TILEWRIGHT_BM1684X_PLATFORM", f"there is no platform '{name}'", "give pcie or soc")
@@ -40,16 +43,16 @@ def settings() -> tuple[Platform, Config]:
 
 
 class Server(serve.Server):
-    """Answers the requests of one host. A method raises HostError, with the status, for a wrong argument."""
+    """Answers the requests of one host. A method raises HostError, with a status, for a wrong argument."""
 
     requests = REQUESTS
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
-        self.total = 0  # cycles of all launches that have ended
+        self.total = 0  # cycles of all completed launches
         self._memories: dict[int, DeviceMemory] = {}
         self._modules: dict[int, dict[str, str]] = {}
-        self._numbers: list[str] = []  # launch names by the function's number
+        self._numbers: list[str] = []  # the launch name of each numbered function
         self._launches = count()
         self._told = 0
         self._traces = os.environ.get("TILEWRIGHT_BM1684X_TRACE", "")
@@ -107,7 +110,7 @@ class Server(serve.Server):
         return b""
 
     def firmware(self, payload: bytes) -> bytes:
-        self.handle.load(os.fsdecode(payload), execute=True)  # the host's program names the file
+        self.handle.load(os.fsdecode(payload), execute=True)  # the host's own program chose the file
         self._modules.clear()
         return b""
 
@@ -182,7 +185,10 @@ class Server(serve.Server):
         return serve.shown(new).encode()
 
     def _at(self, address: int) -> tuple[DeviceMemory, int]:
-        """Return the memory that contains an address, and the byte offset. Raises HostError PARAM if no memory does."""
+        """Return the allocation that contains an address, and the offset in it.
+
+        Raises HostError PARAM if there is none.
+        """
         for memory in self._memories.values():
             if memory.address <= address < memory.address + memory.size:
                 return memory, address - memory.address
@@ -196,5 +202,5 @@ class Server(serve.Server):
 
 
 def main(connection: int) -> None:
-    """Answer the requests that come from a socket, until it is closed."""
+    """Answer the requests from a socket until the host closes it."""
     serve.serve(connection, lambda: Server(Handle(*settings())), Status.PARAM)

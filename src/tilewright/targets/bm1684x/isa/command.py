@@ -1,4 +1,4 @@
-"""A command: an operation with its operands in memory. Methods run the command and list its bytes."""
+"""A command: an operation with its operands in memory. Methods run the command, and list the bytes that it accesses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tilewright.targets.bm1684x.values.dtypes import DType
 from tilewright.targets.bm1684x.values.floats import narrow
 from tilewright.targets.bm1684x.values.memory import Memories, Region
 
-#: The average length of an operand's runs, in elements, below which `sim.steps.runs` searches for a shorter
-#: description. Longer runs are used in logical order, without a search.
+#: If an operand's runs are shorter than this number of elements on average, `sim.steps.runs` searches for a compact
+#: description. Otherwise the runs are listed in logical order.
 SCATTERED = 4
 
 
 @dataclass(frozen=True)
 class Constant:
-    """An operand whose value is part of the command; `bits` is the value's bit pattern in `dtype`."""
+    """An operand whose value is part of the command. `bits` is the bit pattern of the value in `dtype`."""
 
     bits: int
     dtype: DType
@@ -41,7 +41,7 @@ class Constant:
     def of(cls, number: float, dtype: DType) -> Constant:
         """Return `number` as a constant, rounded if `dtype` is a float type.
 
-        Raises MachineError if an integer type cannot hold it.
+        Raises MachineError if an integer type cannot represent the number.
         """
         if dtype.is_float:
             with np.errstate(over="ignore"):
@@ -55,14 +55,14 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Command:
-    """One operation with its operands and results, by name. An optional operand that is absent has no entry."""
+    """One operation with its operands and results, by name. An omitted optional operand has no entry."""
 
     operation: Operation
     operands: Mapping[str, Operand | Constant]
     results: Mapping[str, Operand]
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    #: Masks (bool) of the elements that the command touched when it ran, by name of operand or result. Operands whose
-    #: touched elements do not depend on values have no entry.
+    #: By name of operand or result: a mask (bool) of the elements that the command touched when it ran. There is an
+    #: entry only if the touched elements depend on values.
     touched: Mapping[str, Array] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Operand | Constant:
@@ -74,7 +74,7 @@ class Command:
 
     @cached_property
     def in_memory(self) -> tuple[tuple[int, str, Operand], ...]:
-        """A tuple (mode, name, operand) for each operand (READ) and result (WRITE) in memory, but not for constants."""
+        """A tuple (mode, name, operand) for each operand (mode READ) and result (mode WRITE), except for constants."""
         read = [(READ, name, place) for name, place in self.operands.items() if not isinstance(place, Constant)]
         return (*read, *((WRITE, name, place) for name, place in self.results.items()))
 
@@ -83,7 +83,7 @@ class Command:
         return {name: place.dtype for name, place in self.places.items()}
 
     def refusal(self) -> str:
-        """Return why the machine refuses the command, or "" if the machine accepts it."""
+        """Return the reason why the machine refuses the command, or "" if it accepts the command."""
         if reason := self.operation.refusal(self.types, self.attributes):
             return reason
         rules = self.operation.places
@@ -92,17 +92,17 @@ class Command:
         return next((reason for rule in rules if (reason := rule(self.places))), "")
 
     def footprint(self, regions: Sequence[Region], clipped: bool = False) -> Array:
-        """Return the bytes that the command reads and writes, as rows of sim.steps.Footprints. Each region is a space.
+        """Return the bytes that the command reads and writes, as rows of sim.steps.Footprints.
 
-        If the touched elements depend on values, the rows are exact after the command has run. Before the run, the rows
-        cover every element that the command may touch. Raises MachineError if an operand is not within one region. With
-        `clipped`, the rows instead omit bytes outside of the region of the operand's first element.
+        Each region is a space. If the touched elements depend on values, the rows are exact after the run, and before
+        it they cover all elements that the command may touch. Raises MachineError if an operand is not within one
+        region. With `clipped`, there is no error: the rows omit bytes outside of the region of the operand's first
+        element.
         """
         rows = [np.zeros((0, 6), np.int64)]
         for mode, name, operand in self.in_memory if regions else ():
             at = operand.addresses
-            # The values decide which elements a gather, scatter or selection touches. The command recorded the elements
-            # when it ran.
+            # A gather, scatter or selection recorded, when it ran, which elements it touched.
             if name in self.touched:
                 at = at[np.broadcast_to(self.touched[name], at.shape)]
             if at.size:
@@ -112,9 +112,8 @@ class Command:
     def run(self, memories: Memories, touched: dict[str, Array] | None = None) -> Mapping[str, Array]:
         """Read the operands, compute, write the results, and return the values of the results by name.
 
-        If the computed result is shorter than the result in memory, the remaining elements are unchanged. `touched` is
-        a dict that receives the masks described at the field `touched`. Raises MachineError if the machine refuses the
-        command.
+        If the computed result is shorter than the result in memory, the remaining elements are unchanged. The dict
+        `touched` receives the masks for the field `touched`. Raises MachineError if the machine refuses the command.
         """
         shapes = {name: tuple(result.shape) for name, result in self.results.items()}
         values, results = self.computed(partial(read, memories), shapes)
@@ -127,14 +126,14 @@ class Command:
     def computed(
         self, read: Callable[[Operand], Array], shapes: Mapping[str, tuple[int, ...]]
     ) -> tuple[Values, Mapping[str, Array]]:
-        """Return a pair: the operation's arguments, and its results by name. `read` returns the values of an operand.
+        """Return the arguments of the operation, and its results by name.
 
-        `shapes` are the shapes of the results. Raises MachineError if the machine refuses the command, an operand is
-        missing, or the shapes of the operands do not fit together.
+        `read` returns the values of an operand, and `shapes` has the shapes of the results. Raises MachineError if the
+        machine refuses the command, an operand is missing, or the shapes of the operands do not fit together.
         """
         if reason := self.refusal():
             raise MachineError(self.operation.name, reason)
-        # All operands are read before any result is written: commands may work in place.
+        # All operands are read before any result is written, because a command may work in place.
         data = {
             name: operand.value if isinstance(operand, Constant) else read(operand)
             for name, operand in self.operands.items()
@@ -145,7 +144,7 @@ class Command:
         values = Values(data, self.types, shapes, self.attributes)
         try:
             return values, self.operation.results(values)
-        except ValueError as error:  # NumPy's error for shapes that do not fit
+        except ValueError as error:  # NumPy raises it for shapes that do not fit
             raise MachineError(self.operation.name, f"the shapes of its operands do not fit: {error}") from None
 
 
@@ -154,9 +153,12 @@ def read(memories: Memories, operand: Operand) -> Array:
 
 
 def write(memories: Memories, result: Operand, values: Array, operation: Operation) -> None:
-    """Write `values` to the memory of `result`. Raises MachineError if they do not broadcast to the result's shape."""
+    """Write `values` to the memory of `result`.
+
+    Raises MachineError if `values` do not broadcast to the result's shape.
+    """
     addresses = result.addresses
-    # A selection of N elements writes the first N elements of its result, and leaves all others unchanged.
+    # A selection of N elements writes only the first N elements of its result.
     if operation.by_data and values.ndim == 1:
         addresses = addresses.reshape(-1)[: values.size]
     try:
@@ -172,16 +174,17 @@ def _rows(mode: int, operand: Operand, addresses: Array, regions: Sequence[Regio
     low = int(addresses.min())
     end = int(addresses.max()) + size
     for number, region in enumerate(regions):
-        # With the knob `out_of_bounds=ignore` the bytes outside of the operand's memory are left out, and reported.
+        # With the knob `out_of_bounds=ignore`, bytes outside of the operand's memory are omitted here, and reported
+        # elsewhere.
         if clipped and region.base <= addresses[0] < region.end:
             addresses = addresses[(addresses >= region.base) & (addresses + size <= region.end)]
             low = region.base
             end = region.end
         if region.base <= low and end <= region.end:
             elements = (addresses - region.base) // size
-            # `first` are the elements at which runs in logical order begin: they are not adjacent to the element
-            # before. Most operands have long runs. The search for runs that repeat at a constant distance is only
-            # worthwhile for scattered operands (strides, channels in many lanes).
+            # `first` has the positions of elements that do not directly follow the previous element in memory: a run
+            # begins at each. Most operands have long runs. Only for scattered operands (with strides, or with channels
+            # in many lanes) is it worthwhile to search for runs that repeat at a constant distance.
             first = np.flatnonzero(np.diff(elements, prepend=-2) != 1)
             if len(first) * SCATTERED > len(elements):
                 rows = runs(number, mode, elements)

@@ -1,9 +1,9 @@
 """Turn queues of commands into the step table that the simulator orders, checks and times.
 
-An encoded command waits for at most one command of the other engine, which it names by number. A command of a kernel
-may wait for one command of each other engine. Engines run in order, so tokens can express these dependencies. A command
-needs no token if an earlier command of its queue already waits for the same command or a newer one. Otherwise the
-awaited command pushes a token, and the waiting command pops it.
+An encoded command names at most one command of the other engine that it waits for. A command of a kernel may wait for
+one command of each other engine. Engines run in order, so tokens can express these dependencies. The awaited command
+pushes a token, and the waiting command pops it. No token is needed if an earlier command of the waiting queue already
+waits for the same command or a newer one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tilewright.targets.bm1684x.isa.operations import DMA, HAU, TIU
 from tilewright.targets.bm1684x.isa.stream import SYS, EncodedCommand, decode
 from tilewright.targets.bm1684x.values.memory import SCRATCH, Knobs, Memories, Region, of_rows
 
-#: The engines with encoded queues, and all engines.
+#: UNITS are the engines with encoded queues; ENGINES are all engines.
 UNITS = (TIU, DMA)
 ENGINES = (TIU, DMA, HAU)
 
@@ -36,9 +36,10 @@ DEFAULT = Knobs()
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A command in the queue of its engine. `id` is its number in that queue, from 1.
+    """A command in the queue of its engine.
 
-    `needs` maps an engine to the id of its command that must end before this command starts (0: no command).
+    `id` is its number in the queue, from 1. For each engine in `needs`, the command with the given id must end before
+    this command starts (0: no command).
     """
 
     engine: str
@@ -48,7 +49,7 @@ class Step:
     name: str
 
     def with_touched(self, touched: Mapping[str, Array]) -> Step:
-        """Return a copy of this step, with `touched` as the masks of the elements that its command touched."""
+        """Return a copy of this step whose command has the masks `touched`."""
         return replace(self, command=replace(self.command, touched=touched)) if touched else self
 
     def __str__(self) -> str:
@@ -59,7 +60,7 @@ class Step:
 class ElaboratedProgram:
     """The commands of all queues in one legal order, and their step table.
 
-    The table's footprints lie in the memories `regions`. If there are no regions, footprints are empty.
+    The spaces of the table are the memories `regions`. Without regions, the footprints are empty.
     """
 
     steps: tuple[Step, ...]
@@ -68,7 +69,10 @@ class ElaboratedProgram:
 
     @classmethod
     def of(cls, steps: Sequence[Step], regions: Sequence[Region] = (), knobs: Knobs = DEFAULT) -> ElaboratedProgram:
-        """Return the program of `steps`, given in a legal order. Without `regions`, the program shows no hazards."""
+        """Return the program of `steps`, which are in a legal order.
+
+        Without `regions`, it has no footprints and shows no hazards.
+        """
         return cls(tuple(steps), _table(steps, regions, knobs), tuple(regions))
 
     @property
@@ -82,9 +86,9 @@ class ElaboratedProgram:
     def run(self, memories: Memories, sequence: Array | None = None) -> ElaboratedProgram:
         """Run all commands, and return the program with exact footprints.
 
-        `sequence` is a legal order of the steps (None: the order found from the queues). After the run, footprints that
-        depend on values are exact. Raises MachineError if a command is refused or accesses bytes outside of the
-        memories; the commands before it have run.
+        `sequence` is a legal order of the steps (None: the order found from the queues). Footprints that depend on
+        values are exact only in the returned program. Raises MachineError if a command is refused or accesses bytes
+        outside of the memories. All commands before it have run.
         """
         steps = list(self.steps)
         ran = []
@@ -106,7 +110,7 @@ class ElaboratedProgram:
         return program
 
     def mark_written(self, ran: Sequence[int] | None = None) -> None:
-        """Mark all bytes as initialised that the steps `ran` (indices; None: all steps) have written."""
+        """Mark as initialised all bytes that the steps with the indices `ran` have written (None: all steps)."""
         footprints = self.table.footprints
         writes = (footprints.rows[:, MODE] & WRITE) > 0
         if ran is not None:
@@ -119,7 +123,7 @@ class ElaboratedProgram:
 def elaborate(
     queues: Mapping[str, Array], config: Config, regions: Sequence[Region] = (), knobs: Knobs = DEFAULT
 ) -> ElaboratedProgram:
-    """Decode queues (bytes as uint8, by engine). Return their commands in a legal order, with their step table.
+    """Decode the queues (uint8 by engine), and return the program of all commands in a legal order.
 
     Raises ProgramError for damaged queues and deadlocks.
     """
@@ -130,21 +134,21 @@ def elaborate(
 
 
 def step_numbers(queues: Mapping[str, Array]) -> dict[tuple[str, int], int]:
-    """Return the number of each command in the step table, by engine and id. Raises ProgramError for a deadlock."""
+    """Return each command's row in the step table, by engine and id. Raises ProgramError for a deadlock."""
     return {(command.engine, command.id): row for row, command in enumerate(_merge_queues(queues))}
 
 
 def _merge_queues(queues: Mapping[str, Array]) -> list[EncodedCommand]:
-    """Merge all queues, without nops and ends, in a legal order. DMA commands come as early as possible.
+    """Merge all queues in a legal order, without nops and end commands.
 
-    The vendor's debugger merges the two queues by the same rule.
+    DMA commands come as early as possible, as in the vendor's debugger.
     """
     waiting = {unit: decode(unit, queues[unit])[::-1] for unit in UNITS if unit in queues}
     ended = dict.fromkeys(UNITS, 0)
     steps: list[EncodedCommand] = []
     while any(waiting.values()):
-        # `needs` is the id of a command of the other engine, and ids ascend. A command can therefore be merged as soon
-        # as the last merged command of the other engine has this id or a higher id.
+        # Ids ascend in each queue. A command can be merged if the other engine's last merged command has at least the
+        # id `needs`.
         for unit, partner in ((DMA, TIU), (TIU, DMA)):
             queue = waiting.get(unit, [])
             if queue and queue[-1].needs <= ended[partner]:
